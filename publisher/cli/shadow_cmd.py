@@ -139,6 +139,8 @@ def _compare(
         comparison = ShadowComparison(
             publisher.store, publisher.config, target, old, _window(old, window), publisher.tools.clock()
         )
+        if take_over:
+            comparison.require_own_sites()
         shown = _Shown(comparison, old)
         theirs = [each.run_id for each in shown.records() if take_over and each.is_on_both_sides]
         shown.finish()

@@ -172,6 +172,11 @@ class Config(Settings):
         """By the names of the sources what stands before their local ids; empty where nothing does."""
         return {name: source.local_id_prefix for name, source in self.sources.items()}
 
+    @property
+    def site_names(self) -> list[str]:
+        """The names of the sites under which jobs are sent."""
+        return [self.site.name, *(source.site for source in self.sources.values() if source.site is not None)]
+
     def credentials_of(self, target: TargetSettings) -> Credentials:
         """The target's own credentials, filled up with the common ones."""
         return self.credentials if target.credentials is None else target.credentials.over(self.credentials)

@@ -76,7 +76,7 @@ class OldRecord(msgspec.Struct, frozen=True):
 
 _OLD_RECORDS: Final = """
 CREATE TABLE old (
-    name TEXT PRIMARY KEY, job TEXT, pair TEXT, end INTEGER, number TEXT, fields BLOB, is_export INTEGER,
+    name TEXT PRIMARY KEY, job TEXT, pair TEXT, end INTEGER, number TEXT, site TEXT, fields BLOB, is_export INTEGER,
     matched_by TEXT
 );
 CREATE INDEX jobs ON old (job);
@@ -147,11 +147,12 @@ class OldRecords(TemporaryDatabase):
             if self._keeps_first:
                 return
         self.change(
-            "INSERT OR REPLACE INTO old (name, job, pair, end, number, fields, is_export) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO old (name, job, pair, end, number, site, fields, is_export) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (
-                    keys.name, keys.job, keys.pair, keys.end, _number_of(keys.local), msgspec.json.encode(fields),
-                    int(is_export),
+                    keys.name, keys.job, keys.pair, keys.end, _number_of(keys.local),
+                    key_of(self._format, fields).get("Site"), msgspec.json.encode(fields), int(is_export),
                 )
             ],
         )  # fmt: skip
@@ -169,6 +170,10 @@ class OldRecords(TemporaryDatabase):
         ((first, last),) = self.rows("SELECT min(end), max(end) FROM old")
         return None if first is None else (first, last)
 
+    def sites(self) -> list[str]:
+        """The sites that they are of, where that is part of the service's key."""
+        return [name for (name,) in self.rows("SELECT DISTINCT site FROM old WHERE site IS NOT NULL ORDER BY site")]
+
     def match(self, fields: Fields, ours: str, local: str | None = None) -> OldRecord | None:
         """The record of the same as ours, which is then no longer among the `unmatched`; `ours` names ours, `local` is
         the batch system's id of its job.
@@ -181,7 +186,10 @@ class OldRecords(TemporaryDatabase):
         if row is None and keys.job is not None:
             row = self.row(_OLD + "WHERE job = ? AND matched_by IS NULL LIMIT 1", keys.job)
         if row is None and keys.pair is not None:
-            row = self.row(_OLD + "WHERE pair = ? AND matched_by IS NULL LIMIT 1", keys.pair)
+            rows = self.rows(_OLD + "WHERE pair = ? AND matched_by IS NULL", keys.pair)
+            row = next(
+                (one for one in rows if _may_be_one_task(keys, keys_of(self._format, _record(one).fields))), None
+            )
         found = _record(row) if row is not None else self._spelled_otherwise(fields, local, 0)
         if found is not None:
             self.mark_matched(found.name, ours)
@@ -239,6 +247,12 @@ def _record(row: Sequence[Any]) -> OldRecord:
     return OldRecord(row[0], row[1], _fields.decode(row[2]), bool(row[3]), row[4])
 
 
+def _may_be_one_task(one: MatchKeys, other: MatchKeys) -> bool:
+    """Whether these of the same job are not two tasks of an array."""
+    first, second = (None if keys.local is None else local_id(keys.local).part for keys in (one, other))
+    return first is None or second is None or first == second
+
+
 def _number_of(local: str | None) -> str | None:
     return None if local is None else local_id(local).key
 
@@ -256,7 +270,8 @@ class MatchKeys(msgspec.Struct, frozen=True):
 def keys_of(format_name: str, fields: Fields) -> MatchKeys:
     """The keys of a record.
 
-    Local ids are compared as APEL does: without case and trailing blanks (facts on receivers, 2). Those of usage
+    Local ids and sites are compared as APEL does: without case and trailing blanks (facts on receivers, 2). Two sites
+    may have jobs of the same local id and end, where both are in APEL's key. Local ids of usage
     records are compared without the name of a server behind them, which BaRT has, among those of one machine.
     """
     if FORMATS[format_name].shape == "summary":
@@ -271,6 +286,8 @@ def keys_of(format_name: str, fields: Fields) -> MatchKeys:
     spelled = "" if local is None else local.rstrip().lower()
     if FORMATS[format_name].key == "record id" and (machine := _first(fields, "MachineName")) is not None:
         spelled = f"{spelled.partition('.')[0]} {machine.lower()}"
+    elif FORMATS[format_name].key == "local id":
+        spelled = f"{spelled} {compared(key_of(format_name, fields).get('Site', ''))}"
     pair = None if local is None or end is None else f"{spelled} {end}"
     job = _first(fields, "JobIdentity/GlobalJobId")
     name = _first(fields, "RecordIdentity@recordId") or pair or job

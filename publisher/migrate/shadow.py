@@ -157,6 +157,7 @@ class ShadowComparison:
         self._store = store
         self._name = target
         self._settings = config.targets[target]
+        self._sites = config.site_names
         self._recipient = Recipient(store, config, target)
         self._now = now
         self._old = old
@@ -175,6 +176,19 @@ class ShadowComparison:
                 self.counts["only there"] += 1
                 name = old.name if old.name[:1] != "[" else _group_name(old.fields)
                 yield ShadowRecord(name, "only there", reason=self._why_not_here(old))
+
+    def require_own_sites(self) -> None:
+        """Raise `UsageError` where records of theirs are of another site: what would be taken over of it is neither
+        known here nor ours to replace."""
+        own = set(map(compared, self._sites))
+        others = [site for site in self._old.sites() if compared(site) not in own]
+        if others:
+            raise UsageError(
+                f"the earlier publisher sent records of {', '.join(others)}, and here the site is "
+                f"{', '.join(dict.fromkeys(self._sites))}",
+                hint="Nothing was changed. Export the rows of this site alone, with `WHERE Site = ...`; or set "
+                "site.name, or `site` of a source, as the earlier publisher has it",
+            )
 
     def groups_to_take_over(self) -> list[Group]:
         """What they sent of the window, after `records`. Raises `UsageError` where they sent more jobs of a month than

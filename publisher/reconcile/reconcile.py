@@ -373,5 +373,4 @@ def send_missing(
 
 def _sites(config: Config) -> frozenset[str]:
     """The names under which this site's jobs are sent, as the server compares them."""
-    names = [config.site.name, *(source.site for source in config.sources.values() if source.site is not None)]
-    return frozenset(str(folded(name)) for name in names)
+    return frozenset(str(folded(name)) for name in config.site_names)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from publisher.store.schema import State
 from tests.publisher.migrate.apel_client import SYSTEMS, Apel, ClientSite, end_of, fixture_jobs, job_name, jobs_of
 
 OCTOBER, NOVEMBER = "10", "11"
@@ -137,6 +138,24 @@ def test_months_of_which_the_client_sent_more_are_not_taken_over(fixtures: Path,
     assert done.code == 2
     assert "sent 15 jobs of 2026-10, and apel would be sent 8" in done.err
     assert site.rows("SELECT count(*) FROM groups") == [(0,)]
+
+
+@pytest.mark.parametrize(("records", "table"), [("apel-summary", "summaries.tsv"), ("apel-job", "records.tsv")])
+def test_nothing_of_another_site_is_taken_over(fixtures: Path, tmp_path: Path, records: str, table: str) -> None:
+    """Groups of another site would be sent with no jobs, and jobs of it hide ours of the same number and end."""
+    site = ClientSite(fixtures, tmp_path / "site", "torque", records=records)
+    site("run").ok()
+    export = site.export(table)
+    head, first, *_ = export.read_text().splitlines()
+    column = head.split("\t").index("Site")
+    cells = first.split("\t")
+    with export.open("a") as file:
+        file.write("\t".join([*cells[:column], "OTHER-SITE", *cells[column + 1 :]]) + "\n")
+    done = site.shadow("--against", export, "--take-over")
+    assert done.code == 2
+    assert "sent records of OTHER-SITE" in done.err
+    assert site.rows("SELECT count(*) FROM groups") == [(0,)]
+    assert site.rows(f"SELECT count(*) FROM deliveries WHERE state = {int(State.ACCEPTED)}") == [(0,)]
 
 
 # --- job records

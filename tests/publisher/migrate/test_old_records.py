@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from formats.check.fields import each_fields_of
 from publisher.errors import UsageError
 from publisher.migrate.old_records import OldRecords, key_of
 
@@ -119,3 +120,37 @@ def test_an_end_that_was_rounded(old: OldRecords, tmp_path: Path) -> None:
     old.keep_for_later(6, "6", "1060", fields("1060", END - 1))
     late = {run: found for run, _, _, found in old.match_the_rest()}
     assert late[6] is not None
+
+
+def test_two_sites_may_have_jobs_of_the_same_number_and_end(old: OldRecords, tmp_path: Path) -> None:
+    read(old, tmp_path, HEADER + "SITE\t7\t2026-10-01 01:30:00\nOTHER\t7\t2026-10-01 01:30:00\n")
+    assert (old.count, old.again, old.sites()) == (2, 0, ["OTHER", "SITE"])
+    assert old.match(fields("7", site="THIRD"), "ours", "7") is None
+    assert old.match(fields("7", site="site "), "ours", "7") is not None
+    (left,) = old.unmatched()
+    assert left.fields["Site"] == ("OTHER",)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "same"),
+    [
+        ("1053.1", "1053.2", False),
+        ("1053.1", "1053.1", True),
+        ("1042.lrms", "1042", True),
+        ("1042", "1042.lrms", True),
+        ("alpha.lrms", "alpha", True),
+    ],
+)
+def test_usage_records_with_ids_of_their_own(tmp_path: Path, theirs: str, ours: str, *, same: bool) -> None:
+    def record(publisher: str, local: str) -> str:
+        return (
+            '<UsageRecord xmlns="http://schema.ogf.org/urf/2003/09/urf">'
+            f'<RecordIdentity recordId="{publisher}-{local}" createTime="2026-10-02T00:00:00Z"/>'
+            f"<JobIdentity><LocalJobId>{local}</LocalJobId></JobIdentity><Status>completed</Status>"
+            "<MachineName>ce1.example.org</MachineName><EndTime>2026-10-01T01:30:00Z</EndTime></UsageRecord>"
+        )
+
+    with OldRecords("ogf-ur", keeps_first=True) as old:
+        read(old, tmp_path, record("theirs", theirs), "message.xml")
+        (of_ours,) = each_fields_of("ogf-ur", record("ours", ours).encode())
+        assert (old.match(of_ours, "ours", ours) is not None) is same
