@@ -1,0 +1,85 @@
+"""The nodes of a site: as `[[nodes]]` has them, and those that are only known because runs ran on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from publisher.config.reports import Node
+from publisher.report.calendar import ReportPeriod
+from publisher.report.report import UNKNOWN_NAME
+from publisher.report.request import Resource
+
+KIB_A_GIB: Final = 1 << 20
+INFERRED: Final = "(inferred)"
+"""The type of nodes that stand in no table."""
+
+
+class KnownNode(msgspec.Struct, frozen=True):
+    """A node: what there is of each resource (cores, KiB, GPUs; None: not known), and since and until when."""
+
+    name: str
+    cluster: str
+    type: str
+    amounts: dict[Resource, int | None]
+    since: int | None = None
+    until: int | None = None
+    is_named: bool = True
+    """Whether the configuration has it."""
+
+    def in_service_s(self, period: ReportPeriod) -> int:
+        """For how many seconds of a period it is in service."""
+        start = period.start if self.since is None else max(self.since, period.start)
+        stop = period.stop if self.until is None else min(self.until, period.stop)
+        return max(0, stop - start)
+
+
+class Inventory:
+    """Numbers for nodes: those of the configuration first, others as they are met."""
+
+    def __init__(self, tables: Iterable[Node]) -> None:
+        self.nodes: list[KnownNode] = []
+        self.met_in: dict[int, str] = {}
+        """The cluster whose runs were on a node, where its table names none; of several the first by name."""
+        self._by_name: dict[tuple[str | None, str], list[int]] = {}
+        self._met: dict[tuple[str, str], list[int]] = {}
+        seen: set[tuple[str | None, str, int | None]] = set()
+        for table in tables:
+            for name in table.names:
+                if (table.cluster, name, table.since) in seen:
+                    continue
+                seen.add((table.cluster, name, table.since))
+                self._by_name.setdefault((table.cluster, name), []).append(len(self.nodes))
+                self.nodes.append(_of_table(name, table))
+
+    def numbers(self, cluster: str, name: str) -> list[int]:
+        """The numbers of a node of this name in a cluster: several where its tables follow one another in time."""
+        key = (cluster, name)
+        if key not in self._met:
+            known = self._by_name.get(key) or self._by_name.get((None, name))
+            if known is None:
+                known = [len(self.nodes)]
+                self.nodes.append(KnownNode(name or UNKNOWN_NAME, cluster, INFERRED, {}, is_named=False))
+            self._met[key] = known
+            for number in known:
+                self.met_in[number] = min(cluster, self.met_in.get(number, cluster))
+        return self._met[key]
+
+    def add(self, other: Inventory) -> list[int]:
+        """Take the nodes that were met elsewhere, with the same tables; gives the number here of each node there."""
+        numbers = list(range(len(other.nodes)))
+        for (cluster, name), there in other._met.items():
+            for number, here in zip(there, self.numbers(cluster, name), strict=True):
+                numbers[number] = here
+        return numbers
+
+
+def _of_table(name: str, table: Node) -> KnownNode:
+    memory = table.memory_gib * KIB_A_GIB if table.memory_gib is not None else None
+    virtual = table.virtual_gib * KIB_A_GIB if table.virtual_gib is not None else None
+    amounts: dict[Resource, int | None] = {
+        "cores": table.cores, "memory": memory, "vmem": virtual, "gpus": table.gpus,
+    }  # fmt: skip
+    return KnownNode(name, table.cluster or "", table.type, amounts, table.since, table.until)
