@@ -154,7 +154,7 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
     lines = itemised(settings, charged.usage)
     adjusted: dict[str, list[Adjusted]] = {}
     for one in settings.adjustments:
-        if one.month == str(month) and _concerned(one.payer, by, request):
+        if by == settings.by and one.month == str(month) and _concerned(one.payer, by, request):
             adjusted.setdefault(one.payer, []).append(Adjusted(rounded(one.amount, settings.decimals), one.reason))
     found = tuple(
         Statement(payer, charged, tuple(adjusted.get(payer, ())), left_out)
