@@ -9,6 +9,7 @@ are not sent: they would replace newer ones, or be under keys that nothing repla
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -111,8 +112,10 @@ class Queue:
             taken.left += 1
             return True
         if message.fate == "send":
-            for number, part in enumerate(self._parts(message, payload), 1):
-                outcome = self._post(message, part, f"ssm-{name}-{number}", target, tools, patience)
+            for part in self._parts(message, payload):
+                # by its content: the same message is cut otherwise where `batch_bytes` was changed
+                uid = f"ssm-{name}-{blake2b(part, digest_size=8).hexdigest()}"
+                outcome = self._post(message, part, uid, target, tools, patience)
                 if not isinstance(outcome, Accepted):
                     taken.answer = answer_of(outcome)
                     taken.unauthorised = isinstance(outcome, Unauthorised) and not outcome.misdirected

@@ -113,6 +113,22 @@ class Jobs(Receiver):
         return Accepted({"messageIds": str(len(self.messages))})
 
 
+class StopsAfterOne(Jobs):
+    """The same, which takes one message and no other until it `stops` no more."""
+
+    stops = True
+
+    def payload_limit_bytes(self) -> int:
+        """More, later."""
+        return 2000 if self.stops else 4000
+
+    def post(self, message: Message) -> Outcome:
+        """Judge and store the first."""
+        if self.stops and self.messages:
+            return Transient("not now")
+        return super().post(message)
+
+
 @pytest.fixture
 def left(tmp_path: Path) -> Left:
     return Left(tmp_path, SummaryReceiver("apel", "ams"), records="apel-summary", sync=True)
@@ -224,6 +240,19 @@ def test_one_that_is_too_large_is_sent_in_parts(tmp_path: Path) -> None:
     assert len(parts) > 2
     assert all(part.startswith(header) and len(part) <= 2000 for part in parts)
     assert "".join(part.partition("\n")[2].removesuffix("\n") + "\n%%\n" for part in parts) == "".join(records)
+
+
+def test_one_that_was_sent_in_part_is_sent_whole_with_another_limit(tmp_path: Path) -> None:
+    header, _, record = JOBS.partition("\n")
+    records = [record.replace("LocalJobId: 17", f"LocalJobId: {number}") for number in range(20)]
+    service = StopsAfterOne("apel", "ams")
+    left = Left(tmp_path, service, records="apel-job")
+    left.add(header + "\n" + "".join(records))
+    assert left.send().answer is not None
+    service.stops = False
+    assert left.send().records == 20
+    sent = "".join(message.payload.decode() for message in left.receiver.messages)
+    assert all(f"LocalJobId: {number}\n" in sent for number in range(20))
 
 
 def test_what_ssm_has_at_work_is_left_to_it(left: Left) -> None:
