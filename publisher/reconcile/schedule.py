@@ -21,7 +21,7 @@ from publisher.store.database import Store
 from publisher.store.schema import State
 
 LONGEST_S: Final = 300
-"""So long at most a target is reconciled in one run; what is left is looked at in the next one."""
+"""So long at most is reconciled in one run, all targets together; what is left is looked at in the next one."""
 _AGAIN_S: Final = 3600
 """After a service gave no evidence it is asked again so much later, or when it would be due if that is sooner."""
 
@@ -39,43 +39,51 @@ class ReconcileResult(msgspec.Struct, frozen=True):
 def reconcile_due(
     store: Store, config: Config, plans: Callable[[], Mapping[str, TargetPlan]], tools: Tools
 ) -> dict[str, ReconcileResult]:
-    """Reconcile the targets that are due, one after the other. `plans` is asked where one is.
+    """Reconcile the targets that are due, those first that are so for longest. `plans` is asked where one is.
 
     Raises `StoreError` where the store cannot be used.
     """
-    due = [name for name, settings in config.targets.items() if _is_due(store, name, settings, tools.clock())]
+    since = {name: _due_since(store, name, settings, tools.clock()) for name, settings in config.targets.items()}
+    due = sorted((at, name) for name, at in since.items() if at is not None)
     prepared = plans() if due else {}
+    until = tools.clock() + LONGEST_S
     done = {}
-    for name in due:
-        result = None if tools.stopping() else _Scheduled(store, config, name, prepared[name], tools).reconcile()
+    for _, name in due:
+        if tools.stopping() or tools.clock() >= until:
+            break
+        result = _Scheduled(store, config, name, prepared[name], tools, until).reconcile()
         if result is not None:
             done[name] = result
     return done
 
 
-def _is_due(store: Store, name: str, settings: Target, now: int) -> bool:
+def _due_since(store: Store, name: str, settings: Target, now: int) -> int | None:
+    """Since when a target is due, 0 where it never was reconciled; None: it is not due."""
     if settings.evidence_source == "none" or not settings.reconcile_every or settings.shadow:
-        return False
+        return None
     with store.read() as connection:
         target = registry.get_target(connection, name)
         if target is None or not deliveries.of_target(connection, target.id)[State.ACCEPTED]:
-            return False
+            return None
         before = reconciliations.of_target(connection, target.id)
     # one that is later than it can be was noted by a clock that was wrong, or with another setting
-    return before is None or not now < before.due_at <= now + settings.reconcile_every
+    if before is None or before.due_at > now + settings.reconcile_every:
+        return 0
+    return before.due_at if before.due_at <= now else None
 
 
 class _Scheduled:
     """One target that is due."""
 
-    def __init__(self, store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools) -> None:
+    def __init__(self, store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, until: int) -> None:
+        """`until`: when it ends at the latest."""
         self._store = store
         self._config = config
         self._name = name
         self._settings = config.targets[name]
         self._plan = plan
         self._tools = tools
-        self._until = tools.clock() + LONGEST_S
+        self._until = until
         self._late = False
 
     def reconcile(self) -> ReconcileResult | None:

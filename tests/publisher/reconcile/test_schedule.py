@@ -149,13 +149,11 @@ def test_an_interrupted_run_reconciles_in_the_next_one(simulator: Simulator, pki
     assert ran(site) == {"neic"}
 
 
-def test_what_takes_too_long_goes_on_in_the_next_run(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
-    site = site_of(tmp_path, pki, [*make_jobs(2), make_job(3, end=OCTOBER + 5)], neic=sgas(simulator))
+def be_slow(site: Site, answers: int) -> None:
+    """Let so many answers of SGAS take longer than a run has for them."""
     answered = []
 
     class Slow:
-        """The service, for which each answer takes longer than a run has for it."""
-
         def __init__(self, *arguments: object) -> None:
             from publisher.targets.sgas import SgasTarget
 
@@ -167,7 +165,7 @@ def test_what_takes_too_long_goes_on_in_the_next_run(simulator: Simulator, pki: 
         def usage(self, machine: str, first_day: int, until_day: int) -> object:
             answered.append(first_day)
             found = self._made.usage(machine, first_day, until_day)
-            if len(answered) == 1:
+            if len(answered) <= answers:
                 site.now += LONGEST_S
             return found
 
@@ -176,10 +174,24 @@ def test_what_takes_too_long_goes_on_in_the_next_run(simulator: Simulator, pki: 
 
     site.make_target = Slow  # type: ignore[assignment]
     site.reopen()
+
+
+def test_what_takes_too_long_goes_on_in_the_next_run(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+    site = site_of(tmp_path, pki, [*make_jobs(2), make_job(3, end=OCTOBER + 5)], neic=sgas(simulator))
+    be_slow(site, 1)
     first = site.publisher.run().reconciled["neic"]
     assert (first.unfinished, first.problem) == (True, None)
     second = site.publisher.run().reconciled["neic"]
     assert (second.unfinished, second.confirmed) == (False, 3)
+
+
+def test_several_slow_services_delay_a_run_no_longer_than_one_and_take_turns(
+    simulator: Simulator, pki: Pki, tmp_path: Path
+) -> None:
+    jobs = [*make_jobs(2), make_job(3, end=OCTOBER + 5)]
+    site = site_of(tmp_path, pki, jobs, one=sgas(simulator), two=sgas(simulator))
+    be_slow(site, 2)
+    assert [list(site.publisher.run().reconciled) for _ in range(3)] == [["one"], ["two"], ["one", "two"]]
 
 
 def test_another_run_at_work_for_the_target_is_let_be(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
