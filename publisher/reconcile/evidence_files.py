@@ -219,6 +219,8 @@ class _FileReader:
             if record_id := self._first(row, _RECORD_ID):
                 self._records += 1
                 yield self._record(place, row, str(record_id))
+            elif (site := _site_of(row)) and str(folded(site)) not in self._sites:
+                self._elsewhere += 1
             elif self._is_job(row):
                 self._records += 1
                 yield self._job(place, row)
@@ -251,14 +253,10 @@ class _FileReader:
         from formats.identity import run_record_id  # noqa: PLC0415 - of few files
 
         end = self._end(place, self._first(row, _END))
-        key = run_record_id("apel", str(row.get("site") or ""), str(row[_LOCAL_ID]), end)
+        key = run_record_id("apel", _site_of(row), str(row[_LOCAL_ID]), end)
         return msgspec.structs.replace(self._record(place, row, key), key=key)
 
     def _group(self, place: str, row: Row) -> Iterator[EvidenceGroup]:
-        site = row.get(next((name for name in row if _TEXTS.get(name) == "site"), ""))
-        if site and str(folded(str(site))) not in self._sites:
-            self._elsewhere += 1
-            return
         month = self._month(place, row)
         fields: dict[str, Value] = {}
         for name, value in row.items():
@@ -343,6 +341,10 @@ class _FileReader:
     @staticmethod
     def _first(row: Row, names: frozenset[str]) -> Any:
         return next((row[name] for name in row if name in names and not _is_empty(row[name])), None)
+
+
+def _site_of(row: Row) -> str:
+    return str(next((row[name] for name in row if _TEXTS.get(name) == "site"), None) or "")
 
 
 def _is_empty(value: Any) -> bool:

@@ -15,6 +15,7 @@ from tests.publisher.add_on import JOB_NAMES, install
 from tests.publisher.reconcile.reconciled_site import (
     NOV,
     OCT,
+    ams,
     asked,
     confirmed,
     files,
@@ -63,6 +64,19 @@ def test_records_of_other_months_and_of_jobs_that_are_not_wanted_are_distinguish
     assert kinds(differences) == {"foreign": {deselected.record_id}}
     assert differences[0].detail == "known here, and this target does not want it"
     assert (month(found).confirmed, found.foreign) == (1, 1)
+
+
+def test_job_records_of_other_sites_are_left_out(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+    (job,) = make_jobs(1)
+    site = site_of(tmp_path, pki, [job], apel=ams(simulator, "apel-job"))
+    lines = [
+        "Executing Site,LocalJobId,EndTime,WallDuration",
+        *(f"{name},{job.local_id},{job.end},100" for name in (site.publisher.config.site.name, "OTHER-SITE")),
+    ]
+    file = tmp_path / "jobs.csv"
+    file.write_text("\n".join(lines))
+    found, differences = reconciled(site, file=file)
+    assert (differences, found.notes, month(found).confirmed) == ([], ["1 rows are of other sites"], 1)
 
 
 def test_a_superseded_record_that_is_gone_may_be_sent_again(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
