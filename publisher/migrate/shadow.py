@@ -25,6 +25,7 @@ from formats.check.fields import Fields, each_fields_of, fields_of
 from formats.job import Job
 from formats.rules import compared
 from formats.text import read_date_time, read_duration_ms
+from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
 from publisher.errors import UsageError
 from publisher.messages.item import Held, ItemPage
@@ -158,6 +159,7 @@ class ShadowComparison:
         self._name = target
         self._settings = config.targets[target]
         self._sites = config.site_names
+        self._enrichers = Enrichers(config)
         self._recipient = Recipient(store, config, target)
         self._now = now
         self._old = old
@@ -262,7 +264,8 @@ class ShadowComparison:
 
     def _jobs(self, run_ids: Sequence[int]) -> dict[int, Job]:
         with self._store.read() as connection:
-            return {run.run_id: run.job for run in runs.by_ids(connection, run_ids)}
+            found = runs.by_ids(connection, run_ids)
+        return {run.run_id: self._enrichers.apply(run.source, run.job) for run in found}
 
     def _settled(self, run_ids: Sequence[int]) -> set[int]:
         """Those of these runs that count as delivered before us: accepted, and never sent from here."""

@@ -225,8 +225,17 @@ def test_messages_of_job_records_do_as_well(fixtures: Path, tmp_path: Path) -> N
     assert site.rows("SELECT count(*) FROM deliveries WHERE reason = 'assumed'") == [(16,)]
 
 
-def test_what_would_be_held_was_sent_by_the_client_all_the_same(fixtures: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("own_site", [False, True], ids=["the site", "a source of another site"])
+def test_what_would_be_held_was_sent_by_the_client_all_the_same(
+    fixtures: Path, tmp_path: Path, *, own_site: bool
+) -> None:
     site = ClientSite(fixtures, tmp_path / "site", "torque", records="apel-job")
+    if own_site:
+        text = site.config.read_text()
+        name = site.client_rows("records.tsv")[0]["Site"]
+        assert f'name = "{name}"' in text
+        text = text.replace(f'name = "{name}"', 'name = "FIRST-SITE"')
+        site.configure(re.sub(r"^(\[sources\.lrms\])$", rf'\1\nsite = "{name}"', text, flags=re.MULTILINE))
     score = 'benchmark = { type = "HEPscore23", value = 14.2 }\n'
     site.configure(site.config.read_text().replace(score, ""))
     assert site("run").code in {0, 3}
