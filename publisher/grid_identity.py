@@ -18,7 +18,7 @@ from publisher.job_ids import local_id
 BEFORE_S: Final = 86_400
 AFTER_S: Final = 28 * 86_400
 
-TOLD: Final = ("user_dn", "token_subject", "token_issuer", "vo", "fqans", "endpoint_url")
+IDENTITY_FIELDS: Final = ("user_dn", "token_subject", "token_issuer", "vo", "fqans", "endpoint_url")
 """The facts of a run that an entry may tell."""
 
 

@@ -204,20 +204,20 @@ def mistake(text: str, error: tomllib.TOMLDecodeError) -> str:
 
     A password within a URL is not shown.
     """
-    told = _PLACE.fullmatch(str(error))
-    if told is None:
+    found = _PLACE.fullmatch(str(error))
+    if found is None:
         return str(error)
     lines = text.rstrip("\r\n").split("\n")
-    if told[2] is None:  # the end, of which nobody needs to see blank lines
+    if found[2] is None:  # the end, of which nobody needs to see blank lines
         number, column = len(lines), len(lines[-1]) + 1
     else:
-        number, column = int(told[2]), int(told[3])
+        number, column = int(found[2]), int(found[3])
     line = lines[number - 1].rstrip("\r") if number <= len(lines) else ""
     before, behind = line[: column - 1], line[column - 1 :]
     cut = ("..." if len(before) > _MOST_SHOWN else "") + before[-_MOST_SHOWN:]
     rest = behind[:_MOST_SHOWN] + ("..." if len(behind) > _MOST_SHOWN else "")
     shown = _PASSWORD.sub(r"\1...@", f"{cut}>>>{rest}")
-    return f"line {number}, column {column}: {told[1]}: {shown}"
+    return f"line {number}, column {column}: {found[1]}: {shown}"
 
 
 def quoted(text: object) -> str:

@@ -128,7 +128,7 @@ def _sums(element: etree._Element, namespace: str) -> RecordSums:
     record_id, end, wall = "", None, None
     whole: list[int | None] = []
     parts: dict[str | None, int | None] = {}
-    told: list[int | None] = []
+    others: list[int | None] = []
     for child in element:
         tag = child.tag
         if tag == f"{qualified}RecordIdentity":
@@ -143,12 +143,12 @@ def _sums(element: etree._Element, namespace: str) -> RecordSums:
             if kind in {None, "all"}:
                 whole.append(parts[kind])
         elif tag in _SGAS_PARTS:
-            told.append(_milliseconds(child.text))
+            others.append(_milliseconds(child.text))
     halves = (parts.get("user"), parts.get("system"))
     first = whole[0] if whole else None
     if namespace == UR and parts.get(None) is None and halves != (None, None):
         first = None
-    candidates = (first, _total(halves), _total(told))
+    candidates = (first, _total(halves), _total(others))
     cpu_ms = next((amount for amount in candidates if amount is not None), None)
     return RecordSums(record_id, _instant(end), _milliseconds(wall), cpu_ms)
 

@@ -25,7 +25,7 @@ from publisher.config.rules import Selected
 from publisher.config.types import Count, FilePath, Instant, KeepsPlan, PathOrUrl, PlansAgain, Seconds, Settings, Switch
 
 EvidenceSource: TypeAlias = Literal["query", "files", "file", "none"]
-"""How it is known what a service holds: sums when asked (`publisher.targets.base.TellsSums`), the messages themselves
+"""How it is known what a service holds: sums when asked (`publisher.targets.base.GivesSums`), the messages themselves
 (`KeepsMessages`), a file or URL of the configuration, or not at all."""
 MOST_PUBLISHERS: Final = 64
 """That may send to one target at once."""

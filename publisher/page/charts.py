@@ -186,12 +186,12 @@ def _bars(bounds: list[int], rows: list[int | None]) -> str:
 def _points(plot: Plot, stop: int, start: int, span: int) -> str:
     if len(plot.x) > _MOST_POINTS:
         return ""
-    told = {
+    facts = {
         "names": [iso(instant) for instant in instants_of(plot)],
         "shares": [round((middle - start) / span, 5) for middle in middles_of(plot, stop)],
         "series": [[safe(one.label), [None if v is None else round(v, 4) for v in one.values]] for one in plot.series],
     }
-    return json.dumps(told, separators=(",", ":"))
+    return json.dumps(facts, separators=(",", ":"))
 
 
 def _told(plot: Plot, title: str) -> str:

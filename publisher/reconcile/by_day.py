@@ -31,7 +31,7 @@ from publisher.reconcile.confirm import ConfirmedPage, Verdicts
 from publisher.reconcile.ledger import Ledger, LedgerRun
 from publisher.reconcile.result import Difference, Found, MonthFound
 from publisher.store.schema import State
-from publisher.targets.base import DaySum, EvidenceUnavailable, TellsSums
+from publisher.targets.base import DaySum, EvidenceUnavailable, GivesSums
 
 _UNROUNDED_S: Final = 1.0
 """Where the service does not round: what a sum of seconds may lose on its way through hours."""
@@ -98,7 +98,7 @@ class DayDifference(msgspec.Struct, frozen=True):
 class ByDay:
     """Compares one target."""
 
-    def __init__(self, ledger: Ledger, view: View, service: TellsSums, found: Found, verdicts: Verdicts) -> None:
+    def __init__(self, ledger: Ledger, view: View, service: GivesSums, found: Found, verdicts: Verdicts) -> None:
         self._ledger = ledger
         self._view = view
         self._service = service

@@ -41,7 +41,7 @@ from publisher.reconcile.result import Difference, Found, MonthFound
 from publisher.store import deliveries, groups, queries, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
-from publisher.targets.base import EvidenceUnavailable, KeepsMessages, TellsSums
+from publisher.targets.base import EvidenceUnavailable, GivesSums, KeepsMessages
 from publisher.targets.identity import TargetContext
 from publisher.text import iso, past
 
@@ -183,7 +183,7 @@ class _OneTarget:
                 elif isinstance(service, KeepsMessages):
                     found.evidence = "files"
                     self._by_messages(listed, service)
-                elif isinstance(service, TellsSums):
+                elif isinstance(service, GivesSums):
                     found.evidence, self._ledger.per_core = "query", True
                     self._by_query(listed, service)
                 else:
@@ -242,7 +242,7 @@ class _OneTarget:
             for _entries in self._ledger.counted_pages(month):
                 pass
 
-    def _by_query(self, months: Sequence[MonthFound], service: TellsSums) -> None:
+    def _by_query(self, months: Sequence[MonthFound], service: GivesSums) -> None:
         by_day = ByDay(self._ledger, self._view, service, self._found, self._verdicts)
         for number, month in enumerate(months):
             unavailable = by_day.month(month, self._clock())

@@ -140,10 +140,10 @@ def _keep(database: TemporaryDatabase, source: str, jobs: Sequence[Job], labels:
     rows = []
     for job in jobs:
         label, cores = labels.of_facts(source, class_facts(job))
-        told = job.status != "lost"
+        is_known = job.status != "lost"
         wall_ms = job.wall_ms or 0
         key = run_key(job.record_id)
-        rows.append((key, _month(job), label, wall_ms * cores, cpu_total_ms(job), wall_ms, source if told else ""))
+        rows.append((key, _month(job), label, wall_ms * cores, cpu_total_ms(job), wall_ms, source if is_known else ""))
     database.change("INSERT OR IGNORE INTO labels (label) VALUES (?)", {(row[2],) for row in rows})
     database.change(
         "INSERT OR REPLACE INTO runs SELECT ?, ?, id, ?, ?, ?, ? FROM labels WHERE label = ?",

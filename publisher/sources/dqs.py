@@ -155,8 +155,8 @@ def _rusage(line: ActLine) -> Extras:
 
 def slave_of(line: ActLine, cluster: str) -> Job:
     """The line of a slave as reports count it: a run that is not a record. Its id is a function of all of the line."""
-    told = blake2b(msgspec.json.encode(line), digest_size=_LINE_BYTES).hexdigest()
-    record_id = run_record_id("dqs", cluster, str(line.job_number), line.start, f"slave-{told}")
+    digest = blake2b(msgspec.json.encode(line), digest_size=_LINE_BYTES).hexdigest()
+    record_id = run_record_id("dqs", cluster, str(line.job_number), line.start, f"slave-{digest}")
     return msgspec.structs.replace(run_of(line, [], cluster), record_id=record_id, slave=True)
 
 

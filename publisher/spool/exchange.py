@@ -18,7 +18,7 @@ from formats.job import Job
 from publisher.config.schema import SpoolContext
 from publisher.encoded_run import EncodedRun, encode_run, encode_whole, run_key
 from publisher.errors import UsageError
-from publisher.grid_identity import TOLD
+from publisher.grid_identity import IDENTITY_FIELDS
 from publisher.spool import kinds
 from publisher.spool.base import Object, SpoolError
 from publisher.spool.context import FILE_FORMATS, SpoolingContext, make_context
@@ -246,7 +246,7 @@ def _marked(job: Job, values: Mapping[str, Any]) -> Marked:
     mark = values.get("grid_log")
     if mark != JOINED:
         return job, mark
-    found = {name: value for name in TOLD if (value := values.get(f"grid_{name}")) is not None}
+    found = {name: value for name in IDENTITY_FIELDS if (value := values.get(f"grid_{name}")) is not None}
     return msgspec.structs.replace(job, **found), mark
 
 

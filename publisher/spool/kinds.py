@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, Connection, LargeBinary, Select, Table, Te
 
 from formats.job import Benchmark, Job
 from publisher.encoded_run import run_key
-from publisher.grid_identity import TOLD
+from publisher.grid_identity import IDENTITY_FIELDS
 from publisher.spool.base import Kind, Object, Scalar, key_of
 from publisher.store import dialect, schema
 from publisher.store.admin import engine
@@ -60,8 +60,8 @@ def _kind_of_jobs(name: str, scalars: Mapping[str, Scalar], lists: Mapping[str, 
 
 
 _OF_RUNS: Final[Mapping[str, Scalar]] = {"source": "text", "stored_at": "int", "digest": "bytes", "grid_log": "text"}
-_GRID_TEXTS: Final[Mapping[str, Scalar]] = {f"grid_{name}": "text" for name in TOLD if name not in _SEVERAL}
-_GRID_LISTS: Final[Mapping[str, Scalar]] = {f"grid_{name}": "text" for name in TOLD if name in _SEVERAL}
+_GRID_TEXTS: Final[Mapping[str, Scalar]] = {f"grid_{name}": "text" for name in IDENTITY_FIELDS if name not in _SEVERAL}
+_GRID_LISTS: Final[Mapping[str, Scalar]] = {f"grid_{name}": "text" for name in IDENTITY_FIELDS if name in _SEVERAL}
 JOBS: Final = _kind_of_jobs("jobs", {**_OF_RUNS, **_GRID_TEXTS}, _GRID_LISTS)
 """Runs. `grid_log` says whether the grid log of the source names a run, `grid_*` what it says."""
 VERSIONS: Final = _kind_of_jobs("versions", {"stored_at": "int", "digest": "bytes"}, {})
@@ -240,7 +240,7 @@ def _grid_facts(stored: bytes) -> Mapping[str, Any]:
     mark = facts.extras.get(GRID_LOG)
     if mark != JOINED:
         return {"grid_log": mark} if mark is not None else {}
-    found = {f"grid_{name}": getattr(facts, name) for name in TOLD}
+    found = {f"grid_{name}": getattr(facts, name) for name in IDENTITY_FIELDS}
     return {"grid_log": mark} | {name: value for name, value in found.items() if value not in (None, ())}
 
 

@@ -57,8 +57,8 @@ def entries_by_key(connection: Connection, source_id: int, keys: Iterable[str]) 
         query = select(grid_jobs).where(grid_jobs.c.source_id == source_id, grid_jobs.c.key.in_(part))
         for row in connection.execute(query).mappings():
             fqans = msgspec.json.decode(row["fqans"], type=tuple[str, ...])
-            told = (row["user_dn"], fqans, row["submit_host"], row["token_subject"], row["token_issuer"])
-            entry = GridLogEntry(row["at"], row["lrms_id"], *told)
+            identity = (row["user_dn"], fqans, row["submit_host"], row["token_subject"], row["token_issuer"])
+            entry = GridLogEntry(row["at"], row["lrms_id"], *identity)
             found.setdefault(row["key"], []).append(entry)
     return found
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, bindparam, insert, select, update
 from formats.identity import index_key, record_key
 from formats.job import Job
 from publisher.encoded_run import EncodedRun, class_key, encode_whole, global_key, run_key
-from publisher.grid_identity import TOLD
+from publisher.grid_identity import IDENTITY_FIELDS
 from publisher.job_ids import JobPattern, ids_of, spellings
 from publisher.store import dialect
 from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, awaits_grid_log, decode, decode_facts
@@ -321,7 +321,7 @@ def _decoded_grid_facts(stored: bytes) -> _GridFacts | None:
         return _GridFacts({}, awaited=True)
     if facts.extras.get(GRID_LOG) != JOINED:
         return None
-    return _GridFacts({name: getattr(facts, name) for name in TOLD}, awaited=False)
+    return _GridFacts({name: getattr(facts, name) for name in IDENTITY_FIELDS}, awaited=False)
 
 
 _joined: Final = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)

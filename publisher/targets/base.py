@@ -125,7 +125,7 @@ class EvidenceUnavailable(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
-class TellsSums(Protocol):
+class GivesSums(Protocol):
     """A target whose service reports sums of what it holds, by machine and day."""
 
     def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:

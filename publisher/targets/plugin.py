@@ -19,12 +19,12 @@ from publisher.targets.base import (
     Accepted,
     DaySum,
     EvidenceUnavailable,
+    GivesSums,
     KeepsMessages,
     KeptMessage,
     Message,
     Outcome,
     Target,
-    TellsSums,
     Unknown,
 )
 from publisher.targets.identity import TargetContext
@@ -34,7 +34,7 @@ def added_target(kind: str, make: Callable[..., Any], name: str, settings: Any, 
     """The target that an add-on brings under the name `kind`. Raises as the add-on does, or `TargetError`."""
     with blamed("target", kind, TargetError):
         made = make(name, settings, context)
-    gives_sums, has_messages = isinstance(made, TellsSums), isinstance(made, KeepsMessages)
+    gives_sums, has_messages = isinstance(made, GivesSums), isinstance(made, KeepsMessages)
     if gives_sums and has_messages:
         return _WithSumsAndMessages(name, kind, made)
     return (_WithSums if gives_sums else _WithMessages if has_messages else AddedTarget)(name, kind, made)

@@ -24,12 +24,12 @@ from publisher.sources.plugin import AddedSource
 from publisher.store.schema import State
 from publisher.targets.base import (
     Accepted,
+    GivesSums,
     KeepsMessages,
     KeptMessage,
     Message,
     Outcome,
     Refused,
-    TellsSums,
     Transient,
     Unknown,
 )
@@ -277,9 +277,9 @@ class Both(Telling, Keeping):
 @pytest.mark.parametrize("kind", [Receiver, Telling, Keeping, Both])
 def test_a_target_can_be_asked_what_its_add_on_can(kind: type[Receiver]) -> None:
     made = guarded(kind("bad"))
-    assert isinstance(made, TellsSums) == issubclass(kind, Telling)
+    assert isinstance(made, GivesSums) == issubclass(kind, Telling)
     assert isinstance(made, KeepsMessages) == issubclass(kind, Keeping)
-    if isinstance(made, TellsSums):
+    if isinstance(made, GivesSums):
         for ask in (lambda: made.usage("m", 0, 1), lambda: made.last_registration_s("m")):
             with pytest.raises(TargetError, match="failed as a target"):
                 ask()

@@ -75,11 +75,11 @@ def end_of(plot: Plot, stop: int) -> int:
 
 def interval_told(start: int, stop: int) -> str:
     """An interval for people, `stop` not included: without the parts of the time that say nothing."""
-    told = [(iso(instant) or "").removesuffix("Z").replace("T", " ") for instant in (start, stop)]
+    texts = [(iso(instant) or "").removesuffix("Z").replace("T", " ") for instant in (start, stop)]
     for nothing in (":00", " 00:00"):
-        if all(one.endswith(nothing) for one in told):
-            told = [one.removesuffix(nothing) for one in told]
-    return f"{told[0]} until {told[1]}, UTC"
+        if all(one.endswith(nothing) for one in texts):
+            texts = [one.removesuffix(nothing) for one in texts]
+    return f"{texts[0]} until {texts[1]}, UTC"
 
 
 def middles_of(plot: Plot, stop: int) -> Iterator[float]:

@@ -176,13 +176,13 @@ class ArcSource:
         for option, at in (("-b", window.from_), ("-e", window.until)):
             if at is not None:
                 ends += [option, datetime.fromtimestamp(at - 1, UTC).strftime("%Y-%m-%d %H:%M:%S")]
-        told = []
+        figures = []
         for output in ("jobcount", "walltime", "cputime"):
             words = [line.strip() for line in run("arcctl", "accounting", "stats", *ends, "-o", output)]
             if len(words) != 1 or not words[0].isdecimal():
                 raise SourceFormatError(f"arcctl printed what is not a number: {' '.join(words)[:200]}")
-            told.append(int(words[0]))
-        jobs, wall_s, cpu_s = told
+            figures.append(int(words[0]))
+        jobs, wall_s, cpu_s = figures
         return ToolSums("arcctl", jobs=jobs, wall_ms=wall_s * 1000, cpu_ms=cpu_s * 1000)
 
     def check(self) -> list[Finding]:

@@ -45,8 +45,8 @@ class RowMarks:
                 marks.append(None)
                 continue
             key = row[0]
-            told = (way, row, names, tokens(key), events(key), environments(key), transfers(key), info(key))
-            marks.append(_digest(told))
+            content = (way, row, names, tokens(key), events(key), environments(key), transfers(key), info(key))
+            marks.append(_digest(content))
         return marks
 
     def _digest_of_names(self, numbers: Row) -> bytes | None:
@@ -95,5 +95,5 @@ def _twice(ids: Iterable[str | None]) -> frozenset[str | None]:
     return frozenset(record_id for record_id, times in Counter(ids).items() if times > 1)
 
 
-def _digest(told: object) -> bytes:
-    return sha256(_encode(told)).digest()[:_MARK_BYTES]
+def _digest(content: object) -> bytes:
+    return sha256(_encode(content)).digest()[:_MARK_BYTES]

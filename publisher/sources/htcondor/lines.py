@@ -29,11 +29,11 @@ _MOST_ATTRIBUTES: Final = 512
 
 
 class AdState(msgspec.Struct):
-    """The ad that is not complete and whether that was told, and complete ones of files that ended."""
+    """The ad that is not complete and whether that was reported, and complete ones of files that ended."""
 
     ad: dict[str, str] = {}
     whole: list[dict[str, str]] = []
-    told: bool = False
+    is_reported: bool = False
 
 
 class HTCondorParser:
@@ -45,7 +45,7 @@ class HTCondorParser:
         self._cluster = cluster
         self._ad: dict[str, str] = {}
         self._whole: list[dict[str, str]] = []
-        self._told = False
+        self._is_reported = False
         self.file = ""
 
     def file_begins(self, file: str) -> None:
@@ -57,7 +57,9 @@ class HTCondorParser:
 
     def state(self) -> Any:
         """The ad that is not complete."""
-        return msgspec.to_builtins(AdState(self._ad, self._whole, self._told)) if self._ad or self._whole else None
+        return (
+            msgspec.to_builtins(AdState(self._ad, self._whole, self._is_reported)) if self._ad or self._whole else None
+        )
 
     def resume(self, state: Any) -> None:
         """Go on with an ad that was not complete."""
@@ -65,7 +67,7 @@ class HTCondorParser:
             found = AdState() if state is None else msgspec.convert(state, AdState)
         except msgspec.ValidationError:
             found = AdState()
-        self._ad, self._whole, self._told = found.ad, found.whole, found.told
+        self._ad, self._whole, self._is_reported = found.ad, found.whole, found.is_reported
 
     def waiting(self) -> str | None:
         """Whether an ad is not complete."""
@@ -91,9 +93,9 @@ class HTCondorParser:
             return ready
         if _PER_JOB.fullmatch(PurePath(self.file).name):
             return [*ready, *self._close()]
-        if self._told:
+        if self._is_reported:
             return ready
-        self._told = True
+        self._is_reported = True
         return [*ready, UnreadableLine("the last ad is not complete so far; it is read when it is", raw=_raw(self._ad))]
 
     def _close_whole(self) -> list[Outcome]:
@@ -151,7 +153,7 @@ class HTCondorParser:
 
     def _close(self, banner: bytes = b"") -> list[Outcome]:
         """The ad is complete: its run, or what else it is."""
-        texts, self._ad, self._told = self._ad, {}, False
+        texts, self._ad, self._is_reported = self._ad, {}, False
         if not texts:
             return [UnreadableLine("a banner without an ad before it")]
         ad = {name: htcondor_ad.value_of(value) for name, value in texts.items()}

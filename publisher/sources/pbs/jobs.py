@@ -38,7 +38,8 @@ _CACHED_CHARACTERS: Final = 256
 class Dialect(msgspec.Struct, frozen=True):
     """What TORQUE and PBS Pro do differently.
 
-    `job_kinds`: record types of jobs; `other_kinds`: of licences and reservations, which are not jobs.
+    `job_kinds`: record types of jobs; `other_kinds`: of licences and reservations, which are not jobs. `has_vnodes`:
+    cores are granted on virtual nodes, and the numbers behind hosts are not those of cores.
     """
 
     system: Literal["torque", "pbs"]
@@ -46,10 +47,11 @@ class Dialect(msgspec.Struct, frozen=True):
     job_kinds: frozenset[str]
     other_kinds: frozenset[str]
     codes: Mapping[int, str]
+    has_vnodes: bool
 
 
-TORQUE: Final = Dialect("torque", False, frozenset("QSEDARCT"), frozenset(), values.TORQUE_CODES)
-PBS: Final = Dialect("pbs", True, frozenset("QSEDARCTsuceMazrPp"), frozenset("LUYBFKk"), values.PBS_CODES)
+TORQUE: Final = Dialect("torque", False, frozenset("QSEDARCT"), frozenset(), values.TORQUE_CODES, False)
+PBS: Final = Dialect("pbs", True, frozenset("QSEDARCTsuceMazrPp"), frozenset("LUYBFKk"), values.PBS_CODES, True)
 
 
 class JobId(NamedTuple):
@@ -189,8 +191,8 @@ def _job(
             extras["exec_host"] = exec_host
         else:
             nodes = len(hosts)
-    if dialect.system == "pbs":
-        core_numbers = ()  # its numbers are not of cores
+    if dialect.has_vnodes:
+        core_numbers = ()
         vnodes = get("exec_vnode", "")
         cores = integer(get("resources_used.ncpus"))
         if cores is None or cores < 0:

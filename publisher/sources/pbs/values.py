@@ -130,8 +130,8 @@ def exec_cores(text: str) -> tuple[str, ...]:
             named[host] = None
         if len(numbers) > cores.MOST:
             named[host] = None
-    told = [cores.compact(numbers) if numbers and max(numbers) < cores.MOST else "" for numbers in named.values()]
-    return tuple(told) if any(told) else ()
+    texts = [cores.compact(numbers) if numbers and max(numbers) < cores.MOST else "" for numbers in named.values()]
+    return tuple(texts) if any(texts) else ()
 
 
 def vnode_cpus(text: str) -> int | None:

@@ -138,7 +138,7 @@ class ParserState(msgspec.Struct):
     headers: dict[str, str] = {}
     run: Run | None = None
     begun: list[str] = []
-    told: bool = False
+    is_reported: bool = False
     completion: list[str] = []
     doubtful: list[str] = []
 
@@ -165,7 +165,7 @@ class SlurmParser:
         self._begun_delimiters = 0
         self._holds_others = False
         """Behind the beginning of a record there are lines that are records or headers, if they are not of its text."""
-        self._told = False
+        self._is_reported = False
         self._completion: list[str] = []
         """Files that are job completion logs of a version that ends each record with the exit code."""
         self._doubtful: list[str] = []
@@ -187,7 +187,7 @@ class SlurmParser:
         begun = [line.decode("latin-1") for line in self._begun]
         if not headers and self._runs.run is None and not begun and not self._completion:
             return None
-        kept = ParserState(headers, self._runs.run, begun, self._told, self._completion, self._doubtful)
+        kept = ParserState(headers, self._runs.run, begun, self._is_reported, self._completion, self._doubtful)
         return msgspec.to_builtins(kept)
 
     def waiting(self) -> str | None:
@@ -201,7 +201,7 @@ class SlurmParser:
             begun = [line.encode("latin-1") for line in found.begun]
         except (msgspec.ValidationError, UnicodeEncodeError):
             found, begun = ParserState(), []
-        self._runs.run, self._told = found.run, found.told
+        self._runs.run, self._is_reported = found.run, found.is_reported
         self._completion, self._doubtful = found.completion, found.doubtful
         self._layouts = {}
         self._take(None)
@@ -234,8 +234,8 @@ class SlurmParser:
         if self._begun and self._holds_others:
             outcomes += [each for each in self._give_up(_CUT_OFF) if not isinstance(each, Line)]
         outcomes += self._runs.waiting()
-        if self._begun and not self._told:
-            self._told = True
+        if self._begun and not self._is_reported:
+            self._is_reported = True
             outcomes.append(
                 UnreadableLine(
                     self._why(self._begun, "the last record is not complete so far"), raw=b"\n".join(self._begun)
@@ -246,7 +246,7 @@ class SlurmParser:
     def _slow(self, line: bytes) -> Outcome | list[Outcome]:
         """Everything but a line that is a row by itself."""
         if self._begun:
-            self._told = False
+            self._is_reported = False
             if self._is_log:
                 return self._in_log(line)
             return self._in_table(self._layout, line) if self._layout is not None else self._give_up(_NO_HEADER)

@@ -11,7 +11,7 @@ import pytest
 
 from formats.registry import FORMATS
 from publisher.config.schema import SOURCE_KINDS, TARGET_KINDS
-from publisher.targets.base import KeepsMessages, TellsSums
+from publisher.targets.base import GivesSums, KeepsMessages
 
 NAMES = {*FORMATS, *SOURCE_KINDS, *TARGET_KINDS}
 
@@ -116,7 +116,7 @@ def test_the_class_of_a_kind_of_target_shows_what_the_descriptor_says(name: str)
     assert [each for each, does in shows.items() if does] == [
         each for each in shows if each == TARGET_KINDS[name].evidence
     ]
-    assert {"usage", "last_registration_s"} <= set(dir(TellsSums))
+    assert {"usage", "last_registration_s"} <= set(dir(GivesSums))
     assert {"kept", "keeps"} <= set(dir(KeepsMessages))
 
 

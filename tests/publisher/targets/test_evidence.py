@@ -16,7 +16,7 @@ from publisher.security.http import Failure, Reply
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki, make_pki
 from publisher.targets import sgas as targets_sgas
-from publisher.targets.base import DaySum, EvidenceUnavailable, KeepsMessages, KeptMessage, Message, TellsSums
+from publisher.targets.base import DaySum, EvidenceUnavailable, GivesSums, KeepsMessages, KeptMessage, Message
 from publisher.targets.directory import DirectoryTarget
 from publisher.targets.identity import TargetContext
 from publisher.targets.sgas import QUERY, SgasTarget
@@ -54,7 +54,7 @@ def posted(sgas: SgasTarget, *records: str) -> None:
 def test_sgas_gives_sums_by_machine_user_vo_and_day(simulator: Simulator, sgas: SgasTarget, exact: bool) -> None:
     simulator.sgas.custom_query_defined = exact
     posted(sgas, record(1), record(2, wall="PT1800S", cpu=("PT100S", "PT20S")), record(3, machine="ce2.example.org"))
-    assert isinstance(sgas, TellsSums)
+    assert isinstance(sgas, GivesSums)
     wall_s = 4 * (3600 + 1800)  # all processors together
     cpu_s, within_s = (3120, 0.0) if exact else (0.83 * 3600 + 0.03 * 3600, 36.0)  # 3000 s and 120 s
     expected = DaySum("ce1.example.org", "/DC=org/CN=Jane", "atlas", FIRST, 2, wall_s, pytest.approx(cpu_s), within_s)

@@ -28,7 +28,7 @@ MANUAL: Final = (
 """The fields of accounting(5) in the order of the colon format."""
 ONLY_JSONL: Final = ("ioops", "maxpss", "maxrss", "wallclock", "submit_cmd_line")
 """What the manual has for JSONL alone."""
-TOLD: Final[dict[str, str | int | float]] = {
+IDENTITY_FIELDS: Final[dict[str, str | int | float]] = {
     "qname": "long.q", "hostname": "node7", "group": "chem", "owner": "ada", "job_name": "dna", "job_number": 4711,
     "account": "acct1", "priority": 12, "submission_time": 1_793_500_000, "start_time": 1_793_500_060,
     "end_time": 1_793_500_160, "failed": 37, "exit_status": 137, "project": "atlas", "department": "physics",
@@ -74,13 +74,13 @@ def test_jobs_shows_every_field_of_the_manual(
 ) -> None:
     site = Site(tmp_path, [], [Receiver("neic")])
     site.table["sources"] = {"ge": {"type": "gridengine", "path": "accounting", "cluster": "cell"}}
-    (tmp_path / "accounting").write_text(write(TOLD) + "\n", encoding="ascii")
+    (tmp_path / "accounting").write_text(write(IDENTITY_FIELDS) + "\n", encoding="ascii")
     site.publisher.collect((), None)
     (known,) = site.publisher.job("4711.3")
     shown = facts(known)
     for name in names:
         if name != "pe_taskid":
-            where, value = SHOWN.get(name, (f"extras.{name}", TOLD[name]))
+            where, value = SHOWN.get(name, (f"extras.{name}", IDENTITY_FIELDS[name]))
             assert shown[where] == value, name
     assert shown["end_reason"] == "37 enforced h_rt"
     show_run(known)
@@ -99,9 +99,9 @@ MASTERS = {"ru_wallclock", "wallclock", "priority", "failed", "arid", "ar_submis
 @pytest.mark.parametrize("write", [as_colon, as_jsonl])
 def test_every_measure_of_a_slave_counts(write: Callable[[Mapping[str, Any]], str]) -> None:
     """Slave 2 and master 1 are 3, as qacct has it."""
-    numbers = [name for name in TOLD if name in {*SUMMED, *LARGEST, *MASTERS}]
-    master = TOLD | dict.fromkeys(numbers, 1) | {"failed": 0}
-    slave = TOLD | dict.fromkeys(numbers, 2) | {"pe_taskid": "1.node9"}
+    numbers = [name for name in IDENTITY_FIELDS if name in {*SUMMED, *LARGEST, *MASTERS}]
+    master = IDENTITY_FIELDS | dict.fromkeys(numbers, 1) | {"failed": 0}
+    slave = IDENTITY_FIELDS | dict.fromkeys(numbers, 2) | {"pe_taskid": "1.node9"}
     lines = [write(slave), write(master)]
     if write is as_jsonl:
         for place, custom in enumerate(({"joules": 2, "kind": "b"}, {"joules": 1, "kind": "a"})):
@@ -124,19 +124,19 @@ def test_every_measure_of_a_slave_counts(write: Callable[[Mapping[str, Any]], st
 def test_measures_wait_with_their_slave_for_a_later_reading(tmp_path: Path) -> None:
     log = tmp_path / "accounting"
     source = GridEngineSource("ge", Settings(type="gridengine", path=log, cluster="cell"))
-    log.write_text(as_jsonl(TOLD | {"pe_taskid": "1.node9", "iow": 2}) + "\n", encoding="ascii")
+    log.write_text(as_jsonl(IDENTITY_FIELDS | {"pe_taskid": "1.node9", "iow": 2}) + "\n", encoding="ascii")
     seen = read_on(source, Seen())
     with log.open("a", encoding="ascii") as file:
-        file.write(as_jsonl(TOLD | {"iow": 1}) + "\n")
+        file.write(as_jsonl(IDENTITY_FIELDS | {"iow": 1}) + "\n")
     (job,) = read_on(source, seen).jobs.values()
     assert job.extras["iow"] == 3
     assert len(json.loads(str(job.extras["pe_tasks"]))[0]) == 13, "what is shown of a task stays what it was"
 
 
 def test_jobs_shows_the_task_of_a_slave_record() -> None:
-    task = TOLD | {"pe_taskid": "1.node9", "hostname": "node9", "cpu": 60.5}
+    task = IDENTITY_FIELDS | {"pe_taskid": "1.node9", "hostname": "node9", "cpu": 60.5}
     for write in (as_colon, as_jsonl):
-        seen, refused = parse_all(GridEngineParser("cell"), [write(task).encode(), write(TOLD).encode()])
+        seen, refused = parse_all(GridEngineParser("cell"), [write(task).encode(), write(IDENTITY_FIELDS).encode()])
         (job,) = seen.jobs.values()
         assert refused == []
         assert (job.cpu_ms, [host.name for host in job.hosts]) == (600_750, ["node7", "node9"])
