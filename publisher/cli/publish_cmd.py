@@ -182,5 +182,5 @@ def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
     show_table("Published", columns, rows, right=set(columns[1:-1]))
     if any(item.sent.rejected for item in delivered.values()):
         say("`usage-publisher records list --state rejected` lists rejected records with the services' answers")
-    if any(total.held for total in status.targets.values()):
+    if any(status.targets[name].held for name in delivered if name in status.targets):
         say("`usage-publisher records list --state held` lists held records with the reasons")

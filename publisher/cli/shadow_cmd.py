@@ -287,6 +287,11 @@ def _value(value: str | None) -> str:
 
 
 def _take_over_until(publisher: Publisher, target: str, until: int) -> int:
+    if until > publisher.tools.clock():
+        raise UsageError(
+            f"--delivered-until {iso(until)} is in the future: jobs that have not ended were not delivered",
+            hint="Give the end of the last job that was delivered",
+        )
     moved = publisher.take_over_until(target, until)
     if session.json:
         json_object({"delivered_until": iso(until), "assumed": moved})

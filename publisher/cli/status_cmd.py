@@ -47,6 +47,7 @@ def status_json(found: Status) -> dict[str, Any]:
     return {
         "complete": found.complete,
         "delivered": found.delivered,
+        "not_latest": found.not_latest,
         "sources": {
             name: {
                 "jobs": source.jobs,
@@ -195,7 +196,7 @@ def _is_to_send(item: TargetStatus) -> bool:
 def _advice(found: Status) -> list[str]:
     """What to do next, a line for each, the most urgent first."""
     targets = found.targets
-    advice = []
+    advice = [] if found.not_latest is None else [safe(f"Nothing is sent: {found.not_latest}")]
     advice += _advice_on_clocks(found)
     never_read = (each.last_collected is None and not each.times_in_future for each in found.sources.values())
     if any(unread and each.error is None for unread, each in zip(never_read, found.sources.values(), strict=True)):
@@ -212,7 +213,7 @@ def _advice(found: Status) -> list[str]:
         advice.append("Held records:       usage-publisher records list --state held")
     if any(target.superseded for target in targets.values()):
         advice.append("Superseded records: usage-publisher records list --state superseded")
-    if any(_is_to_send(target) for target in targets.values()):
+    if found.not_latest is None and any(_is_to_send(target) for target in targets.values()):
         advice.append("Send what waits:    usage-publisher publish")
     return advice + _advice_by_target(found)
 
@@ -233,7 +234,8 @@ def _advice_by_target(found: Status) -> list[str]:
         if target.shadow:
             advice.append(f"Compare the shadow: usage-publisher shadow {shlex.quote(name)}")
         if target.assumed:
-            advice.append(f"{name}: {target.assumed:,} of the accepted jobs were delivered by the earlier publisher")
+            before = f"{target.assumed:,} accepted jobs were not sent from this store, but delivered before"
+            advice.append(f"{name}: {before}")
         advice += [safe(f"{name}: {text}") for text in _advice_on_evidence(name, target)]
     return advice
 

@@ -11,13 +11,14 @@ from formats.calendar import SECONDS_A_DAY, period_of
 from publisher.collect.collect import unread_error
 from publisher.config.schema import Config, Target
 from publisher.config.targets import EvidenceSource
-from publisher.errors import CredentialError
+from publisher.errors import CredentialError, StoreError
 from publisher.messages import completeness, due
 from publisher.sources.base import FUTURE_S, waiting_in
 from publisher.store import batches, deliveries, groups, queries, reconciliations, registry
 from publisher.store.database import Store
 from publisher.store.reconciliations import Reconciled
 from publisher.store.schema import State
+from publisher.store.sent_mark import RESTORED_HINT
 from publisher.text import elapsed_s, past
 
 
@@ -98,12 +99,14 @@ class TargetStatus(msgspec.Struct, frozen=True):
 class Status(msgspec.Struct, frozen=True):
     """`complete`: nothing waits or is in flight for any target, and every source was read to its end.
 
-    What waits, or is held, for a shadow does not count: nothing is sent there.
+    What waits, or is held, for a shadow does not count: nothing is sent there. `not_latest`: why the store may not know
+    of all that was sent, as after a restore, and what to do; nothing is sent until then.
     """
 
     complete: bool
     sources: dict[str, SourceStatus]
     targets: dict[str, TargetStatus]
+    not_latest: str | None = None
 
     @property
     def delivered(self) -> bool:
@@ -124,7 +127,15 @@ def status(store: Store | None, config: Config, clock: Callable[[], int], *, ass
     complete = all(source.read_to_end for source in sources.values()) and not any(
         not target.shadow and (target.waiting > target.not_due or target.in_flight) for target in targets.values()
     )
-    return Status(complete, sources, targets)
+    return Status(complete, sources, targets, None if store is None else _why_not_latest(store))
+
+
+def _why_not_latest(store: Store) -> str | None:
+    try:
+        why = store.why_not_latest()
+    except StoreError as error:
+        return str(error)
+    return None if why is None else f"{why}. {RESTORED_HINT}"
 
 
 def _earlier(oldest_open: int | None, known_until: int | None) -> int | None:

@@ -84,6 +84,7 @@ class AmsTarget:
         findings = answers.certificate(self.name, self._identity)
         if answers.is_red(findings):
             return findings
+        findings += answers.encryption(self.name, self._identity, self._encrypt_to)
         reply = self._token_client.request("GET", self._token_url)
         findings += answers.reached(self.name, self._token_url, reply, self._identity.clock(), expected={200})
         registered = "Where a token is refused: this name must be registered as glite-APEL service endpoint in GOCDB"

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 
 from publisher.errors import CredentialError
 from publisher.finding import Finding, Level
@@ -130,6 +131,17 @@ def certificate(name: str, identity: Identity) -> list[Finding]:
     days = credentials.days_left(identity.clock())
     level = _level(days < _YELLOW_DAYS, days < _RED_DAYS)
     return [Finding(subject, level, f"{days} days left", "Renew it" if level != "green" else "")]
+
+
+def encryption(name: str, identity: Identity, encrypt_to: Path | None) -> list[Finding]:
+    """Whether messages can be encrypted, where they are to be."""
+    if encrypt_to is None:
+        return []
+    try:
+        identity.signer(encrypt_to)
+    except CredentialError as error:
+        return [Finding(f"{name}: encrypt_to", "red", error.message, error.hint)]
+    return [Finding(f"{name}: encrypt_to", "green", f"messages are encrypted to {encrypt_to}")]
 
 
 def reached(name: str, url: str, reply: Reply | Failure, now_s: float, *, expected: AbstractSet[int]) -> list[Finding]:

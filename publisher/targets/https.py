@@ -63,6 +63,7 @@ class HttpsTarget:
     def check(self) -> list[Finding]:
         """Asks which methods the URL takes: harmless everywhere, and an answer of any kind shows that it is reached."""
         findings = answers.certificate(self.name, self._identity)
+        findings += answers.encryption(self.name, self._identity, self._encrypt_to if self._signs else None)
         try:
             headers = self._authorisation()
         except CredentialError as error:

@@ -113,6 +113,13 @@ def test_a_key_that_is_spelled_otherwise_is_reported(shadowed: Inside) -> None:
     assert re.search(r"Site +│ .OTHER-SITE. +│ .EXAMPLE-SITE.", out)
 
 
+def test_what_has_not_ended_was_not_delivered(shadowed: Inside) -> None:
+    done = shadowed("shadow", "files", "--take-over", "--delivered-until", "2100-01-01")
+    assert done.code == 2
+    assert "is in the future" in done.err
+    assert shadowed("status", "--json").object["targets"]["files"]["assumed"] == 0
+
+
 def test_taking_over_by_messages_sends_what_the_other_lost(shadowed: Inside) -> None:
     file = one_file(shadowed.folder / "old")
     records = re.findall(r"<JobUsageRecord>.*?</JobUsageRecord>\s*", file.read_text(), re.DOTALL)

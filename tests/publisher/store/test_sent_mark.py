@@ -60,6 +60,7 @@ def test_a_backup_that_lacks_any_number_of_messages_is_recognised_and_sends_noth
         site.publish()
     assert f"does not know of {4 - after} message" in str(refused.value)
     assert "accept-restored" in refused.value.hint
+    assert "accept-restored" in (site.publisher.status().not_latest or "")
     with pytest.raises(StoreRestoredError):
         site.republish("neic", NOVEMBER, NOVEMBER + 86_400)
     assert service.posts == posts
@@ -80,6 +81,7 @@ def test_collecting_goes_on_in_a_restored_store_and_after_accepting_it_is_sent_f
     assert site.counted("neic") == {State.ACCEPTED: 51}
     assert set(service.held) == {make_job(number).record_id for number in range(1, 52)}
     assert site.publisher.maintenance.accept_restored() is None, "it is the latest now"
+    assert site.publisher.status().not_latest is None
 
 
 def test_the_state_that_was_given_up_is_recognised_as_well(tmp_path: Path) -> None:

@@ -43,6 +43,15 @@ def test_check_says_that_nothing_answers(pki: Pki, kind: str) -> None:
     assert found.get("name", "green") == "green", "that nobody answers says nothing of our name"
 
 
+@pytest.mark.parametrize("kind", ["ams", "https"])
+def test_check_of_whom_messages_are_encrypted_to(pki: Pki, tmp_path: Path, kind: str) -> None:
+    url = f"https://localhost:{unused_port()}"
+    more: dict[str, Any] = {"auth_url": url} if kind == "ams" else {"sign": True}
+    missing = target(pki, kind, url, encrypt_to=str(tmp_path / "missing.pem"), **more)
+    assert levels(missing)["encrypt_to"] == "red"
+    assert levels(target(pki, kind, url, encrypt_to=str(pki.client.certificate), **more))["encrypt_to"] == "green"
+
+
 def test_check_of_a_wrong_path(pki: Pki) -> None:
     def script(request: Request, connection: Connection) -> None:
         connection.answer(404 if request.path.endswith("/ur") else 200, b"")
