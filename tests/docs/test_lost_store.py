@@ -206,7 +206,7 @@ def test_a_new_store_from_the_logs(tmp_path: Path, simulator: Simulator, pki: Pk
     site.log(OCTOBER, 36, 50)
     site.walk(until="usage-publisher reconcile files")
     posts = simulator.sgas.stats()["posts"]
-    site.walk(until="sed -i '/^shadow")
+    site.walk(until="sed -i '/# for the rebuild")
     assert simulator.sgas.stats()["posts"] == posts
     taken_over = dict(site.rows(_ASSUMED))
     assert taken_over == {"egi": 25, "files": 60, "ssm": 60}

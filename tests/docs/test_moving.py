@@ -175,7 +175,7 @@ def test_from_apel(fixtures: Path, tmp_path: Path, simulator: Simulator, pki: Pk
     columns = list(dict.fromkeys(name for group in groups for name in group))
     lines = [columns, *([group.get(name, "NULL") for name in columns] for group in groups)]
     walk.put("/var/tmp/summaries.tsv", "".join("\t".join(line) + "\n" for line in lines))
-    walk.walk(until="sed -i '/^shadow")
+    walk.walk(until="sed -i '/# for the move")
     assert re.search(r"Processors +│ '\d+' +│ '99'", "".join(walk.said.values()))
     assert simulator.apel.holdings().messages == 0
     walk.walk(until="systemctl")
