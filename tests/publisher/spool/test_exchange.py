@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from publisher.errors import StoreRestoredError, UsageError
@@ -145,7 +146,7 @@ def test_a_site_continues_from_what_was_imported(tmp_path: Path) -> None:
     services = [Receiver("sgas"), Receiver("apel", "ams"), SummaryReceiver("sums")]
     other = Site(tmp_path / "moved", [site.sources["ce1"]], services)
     other.publisher.import_store(tmp_path / "out")
-    assert other.publisher.status() == before
+    assert msgspec.structs.replace(other.publisher.status(), not_latest=None) == before
     if other.store_url.startswith("sqlite"):  # hosts that share a server may not have sent anything yet
         with pytest.raises(StoreRestoredError, match="moved without that file"):
             other.publish()
