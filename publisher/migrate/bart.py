@@ -247,6 +247,13 @@ class _Bart:
             )
             self.proposal.remark("choose", "delivered_until", text)
             return {}
+        if given is None and min(self._marks) < max(self._marks):
+            text = (
+                f"BaRT came to {iso(min(self._marks))} with one batch system and to {iso(max(self._marks))} with "
+                "another; the earlier one is set. SGAS counts twice what was delivered between them, unless `shadow "
+                "--take-over --against` BaRT's archive of records recognises it before the first run"
+            )
+            self.proposal.remark("choose", "delivered_until", text)
         by = "as given" if given is not None else "as its state says"
         self.proposal.remark(
             "state", "delivered_until", f"what ended up to {iso(mark)} counts as delivered by BaRT, {by}"

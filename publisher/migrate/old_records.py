@@ -74,15 +74,25 @@ class OldRecord(msgspec.Struct, frozen=True):
     matched_by: str | None = None
 
 
+class KeptRecord(msgspec.Struct, frozen=True):
+    """A record of ours without one of theirs by the same spelling; `held`: why it would be held, if it would."""
+
+    run_id: int
+    name: str
+    local: str | None
+    fields: Fields
+    held: str | None = None
+
+
 _OLD_RECORDS: Final = """
 CREATE TABLE old (
     name TEXT PRIMARY KEY, job TEXT, pair TEXT, end INTEGER, number TEXT, site TEXT, fields BLOB, is_export INTEGER,
-    matched_by TEXT
+    matched_by TEXT, is_exact INTEGER DEFAULT 0
 );
 CREATE INDEX jobs ON old (job);
 CREATE INDEX pairs ON old (pair);
 CREATE INDEX numbers ON old (number, end);
-CREATE TABLE ours (run_id INTEGER, name TEXT, local TEXT, fields BLOB)
+CREATE TABLE ours (run_id INTEGER, name TEXT, local TEXT, fields BLOB, held TEXT)
 """
 _OLD: Final = "SELECT name, end, fields, is_export, matched_by FROM old "
 
@@ -174,12 +184,11 @@ class OldRecords(TemporaryDatabase):
         """The sites that they are of, where that is part of the service's key."""
         return [name for (name,) in self.rows("SELECT DISTINCT site FROM old WHERE site IS NOT NULL ORDER BY site")]
 
-    def match(self, fields: Fields, ours: str, local: str | None = None) -> OldRecord | None:
-        """The record of the same as ours, which is then no longer among the `unmatched`; `ours` names ours, `local` is
-        the batch system's id of its job.
+    def match(self, fields: Fields, ours: str) -> OldRecord | None:
+        """The record of the same as ours, which is then no longer among the `unmatched`; `ours` names ours.
 
-        Where local ids are spelled otherwise there, several of ours may be found for one of theirs: all but the first
-        get it with `matched_by`.
+        Its ids are spelled as ours are. What matches nothing is kept with `keep_for_later`: which records are left for
+        ids that are only alike is known at the end.
         """
         keys = keys_of(self._format, fields)
         row = self.row(_OLD + "WHERE name = ?", keys.name)
@@ -190,26 +199,34 @@ class OldRecords(TemporaryDatabase):
             row = next(
                 (one for one in rows if _may_be_one_task(keys, keys_of(self._format, _record(one).fields))), None
             )
-        found = _record(row) if row is not None else self._spelled_otherwise(fields, local, 0)
-        if found is not None:
-            self.mark_matched(found.name, ours)
+        if row is None:
+            return None
+        found = _record(row)
+        self.change("UPDATE old SET matched_by = ?, is_exact = 1 WHERE name = ?", [(ours, found.name)])
         return found
 
-    def keep_for_later(self, run_id: int, ours: str, local: str | None, fields: Fields) -> None:
+    def keep_for_later(self, ours: KeptRecord) -> None:
         """Keep a record of ours that no record of theirs matches, for `match_the_rest`."""
-        self.change("INSERT INTO ours VALUES (?, ?, ?, ?)", [(run_id, ours, local, msgspec.json.encode(fields))])
+        row = (ours.run_id, ours.name, ours.local, msgspec.json.encode(ours.fields), ours.held)
+        self.change("INSERT INTO ours VALUES (?, ?, ?, ?, ?)", [row])
 
-    def match_the_rest(self) -> Iterator[tuple[int, str, Fields, OldRecord | None]]:
-        """Run, name, and fields of each that was kept, and what matches it of theirs that is left: the same job by
-        another spelling, whose end was rounded."""
-        query = "SELECT rowid, run_id, name, local, fields FROM ours WHERE rowid > ? ORDER BY rowid LIMIT ?"
-        for page in self.pages(query, after=0):
-            for _, run_id, ours, local, stored in page:
-                fields = _fields.decode(stored)
-                found = self._spelled_otherwise(fields, local, _ROUNDING_S)
-                if found is not None:
-                    self.mark_matched(found.name, ours)
-                yield run_id, ours, fields, found
+    def match_the_rest(self) -> Iterator[tuple[KeptRecord, OldRecord | None]]:
+        """Each that was kept, and what matches it of theirs that no other has by the same spelling: the same job by
+        another spelling, first with the same end, then with one that was rounded.
+
+        Several of ours with the same end may be found for one of theirs: all but the first get it with `matched_by`.
+        """
+        for tolerance_s in (0, _ROUNDING_S):
+            query = "SELECT rowid, run_id, name, local, fields, held FROM ours WHERE rowid > ? ORDER BY rowid LIMIT ?"
+            for page in self.pages(query, after=0):
+                for number, run_id, name, local, stored, held in page:
+                    ours = KeptRecord(run_id, name, local, _fields.decode(stored), held)
+                    found = self._spelled_otherwise(ours.fields, local, tolerance_s)
+                    if found is not None:
+                        self.mark_matched(found.name, name)
+                        self.change("DELETE FROM ours WHERE rowid = ?", [(number,)])
+                    if found is not None or tolerance_s:
+                        yield ours, found
 
     def _spelled_otherwise(self, fields: Fields, local: str | None, tolerance_s: int) -> OldRecord | None:
         """The record whose local id, part of the service's key, is spelled otherwise. One that has no match yet goes
@@ -218,7 +235,7 @@ class OldRecords(TemporaryDatabase):
         if local is None or end is None or FORMATS[self._format].key != "local id":
             return None
         own, site = local_id(local), key_of(self._format, fields).get("Site")
-        query = _OLD + "WHERE number = ? AND end BETWEEN ? AND ? ORDER BY matched_by IS NOT NULL"
+        query = _OLD + "WHERE number = ? AND end BETWEEN ? AND ? AND is_exact = 0 ORDER BY matched_by IS NOT NULL"
         rows = self.rows(query, own.key, end - tolerance_s, end + tolerance_s)
         for found in map(_record, rows):
             theirs = keys_of(self._format, found.fields).local

@@ -32,7 +32,7 @@ from publisher.messages.item import Held, ItemPage
 from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Scope, Section
-from publisher.migrate.old_records import OldRecord, OldRecords, group_of, key_of
+from publisher.migrate.old_records import KeptRecord, OldRecord, OldRecords, group_of, key_of
 from publisher.reason import sentence
 from publisher.sources.base import Window
 from publisher.store import deliveries, registry, runs
@@ -227,17 +227,18 @@ class ShadowComparison:
             jobs, settled = self._jobs(run_ids), self._settled(run_ids)
             for item, run_id in zip(page.items, run_ids, strict=True):
                 ours = fields_of(self._settings.records, section.form.message([item.body]))
-                local = _local_id(jobs[run_id])
-                old = self._old.match(ours, item.key, local)
+                old = self._old.match(ours, item.key)
                 if old is None:
-                    self._old.keep_for_later(run_id, item.key, local, ours)
+                    self._old.keep_for_later(KeptRecord(run_id, item.key, _local_id(jobs[run_id]), ours))
                 else:
                     yield self._compared(item.key, old, ours, run_id, is_settled=run_id in settled)
-        for run_id, name, ours, old in self._old.match_the_rest():
+        for kept, old in self._old.match_the_rest():
             if old is None:
-                yield ShadowRecord(name, "only here", reason="the other did not send it", run_id=run_id)
+                reason = kept.held or "the other did not send it"
+                yield ShadowRecord(kept.name, "only here", reason=reason, run_id=kept.run_id)
             else:
-                yield self._compared(name, old, ours, run_id, is_settled=bool(self._settled([run_id])))
+                is_settled = bool(self._settled([kept.run_id]))
+                yield self._of_kept(kept, old, is_settled=is_settled)
 
     def _held(self, held: Sequence[Held]) -> Iterator[ShadowRecord]:
         """What would be held may have been sent by the other all the same."""
@@ -254,13 +255,20 @@ class ShadowComparison:
                 ("RecordIdentity@recordId", record_id),
             )
             ours: Fields = {name: (value,) for name, value in known if value is not None}
-            old = self._old.match(ours, each.key, _local_id(job))
+            kept = KeptRecord(run_id, each.key, _local_id(job), ours, reason)
+            old = self._old.match(ours, each.key)
             if old is None:
-                yield ShadowRecord(each.key, "only here", reason=reason, run_id=run_id)
+                self._old.keep_for_later(kept)
             else:
-                old = msgspec.structs.replace(old, is_export=True)
-                found = self._compared(each.key, old, ours, run_id, is_settled=run_id in settled)
-                yield msgspec.structs.replace(found, reason=reason)
+                yield self._of_kept(kept, old, is_settled=run_id in settled)
+
+    def _of_kept(self, ours: KeptRecord, old: OldRecord, *, is_settled: bool) -> ShadowRecord:
+        if ours.held is None:
+            return self._compared(ours.name, old, ours.fields, ours.run_id, is_settled=is_settled)
+        # of what would be held there are the parts of the key alone, as in an export
+        old = msgspec.structs.replace(old, is_export=True)
+        found = self._compared(ours.name, old, ours.fields, ours.run_id, is_settled=is_settled)
+        return msgspec.structs.replace(found, reason=ours.held)
 
     def _jobs(self, run_ids: Sequence[int]) -> dict[int, Job]:
         with self._store.read() as connection:

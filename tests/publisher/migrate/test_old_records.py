@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from formats.check.fields import each_fields_of
+from formats.check.fields import Fields, each_fields_of
 from publisher.errors import UsageError
-from publisher.migrate.old_records import OldRecords, key_of
+from publisher.migrate.old_records import KeptRecord, OldRecord, OldRecords, key_of
 
 END = 1_790_818_200  # 2026-10-01T01:30:00Z
 HEADER = "Site\tLocalJobId\tEndTime\n"
@@ -29,6 +29,16 @@ def read(old: OldRecords, tmp_path: Path, text: str, name: str = "export.tsv") -
 
 def fields(local: str, end: int = END, site: str = "SITE") -> dict[str, tuple[str, ...]]:
     return {"Site": (site,), "LocalJobId": (local,), "EndTime": (str(end),)}
+
+
+def matched(old: OldRecords, *ours: tuple[str, Fields, str]) -> dict[str, OldRecord | None]:
+    """What is found for records of ours: (name, fields as sent, the batch system's id)."""
+    found = {}
+    for run_id, (name, sent, local) in enumerate(ours):
+        found[name] = old.match(sent, name)
+        if found[name] is None:
+            old.keep_for_later(KeptRecord(run_id, name, local, sent))
+    return found | {kept.name: record for kept, record in old.match_the_rest()}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +91,7 @@ def test_an_export_of_something_else_is_noted(old: OldRecords, tmp_path: Path) -
 )
 def test_the_same_job_in_other_words(old: OldRecords, tmp_path: Path, theirs: str, ours: str) -> None:
     read(old, tmp_path, HEADER + f"site\t{theirs}\t2026-10-01 01:30:00\n")
-    found = old.match(fields("whatever is sent"), "ours", ours)
+    found = matched(old, ("ours", fields("whatever is sent"), ours))["ours"]
     assert found is not None
     assert found.matched_by is None
     assert list(old.unmatched()) == []
@@ -91,7 +101,7 @@ def test_the_same_job_in_other_words(old: OldRecords, tmp_path: Path, theirs: st
     ("theirs", "ours", "end", "site"),
     [
         ("1042.lrms.example.org", "1043", END, "SITE"),
-        ("1042.lrms.example.org", "1042", END + 1, "SITE"),
+        ("1042.lrms.example.org", "1042", END + 2, "SITE"),
         ("1042.lrms.example.org", "1042", END, "OTHER"),
         ("1053_1", "1053_2", END, "SITE"),
         ("1042.lrms1.example.org", "1042.lrms2", END, "SITE"),
@@ -100,33 +110,40 @@ def test_the_same_job_in_other_words(old: OldRecords, tmp_path: Path, theirs: st
 )
 def test_another_job(old: OldRecords, tmp_path: Path, theirs: str, ours: str, end: int, site: str) -> None:
     read(old, tmp_path, HEADER + f"SITE\t{theirs}\t2026-10-01 01:30:00\n")
-    assert old.match(fields("x", end, site), "ours", ours) is None
+    assert matched(old, ("ours", fields("x", end, site), ours)) == {"ours": None}
 
 
 def test_several_of_ours_for_one_of_theirs(old: OldRecords, tmp_path: Path) -> None:
     read(old, tmp_path, HEADER + "SITE\t1053\t2026-10-01 01:30:00\n")
-    before = [old.match(fields(f"1053.{task}"), f"task {task}", f"1053_{task}") for task in (1, 2, 3)]
-    assert [each and each.matched_by for each in before] == [None, "task 1", "task 2"]
+    found = matched(old, *((f"task {task}", fields(f"1053.{task}"), f"1053_{task}") for task in (1, 2, 3)))
+    assert [each and each.matched_by for each in found.values()] == [None, "task 1", "task 2"]
+
+
+def test_a_job_that_is_spelled_as_theirs_takes_its_record_from_one_that_is_alike(
+    old: OldRecords, tmp_path: Path
+) -> None:
+    """Whichever is looked at first: the other was not delivered, and must be sent."""
+    read(old, tmp_path, HEADER + "SITE\t7\t2026-10-01 01:30:00\n")
+    found = matched(old, ("alike", fields("7.1"), "7_1"), ("spelled as theirs", fields("7"), "7"))
+    assert found["alike"] is None
+    assert found["spelled as theirs"] is not None
 
 
 def test_an_end_that_was_rounded(old: OldRecords, tmp_path: Path) -> None:
     """The client rounds Grid Engine's milliseconds; only what has no match by the same end is matched so."""
     read(old, tmp_path, HEADER + "SITE\t1053\t2026-10-01 01:30:00\nSITE\t1053\t2026-10-01 01:30:01\n")
-    for number, end in ((1, END - 1), (2, END), (3, END + 1), (4, END + 2), (5, END)):
-        if old.match(fields(f"1053.{number}", end), str(number), f"1053_{number}") is None:
-            old.keep_for_later(number, str(number), f"1053_{number}", fields(f"1053.{number}", end))
-    assert [(run, found) for run, _, _, found in old.match_the_rest()] == [(1, None), (4, None)]
+    ends = {1: END - 1, 2: END, 3: END + 1, 4: END + 2, 5: END}
+    found = matched(old, *((str(n), fields(f"1053.{n}", end), f"1053_{n}") for n, end in ends.items()))
+    assert {name for name, record in found.items() if record is None} == {"1", "4"}
     read(old, tmp_path, HEADER + "SITE\t1060\t2026-10-01 01:30:00\n", "more.tsv")
-    old.keep_for_later(6, "6", "1060", fields("1060", END - 1))
-    late = {run: found for run, _, _, found in old.match_the_rest()}
-    assert late[6] is not None
+    assert matched(old, ("6", fields("1060", END - 1), "1060"))["6"] is not None
 
 
 def test_two_sites_may_have_jobs_of_the_same_number_and_end(old: OldRecords, tmp_path: Path) -> None:
     read(old, tmp_path, HEADER + "SITE\t7\t2026-10-01 01:30:00\nOTHER\t7\t2026-10-01 01:30:00\n")
     assert (old.count, old.again, old.sites()) == (2, 0, ["OTHER", "SITE"])
-    assert old.match(fields("7", site="THIRD"), "ours", "7") is None
-    assert old.match(fields("7", site="site "), "ours", "7") is not None
+    assert old.match(fields("7", site="THIRD"), "ours") is None
+    assert old.match(fields("7", site="site "), "ours") is not None
     (left,) = old.unmatched()
     assert left.fields["Site"] == ("OTHER",)
 
@@ -153,4 +170,4 @@ def test_usage_records_with_ids_of_their_own(tmp_path: Path, theirs: str, ours: 
     with OldRecords("ogf-ur", keeps_first=True) as old:
         read(old, tmp_path, record("theirs", theirs), "message.xml")
         (of_ours,) = each_fields_of("ogf-ur", record("ours", ours).encode())
-        assert (old.match(of_ours, "ours", ours) is not None) is same
+        assert (matched(old, ("ours", of_ours, ours))["ours"] is not None) is same
