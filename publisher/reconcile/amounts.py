@@ -18,7 +18,7 @@ from publisher.store.database import Store
 By = Literal["vo", "user"]
 
 
-class Cell(NamedTuple):
+class SumsKey(NamedTuple):
     """Of which month the ends are (its number), and whose the runs are: empty where all are added up or none says."""
 
     month: int
@@ -43,7 +43,7 @@ class Amounts(msgspec.Struct, frozen=True):
 
 NOTHING: Final = Amounts()
 
-Ledger = defaultdict[Cell, Amounts]
+AmountsByKey = defaultdict[SumsKey, Amounts]
 
 
 def cores_of(facts: Job) -> int:

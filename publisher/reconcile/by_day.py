@@ -52,7 +52,7 @@ class Place(msgspec.Struct, frozen=True):
     vo: str
 
 
-class Cell(msgspec.Struct, frozen=True, order=True):
+class DayKey(msgspec.Struct, frozen=True, order=True):
     """A machine, user and VO on one day (counted from 1970) of the runs' ends."""
 
     machine: str
@@ -110,7 +110,7 @@ class ByDay:
         """Compare a month. Where the service does not answer, that; the month is counted all the same."""
         expected = self._expected(month)
         first, stop = (bound // SECONDS_A_DAY for bound in month_bounds(month.month))
-        evidence: dict[Cell, DayCell] = {}
+        evidence: dict[DayKey, DayCell] = {}
         for machine in sorted({cell.machine for cell in expected}):
             answer = self._service.usage(machine, first, stop)
             if isinstance(answer, EvidenceUnavailable):
@@ -129,8 +129,8 @@ class ByDay:
             self._follow(month, findings)
         return None
 
-    def _expected(self, month: MonthFound) -> dict[Cell, DayCell]:
-        expected: defaultdict[Cell, DayCell] = defaultdict(DayCell)
+    def _expected(self, month: MonthFound) -> dict[DayKey, DayCell]:
+        expected: defaultdict[DayKey, DayCell] = defaultdict(DayCell)
         for entries in self._ledger.counted_pages(month):
             for entry in entries:
                 cell = self._cell(entry) if entry.run.sent else None
@@ -143,7 +143,7 @@ class ByDay:
                     expected[cell].perhaps += 1
         return expected
 
-    def _cell(self, entry: LedgerRun) -> Cell | None:
+    def _cell(self, entry: LedgerRun) -> DayKey | None:
         class_id = entry.run.class_id
         if entry.version is not None:
             place = _place_of(self._ledger.facts_of(entry), self._view)
@@ -153,7 +153,7 @@ class ByDay:
             place = self._places[class_id] = _place_of(self._ledger.facts_of(entry), self._view)
         if place is None:
             return None
-        return Cell(place.machine, place.user, place.vo, entry.end // SECONDS_A_DAY)
+        return DayKey(place.machine, place.user, place.vo, entry.end // SECONDS_A_DAY)
 
     def _count(self, month: MonthFound, findings: Iterable[DayDifference]) -> None:
         """Count what does not agree, and list that of which no job can be named."""
@@ -178,7 +178,7 @@ class ByDay:
                 page.differences.append(Difference(month.month, "hours", one.text, detail))
         self._verdicts.write(page)
 
-    def _follow(self, month: MonthFound, by_cell: Mapping[Cell, DayDifference]) -> None:
+    def _follow(self, month: MonthFound, by_cell: Mapping[DayKey, DayDifference]) -> None:
         """What the findings mean for each run."""
         for entries in self._ledger.pages(month.month):
             page = ConfirmedPage([], [], [], [])
@@ -206,7 +206,9 @@ class ByDay:
             month.confirmed += self._verdicts.write(page)
 
 
-def compare_cells(expected: Mapping[Cell, DayCell], evidence: Mapping[Cell, DayCell]) -> dict[Cell, DayDifference]:
+def compare_cells(
+    expected: Mapping[DayKey, DayCell], evidence: Mapping[DayKey, DayCell]
+) -> dict[DayKey, DayDifference]:
     """A finding on every cell of both.
 
     Cells with the same name on both sides are compared each by its own jobs and hours: a job that one user lacks and
@@ -214,10 +216,10 @@ def compare_cells(expected: Mapping[Cell, DayCell], evidence: Mapping[Cell, DayC
     machine differently, so these cells are compared by their sum (`_respelled`). Where that explains nothing, each is
     compared by itself, or, where the day has no name in common, the whole day.
     """
-    days: defaultdict[tuple[str, int], list[Cell]] = defaultdict(list)
+    days: defaultdict[tuple[str, int], list[DayKey]] = defaultdict(list)
     for cell in {**expected, **evidence}:
         days[cell.machine, cell.day].append(cell)
-    found: dict[Cell, DayDifference] = {}
+    found: dict[DayKey, DayDifference] = {}
     for (machine, day), cells in sorted(days.items()):
         text = f"{_date(day)} {machine}"
         each = {cell: _finding(expected, evidence, [cell], cell.text) for cell in sorted(cells)}
@@ -234,12 +236,12 @@ def compare_cells(expected: Mapping[Cell, DayCell], evidence: Mapping[Cell, DayC
 
 
 def _respelled(
-    expected: Mapping[Cell, DayCell],
-    evidence: Mapping[Cell, DayCell],
-    each: Mapping[Cell, DayDifference],
-    names: list[Cell],
+    expected: Mapping[DayKey, DayCell],
+    evidence: Mapping[DayKey, DayCell],
+    each: Mapping[DayKey, DayDifference],
+    names: list[DayKey],
     text: str,
-) -> dict[Cell, DayDifference]:
+) -> dict[DayKey, DayDifference]:
     """One finding on the cells of a day that differ in nothing but the spelling of names; none where more differs.
 
     `names`: the cells with a name that only one side has. Their jobs may also be among those of a name that both have:
@@ -270,7 +272,7 @@ def verdict_on(sent: DayCell, has: DayCell) -> Verdict:
 
 
 def _finding(
-    expected: Mapping[Cell, DayCell], evidence: Mapping[Cell, DayCell], cells: Sequence[Cell], text: str
+    expected: Mapping[DayKey, DayCell], evidence: Mapping[DayKey, DayCell], cells: Sequence[DayKey], text: str
 ) -> DayDifference:
     sent, has = _sum(expected, cells), _sum(evidence, cells)
     return DayDifference(verdict_on(sent, has), text, sent, has)
@@ -280,7 +282,7 @@ def _date(day: int) -> date:
     return datetime.fromtimestamp(day * SECONDS_A_DAY, UTC).date()
 
 
-def _sum(sums: Mapping[Cell, DayCell], cells: Iterable[Cell]) -> DayCell:
+def _sum(sums: Mapping[DayKey, DayCell], cells: Iterable[DayKey]) -> DayCell:
     total = DayCell()
     for cell in cells:
         if cell in sums:
@@ -288,10 +290,10 @@ def _sum(sums: Mapping[Cell, DayCell], cells: Iterable[Cell]) -> DayCell:
     return total
 
 
-def _by_cell(answer: Iterable[DaySum]) -> dict[Cell, DayCell]:
-    found: defaultdict[Cell, DayCell] = defaultdict(DayCell)
+def _by_cell(answer: Iterable[DaySum]) -> dict[DayKey, DayCell]:
+    found: defaultdict[DayKey, DayCell] = defaultdict(DayCell)
     for line in answer:
-        found[Cell(line.machine, line.user, line.vo, line.day)].plus(
+        found[DayKey(line.machine, line.user, line.vo, line.day)].plus(
             DayCell(line.jobs, line.wall_s, line.cpu_s, within_s=line.within_s)
         )
     return found

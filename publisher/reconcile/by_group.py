@@ -21,7 +21,7 @@ from formats.rule_codes import CannotRenderError
 from formats.view import View
 from publisher.messages import erased_groups
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
-from publisher.reconcile.evidence import DIMENSIONS, SCORES, Cell, EvidenceGroup, Value, folded
+from publisher.reconcile.evidence import DIMENSIONS, SCORES, DimensionValues, EvidenceGroup, Value, folded
 from publisher.reconcile.ledger import Ledger, LedgerRun
 from publisher.reconcile.result import Difference, MonthFound
 from publisher.store import groups, queries
@@ -96,7 +96,7 @@ class ByGroup:
         verdicts = _verdicts(expected, evidence)
         self._count(month, groups.SUMMARY, dimensions, expected, evidence, verdicts)
         places = [dimensions.index(name) for name in common]
-        by_run: dict[Cell, set[Verdict]] = defaultdict(set)
+        by_run: dict[DimensionValues, set[Verdict]] = defaultdict(set)
         for cell, verdict in verdicts.items():
             by_run[tuple(cell[place] for place in places)].add(verdict)
         short = {
@@ -111,13 +111,13 @@ class ByGroup:
         expected = self._sent_groups(groups.SYNC, month.month, dimensions)
         self._count(month, groups.SYNC, dimensions, expected, evidence, _verdicts(expected, evidence))
 
-    def _sent_groups(self, kind: str, month: Month, dimensions: tuple[str, ...]) -> dict[Cell, GroupCell]:
+    def _sent_groups(self, kind: str, month: Month, dimensions: tuple[str, ...]) -> dict[DimensionValues, GroupCell]:
         with self._ledger.store.read() as connection:
             rows = groups.of_month(connection, self._ledger.target_id, kind, month.number)
             batches = queries.batches_of_groups(connection, self._ledger.target_id, kind, month.number)
             fixed = erased_groups.fixed(connection, self._ledger.target_id, month, self._view, self._now)
         taken = self._taken_away(batches)
-        expected: dict[Cell, GroupCell] = {}
+        expected: dict[DimensionValues, GroupCell] = {}
         for key, row in rows.items():
             if kind == groups.SYNC:
                 group = EvidenceGroup.of_sync(SyncCount.from_json(row.body))
@@ -139,8 +139,8 @@ class ByGroup:
         there = {name: self._spool.keeps(name) for name in set(names.values())}
         return {key for key, batch_id in batches.items() if batch_id in names and not there[names[batch_id]]}
 
-    def _sent_runs(self, month: MonthFound, dimensions: tuple[str, ...]) -> dict[Cell, GroupCell]:
-        expected: dict[Cell, GroupCell] = {}
+    def _sent_runs(self, month: MonthFound, dimensions: tuple[str, ...]) -> dict[DimensionValues, GroupCell]:
+        expected: dict[DimensionValues, GroupCell] = {}
         for entries in self._ledger.counted_pages(month):
             for entry in entries:
                 cell = self._cell(entry, dimensions) if entry.run.sent else None
@@ -152,7 +152,7 @@ class ByGroup:
                 sums.unclear = sums.unclear or not entry.counted
         return expected
 
-    def _cell(self, entry: LedgerRun, dimensions: tuple[str, ...]) -> Cell | None:
+    def _cell(self, entry: LedgerRun, dimensions: tuple[str, ...]) -> DimensionValues | None:
         facts = self._ledger.facts_of(entry)
         try:
             key = group_without_score(facts, Month(1970, 1), self._view, [])
@@ -172,9 +172,9 @@ class ByGroup:
         month: MonthFound,
         kind: str,
         dimensions: tuple[str, ...],
-        expected: Mapping[Cell, GroupCell],
-        evidence: Mapping[Cell, GroupCell],
-        verdicts: Mapping[Cell, Verdict],
+        expected: Mapping[DimensionValues, GroupCell],
+        evidence: Mapping[DimensionValues, GroupCell],
+        verdicts: Mapping[DimensionValues, Verdict],
     ) -> None:
         agreeing: list[str] = []
         lacking: list[str] = []
@@ -202,11 +202,11 @@ class ByGroup:
         self,
         month: MonthFound,
         dimensions: tuple[str, ...],
-        by_run: Mapping[Cell, set[Verdict]],
-        short: frozenset[Cell] | set[Cell],
+        by_run: Mapping[DimensionValues, set[Verdict]],
+        short: frozenset[DimensionValues] | set[DimensionValues],
     ) -> None:
         """Confirm the runs of groups that agree; those of groups of which the service has less may go again."""
-        cells: dict[int, Cell | None] = {}
+        cells: dict[int, DimensionValues | None] = {}
         for entries in self._ledger.pages(month.month):
             page = ConfirmedPage([], [], [], [])
             for entry in entries:
@@ -232,15 +232,17 @@ def dimensions_of(evidence: Iterable[EvidenceGroup], kind: str) -> tuple[str, ..
     return tuple(name for name in DIMENSIONS if named_by and all(name in fields for fields in named_by))
 
 
-def _cells(found: Iterable[EvidenceGroup], dimensions: tuple[str, ...]) -> dict[Cell, GroupCell]:
-    cells: dict[Cell, GroupCell] = {}
+def _cells(found: Iterable[EvidenceGroup], dimensions: tuple[str, ...]) -> dict[DimensionValues, GroupCell]:
+    cells: dict[DimensionValues, GroupCell] = {}
     for group in found:
         sums = cells.setdefault(group.cell(dimensions), GroupCell(keys=[]))
         sums.add(group.jobs, group.wall_s, group.cpu_s, group.within_s)
     return cells
 
 
-def _verdicts(expected: Mapping[Cell, GroupCell], evidence: Mapping[Cell, GroupCell]) -> dict[Cell, Verdict]:
+def _verdicts(
+    expected: Mapping[DimensionValues, GroupCell], evidence: Mapping[DimensionValues, GroupCell]
+) -> dict[DimensionValues, Verdict]:
     nothing = GroupCell(keys=[])
     return {
         cell: _verdict(expected.get(cell, nothing), evidence.get(cell, nothing), known=cell in evidence)
@@ -286,7 +288,7 @@ def _total(values: Iterable[float | None]) -> float | None:
     return total
 
 
-def _name(kind: str, dimensions: tuple[str, ...], cell: Cell) -> str:
+def _name(kind: str, dimensions: tuple[str, ...], cell: DimensionValues) -> str:
     named_by = ", ".join(f"{name} {value}" for name, value in zip(dimensions, cell, strict=True))
     what = "sync" if kind == groups.SYNC else "jobs"
     return f"{what}: {named_by}" if named_by else f"{what} of the month"

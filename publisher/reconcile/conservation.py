@@ -26,7 +26,7 @@ from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
 from publisher.encoded_run import cpu_total_ms
 from publisher.publish.context import Tools
-from publisher.reconcile.amounts import NOTHING, Amounts, By, Cell, ClassLabels, Ledger
+from publisher.reconcile.amounts import NOTHING, Amounts, AmountsByKey, By, ClassLabels, SumsKey
 from publisher.reconcile.result import Found, MonthFound
 from publisher.reconcile.source_sums import SourceReading, SourceSums, source_sums
 from publisher.store import groups, runs, sums
@@ -112,7 +112,7 @@ class _Target:
         self._labels = labels
         self._by = by
         self._sends_groups = config.targets[name].format.shape == "summary" and by is None
-        self._sums: defaultdict[str, Ledger] = defaultdict(lambda: defaultdict(Amounts))
+        self._sums: defaultdict[str, AmountsByKey] = defaultdict(lambda: defaultdict(Amounts))
 
     def rows(self, read: SourceSums, found: Found) -> list[SumsRow]:
         """With `by` a row for each cell; then one for each month; those that differ first. The total comes last."""
@@ -128,7 +128,7 @@ class _Target:
         monthly.sort(key=lambda row: row.explained)
         return [*rows, *monthly, *([_total(monthly)] if len(monthly) > 1 else [])]
 
-    def _add(self, column: str, cell: Cell, amounts: Amounts) -> None:
+    def _add(self, column: str, cell: SumsKey, amounts: Amounts) -> None:
         self._sums[column][cell] = self._sums[column][cell].plus(amounts)
 
     def _add_store(self, month: Month) -> None:
@@ -140,7 +140,7 @@ class _Target:
             if whose is None:
                 continue
             amounts = Amounts(each.jobs, each.wall_ms * whose[1], each.cpu_ms)
-            cell = Cell(month.number, whose[0])
+            cell = SumsKey(month.number, whose[0])
             self._add("store", cell, amounts)
             self._add(_place(each.state), cell, amounts)
 
@@ -150,7 +150,7 @@ class _Target:
                 for row in groups.of_month(connection, self._target_id, groups.SUMMARY, month.number).values():
                     one = Group.from_json(row.body)
                     cores = one.key.processors or 1
-                    self._add("sent", Cell(month.number), Amounts(one.jobs, one.wall_ms * cores, one.cpu_ms))
+                    self._add("sent", SumsKey(month.number), Amounts(one.jobs, one.wall_ms * cores, one.cpu_ms))
                 return
             earlier = sums.sent_earlier(connection, self._target_id, month_bounds(month))
             known = self._labels.of([class_id for _, class_id, _ in earlier])
@@ -158,7 +158,7 @@ class _Target:
                 version, whose = runs.version_of(connection, run_id, digest), known[class_id]
                 if version is not None and version.end is not None and whose is not None:
                     amounts = Amounts(1, (version.wall_ms or 0) * whose[1], cpu_total_ms(version))
-                    self._add("earlier_versions", Cell(month.number, whose[0]), amounts)
+                    self._add("earlier_versions", SumsKey(month.number, whose[0]), amounts)
 
     def _compare(self, read: SourceSums, months: set[int]) -> None:
         """What lies between the sources and the store, and between what was accepted and what was sent."""
@@ -176,10 +176,10 @@ class _Target:
             else:
                 self._add("sent", cell, self._of("accepted", cell).plus(self._of("earlier_versions", cell)))
 
-    def _of(self, column: str, cell: Cell) -> Amounts:
+    def _of(self, column: str, cell: SumsKey) -> Amounts:
         return self._sums[column].get(cell, NOTHING)
 
-    def _row(self, cell: Cell, found: MonthFound) -> SumsRow:
+    def _row(self, cell: SumsKey, found: MonthFound) -> SumsRow:
         amounts = {column: self._of(column, cell) for column in COLUMNS if column != "service"}
         return SumsRow(found.month, cell.of, amounts, explained=self._is_explained(amounts, found), purged=found.purged)
 

@@ -136,7 +136,7 @@ class EvidenceDatabase(TemporaryDatabase):
 
 
 Value: TypeAlias = str | int
-Cell: TypeAlias = tuple[Value, ...]
+DimensionValues: TypeAlias = tuple[Value, ...]
 
 DIMENSIONS: Final = (
     "site", "submit_host", "vo", "vo_group", "vo_role", "user", "infrastructure", "nodes", "processors", "benchmark",
@@ -174,7 +174,7 @@ class EvidenceGroup(msgspec.Struct, frozen=True):
         fields: dict[str, Value] = {"site": folded(count.key.site), "submit_host": folded(count.key.submit_host)}
         return EvidenceGroup(groups.SYNC, count.key.when, fields, count.jobs)
 
-    def cell(self, dimensions: tuple[str, ...]) -> Cell:
+    def cell(self, dimensions: tuple[str, ...]) -> DimensionValues:
         """The group by these fields."""
         return tuple(self.fields.get(name, "none") for name in dimensions)
 

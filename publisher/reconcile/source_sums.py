@@ -16,7 +16,7 @@ from formats.calendar import Month, month_of, months_between
 from formats.job import Job
 from publisher.encoded_run import class_facts, cpu_total_ms, run_key
 from publisher.errors import SourceError, StoppedError, StoreFullError
-from publisher.reconcile.amounts import Amounts, Cell, ClassLabels, Ledger, months_bounds
+from publisher.reconcile.amounts import Amounts, AmountsByKey, ClassLabels, SumsKey, months_bounds
 from publisher.sources.base import Page, Reader, Window
 from publisher.sources.tool import HasTool, ToolSums
 from publisher.sqlite_file import TemporaryDatabase
@@ -70,10 +70,10 @@ class SourceSums(msgspec.Struct):
     """
 
     readings: dict[str, SourceReading]
-    all: Ledger = msgspec.field(default_factory=lambda: defaultdict(Amounts))
-    matched: Ledger = msgspec.field(default_factory=lambda: defaultdict(Amounts))
-    stored: Ledger = msgspec.field(default_factory=lambda: defaultdict(Amounts))
-    purged: Ledger = msgspec.field(default_factory=lambda: defaultdict(Amounts))
+    all: AmountsByKey = msgspec.field(default_factory=lambda: defaultdict(Amounts))
+    matched: AmountsByKey = msgspec.field(default_factory=lambda: defaultdict(Amounts))
+    stored: AmountsByKey = msgspec.field(default_factory=lambda: defaultdict(Amounts))
+    purged: AmountsByKey = msgspec.field(default_factory=lambda: defaultdict(Amounts))
 
 
 def source_sums(
@@ -163,13 +163,13 @@ def _compare(store: Store, database: TemporaryDatabase, labels: ClassLabels, fou
             purged = sums.purged_among(connection, [key for key in keys if key not in stored])
         known = labels.of([each.class_id for each in stored.values()])
         for key, month, label, core_ms, cpu_ms in page:
-            amounts, cell = Amounts(1, core_ms, cpu_ms), Cell(month, label)
+            amounts, cell = Amounts(1, core_ms, cpu_ms), SumsKey(month, label)
             own = stored.get(key)
             whose = known[own.class_id] if own is not None else None
             if own is not None and whose is not None and own.end is not None:
                 # whose it is, a grid log may have told the store; the source alone does not know
-                cell, cores = Cell(month, whose[0]), whose[1]
-                there = Cell(month_of(own.end).number, whose[0])
+                cell, cores = SumsKey(month, whose[0]), whose[1]
+                there = SumsKey(month_of(own.end).number, whose[0])
                 found.matched[cell] = found.matched[cell].plus(amounts)
                 found.stored[there] = found.stored[there].plus(Amounts(1, own.wall_ms * cores, own.cpu_ms))
             elif key in purged:

@@ -7,11 +7,11 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.reconcile.by_day import Cell, DayCell, DayDifference, compare_cells, verdict_on
+from publisher.reconcile.by_day import DayCell, DayDifference, DayKey, compare_cells, verdict_on
 
-ADA = Cell("ce1", "ada", "atlas", 1)
-BO = Cell("ce1", "bo", "cms", 1)
-TOMORROW = Cell("ce1", "ada", "atlas", 2)
+ADA = DayKey("ce1", "ada", "atlas", 1)
+BO = DayKey("ce1", "bo", "cms", 1)
+TOMORROW = DayKey("ce1", "ada", "atlas", 2)
 
 
 def sums(jobs: int, wall_s: float = -1, perhaps: int = 0, within_s: float = 0) -> DayCell:
@@ -19,7 +19,7 @@ def sums(jobs: int, wall_s: float = -1, perhaps: int = 0, within_s: float = 0) -
     return DayCell(jobs, wall_s, wall_s / 2, perhaps, within_s)
 
 
-def verdicts(found: dict[Cell, DayDifference]) -> dict[Cell, str]:
+def verdicts(found: dict[DayKey, DayDifference]) -> dict[DayKey, str]:
     return {cell: one.verdict for cell, one in found.items()}
 
 
@@ -63,13 +63,13 @@ def test_a_day_that_differs_is_looked_at_by_user_and_vo() -> None:
 
 
 def test_names_that_differ_do_not_matter_where_the_day_agrees() -> None:
-    anonymous = Cell("ce1", "", "", 1)
+    anonymous = DayKey("ce1", "", "", 1)
     found = compare_cells({ADA: sums(5), BO: sums(2)}, {anonymous: sums(7)})
     assert set(verdicts(found).values()) == {"agrees"}
 
 
 def test_names_that_differ_leave_only_the_whole_day_to_judge() -> None:
-    anonymous = Cell("ce1", "", "", 1)
+    anonymous = DayKey("ce1", "", "", 1)
     found = compare_cells({ADA: sums(5), BO: sums(2)}, {anonymous: sums(6)})
     assert verdicts(found) == dict.fromkeys((ADA, BO, anonymous), "short")
     (whole,) = {id(one): one for one in found.values()}.values()
@@ -85,8 +85,8 @@ def test_a_job_too_many_of_one_user_does_not_hide_one_that_another_lost() -> Non
     }
 
 
-RESPELLED = Cell("ce1", "bo of the service", "cms", 1)
-CY = Cell("ce1", "cy", "lhcb", 1)
+RESPELLED = DayKey("ce1", "bo of the service", "cms", 1)
+CY = DayKey("ce1", "cy", "lhcb", 1)
 
 
 def test_names_that_differ_beside_names_that_do_not_are_judged_by_their_sum() -> None:
@@ -118,19 +118,19 @@ def test_jobs_that_spelling_does_not_explain_are_missing_and_foreign() -> None:
 
 
 CELLS = st.builds(
-    Cell, st.sampled_from(["ce1", "ce2"]), st.sampled_from("ab"), st.sampled_from("xy"), st.integers(1, 3)
+    DayKey, st.sampled_from(["ce1", "ce2"]), st.sampled_from("ab"), st.sampled_from("xy"), st.integers(1, 3)
 )
 HOLDINGS = st.dictionaries(CELLS, st.integers(1, 5).map(sums), max_size=12)
 
 
 @given(HOLDINGS)
-def test_what_is_held_as_sent_agrees(held: dict[Cell, DayCell]) -> None:
+def test_what_is_held_as_sent_agrees(held: dict[DayKey, DayCell]) -> None:
     assert set(verdicts(compare_cells(held, copy.deepcopy(held))).values()) <= {"agrees"}
 
 
 @given(HOLDINGS, HOLDINGS)
 def test_missing_less_foreign_is_the_difference_and_nothing_short_agrees(
-    sent: dict[Cell, DayCell], has: dict[Cell, DayCell]
+    sent: dict[DayKey, DayCell], has: dict[DayKey, DayCell]
 ) -> None:
     found = {id(one): one for one in compare_cells(sent, has).values()}.values()
     balance = sum(one.sent.jobs - one.has.jobs for one in found)
@@ -141,28 +141,28 @@ def test_missing_less_foreign_is_the_difference_and_nothing_short_agrees(
 
 @given(HOLDINGS, st.data())
 def test_with_the_same_names_on_both_sides_every_count_is_judged_by_itself(
-    sent: dict[Cell, DayCell], data: st.DataObject
+    sent: dict[DayKey, DayCell], data: st.DataObject
 ) -> None:
     has = {cell: sums(data.draw(st.integers(1, 5))) for cell in sent}
     assert verdicts(compare_cells(sent, has)) == {cell: verdict_on(one, has[cell]) for cell, one in sent.items()}
 
 
 @given(HOLDINGS, st.data())
-def test_what_differs_only_in_spelling_is_never_sent_again(sent: dict[Cell, DayCell], data: st.DataObject) -> None:
+def test_what_differs_only_in_spelling_is_never_sent_again(sent: dict[DayKey, DayCell], data: st.DataObject) -> None:
     machine_days = sorted({(cell.machine, cell.day) for cell in sent})
-    has: dict[Cell, DayCell] = {}
+    has: dict[DayKey, DayCell] = {}
     for machine, day in machine_days:
         spelling = data.draw(st.sampled_from("abc"))
         renamed = data.draw(st.sampled_from("ab"))
         for cell, one in sent.items():
             if (cell.machine, cell.day) == (machine, day):
                 user = spelling if cell.user == renamed else cell.user
-                has.setdefault(Cell(machine, user, cell.vo, day), DayCell()).plus(one)
+                has.setdefault(DayKey(machine, user, cell.vo, day), DayCell()).plus(one)
     assert set(verdicts(compare_cells(sent, has)).values()) <= {"agrees"}
 
 
 @given(HOLDINGS, st.data())
-def test_a_lost_job_is_always_among_those_that_are_sent_again(sent: dict[Cell, DayCell], data: st.DataObject) -> None:
+def test_a_lost_job_is_always_among_those_that_are_sent_again(sent: dict[DayKey, DayCell], data: st.DataObject) -> None:
     if not sent:
         return
     cell = data.draw(st.sampled_from(sorted(sent)))
