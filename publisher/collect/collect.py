@@ -1,7 +1,7 @@
-"""collect: a source's runs into the store, with the deliveries that the targets select, page by page.
+"""Collect: store the runs of a source, with a delivery for each target that selects them, page by page.
 
-A page's runs, deliveries, unreadable input and cursor are one transaction: what was read is never read over, never
-skipped, and never stored without a delivery for every target that selects it.
+A page's runs, deliveries, unreadable input, and cursor are one transaction: nothing that was read is read again,
+skipped, or stored without a delivery for every target that selects it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from publisher.store.schema import State
 
 
 class Collected(msgspec.Struct, frozen=True):
-    """What a collect of one source found; `error` says why it was not read to its end."""
+    """The result of collecting one source; `error`: why it was not read to its end."""
 
     read: int = 0
     new: int = 0
@@ -41,10 +41,8 @@ class Collected(msgspec.Struct, frozen=True):
 
 
 class TargetPlan(msgspec.Struct, frozen=True):
-    """A target as collecting needs it: its id in the store, its filter, and what the service does with a change.
-
-    `assumes`: the sources of which an earlier publisher may have delivered; None: any.
-    """
+    """A target as collecting needs it: its id in the store, its filter, and what the service does with a changed
+    record."""
 
     target_id: int
     filter: TargetFilter
@@ -52,7 +50,7 @@ class TargetPlan(msgspec.Struct, frozen=True):
     assumes: tuple[str, ...] | None = None
 
     def assumes_of(self, source: str | None) -> bool:
-        """Whether jobs that the first reading of this source finds may have been delivered before us."""
+        """Whether an earlier publisher may have delivered jobs that the first reading of this source finds."""
         return source is not None and (self.assumes is None or source in self.assumes)
 
 
@@ -66,11 +64,10 @@ def collect(
     grid_log: GridLog | None = None,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Collected:
-    """Read a source to its present end and store what it has; its grid log, if it has one, goes first.
+    """Read a source to its present end and store what it has; its grid log, if it has one, is read first.
 
-    Interrupted it ends after a page, and the next collect goes on from there.
-
-    Raises `StoreError` and its kinds; a problem with the source is in the result's `error`, and what was read is kept.
+    When interrupted, it ends after a page, and the next collect continues there. Raises `StoreError` and its kinds; a
+    problem with the source is in the result's `error`, and what was read is stored.
     """
     with store.write() as connection:
         row = registry.source(connection, source.name, source.kind)
@@ -117,7 +114,7 @@ def collect(
 
 
 def _pages(store: Store, source: Reader, cursor: Cursor, window: Window | None) -> Iterator[Page | EncodedPage]:
-    """The pages of a source; of a window, without what the source recognises as stored as it is."""
+    """The pages of a source; of a window, without runs that the source recognises as stored and unchanged."""
     if window is None or not isinstance(source, Recognising):
         return source.pages(cursor, window)
 
@@ -197,13 +194,12 @@ def enqueue_runs(
     identity_only: bool = False,
     read: Callable[[Connection, Sequence[int]], Iterable[JobClass]] = classes_by_id,
 ) -> None:
-    """Enqueue new runs for every target that selects them, and let the deliveries of changed ones follow.
+    """Enqueue new runs for every target that selects them, and update the deliveries of changed ones.
 
-    `read` gives classes by their ids. `first_read_of`: the source, if it was never read to its end; then what ended up
-    to `delivered_until` counts as delivered before us, where the target was configured with this source.
-
-    `identity_only`: it is now known to whom the changed ones belong, and nothing else. Then what an earlier publisher
-    delivered stays delivered: it knew that.
+    `read`: classes by their ids. `first_read_of`: the source, if it was never read to its end; then runs that ended up
+    to `delivered_until` count as delivered by an earlier publisher, if the target was configured with this source.
+    `identity_only`: only the identity of the changed runs is new. Then what an earlier publisher delivered stays
+    delivered, since it had the identity.
     """
     finished = [item for item in put if item.finished]
     if not finished:
@@ -233,19 +229,20 @@ def enqueue_runs(
 
 def _first_state(item: UpsertedRun, delivered_until: int | None) -> State:
     if delivered_until is not None and item.end_time is not None and item.end_time <= delivered_until:
-        return State.ACCEPTED  # without a batch: assumed to have been delivered before us
+        return State.ACCEPTED  # without a batch: an earlier publisher is assumed to have delivered it
     return State.WAITING
 
 
 def _not_assumed(connection: Connection, plan: TargetPlan, items: Sequence[UpsertedRun]) -> list[UpsertedRun]:
-    """Those that were not delivered by an earlier publisher, as far as an import says."""
+    """The runs that an earlier publisher did not deliver, according to an import."""
     known = deliveries.standings_of(connection, plan.target_id, [item.run_id for item in items])
     assumed = {run_id for run_id, each in known.items() if each.state is State.ACCEPTED and not each.sent}
     return [item for item in items if item.run_id not in assumed]
 
 
 def _know_assumed(connection: Connection, plan: TargetPlan, changed: Sequence[UpsertedRun]) -> None:
-    """What was delivered before us was the version before: so a change of its key is seen, as of what we sent."""
+    """An earlier publisher delivered the previous version: record it, so that a change of the key is seen as for our
+    own deliveries."""
     if not plan.keeps_first and not plan.filter.is_snapshot:
         before = {item.run_id: item.before for item in changed if item.before is not None}
         deliveries.record_assumed_versions(connection, plan.target_id, before)
@@ -254,10 +251,10 @@ def _know_assumed(connection: Connection, plan: TargetPlan, changed: Sequence[Up
 def _follow_changes(
     connection: Connection, plan: TargetPlan, changed: Sequence[UpsertedRun], gone: Sequence[UpsertedRun], now: int
 ) -> None:
-    """A changed run waits again, unless the service keeps the first version it got: then it is superseded.
+    """A changed run waits again, unless the service keeps the first version it received: then it is superseded.
 
-    One that is no longer wanted is taken back where it was never sent, and superseded where it was: what the service
-    holds is no longer true, and the administrator must know. A summary is sent again without it.
+    A run that the target no longer selects is deselected if it was never sent, and superseded if it was: the service
+    has a record that is no longer right, and the administrator must know. A summary is sent again without it.
     """
     known = deliveries.standings_of(connection, plan.target_id, [item.run_id for item in (*changed, *gone)])
     new = [item for item in changed if item.run_id not in known]
@@ -289,7 +286,7 @@ def _follow_changes(
             removed.append((item.run_id, standing.state))
     followed = [item for item in (*changed, *gone) if item.run_id in known]
     left = [known[item.run_id].end_time for item in followed]
-    if plan.filter.is_snapshot:  # a month may have lost a run, and then nothing waits in it
+    if plan.filter.is_snapshot:  # a month may have lost its only run, and then nothing in it waits
         groups.mark_due(connection, plan.target_id, groups.DueFor.FOLD, left)
     if plan.filter.sync:
         groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, left)
@@ -305,7 +302,7 @@ _MOST_NAMED: Final = 5
 
 
 def unread_error(connection: Connection, source_id: int) -> str | None:
-    """Which files of a source disappeared before they were read to their end, for people; None if none did."""
+    """Return which files of a source disappeared before they were read to their end, for people; None if none did."""
     files = [each.file for each in registry.unread_files(connection, source_id)]
     if not files:
         return None

@@ -1,15 +1,14 @@
-"""What configuration adds to the facts of a run: applied to a copy when planning and rendering, never stored.
+"""Enrichment: values that the configuration adds to the facts of a run, when items are made; they are never stored.
+Pure.
 
-Pure. A change here changes what is planned and held (`publisher.collect.target_filter`), never what was read or
-delivered. It keeps the promise that nothing is guessed in silence: a rule gives only what the source does not have. A
-benchmark that APEL does not take is none (`formats.benchmark`): the configured one is put before it.
+A change here changes what is planned and held (`publisher.collect.target_filter`), never what was read or delivered. It
+keeps the promise that nothing is guessed silently: a rule gives only values that the source lacks. A benchmark that
+APEL does not accept counts as missing (`formats.benchmark`): the configured one takes precedence.
 
-For each value the first rule that matches and gives it counts, the source's own rules before those of all sources. VO
-and VOMS attributes are one value: they come from one rule. Rules look at the facts as read, not at what another rule
-gave. What is given to a class is given to every run of it (`publisher.encoded_run`), except benchmarks, which may go by
-the run's end.
-
-The rules of the configuration made ready to be asked: which runs each is for. Pure.
+For each value the first matching rule that gives it counts; the source's own rules come before those of all sources. VO
+and VOMS attributes are one value and come from one rule. Rules look at the facts as read, not at values from other
+rules. A class gets the same values for all its runs (`publisher.encoded_run`), except benchmarks, which may depend on
+the end of the run.
 """
 
 from __future__ import annotations
@@ -28,11 +27,12 @@ from publisher.config.schema import BenchmarkRule, Config, MapRule, SourceSettin
 from publisher.encoded_run import LOCAL, class_needs_hosts, class_needs_local_user
 
 _FACTS: Final = {"dn": "user_dn"} | {name: name for name in (*LOCAL, "queue", "token_issuer", "token_subject")}
-"""The fact that each condition of a mapping rule looks at."""
+"""The fact that each condition of a mapping rule tests."""
 
 
 class Matcher:
-    """Patterns as in names of files, of which one must match a whole text: `*`, `?`, `[...]`; letters are exact."""
+    """Patterns with the wildcards of file names (`*`, `?`, `[...]`), of which one must match a whole text;
+    case-sensitive."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._plain = frozenset(pattern for pattern in patterns if not set(pattern) & set("*?["))
@@ -40,14 +40,14 @@ class Matcher:
         self._wild = re.compile("|".join(f"(?:{pattern})" for pattern in wild)) if wild else None
 
     def matches(self, text: str | None) -> bool:
-        """Whether a text matches; what is not known, or empty, matches nothing."""
+        """Whether a text matches; an unknown or empty one never does."""
         if not text:
             return False
         return text in self._plain or (self._wild is not None and self._wild.match(text) is not None)
 
 
 class Mapping:
-    """A mapping rule made ready. `key` is its place in the configuration, `facts` what it looks at."""
+    """A compiled mapping rule. `key`: its place in the configuration; `facts`: what it tests."""
 
     def __init__(self, key: str, rule: MapRule) -> None:
         self.key = key
@@ -65,7 +65,7 @@ class Mapping:
 
 
 class Scoring:
-    """A benchmark rule made ready. `key` is its place in the configuration."""
+    """A compiled benchmark rule. `key`: its place in the configuration."""
 
     def __init__(self, key: str, rule: BenchmarkRule) -> None:
         self.key = key
@@ -75,7 +75,7 @@ class Scoring:
         self._host = Matcher(rule.host) if rule.host is not None else None
 
     def matches(self, job: Job, end: int | None) -> bool:
-        """Whether the rule is for a run, or a run of a class, that ended then."""
+        """Whether the rule applies to a run, or a run of a class, that ended then."""
         if self.since is not None and (end is None or end < self.since):
             return False
         if self.until is not None and (end is None or end >= self.until):
@@ -90,7 +90,7 @@ _CACHED: Final = 50_000
 
 
 class Enricher:
-    """The additions of one source; `common` are the mapping rules of all sources."""
+    """The enrichment of one source; `common`: the mapping rules of all sources."""
 
     def __init__(self, name: str, settings: SourceSettings, common: Sequence[MapRule] = ()) -> None:
         self._maps = [Mapping(f"sources.{name}.map[{place}]", rule) for place, rule in enumerate(settings.map)]
@@ -106,7 +106,7 @@ class Enricher:
         self._known: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     def apply(self, job: Job) -> Job:
-        """The job with what its source does not have and the configuration gives."""
+        """Return the job with configured values for what its source lacks."""
         changes: dict[str, Any] = {}
         if self._identifies:
             changes.update(self._identity(job))
@@ -135,7 +135,8 @@ class Enricher:
         return known
 
     def _identified(self, job: Job, used: set[str]) -> dict[str, Any]:
-        """What rules and settings of the source give to a job; the keys of the rules that gave something in `used`."""
+        """The values that rules and settings of the source give to a job; the keys of the rules that gave one go to
+        `used`."""
         matching = [rule for rule in self._maps if rule.matches(job)]
         changes: dict[str, Any] = {}
         for rule in matching:
@@ -150,7 +151,7 @@ class Enricher:
         if settings.site is not None:
             changes["site"] = settings.site
         if host is not None and not job.endpoint_url:
-            # A submit host makes no grid job of a local one.
+            # A submit host does not make a local job a grid job.
             changes.setdefault("infrastructure", infrastructure_of(msgspec.structs.replace(job, **changes)))
             changes["endpoint_url"] = host
         return changes
@@ -158,16 +159,16 @@ class Enricher:
     # --- for `check`
 
     def rules(self) -> Iterator[str]:
-        """Where the rules of this source stand in the configuration."""
+        """The places of this source's rules in the configuration."""
         yield from (rule.key for rule in self._maps)
         yield from (rule.key for rule in self._scores)
 
     def bounds(self) -> list[int]:
-        """The instants at which another benchmark rule may begin to count, in order."""
+        """The instants at which another benchmark rule may begin to apply, in order."""
         return sorted({at for rule in self._scores for at in (rule.since, rule.until) if at is not None})
 
     def used_by(self, facts: Job, ends: Iterable[int | None]) -> Iterator[str]:
-        """The rules that give something to runs with these facts, which ended at these times."""
+        """The rules that give a value to runs with these facts that ended at these times."""
         used: set[str] = set()
         self._identified(facts, used)
         yield from used
@@ -176,12 +177,13 @@ class Enricher:
                 yield from [rule.key for rule in self._scores if rule.matches(facts, end)][:1]
 
     def matching(self, facts: Job) -> Iterator[str]:
-        """The mapping rules whose conditions these facts meet, whether or not there is anything left to give."""
+        """The mapping rules whose conditions these facts meet, whether or not a value is missing."""
         yield from (rule.key for rule in self._maps if rule.matches(facts))
 
 
 def _membership(job: Job, rule: MapRule, given: dict[str, Any]) -> dict[str, Any]:
-    """VO and VOMS attributes: both where the source has neither, the latter where they are of the VO it has."""
+    """VO and VOMS attributes: both if the source has neither; the attributes alone if they belong to the VO of the
+    source."""
     if not (rule.vo or rule.fqans) or job.fqans or "vo" in given or "fqans" in given:
         return {}
     if not job.vo:
@@ -195,7 +197,8 @@ def _others(job: Job, rule: MapRule, given: dict[str, Any]) -> dict[str, Any]:
 
 
 class Enrichers:
-    """The additions of every source, by the source's name. Runs of a source that is gone are taken as read."""
+    """The enrichment of every source, by the name of the source. Runs of a source that is no longer configured are
+    left as read."""
 
     def __init__(self, config: Config) -> None:
         self.by_name: dict[str, Enricher] = {
@@ -203,15 +206,15 @@ class Enrichers:
         }
 
     def used_by(self, source: str, job: Job) -> tuple[str, ...]:
-        """The rules of the configuration that give something to a job of this source."""
+        """The rules of the configuration that give a value to a job of this source."""
         enricher = self.by_name.get(source)
         return tuple(sorted(set(enricher.used_by(job, [job.end])))) if enricher is not None else ()
 
     def bounds(self) -> list[int]:
-        """The instants at which another benchmark rule of any source may begin to count, in order."""
+        """The instants at which another benchmark rule of any source may begin to apply, in order."""
         return sorted({at for enricher in self.by_name.values() for at in enricher.bounds()})
 
     def apply(self, source: str, job: Job) -> Job:
-        """The job of this source with what the configuration adds."""
+        """Return the job of this source with the configured values."""
         enricher = self.by_name.get(source)
         return enricher.apply(job) if enricher is not None else job

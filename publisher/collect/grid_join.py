@@ -1,8 +1,8 @@
-"""Joining: runs of a source with the entries of its grid log, in whichever order the two turn up.
+"""Join the runs of a source with the entries of its grid log, in whichever order they turn up.
 
-Keeps the promises that nothing is guessed and nothing counts twice: a run without an entry is held until its entry is
-read, or until it has waited long enough while the log was read to its end; only then is it a local job. The stored job
-stays as read; its identity is that of its class, so filters, sync counts and records agree.
+Promises kept here: nothing is guessed and nothing counts twice. A run without an entry is held until its entry is read,
+or until it has waited long enough while the log was read to its end; only then is it a local job. The stored job stays
+as read; its identity is that of its class, so filters, sync counts, and records agree.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ANY_END: Final = 1 << 62
 
 
 class GridJoin:
-    """The grid log of one source, for one collect. `settings` None: it is no longer configured; nothing is held."""
+    """The grid log of one source, for one collect. `settings` None: it is no longer configured, and nothing is held."""
 
     def __init__(
         self, store: Store, source: registry.SourceRow, settings: GridLog | None, now: int, enqueue: Enqueue
@@ -49,7 +49,7 @@ class GridJoin:
     # --- runs
 
     def joined(self, connection: Connection, jobs: Sequence[Job]) -> list[Marked]:
-        """Each run with what its entry says, and whether there is one or it is held for one."""
+        """Each run with the values of its entry, and whether it has one or is held for one."""
         keys = [local_id(job.local_id or "").key for job in jobs if needs_entry(job)]
         entries = grid_jobs.entries_by_key(connection, self._source_id, keys)
         return [self._marked(job, entries) for job in jobs]
@@ -69,7 +69,7 @@ class GridJoin:
         return settings.require or not self._read_to_end or end > self._latest_local
 
     def note(self, connection: Connection, put: Sequence[UpsertedRun]) -> None:
-        """Remember which of the runs that were just stored have no entry."""
+        """Remember which of the runs just stored have no entry."""
         finished = [item for item in put if item.finished]
         missing = {item.class_id for item in finished} - self._unmatched.keys()
         for job_class in classes_by_id(connection, sorted(missing)):
@@ -88,7 +88,8 @@ class GridJoin:
     # --- the log
 
     def read(self) -> str | None:
-        """Read the log on to its present end and give its entries to the runs that lack them; gives the error."""
+        """Continue to read the log to its present end, and give its entries to the runs that lack them; return the
+        error."""
         if self._settings is None:
             return None
         with self._store.read() as connection:
@@ -128,12 +129,12 @@ class GridJoin:
             after = page[-1].run_id
 
     def _give(self, connection: Connection, found: Sequence[StoredRun]) -> None:
-        """Give entries to those of these runs that have one now; the others stay what they are."""
+        """Give entries to those of these runs that have one now; the others do not change."""
         marked = self.joined(connection, [run.job for run in found])
         self._set_classes(connection, [run for run, (_, mark) in zip(found, marked, strict=True) if mark == JOINED])
 
     def release(self) -> None:
-        """Let runs go as local jobs that have waited long enough, if the log was read to its end."""
+        """Release runs as local jobs that have waited long enough, if the log was read to its end."""
         settings = self._settings
         if not self._read_to_end or (settings is not None and settings.require):
             return
@@ -147,7 +148,7 @@ class GridJoin:
                 return
 
     def _set_classes(self, connection: Connection, found: Sequence[StoredRun]) -> None:
-        """Let runs, and their deliveries, follow what is known of them now."""
+        """Update the classes of runs, and their deliveries, with what is known of them now."""
         present = grid_jobs.class_ids(connection, [run.run_id for run in found])
         class_ids = self.interner.ids_of(connection, [run.job for run in found])
         put = [

@@ -1,18 +1,14 @@
-"""Deliveries follow the filter of a target: a new target is filled, once; after a change of the filter, what was not
-delivered is planned again.
+"""Deliveries follow the filter of a target: a new target is filled once; after a change of the filter, deliveries that
+were not sent are planned again. A change of settings never sends again what was delivered; only `republish` does.
 
-What was delivered is never sent again by a change of settings; only `republish` does that.
+A record that was sent keeps its key: settings that are part of the service's key cannot change once records were
+delivered. SGAS keeps one record for each record id, APEL one job record for each site, local id, and end. If a setting
+in that key changed, a delivered record would count twice after its next correction or republish. Summaries and sync
+counts need no such guard: a group whose key changed is sent with zero jobs.
 
-An id that was sent stays as it was sent: settings that are in a service's key cannot change under delivered records.
-
-SGAS keeps one record for each record id, APEL one job record for each site, local id and end (facts on formats, 4.8).
-If a setting in that key changed, what was delivered would be counted again under the new key at its next correction or
-republish. Summaries and sync counts need no guard: a group whose key changed is sent with zero jobs. Pure.
-
-Superseded runs that a target still wants: only those are sent again, whoever asks for it.
-
-A run that changed after it was delivered may be none of the target's any more: another status, another VO. What the
-service holds of it is to be removed there, and nothing takes its place.
+Superseded deliveries are sent again only while the target still selects the run. A run may no longer be selected after
+it was delivered (another status, another VO): then the service's record is to be removed there, and nothing replaces
+it.
 """
 
 from __future__ import annotations
@@ -55,7 +51,8 @@ from publisher.text import iso
 
 
 def keys_of(filter_text: str) -> dict[str, Any]:
-    """The settings in the service's key, by their place in the configuration, of a target's filter as stored."""
+    """Return the settings in the service's key, by their place in the configuration, from the stored filter of a
+    target."""
     stored = msgspec.json.decode(filter_text)
     found: dict[str, Any] = {}
     for place in sorted(plugins.format_of(stored["target"]["records"]).key_settings):
@@ -71,10 +68,10 @@ def keys_of(filter_text: str) -> dict[str, Any]:
 
 
 def require_same_keys(target: str, before: str, now: str, delivered: int) -> None:
-    """Raise `ConfigError`, with the number of records it would double, if a setting in the key changed.
+    """Raise `ConfigError`, with the number of records that would count twice, if a setting in the key changed.
 
-    A source that is new or gone changes no key of what was delivered; neither does another format, which is another
-    kind of record.
+    A source that is new or gone does not change the key of delivered records; neither does another format, which is
+    another kind of record.
     """
     if not delivered:
         return
@@ -86,22 +83,22 @@ def require_same_keys(target: str, before: str, now: str, delivered: int) -> Non
                 f"was {old[place]!r} when {delivered} records were delivered to {target}, and is {value!r} now: they "
                 "would be counted twice",
                 key=key,
-                hint="Put it back; for what is still to come make a new target, with `since` where this one ends",
+                hint="Restore the old value. For new jobs, add another target with `since` at the end of this one",
             )
 
 
-_wanted = Table("wanted_classes", MetaData(), Column("id", BigInteger, primary_key=True), prefixes=["TEMPORARY"])
+_classes = Table("selected_classes", MetaData(), Column("id", BigInteger, primary_key=True), prefixes=["TEMPORARY"])
 
 
 def prepare(store: Store, config: Config, now: int) -> dict[str, TargetPlan]:
-    """Every configured target, with the deliveries that its present filter selects."""
+    """Return every configured target, with the deliveries that its present filter selects."""
     return {name: prepare_target(store, name, target, config, now) for name, target in config.targets.items()}
 
 
 def prepare_target(store: Store, name: str, target: Target, config: Config, now: int) -> TargetPlan:
-    """One target, filled where it is new, planned again where its filter changed.
+    """Return one target; fill it if it is new, plan its deliveries again if its filter changed.
 
-    Raises `ConfigError` where the change would let the service count delivered records twice.
+    Raises `ConfigError` if the service would count delivered records twice after the change.
     """
     selection = TargetFilter(name, target, config)
     with store.read() as connection:
@@ -126,42 +123,44 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
 def _note_assumed(
     connection: Connection, name: str, before: str | None, target: Target, config: Config, now: int
 ) -> None:
-    """Put down what counts as delivered before us, as an import said or somebody wrote, also where that is nothing; and
-    where that setting changed later: it changes nothing then."""
+    """Record in the audit log what counts as delivered by an earlier publisher, even if that is nothing; and a later
+    change of the setting, which has no effect on what was collected."""
     until = iso(target.delivered_until)
     source = f"; {target.taken_over_from}" if target.taken_over_from is not None else ""
     if before is None:
         if until is not None:
-            detail = (
-                f"jobs of {', '.join(sorted(config.sources))} that ended up to {until} count as delivered before us"
-            )
+            jobs = f"jobs of {', '.join(sorted(config.sources))} that ended up to {until}"
+            detail = f"{jobs} count as delivered by an earlier publisher"
             registry.record_action(connection, "delivered_until", name, detail + source, now)
         elif source:
-            registry.record_action(connection, "import", name, f"nothing counts as delivered before us{source}", now)
+            registry.record_action(
+                connection, "import", name, f"nothing counts as delivered by an earlier publisher{source}", now
+            )
         return
     earlier = iso(msgspec.json.decode(before)["target"].get("delivered_until"))
     if earlier != until:
-        detail = f"was {earlier}, is {until}: holds for sources whose first reading is not over; what is known stays"
+        detail = f"was {earlier}, is {until}: applies to sources not yet read to their end; stored jobs do not change"
         registry.record_action(connection, "delivered_until", name, detail + source, now)
 
 
 def _follow(
     connection: Connection, target_id: int, selection: TargetFilter, now: int, *, before: int | None = None
 ) -> None:
-    """Plan anew. `before`: what ended up to then counts as delivered before us, at a target that is new."""
-    _wanted.create(connection, checkfirst=False)
+    """Plan deliveries again. `before`: at a new target, runs that ended up to then count as delivered by an earlier
+    publisher."""
+    _classes.create(connection, checkfirst=False)
     ids = [{"id": item.id} for item in all_classes(connection) if selection.selects_class(item)]
     if ids:
-        connection.execute(insert(_wanted), ids)
-    _take_back(connection, target_id, selection, now)
+        connection.execute(insert(_classes), ids)
+    _deselect(connection, target_id, selection, now)
     _release(connection, target_id, now)
     _fill(connection, target_id, selection, now, before)
-    _wanted.drop(connection)
+    _classes.drop(connection)
 
 
-def _take_back(connection: Connection, target_id: int, selection: TargetFilter, now: int) -> None:
+def _deselect(connection: Connection, target_id: int, selection: TargetFilter, now: int) -> None:
     deselected: ColumnElement[bool] = not_(
-        deliveries.c.run_id.in_(select(runs.c.id).join(_wanted, runs.c.class_id == _wanted.c.id))
+        deliveries.c.run_id.in_(select(runs.c.id).join(_classes, runs.c.class_id == _classes.c.id))
     )
     if selection.since is not None:
         deselected = or_(deselected, deliveries.c.end_time < selection.since)
@@ -183,13 +182,13 @@ def _release(connection: Connection, target_id: int, now: int) -> None:
 def _fill(
     connection: Connection, target_id: int, selection: TargetFilter, now: int, delivered_until: int | None
 ) -> None:
-    wanted: ColumnElement[bool] = and_(runs.c.finished == 1, runs.c.end_time.is_not(None))
+    selected: ColumnElement[bool] = and_(runs.c.finished == 1, runs.c.end_time.is_not(None))
     if selection.since is not None:
-        wanted = and_(wanted, runs.c.end_time >= selection.since)
-    parts: Mapping[State, ColumnElement[bool]] = {State.WAITING: wanted}
+        selected = and_(selected, runs.c.end_time >= selection.since)
+    parts: Mapping[State, ColumnElement[bool]] = {State.WAITING: selected}
     if delivered_until is not None:
         before = runs.c.end_time <= delivered_until
-        parts = {State.ACCEPTED: and_(wanted, before), State.WAITING: and_(wanted, not_(before))}
+        parts = {State.ACCEPTED: and_(selected, before), State.WAITING: and_(selected, not_(before))}
     late = purge.in_purged_month(connection, runs.c.end_time)
     parts = {
         **parts,
@@ -198,14 +197,14 @@ def _fill(
     }
     for state, condition in parts.items():
         reason = {State.HELD: purge.LATE, State.ACCEPTED: ASSUMED}.get(state)
-        found = select(runs.c.id, runs.c.end_time).join(_wanted, runs.c.class_id == _wanted.c.id).where(condition)
+        found = select(runs.c.id, runs.c.end_time).join(_classes, runs.c.class_id == _classes.c.id).where(condition)
         enqueue_from(connection, target_id, state, found, now, reason)
 
 
 def superseded(
     connection: Connection, target_id: int, selection: TargetFilter, window: ColumnElement[bool]
 ) -> ColumnElement[bool]:
-    """The condition on deliveries that they are superseded and still selected; `window`: of which runs."""
+    """Return the condition that deliveries are superseded and still selected; `window`: the condition on runs."""
     are_superseded = deliveries.c.state == int(State.SUPERSEDED)
     query = (
         select(runs.c.class_id)
@@ -213,24 +212,24 @@ def superseded(
         .where(deliveries.c.target_id == target_id, are_superseded, window)
         .distinct()
     )
-    wanted = _wanted_classes(connection, selection, list(connection.execute(query).scalars()))
+    class_ids = _selected_classes(connection, selection, list(connection.execute(query).scalars()))
     ends = true() if selection.since is None else runs.c.end_time >= selection.since
     selected = exists().where(
         runs.c.id == deliveries.c.run_id,
-        runs.c.class_id.in_(bindparam("classes", sorted(wanted), expanding=True, literal_execute=True)),
+        runs.c.class_id.in_(bindparam("classes", sorted(class_ids), expanding=True, literal_execute=True)),
         runs.c.end_time.is_not(None),
         ends,
     )
     return and_(are_superseded, selected.correlate(deliveries))
 
 
-def still_wanted(connection: Connection, selection: TargetFilter, run_ids: Sequence[int]) -> set[int]:
-    """Those of these runs that the target wants as they are now."""
+def still_selected(connection: Connection, selection: TargetFilter, run_ids: Sequence[int]) -> set[int]:
+    """Return those of these runs that the target selects in their present state."""
     query = select(runs.c.id, runs.c.class_id, runs.c.end_time)
     found = list(dialect.rows_in(connection, query, runs.c.id, run_ids))
-    wanted = _wanted_classes(connection, selection, list({class_id for _, class_id, _ in found}))
-    return {run_id for run_id, class_id, end in found if class_id in wanted and selection.selects_end(end)}
+    class_ids = _selected_classes(connection, selection, list({class_id for _, class_id, _ in found}))
+    return {run_id for run_id, class_id, end in found if class_id in class_ids and selection.selects_end(end)}
 
 
-def _wanted_classes(connection: Connection, selection: TargetFilter, ids: Sequence[int]) -> set[int]:
+def _selected_classes(connection: Connection, selection: TargetFilter, ids: Sequence[int]) -> set[int]:
     return {item.id for item in classes_by_id(connection, ids) if selection.selects_class(item)}

@@ -1,6 +1,6 @@
-"""The one step between a stored run and its rendering: what the configuration adds is added; what is missing holds it.
+"""The one step between a stored run and its rendering: enrich it, or hold it if something is missing.
 
-A run waits for its entry in a grid log, and for a VO where the target selects by VO. What lacks it is held, never
+A run waits for its entry in a grid log, and for a VO if the target selects by VO. A run without them is held, never
 dropped.
 """
 
@@ -19,28 +19,28 @@ from publisher.store.runs import StoredRun
 
 
 class RunPreparer:
-    """Makes runs ready for one target, or for a plain view of the site where there is none."""
+    """Prepares runs for one target, or for a plain view of the site without a target."""
 
     def __init__(self, config: Config, target: Target | None) -> None:
         self._enrichers = Enrichers(config)
         self._needs_vo = target is not None and target.for_unknown_vo == "hold"
 
     def identified(self, run: StoredRun) -> Job:
-        """The run with what the configuration adds. Raises `CannotRenderError` where whose it is is not known yet."""
+        """Return the enriched run. Raises `CannotRenderError` if its owner is not known yet."""
         return self._identified(run.source, run.job, awaits=run.awaits_grid_log)
 
     def prepare(self, run: StoredRun) -> Job:
-        """The same, for a record. Raises `CannotRenderError` also where the target wants a VO and none is known."""
+        """The same, for a record. Raises `CannotRenderError` also if the target selects by VO and none is known."""
         return self._with_vo(run.source, self.identified(run))
 
     def prepare_class(self, job_class: JobClass, end: int) -> Job:
-        """The same, for what runs of a class share: those that ended then, or with none of `bounds` between."""
+        """The same, for what the runs of a class share: those that ended then, or with none of `bounds` between."""
         facts = msgspec.structs.replace(job_class.facts, end=end)
         source = job_class.source
         return self._with_vo(source, self._identified(source, facts, awaits=awaits_grid_log(facts)))
 
     def bounds(self) -> list[int]:
-        """The instants from which on runs of a class may be given something else than before, in order."""
+        """The instants from which on runs of a class may be enriched differently, in order."""
         return self._enrichers.bounds()
 
     def _identified(self, source: str, job: Job, *, awaits: bool) -> Job:

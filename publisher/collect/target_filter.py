@@ -1,4 +1,4 @@
-"""Which runs a target selects: decided from the class of a run and its end, so that it is decided once for many."""
+"""Which runs a target selects. It depends on the class of a run and its end, so one decision serves many runs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from publisher.store.runs import StoredRun
 from publisher.text import iso
 
 RULES_VERSION: Final = 2
-"""Raised when a new version of the program would hold or plan differently, so that what is held is planned anew."""
+"""Increased when a new version of the program plans or holds differently, so that deliveries are planned again."""
 
 GRID_STATUSES: Final = frozenset({"completed", "failed"})
 BATCH_SYSTEM_STATUSES: Final = frozenset({"completed", "failed", "aborted", "cancelled"})
 
 
 class TargetFilter:
-    """Which runs one target selects. Its `text` is all of the settings that decide it, or what is held."""
+    """Which runs one target selects. `text`: all settings that decide what is selected or held."""
 
     def __init__(self, name: str, target: Target, config: Config) -> None:
         self.name = name
@@ -35,14 +35,14 @@ class TargetFilter:
         self._enrichers = Enrichers(config)
         self._statuses = frozenset(target.statuses) if target.statuses is not None else None
         if self._statuses is None and target.reporting is not None:
-            self._statuses = BATCH_SYSTEM_STATUSES  # whatever ran has used the site
-        self._slaves = target.reporting is not None  # the record of their run has what they used
+            self._statuses = BATCH_SYSTEM_STATUSES  # all runs have used the site
+        self._slaves = target.reporting is not None  # the record of their run includes their usage
         self._vos = frozenset(target.vo)
         self._skip_unknown_vo = target.for_unknown_vo == "skip"
         self._sources = frozenset(target.sources)
         self._skip_local = target.skips_local_jobs
         self.is_snapshot = target.format.is_snapshot
-        """Whether summaries or reports are sent: each is of many runs at once, and replace those sent before."""
+        """Whether summaries or reports are sent: each covers many runs and replaces the one sent before."""
         self.period = target.period_kind
         self.sync = target.sends_sync
         self.since = _since(target)
@@ -51,7 +51,7 @@ class TargetFilter:
         self._verdicts: dict[int, bool] = {}
 
     def selects_class(self, job_class: JobClass) -> bool:
-        """Whether runs of this class are selected, whatever their end. Remembered by the class's id."""
+        """Whether runs of this class are selected, apart from their end. Cached by the id of the class."""
         verdict = self._verdicts.get(job_class.id)
         if verdict is None:
             verdict = self.why_not(job_class.source, job_class.facts) is None
@@ -59,7 +59,7 @@ class TargetFilter:
         return verdict
 
     def known_verdict(self, class_id: int) -> bool | None:
-        """The remembered verdict on a class, if it was decided before."""
+        """The cached decision on a class, if there is one."""
         return self._verdicts.get(class_id)
 
     def selects_end(self, end_time: int | None) -> bool:
@@ -67,7 +67,7 @@ class TargetFilter:
         return end_time is not None and (self.since is None or end_time >= self.since)
 
     def why_not_end(self, end_time: int | None) -> str | None:
-        """Why a run that ended then is not selected; None where it is."""
+        """Why a run that ended then is not selected; None if it is."""
         if self.selects_end(end_time):
             return None
         return "of no end yet" if end_time is None else f"ended before its `since`, {iso(self.since)}"
@@ -77,7 +77,7 @@ class TargetFilter:
         return [period.number for period in periods_between(self.period, from_, until)]
 
     def why_not(self, source: str, facts: Job) -> str | None:
-        """Why runs with these facts are not selected, whatever their end; None where they are."""
+        """Why runs with these facts are not selected, apart from their end; None if they are."""
         if self._sources and source not in self._sources:
             return "of sources that are not among its `sources`"
         statuses = usual_statuses(facts) if self._statuses is None else self._statuses
@@ -86,7 +86,7 @@ class TargetFilter:
         if facts.slave and not self._slaves:
             return "slave records: the record of their run has what they used"
         if awaits_grid_log(facts):
-            return None  # decided when it is known whose it is; held until then
+            return None  # decided once its owner is known; held until then
         return self._why_not_whose(self._enrichers.apply(source, facts))
 
     def _why_not_whose(self, job: Job) -> str | None:
@@ -99,29 +99,29 @@ class TargetFilter:
 
 
 def usual_statuses(facts: Job) -> frozenset[str]:
-    """The statuses of the runs that are sent where a target does not name its own: as ARC does, or all that ran."""
+    """The statuses of runs that are sent to a target without `statuses`: as ARC does, or all runs that ran."""
     return GRID_STATUSES if facts.is_of_grid else BATCH_SYSTEM_STATUSES
 
 
 def is_usually_sent(job: Job) -> bool:
-    """Whether a run is sent by a target with the default settings; what a view without a target shows."""
+    """Whether a target with default settings is sent a run; a view without a target shows these runs."""
     return job.has_record and job.status in usual_statuses(job)
 
 
 def is_local(job: Job) -> bool:
-    """A job without a grid identity: no distinguished name, token, VO or FQAN."""
+    """Whether a job has no grid identity: no distinguished name, token, VO, or FQAN."""
     return not (job.user_dn or job.token_subject or job.vo or job.fqans)
 
 
 def _since(target: Target) -> int | None:
-    """`since`; for summaries and reports the first second of the month or day it lies in: they are sent whole."""
+    """`since`; for summaries and reports the first second of its month or day, since they are sent whole."""
     if target.since is not None and target.format.is_snapshot:
         return period_of(target.period_kind, target.since).start
     return target.since
 
 
 def _text(target: Target, config: Config) -> str:
-    """Every setting that decides what is planned and what is held, as text: when it changes, planning is done again."""
+    """All settings that decide what is planned and held, as text: when it changes, deliveries are planned again."""
     selection = _planning(target)
     selection["ur_extensions"] = sorted(selection["ur_extensions"])
     everything = {
@@ -141,7 +141,7 @@ def _planning(settings: Settings) -> dict[str, Any]:
 def why_not_selected(
     connection: Connection, config: Config, names: Iterable[str], runs: Sequence[StoredRun]
 ) -> dict[int, dict[str, str]]:
-    """By run id, of each of these targets that does not select the run as both are now, why."""
+    """For each of these targets that does not select the run now: why, by run id."""
     filters = [TargetFilter(name, config.targets[name], config) for name in names]
     ids = class_ids(connection, [run.run_id for run in runs])
     classes = {each.id: each for each in classes_by_id(connection, sorted(set(ids.values())))}

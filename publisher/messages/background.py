@@ -1,8 +1,8 @@
-"""Rendering in a worker process: the rest of a long backlog is read and rendered there, while this one sends.
+"""Rendering in a worker process: the rest of a long backlog is read and rendered there while this process sends.
 
-Reading, rendering and sending cost about the same, and a process uses one core. Where many wait, the first of them are
-rendered here, while the worker process begins after them. It only reads the store. Should it end too early, this one
-goes on where it stopped: what it made is the same as what is made here.
+Reading, rendering, and sending cost about the same, and a process uses one core. If many runs wait, the first are
+rendered here, while the worker process starts after them. It only reads the store. If it ends too early, this process
+continues where it stopped; the result is the same.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _decoder: Final = msgspec.msgpack.Decoder(ItemPage)
 
 
 class RenderOrder(msgspec.Struct, frozen=True):
-    """What a worker process needs to know in order to render what waits for a target."""
+    """What a worker process needs in order to render what waits for a target."""
 
     config: Config
     target: str
@@ -35,14 +35,14 @@ class RenderOrder(msgspec.Struct, frozen=True):
     size: int
 
     def renderer(self, store: Store) -> PageRenderer:
-        """What renders, over a store that is only read."""
+        """Return the renderer, over a store that is opened read-only."""
         recipient = Recipient(store, self.config, self.target)
         form = record_format(recipient.format_name, recipient.view)
         return PageRenderer(recipient, form, self.scope, self.size)
 
 
 class BackgroundRenderer:
-    """Pages of a target's backlog, made here or, after the first of them, in a worker process."""
+    """Pages of a target's backlog, made here or, after the first ones, in a worker process."""
 
     def __init__(self, here: PageRenderer, order: RenderOrder, waiting: int, limits: BacklogLimits) -> None:
         """`waiting`: about how many runs wait."""
@@ -52,7 +52,7 @@ class BackgroundRenderer:
         self._in_worker = waiting >= limits.worth_runs and (limits.cores or subprocess_worker.cores()) > 1
 
     def pages(self, as_new: bool) -> Generator[ItemPage, None, None]:
-        """All that waits, oldest end first; `as_new` as for `PageRenderer.page`. Closed, its process ends."""
+        """Yield all that waits, oldest end first; `as_new` as in `PageRenderer.page`. Closing it ends its process."""
         border = self._here.place_of(self._runs_here) if self._in_worker else None
         place: Place | None = None
         try:
@@ -60,9 +60,9 @@ class BackgroundRenderer:
                 for page in self._pages_of_both(border, as_new=as_new):
                     yield page
                     place = page.place
-                    del page  # one in hand at a time
+                    del page  # one page at a time
         except subprocess_worker.EndedError:
-            border = None  # the rest is made here
+            border = None  # the rest is rendered here
         if border is None:
             yield from self._pages_here(place, as_new=as_new)
 

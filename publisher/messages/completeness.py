@@ -1,8 +1,8 @@
-"""Whether an interval is known whole: the one rule by which summaries and reports are held or sent.
+"""Completeness of an interval: the one rule by which summaries and reports are held or sent.
 
-A month that is sent in part would replace a complete one, so it is sent only if every source that feeds the target is
-known from its first second on. What takes knowledge away (a rotated log, purging, an imported state) is asked for here
-and nowhere else.
+A partial month would replace a complete one at the service. So a month is sent only if every source that feeds the
+target has all its jobs from the first second of the month on. All that makes a period incomplete (a rotated log,
+purging, imported state) is decided here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _MOST_NAMED: Final = 5
 
 
 def why_not_whole(store: Store, config: Config, settings: TargetSettings, month: Month) -> Reason | None:
-    """Why a month cannot be summarised yet, naming the sources; None if every source knows it from its first second."""
+    """Return why a month cannot be summarised yet, with the names of the sources; None if all sources have it
+    completely."""
     with store.read() as connection:
         if month.number in purge.months(connection):
             return Reason.of(ReasonCode.MONTH_PURGED, month=str(month))
@@ -32,8 +33,8 @@ def why_not_whole(store: Store, config: Config, settings: TargetSettings, month:
 
 
 def why_not_known_from(store: Store, config: Config, settings: TargetSettings, first: int, what: str) -> Reason | None:
-    """The same for anything that begins at an instant (epoch seconds) and is made of runs that ended then or later, as
-    reports are; `what` names it in the reason."""
+    """The same for an interval that begins at an instant (epoch seconds) and has no end, as for reports; `what`
+    names it in the reason."""
     with store.read() as connection:
         gone = max(purge.months(connection), default=0)
     if gone >= month_of(first).number:
@@ -44,8 +45,8 @@ def why_not_known_from(store: Store, config: Config, settings: TargetSettings, f
 def _why_not_read_from(
     store: Store, config: Config, settings: TargetSettings, first: int, what: str, until: int | None = None
 ) -> Reason | None:
-    """All sources that are not known whole are named at once, so that they can be fixed at once. `until`: the end of
-    what is asked for (exclusive); None: it has none."""
+    """Return all incomplete sources at once, so that they can be fixed at once. `until`: the end of the interval
+    (exclusive), or None."""
     unsure = []
     for name in fed_by(config, settings):
         with store.read() as connection:
@@ -69,8 +70,8 @@ def _why_not_read_from(
 
 
 def known_from(store: Store, config: Config, settings: TargetSettings) -> int | None:
-    """From when on every source that feeds a target has every job; None where that is not known of one. See
-    `why_not_whole` for the months before and since."""
+    """Return the instant from which every source that feeds a target has every job; None if it is unknown for one.
+    For the months before and after it see `why_not_whole`."""
     begins: list[int] = []
     for name in fed_by(config, settings):
         with store.read() as connection:
@@ -82,8 +83,8 @@ def known_from(store: Store, config: Config, settings: TargetSettings) -> int | 
 
 
 def known_until(store: Store, config: Config, settings: TargetSettings, now: int) -> int | None:
-    """Up to when every source that feeds a target was read; None as long as one was not read to its present end, or was
-    read when the clock was wrong: after the present instant `now`."""
+    """Return the instant up to which every source that feeds a target was read. None while one was not read to its
+    present end, or was read with a wrong clock (later than the present instant `now`)."""
     reads: list[int] = []
     for name in fed_by(config, settings):
         with store.read() as connection:

@@ -1,7 +1,4 @@
-"""Which runs items are made of: those that a target is due in an interval, or that a window holds.
-
-How often runs serve a target: its setting `every`.
-"""
+"""The runs that items are made of: those due to a target in an interval, or those of a window."""
 
 from __future__ import annotations
 
@@ -44,9 +41,11 @@ def ended_in(
     changed_since: int | None = None,
     as_waiting: ColumnElement[bool] | None = None,
 ) -> Iterator[tuple[State, PendingDelivery]]:
-    """The deliveries of runs that ended within bounds (the second exclusive), by end time; not those waived or
-    superseded. `changed_since`: only those that were enqueued or moved then or later; `as_waiting`: deliveries that
-    count as waiting. Memory does not grow with them.
+    """Yield the deliveries of runs that ended within bounds (the second exclusive), by end time, without waived and
+    superseded ones.
+
+    `changed_since`: only those enqueued or changed then or later; `as_waiting`: deliveries that count as waiting.
+    Memory does not grow with their number.
     """
     for page in store.pages(
         lambda connection, after: queries.ended_in(
@@ -59,7 +58,7 @@ def ended_in(
 def waiting_in(
     store: Store, target_id: int, window: Window, as_waiting: ColumnElement[bool], size: int
 ) -> Iterator[Sequence[PendingDelivery]]:
-    """Pages of the deliveries of runs that ended in a window and wait, or count as waiting, by end time."""
+    """Yield pages of the deliveries of runs that ended in a window and wait, or count as waiting, by end time."""
     bounds = (EVER if window.from_ is None else window.from_, -EVER if window.until is None else window.until)
     for page in store.pages(
         lambda connection, after: queries.ended_in(connection, target_id, bounds, after, size, as_waiting=as_waiting)
@@ -69,7 +68,8 @@ def waiting_in(
 
 
 def held_in(store: Store, target_id: int, bounds: tuple[int, int], codes: Collection[str]) -> Iterator[PendingDelivery]:
-    """The deliveries that ended within bounds (the second exclusive) and are held for one of these reasons."""
+    """Select the deliveries of runs that ended within bounds (the second exclusive) and are held for one of these
+    reasons."""
     for page in store.pages(
         lambda connection, after: queries.held_for(connection, target_id, codes, bounds, after, _PAGE)
     ):
@@ -77,7 +77,7 @@ def held_in(store: Store, target_id: int, bounds: tuple[int, int], codes: Collec
 
 
 class DueRuns(Protocol):
-    """What a target is due, by the ends of its runs."""
+    """What is due to a target, by the ends of its runs."""
 
     target_id: int | None
 
@@ -88,16 +88,16 @@ class DueRuns(Protocol):
         ...
 
     def periods_from(self, kind: PeriodKind, first: int) -> list[Period]:
-        """The periods in which anything ended, from the one in which the first ended at `first` or later."""
+        """The periods in which runs ended, from the one in which the first run ended at `first` or later."""
         ...
 
     def waiting(self, kind: PeriodKind) -> list[Period]:
-        """The periods in which something waits."""
+        """The periods in which runs wait."""
         ...
 
 
 class Planned:
-    """Of a target that is planned for: its deliveries, of which those of a scope may count as waiting."""
+    """The due runs of a target with planned deliveries; those of a scope may count as waiting."""
 
     def __init__(self, store: Store, target_id: int, scope: Scope) -> None:
         self._store = store
@@ -127,7 +127,7 @@ class Planned:
 
 
 class Unplanned:
-    """Of a target that has no deliveries yet: all that it selects, which waits."""
+    """The due runs of a target that has no deliveries yet: all runs that it selects wait."""
 
     target_id: int | None = None
 
@@ -139,7 +139,7 @@ class Unplanned:
         self, bounds: tuple[int, int], *, changed_since: int | None = None
     ) -> Iterator[tuple[State, PendingDelivery]]:
         """See `DueRuns`."""
-        del changed_since  # nothing was ever looked at
+        del changed_since  # nothing was read before
         chosen = self._recipient.filter
         for run, class_id in runs_ended_in(self._recipient.store, Window(*bounds)):
             end = run.job.end
@@ -164,7 +164,8 @@ class Unplanned:
 
 
 def runs_ended_in(store: Store, window: Window) -> Iterator[tuple[StoredRun, int]]:
-    """All runs that ended in a window, each with its class, by end time. Memory does not grow with them."""
+    """Yield all runs that ended in a window, each with its class, by end time. Memory does not grow with their
+    number."""
     for page in store.pages(
         lambda connection, after: queries.runs_in(connection, window.from_, window.until, after, _PAGE)
     ):
@@ -172,8 +173,8 @@ def runs_ended_in(store: Store, window: Window) -> Iterator[tuple[StoredRun, int
 
 
 def sent_in(recipient: Recipient, window: Window, size: int) -> Iterator[Sequence[PendingDelivery]]:
-    """Pages of the runs that ended in a window and are sent, by the target or usually, as if they waited; with the
-    version that the target has, or may have."""
+    """Yield pages of the runs that ended in a window and are sent, by the target or by default, as if they waited;
+    with the version that the target has, or may have."""
     selected = recipient.selected_classes()
     found = (run for run, of in runs_ended_in(recipient.store, window) if recipient.selects(run, of, selected))
     while page := list(islice(found, size)):
@@ -185,7 +186,7 @@ def sent_in(recipient: Recipient, window: Window, size: int) -> Iterator[Sequenc
 
 
 def first_waiting(recipient: Recipient) -> Window:
-    """What will wait for a target that has no deliveries yet: all but what counts as delivered before us."""
+    """Select what will wait for a target that has no deliveries yet: all but what an earlier publisher delivered."""
     delivered = recipient.settings.delivered_until if recipient.settings is not None else None
     return Window(None if delivered is None else delivered + 1)
 
@@ -200,8 +201,8 @@ def months_touched(store: Store, target_id: int, window: Window) -> set[Month]:
 
 
 def month_runs(recipient: Recipient, window: Window) -> Iterator[StoredRun]:
-    """Of a recipient without deliveries: all runs of the months that a window touches or, without one, in which
-    something will wait."""
+    """For a recipient without deliveries: all runs of the months that a window touches or, without a window, in
+    which runs will wait."""
     if window == Window():
         waiting = first_waiting(recipient)
         found = {month_of_run(each.run) for page in sent_in(recipient, waiting, _PAGE) for each in page}
@@ -218,16 +219,16 @@ def month_of_run(run: StoredRun) -> Month:
 
 
 def _widened(window: Window) -> Window:
-    """The window with the months at its ends made whole."""
+    """Extend the window so that its first and last months are whole."""
     from_ = month_bounds(month_of(window.from_))[0] if window.from_ is not None else None
     until = month_bounds(month_of(window.until - 1))[1] if window.until is not None else None
     return Window(from_, until)
 
 
 def due_at(settings: Target, row: TargetRow | None, now: int) -> int | None:
-    """When a run next serves the target, epoch seconds; None: the next run does.
+    """Return when a run next serves the target, in epoch seconds; None: the next run does.
 
-    Counted from the last success, so that what failed is tried again by the next run; for a shadow, which has none,
+    Counted from the last success, so that the next run tries again what failed; for a shadow, which has no success,
     from the last rehearsal.
     """
     last = past(None if row is None else row.last_attempt if settings.shadow else row.last_success, now)
@@ -236,8 +237,8 @@ def due_at(settings: Target, row: TargetRow | None, now: int) -> int | None:
 
 
 class HeldPeriods(msgspec.Struct, frozen=True):
-    """Periods in which runs are held: those known whole now, of which some are held for not having been (`INCOMPLETE`),
-    and those that are not known whole."""
+    """Periods in which runs are held: those that are complete now, of which some are held as `INCOMPLETE`, and those
+    that are incomplete."""
 
     released: list[Period]
     incomplete: list[Period]
@@ -246,7 +247,7 @@ class HeldPeriods(msgspec.Struct, frozen=True):
 def held_periods(
     store: Store, settings: TargetSettings, target_id: int, why_not_whole: Callable[[Period], Reason | None]
 ) -> HeldPeriods:
-    """The periods in which runs of a target are held."""
+    """Return the periods in which runs of a target are held."""
     found = HeldPeriods([], [])
     with store.read() as connection:
         periods = queries.periods_of(connection, target_id, State.HELD, settings.period_kind)

@@ -1,22 +1,18 @@
-"""Runs of two sources with one key at APEL: the first is sent and the second is held, or it would replace the first.
+"""Records that would count twice, or replace another job, at APEL: they are held.
 
-APEL knows a job record by site, LocalJobId, and end time, not by the computing element (facts on formats, 4.8). Whether
-two such runs are one job that two sources have, or two jobs of batch systems that number alike, only a person knows.
-The first is the one that the service has, or may have; else the one that was stored first. That is an order, so that of
-several publishers none holds both.
+APEL identifies a job record by site, LocalJobId, and end time, not by the computing element.
 
-One that cannot be rendered, and so is held, does not stand in the way of the other. One that the service has counts
-with the key that it was sent with, also where it has another one since (`key_changed`).
+**Two runs with one key** (of two sources): the first is sent, the second is held, or it would replace the first.
+Whether they are one job that two sources have, or two jobs of batch systems with the same numbers, only a person knows.
+The first is the one that the service has, or may have; else the one that was stored first. This order is the same for
+all publishers, so they never hold both. A run that cannot be rendered, and so is held, does not block the other. A run
+that the service has counts with the key with which it was sent, even if its key changed (`key_changed`). Runs are
+looked up by local id (as spelled, and in upper and lower case) and end, a page at a time. A store with one source needs
+no look-up.
 
-Runs are looked up by their local ids and ends, a page at a time: as they are spelt, and in upper and lower case. A
-store with one source asks for nothing.
-
-Delivered runs whose key at the service changed afterwards: held, or they would count twice.
-
-APEL replaces a job record by site, local id and end (facts on formats, 4.8). A run that was delivered and then turns
-out to have ended at another time, or to have another local id, would stand beside its first version. Only a person can
-have that one removed. Summaries need no such care, because a group that vanished is sent with zero jobs; neither does
-SGAS, which knows a record by its id alone.
+**A delivered run whose key changed**: the run turns out to have another end time or local id. Its new record would be
+counted in addition to the first, and only a person can have that one removed. Summaries need no guard, since a group
+that vanished is sent with zero jobs; neither does SGAS, which identifies a record by its id alone.
 
 Each page is checked when it is rendered (`is_key_changed`): a run may change while others are sent, or between a kill
 and the run that settles what was in flight.
@@ -65,8 +61,8 @@ def is_key_changed(connection: Connection, records: str, run: StoredRun, sent: S
 def sent_otherwise(connection: Connection, target_id: int) -> dict[int, Job]:
     """By run id: the versions that the service has, or may have, of runs that have another key now.
 
-    In any state of their deliveries: also waived, or no longer selected. Goes through the earlier versions, and
-    looks up the delivery of each by its key: the other way round it would go through all deliveries of the target.
+    In any state of their deliveries, including waived and no longer selected ones. Goes through the earlier versions
+    and looks up the delivery of each by its key: the reverse would read all deliveries of the target.
     """
     sent_digest = (
         select(table.c.sent_digest)
@@ -84,7 +80,8 @@ def sent_otherwise(connection: Connection, target_id: int) -> dict[int, Job]:
 
 
 def forget_first(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
-    """Somebody says that the service no longer has the first versions of those of these runs that are held that way."""
+    """A person confirms that the service no longer has the first versions of those of these runs that are held for
+    it."""
     query = select(table.c.run_id).where(table.c.target_id == target_id, table.c.reason == ReasonCode.KEY_CHANGED.value)
     found = dialect.rows_in(connection, query, table.c.run_id, run_ids)
     deliveries.forget_sent_versions(connection, target_id, [row[0] for row in found])
@@ -95,11 +92,11 @@ def _key(job: Job) -> tuple[str | None, int | None]:
 
 
 _LAST: Final = (True, 2**63)
-"""The place of a run that is looked at without being about to be sent, as one that is held."""
+"""The place of a run that is not about to be sent, for example a held one."""
 
 
 class DuplicateGuard:
-    """Of one target. `target_id` None: it was never planned for, and all that `is_selected` waits."""
+    """The guard of one target. `target_id` None: deliveries were never planned, and all that `is_selected` waits."""
 
     def __init__(
         self,
@@ -111,7 +108,7 @@ class DuplicateGuard:
         is_selected: Callable[[StoredRun], bool] = lambda _run: False,
         as_waiting: ColumnElement[bool] | None = None,
     ) -> None:
-        """`form` is the format that the target is sent; `as_waiting`: deliveries that count as waiting."""
+        """`form`: the format that the target is sent; `as_waiting`: deliveries that count as waiting."""
         self._as_waiting = as_waiting
         self._form = form
         self._view = view
@@ -124,7 +121,7 @@ class DuplicateGuard:
         self._applies: bool | None = None if _is_keyed_by_local_id(form.name) else False
 
     def held(self, connection: Connection, page: Sequence[StoredRun]) -> dict[int, Reason]:
-        """Those of these runs that are to be held, by run id, each with the reason, which names both."""
+        """Return the runs that are to be held, by run id, each with the reason, which names both runs."""
         if self._applies is None:
             self._applies = registry.has_several_sources(connection)
         if not self._applies:
@@ -141,7 +138,7 @@ class DuplicateGuard:
             if other.source == run.source or other_id not in first:
                 continue
             is_there = not first[other_id][0]
-            if is_there:  # then it counts as it was sent, also if it changed since
+            if is_there:  # then it counts as it was sent, even if it changed since
                 job = earlier.get(other_id, other.job)
                 other = msgspec.structs.replace(other, job=job, awaits_grid_log=False)
             place = first.get(run.run_id, _LAST)
@@ -152,7 +149,8 @@ class DuplicateGuard:
     def _same_end_and_id(
         self, connection: Connection, page: Sequence[StoredRun], earlier: Mapping[int, Job]
     ) -> list[tuple[StoredRun, int]]:
-        """Runs of the page, each with the id of another that ended then and may have its local id, or was sent so."""
+        """Runs of the page, each with the id of another run that had the same end and may have the same local id,
+        now or when it was sent."""
         by_key: dict[tuple[str, int], list[StoredRun]] = {}
         asked = 0
         for run in page:
@@ -163,7 +161,7 @@ class DuplicateGuard:
                     by_key.setdefault((spelling, end), []).append(run)
         rows = runs.named(connection, list(by_key))
         if not earlier and len(rows) == asked and max(map(len, by_key.values()), default=1) == 1:
-            return []  # nothing but the page itself, as nearly always
+            return []  # only runs of the page itself, the usual case
         rows += [(run_id, job.local_id, job.end) for run_id, job in earlier.items()]
         return [
             (run, run_id)
@@ -173,7 +171,7 @@ class DuplicateGuard:
         ]
 
     def _spellings(self, source: str, local_id: str) -> Collection[str]:
-        """Local ids, as their sources have them, that may be the same at APEL, where case does not count."""
+        """Local ids, as their sources spell them, that may be the same at APEL, which ignores case."""
         if not self._has_prefixes and local_id.isdigit():
             return (local_id,)
         whole = self._source_prefixes.get(source, "") + local_id
@@ -181,7 +179,7 @@ class DuplicateGuard:
         return {spelling for each in given for spelling in (each, each.lower(), each.upper())}
 
     def _order(self, connection: Connection, found: Sequence[StoredRun]) -> dict[int, tuple[bool, int]]:
-        """The order of the runs that are at the service, may be, or wait, by run id; others are left out."""
+        """The order of the runs that are at the service, may be, or wait, by run id; without the others."""
         if self._target_id is None:
             return {run.run_id: (True, run.run_id) for run in found if self._is_selected(run)}
         order: dict[int, tuple[bool, int]] = {}
@@ -194,7 +192,7 @@ class DuplicateGuard:
         return order
 
     def _replaces(self, run: StoredRun, other: StoredRun, *, is_there: bool) -> bool:
-        """Whether a run has the key of another, which is at the service, or waits and can be sent."""
+        """Whether a run has the key of another run that is at the service, or that waits and can be sent."""
         try:
             job, other_job = self._preparer.identified(run), self._preparer.identified(other)
             if not is_there:

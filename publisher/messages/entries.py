@@ -1,7 +1,7 @@
 """What a report counts of a run.
 
-Promise kept here: every line of an act_file is tallied, as DQS' own programs do (DQS accounting manual, "Internals"):
-slaves' lines by themselves, and of a run what its master's line has.
+Promise kept here: every line of an act_file is counted, as DQS' own programs do (DQS accounting manual, "Internals"):
+slaves' lines separately, and for a run what its master's line has.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from publisher.job_ids import JobIds, JobPattern, ids_of
 from publisher.sources.dqs import without_slaves
 
 RESERVATION: Final = ("arid", "Reservation", "resvID", "resvname", "rsvId")
-"""What sources call the advance reservation of a run, in its `extras`: Grid Engine, Slurm, PBS, and LSF."""
+"""Names of the advance reservation of a run in its `extras`: Grid Engine, Slurm, PBS, and LSF."""
 _RANGE: Final = re.compile(r"(\d{1,9})-(\d{1,9})(?::(\d{1,9}))?", re.ASCII)
 
 
 class ReportedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as reports see it: `facts` by the names of `KEYS`, instants in epoch seconds, durations in ms."""
+    """A run for reports: `facts` by the names of `KEYS`; instants in epoch seconds, durations in ms."""
 
     facts: dict[str, tuple[str, ...]]
-    """For each key but `job` what the run has of it; nothing where its source has none. The first counts in totals."""
+    """The values of the run for each key but `job`; empty where its source has none. The first counts in totals."""
     ids: JobIds
     ran: Ran
     wall_ms: int
@@ -38,7 +38,7 @@ class ReportedRun(msgspec.Struct, frozen=True, kw_only=True):
     memory_kib: int
 
     def first(self, key: str) -> str:
-        """The value of a key that the run is counted under; empty where there is none."""
+        """The value of a key under which the run is counted; empty if it has none."""
         if key == "month":
             return str(month_of(self.ran.stop))
         values = self.facts[key]
@@ -46,10 +46,10 @@ class ReportedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filters:
-    """Patterns by the names of `KEYS`, as those of names of files: every one that is given must match.
+    """Patterns by the names of `KEYS`, with the wildcards of file names; a run must match all of them.
 
-    (DQS accounting manual, "Matching a Job to a Request".) Raises ValueError for a key that is none, and `UsageError`
-    as `word_test`.
+    (DQS accounting manual, "Matching a Job to a Request".) Raises ValueError for an unknown key, and `UsageError` as
+    `word_test`.
     """
 
     def __init__(self, patterns: Mapping[str, str]) -> None:
@@ -60,7 +60,7 @@ class Filters:
         self._is_asked = JobPattern(patterns["job"]) if "job" in patterns else None
 
     def match(self, facts: Mapping[str, tuple[str, ...]], ids: JobIds) -> bool:
-        """Whether an entry of these facts and ids is selected."""
+        """Whether an entry with these facts and ids is selected."""
         if self._is_asked is not None and not self._is_asked(ids):
             return False
         return all(any(map(test, facts[key])) for key, test in self._tests.items())
@@ -68,14 +68,14 @@ class Filters:
 
 @lru_cache(maxsize=256)
 def word_test(key: str, text: str) -> Callable[[str], bool]:
-    """Whether a word of a run matches a pattern; of `task`, also a range, as qacct has it: `1-10:2`.
+    """Return a test of whether a value matches a pattern; for `task` also a range, as in qacct: `1-10:2`.
 
-    Raises `UsageError` for a range that is none.
+    Raises `UsageError` for an invalid range.
     """
     if key == "task" and (found := _RANGE.fullmatch(text)):
         first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
         if step < 1 or last < first:
-            raise UsageError(f"--task {text}: a range of tasks is written like 1-10 or 1-10:2")
+            raise UsageError(f"--task {text}: write a range of tasks like 1-10 or 1-10:2")
         tasks = range(first, last + 1, step)
         return lambda word: word.isdecimal() and int(word) in tasks
     match = re.compile(translate(text)).match
@@ -83,7 +83,7 @@ def word_test(key: str, text: str) -> Callable[[str], bool]:
 
 
 def entries_of(job: Job) -> list[ReportedRun]:
-    """What is counted of a run. None where it is not over, or its times are not known."""
+    """The entries that are counted of a run. None if it has not ended, or its times are unknown."""
     if not job.finished:
         return []
     job = without_slaves(job)
@@ -105,7 +105,7 @@ def entries_of(job: Job) -> list[ReportedRun]:
 
 
 def rans_of(job: Job) -> list[Ran]:
-    """When the entries of a run ran: what is needed of them where nothing is selected."""
+    """When the entries of a run ran: all that is needed where nothing is filtered."""
     if not job.finished:
         return []
     ran = _ran(without_slaves(job))
@@ -113,7 +113,7 @@ def rans_of(job: Job) -> list[Ran]:
 
 
 def _ran(job: Job) -> Ran | None:
-    """When the payload ran. CPU time that the source does not split counts as the user's."""
+    """When the payload ran. CPU time that the source does not split counts as user time."""
     stop = job.execution_end if job.execution_end is not None else job.end
     start = job.execution_start if job.execution_start is not None else job.start
     if stop is None:
@@ -124,7 +124,7 @@ def _ran(job: Job) -> Ran | None:
             return None
         start = counted_back
     elif job.execution_start is None and start == job.submit and counted_back is not None:
-        start = max(start, counted_back)  # of ARC without LRMSSTART: it waited, or never ran
+        start = max(start, counted_back)  # ARC without LRMSSTART: it waited, or never ran
     if job.cpu_user_ms is None and job.cpu_system_ms is None:
         user_ms, system_ms = job.cpu_ms or 0, 0
     else:
@@ -137,12 +137,12 @@ def _slots(job: Job) -> int:
 
 
 def reservations(extras: Mapping[str, object]) -> tuple[str, ...]:
-    """The advance reservation in which a run ran: its id, and its name where the source has both."""
+    """The advance reservation of a run: its id, and its name if the source has both."""
     return tuple(str(extras[name]) for name in RESERVATION if extras.get(name))
 
 
 def facts_of(job: Job) -> dict[str, tuple[str, ...]]:
-    """By the names of `KEYS` but `job`, what a run has of each; see `ReportedRun.facts`."""
+    """The values of a run by the names of `KEYS` but `job`; see `ReportedRun.facts`."""
     values: dict[str, tuple[str | None, ...]] = {
         "queue": (job.queue,),
         "host": tuple(host.name for host in job.hosts),
@@ -165,7 +165,7 @@ def facts_of(job: Job) -> dict[str, tuple[str, ...]]:
 
 
 def complex_items(resources: object, category: object = "") -> tuple[str, ...]:
-    """Resources of a DQS queue, or those that a job asked of Grid Engine (`-l a=1,b=2` in its category)."""
+    """The resources of a DQS queue, or those that a job requested from Grid Engine (`-l a=1,b=2` in its category)."""
     words = str(category).split() if category else []
     asked = [words[place + 1] for place, word in enumerate(words[:-1]) if word == "-l"]
     return tuple(item.strip() for text in (str(resources), *asked) for item in text.split(",") if item.strip())

@@ -1,7 +1,7 @@
-"""Summaries of erased persons: what a service holds under the name cannot be replaced under the pseudonym.
+"""Summaries of erased persons: a summary that a service has under a name cannot be replaced under the pseudonym.
 
-Sent under the pseudonym it would be counted beside what the service has under the name. So such a summary stays there
-as it is, and what would change it is held, with the reason.
+Under the pseudonym it would be counted in addition to the one under the name. So the service's summary stays as it is,
+and a changed one is held with the reason.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ HELD: Final = Reason.of(ReasonCode.PERSON_ERASED)
 
 
 def spelled(view: View, name: str) -> str:
-    """A name as a receiver of summaries is shown it."""
+    """A name as receivers of summaries see it."""
     return user_name(Job(record_id="", system="", status="completed", user_dn=name), view, [])
 
 
 def fixed(connection: Connection, target_id: int, month: Month, view: View, now: int) -> frozenset[str]:
-    """The keys of the summaries of a month that the service has under the name of somebody who was erased since.
+    """The keys of the summaries of a month that the service has under the name of a person who was erased later.
 
-    So is one that was last sent after `now`, by a clock that was wrong: it may have been sent before the erasure.
+    Includes summaries that were last sent after `now`, by a wrong clock: they may have been sent before the erasure.
     """
     since = {spelled(view, row.pseudonym).casefold(): row.erased_at for row in erase.rows(connection)}
     if not since:

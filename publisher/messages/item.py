@@ -1,7 +1,5 @@
-"""`Item`, what is sent as one; what is held instead; and items cut into messages by count and by bytes. Pure.
-
-The view that a target has of the site's jobs, made from the configuration.
-"""
+"""`Item`, what is sent as one unit; what is held instead; and cutting items into messages by count and by bytes.
+Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +23,10 @@ UID_BYTES: Final = 12
 
 
 class Members(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Runs with their revisions: how often each had changed when it was read. What did not change until it is marked as
-    in flight is what was rendered.
+    """Runs with their revisions: how often each had changed when it was read. A run with the same revision when it is
+    marked as in flight is the run that was rendered.
 
-    Ten bytes a run where they are packed (`packed`), for a summary may have a million of them.
+    Ten bytes a run when packed (`packed`), since a summary may have a million runs.
     """
 
     run_ids: MutableSequence[int]
@@ -36,7 +34,7 @@ class Members(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @staticmethod
     def packed() -> Members:
-        """No runs yet; those that are added are kept in arrays."""
+        """Return empty members; runs that are added are kept in arrays."""
         return Members(array("q"), array("h"))
 
     def add(self, run_id: int, revision: int) -> None:
@@ -53,18 +51,18 @@ class Members(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return len(self.run_ids)
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Each with its revision."""
+        """Each run with its revision."""
         return zip(self.run_ids, self.revisions, strict=True)
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What is sent and settled as one: the record of a run, a summary, a sync count, or a report.
+    """What is sent and settled as one unit: the record of a run, a summary, a sync count, or a report.
 
     `key`: the id by which the receiver knows the record, or the receiver's key of the group. `members`: the run of the
-    record, or the waiting runs that are settled with the group. `digest` is that of the run's version, or of what the
-    group holds. `latest_end`: epoch seconds; None for a group without runs that wait. `group`: what the ledger keeps of
+    record, or the waiting runs that are settled with the group. `digest`: of the version of the run, or of the contents
+    of the group. `latest_end`: epoch seconds; None for a group without waiting runs. `group`: what the ledger keeps of
     a group; None for a record. `sent`: the version of the run that the service had, or may have had, before.
-    `may_be_there`: that the service takes it does not show that it takes new records.
+    `may_be_there`: acceptance does not show that the service takes new records.
     """
 
     key: str
@@ -79,8 +77,8 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Runs that cannot be sent, and why: `members` or, where there are `bounds`, all that ended within them (the second
-    exclusive) and wait, or are held for the same.
+    """Runs that cannot be sent, and why: `members` or, if there are `bounds`, all that ended within them (the second
+    exclusive) and wait or are held for the same reason.
 
     `key` and `latest_end` as in `Item`, for a single run.
     """
@@ -93,14 +91,14 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 Place = tuple[int, int]
-"""Where a page of runs ended: end time and id of its last run."""
+"""The place in the pages of runs: end time and id of the last run."""
 
 
 class ItemPage(msgspec.Struct, frozen=True, array_like=True):
-    """Items in the order in which they are sent, and what is held beside them.
+    """Items in the order in which they are sent, and the runs that are held.
 
-    `place`: where the next page of records begins. `unchanged`: waiting runs of groups that the service has as they
-    are; they are accepted without a message.
+    `place`: where the next page of records begins. `unchanged`: waiting runs of groups that the service has in the same
+    form; they are accepted without a message.
     """
 
     items: Sequence[Item]
@@ -109,19 +107,19 @@ class ItemPage(msgspec.Struct, frozen=True, array_like=True):
     unchanged: Sequence[Members] = ()
 
     def until(self, place: Place) -> ItemPage:
-        """What of a page of records lies up to there."""
+        """The part of a page of records up to there."""
         items = [each for each in self.items if _place_of(each) <= place]
         held = [each for each in self.held if _place_of(each) <= place]
         return ItemPage(items, held, place)
 
 
 def _place_of(record: Item | Held) -> Place:
-    assert record.latest_end is not None  # every run of a page has ended
+    assert record.latest_end is not None  # all runs of a page have ended
     return record.latest_end, record.members.run_ids[0]
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How large a message may be. Overhead and separator are the format's, around and between records."""
+    """The maximum size of a message. `overhead` and `separator` are the format's bytes around and between records."""
 
     records: int
     payload_bytes: int | None
@@ -130,7 +128,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 def take(queue: deque[Item], limits: Limits) -> list[Item]:
-    """The next batch within the limits, taken from the left; one item too large by itself is a batch of its own."""
+    """Take the next batch within the limits from the left; a single item that is too large is its own batch."""
     count = min(limits.records, len(queue))
     if limits.payload_bytes is not None:
         size = limits.overhead_bytes - limits.separator_bytes
@@ -143,7 +141,7 @@ def take(queue: deque[Item], limits: Limits) -> list[Item]:
 
 
 def cut(items: Iterable[Item], limits: Limits) -> Iterator[list[Item]]:
-    """All items, in order, in batches within the limits."""
+    """Cut all items, in order, into batches within the limits."""
     source = iter(items)
     queue: deque[Item] = deque()
     while True:
@@ -154,10 +152,10 @@ def cut(items: Iterable[Item], limits: Limits) -> Iterator[list[Item]]:
 
 
 def uid_of(target: str, items: Sequence[Item], payload: bytes) -> str:
-    """The id of a message, hexadecimal, which every service takes: the same when the same is sent again.
+    """Return the id of a message, hexadecimal, valid for every service: the same contents get the same id.
 
-    Of records it is a function of the target and of the versions of the runs, however they are rendered; of groups one
-    of the target and the payload.
+    For records it depends on the target and the versions of the runs, not on their rendering; for groups on the target
+    and the payload.
     """
     mark = hashlib.blake2b(target.encode(), digest_size=UID_BYTES)
     if items[0].group is not None:
@@ -169,19 +167,19 @@ def uid_of(target: str, items: Sequence[Item], payload: bytes) -> str:
 
 
 def halves(items: Sequence[Item]) -> tuple[Sequence[Item], Sequence[Item]]:
-    """A batch of two or more in two."""
+    """Split a batch of two or more in two."""
     middle = len(items) // 2
     return items[:middle], items[middle:]
 
 
 def view_of(target: Target, config: Config) -> View:
-    """How this target is to see the jobs.
+    """Return the view that this target has of the jobs.
 
-    Raises `CredentialError` when the key for hashed names cannot be read.
+    Raises `CredentialError` if the key for hashed names cannot be read.
     """
     dn_key = b""
     if target.dn_key is not None:
-        from publisher.security.credentials import read_secret  # noqa: PLC0415 - much to load for what few have
+        from publisher.security.credentials import read_secret  # noqa: PLC0415 - a slow import for what few sites use
 
         dn_key = read_secret(target.dn_key, "the key for hashed names")
     return View(
@@ -207,7 +205,7 @@ def view_of(target: Target, config: Config) -> View:
 
 
 class MessageFormat(Protocol):
-    """What a message of items needs from their format."""
+    """The part of a format that makes messages of items."""
 
     name: str
     content_type: str

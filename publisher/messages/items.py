@@ -2,16 +2,15 @@
 
     for step in items(Recipient(store, config, "apel"), Scope(), now=now): ...
 
-**Contract.** The steps come in the order in which they are sent: the records, summaries, or reports of the recipient,
-oldest first, and then its sync counts. Making them changes nothing in the store. `publish` carries them out in this
-order, and what it sends are these items and nothing else. `render`, its `--diff` and `--explain`, `shadow`, the
-rehearsal, and `reconcile` read the same steps and carry nothing out. Both get the same: what a step has held or
-released does not depend on whether that was recorded meanwhile. So with nothing in flight, the same clock, and the same
-configuration, the bodies, ids, and held runs of a dry run are those of the next `publish` to a service that accepts
-everything (`tests/properties/test_dry_run.py`).
+**Contract.** The steps come in sending order: the records, summaries, or reports of the recipient, oldest first, and
+then its sync counts. Making them does not change the store. `publish` carries them out in this order and sends exactly
+these items. `render`, its `--diff` and `--explain`, `shadow`, the rehearsal, and `reconcile` read the same steps
+without carrying them out. All get the same: what a step holds or releases does not depend on whether an earlier step
+was recorded. So with nothing in flight, the same clock, and the same configuration, the bodies, ids, and held runs of a
+dry run are those of the next `publish` to a service that accepts everything (`tests/properties/test_dry_run.py`).
 
-**Memory** does not grow with the work. Records come page by page, of a long backlog from a worker process; of a month,
-the sums of each group and ten bytes for each waiting run are held at a time.
+**Memory** does not grow with the number of jobs. Records come page by page, for a long backlog from a worker process;
+for a month, the sums of each group and ten bytes for each waiting run are in memory.
 """
 
 from __future__ import annotations
@@ -45,15 +44,16 @@ from publisher.store.schema import State
 
 _SMALLEST_PAGE: Final = 100
 _LARGEST_PAGE: Final = 250
-"""Runs read and rendered at a time: a batch of them, within these bounds."""
+"""How many runs are read and rendered at a time: one batch, within these bounds."""
 
 
 def items(recipient: Recipient, scope: Scope, *, now: int, limit_bytes: int | None = None) -> Iterator[Step]:
-    """What a recipient is due, or would be sent of a window or of certain runs; see the contract above.
+    """Yield what is due to a recipient, or what it would be sent of a window or of certain runs; see the contract
+    above.
 
-    `now`: epoch seconds; `limit_bytes`: the most that a message may have before it is signed, by which reports are cut.
-    Raises `UsageError` for a format that the recipient cannot be sent, `LookupError` and `ValueError` for one that is
-    not known or has not this version, and `StoreError`.
+    `now`: epoch seconds; `limit_bytes`: the maximum size of an unsigned message, by which reports are cut. Raises
+    `UsageError` for a format that the recipient cannot be sent, `LookupError` and `ValueError` for a format or version
+    that does not exist, and `StoreError`.
     """
     changed: set[Month] = set()
     shape = recipient.format.shape
@@ -75,14 +75,15 @@ def items(recipient: Recipient, scope: Scope, *, now: int, limit_bytes: int | No
 
 
 def records_of(recipient: Recipient, runs: Sequence[PendingDelivery], *, guarded: bool = True) -> ItemPage:
-    """The records of certain runs, in any state of their deliveries. Raises as `items`; the format has one a run."""
+    """Yield the records of certain runs, in any state of their deliveries. Raises as `items`; the format must have
+    one record a run."""
     step = _records(recipient, Scope(runs=runs, guarded=guarded))
     pages = list(step.pages)
     return ItemPage([each for page in pages for each in page.items], [each for page in pages for each in page.held])
 
 
 class FoundSummary(msgspec.Struct, frozen=True):
-    """The summary that a run is part of, as it would be sent; `reason`: why there is none."""
+    """The summary that contains a run, as it would be sent; `reason`: why there is none."""
 
     form: MessageFormat
     item: Item | None = None
@@ -90,7 +91,7 @@ class FoundSummary(msgspec.Struct, frozen=True):
 
 
 def summary_of(recipient: Recipient, run: StoredRun, now: int) -> FoundSummary:
-    """The summary of the month and group of a run, also of a month that is not known whole."""
+    """Return the summary of the month and group of a run, even if the month is incomplete."""
     form = summary_format(recipient.format_name, recipient.view)
     try:
         key = group_of_run(recipient, run).key
@@ -105,7 +106,8 @@ def summary_of(recipient: Recipient, run: StoredRun, now: int) -> FoundSummary:
 
 
 def _sync_of(recipient: Recipient, scope: Scope, now: int) -> Iterator[Step]:
-    """Sync counts alone: those that go with what the target is due or, where none do, of a window."""
+    """Sync counts alone: those that go with what is due to the target or, if no sync counts go with it, those of a
+    window."""
     if recipient.target_id is None or not scope.is_due:
         yield from SyncCounts(recipient, scope).steps(())
         return
@@ -114,7 +116,7 @@ def _sync_of(recipient: Recipient, scope: Scope, now: int) -> Iterator[Step]:
     if own.format.shape == "summary":
         summaries = Summaries(own, Scope(), now)
         for step in summaries.steps():
-            del step  # made to learn which months change
+            del step  # only to learn which months change
         changed = summaries.changed
     else:
         changed = _months_waiting(own)
@@ -156,7 +158,7 @@ def _waiting_pages(recipient: Recipient, scope: Scope, form: RecordFormat, targe
     assert recipient.settings is not None  # as it has deliveries
     size = min(max(recipient.settings.batch_records, _SMALLEST_PAGE), _LARGEST_PAGE)
     with recipient.store.read() as connection:
-        # A service that keeps last versions has to store what is sent again; one that keeps first ones ignores it.
+        # A service that keeps the last version must store what is sent again; one that keeps the first ignores it.
         as_new = not recipient.keeps_first and batches.is_resending(connection, target_id)
         waiting = deliveries.of_target(connection, target_id)[State.WAITING] // scope.part.of
     renderer = PageRenderer(recipient, form, scope, size)

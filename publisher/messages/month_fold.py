@@ -1,8 +1,8 @@
-"""Folding a month of what a target is due, as summaries are made of it: class by class, from sums.
+"""Fold a month of what is due to a target into summaries: class by class, from sums.
 
-What the configuration adds and which group a run is in is decided once for a class and each stretch of time in which
-no other benchmark rule counts. Runs of which the columns do not say what they are worth are folded one by one from
-their records. All of it is read from one state of the store: sums, and the runs that are settled with them, agree.
+Enrichment and the group of a run are decided once for a class and each stretch of time with the same benchmark rule.
+Runs whose columns do not hold their values are folded one by one from their records. All is read from one snapshot of
+the store, so the sums and the runs that are settled with them agree.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _LEFT_OUT: Final = frozenset({State.HELD, State.WAIVED, State.SUPERSEDED})
 
 
 class MonthFold(msgspec.Struct, frozen=True):
-    """A month folded: the waiting runs by the key of their group, and by the reason why they cannot be in any."""
+    """A folded month: the waiting runs by the key of their group, and those that cannot be in any group by the
+    reason."""
 
     fold: Fold
     members: dict[str, Members]
@@ -39,7 +40,7 @@ class MonthFold(msgspec.Struct, frozen=True):
 
 
 class MonthFolder:
-    """Folds months of one target anew from all its runs."""
+    """Folds months of one target from all its runs."""
 
     def __init__(
         self,
@@ -57,8 +58,11 @@ class MonthFolder:
         self._preparer = preparer
 
     def fold(self, month: Month, into: Fold, *, released: bool = False) -> MonthFold:
-        """The month, folded into an empty fold. `released`: runs that are held because the month was not known whole
-        count as waiting, as they will once a run has released them."""
+        """Fold the month into an empty fold.
+
+        `released`: runs that are held because the month was incomplete count as waiting, as they will once a run has
+        released them.
+        """
         folded = MonthFold(into, {}, {})
         first, until = month_bounds(month)
         edges = [first, *(at for at in self._preparer.bounds() if first < at < until), until]
@@ -118,7 +122,8 @@ class MonthFolder:
 
 
 def fold_runs(preparer: RunPreparer, runs: Iterable[StoredRun], into: Fold) -> MonthFold:
-    """Runs of a month folded one by one, for a target that has no deliveries yet or a plain view: all of them wait."""
+    """Fold the runs of a month one by one, for a target that has no deliveries yet or a plain view: all of them
+    wait."""
     folded = MonthFold(into, {}, {})
     for run in runs:
         fold_run(preparer, run, folded, 0)

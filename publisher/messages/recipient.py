@@ -1,4 +1,4 @@
-"""Who items are made for: a target as it is configured and stored, or a plain view of the site where there is none."""
+"""The recipient of items: a target as it is configured and stored, or a plain view of the site without a target."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Recipient:
     """A target that is sent `format_name`, or would be. `target_id` None: it has no deliveries in the store yet."""
 
     def __init__(self, store: Store, config: Config, name: str | None, format_name: str | None = None) -> None:
-        """`name` None: a plain view of the site; `format_name` None: the format that the target is sent.
+        """`name` None: a plain view of the site; `format_name` None: the target's own format.
 
-        Raises `CredentialError` when the key for hashed names cannot be read.
+        Raises `CredentialError` if the key for hashed names cannot be read.
         """
         self.store = store
         self.config = config
@@ -52,7 +52,7 @@ class Recipient:
 
     @property
     def is_own_format(self) -> bool:
-        """Whether the target's settings name this format."""
+        """Whether this is the format in the target's settings."""
         return self.settings is not None and self.settings.records == self.format_name
 
     @property
@@ -62,29 +62,29 @@ class Recipient:
 
     @property
     def is_sent(self) -> bool:
-        """Whether the target is sent this format: its own, or sync counts beside it."""
+        """Whether the target is sent this format: its own, or sync counts with it."""
         return self.is_own_format or (self.format.shape == "sync" and self.sends_sync)
 
     @property
     def keeps_first(self) -> bool:
-        """Whether the service keeps the first version of a record that reaches it, not the last one."""
+        """Whether the service keeps the first version of a record that it receives, not the last."""
         return self.settings is not None and self.settings.kind.keeps_first
 
     def required_settings(self) -> Target:
-        """The settings of the target. Raises `UsageError` where there is none."""
+        """The settings of the target. Raises `UsageError` without a target."""
         if self.settings is None:
             raise UsageError(f"{PLAIN} has no {self.format_name}", hint="Name a target with --target")
         return self.settings
 
     def selected_classes(self) -> frozenset[int] | None:
-        """The classes of runs that the target selects; None: every class may have runs that are usually sent."""
+        """The classes of runs that the target selects; None: any class may have runs that are sent by default."""
         if self.filter is None:
             return None
         with self.store.read() as connection:
             return frozenset(one.id for one in classes.all_classes(connection) if self.filter.selects_class(one))
 
     def selects(self, run: StoredRun, class_id: int, selected: frozenset[int] | None) -> bool:
-        """Whether a run is sent: by the target, where the class is one of those `selected`, or usually."""
+        """Whether a run is sent: its class is one of those `selected`, or it is sent by default."""
         if self.filter is None or selected is None:
             return is_usually_sent(run.job)
         return run.job.has_record and class_id in selected and self.filter.selects_end(run.job.end)

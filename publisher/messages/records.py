@@ -1,4 +1,4 @@
-"""Runs made into records, page by page: each as it will stand in a message, or held with the reason."""
+"""Render runs as records, page by page: each as it appears in a message, or held with the reason."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from publisher.store import queries
 from publisher.store.queries import PendingDelivery
 
 PAGE: Final = 1000
-"""Runs rendered at a time where nothing is sent."""
+"""How many runs are rendered at a time when nothing is sent."""
 LAST_RUN: Final = 2**63 - 1
-"""More than the id of every run."""
+"""Greater than any run id."""
 
 
 class PageRenderer:
-    """Reads and renders the deliveries of one target that wait, or of a part of them."""
+    """Reads and renders the waiting deliveries of one target, or a part of them."""
 
     def __init__(self, recipient: Recipient, form: RecordFormat, scope: Scope = DUE, size: int = PAGE) -> None:
         """`size`: runs in a page."""
@@ -49,15 +49,15 @@ class PageRenderer:
         )
 
     def place_of(self, number: int) -> Place | None:
-        """End time and id of the delivery that waits as the so many-th; None where fewer wait."""
+        """End time and id of the n-th waiting delivery; None if fewer wait."""
         with self._store.read() as connection:
             place = queries.place_of(connection, self._target_id, number, self._begin, self._scope.part)
         return place if place is not None and self._is_before_end(place[0]) else None
 
     def page(self, after: Place | None, *, as_new: bool) -> ItemPage | None:
-        """The next page; None at the end.
+        """Return the next page; None at the end.
 
-        `as_new`: what the service has counts as new to it, since it was asked for again and is stored again.
+        `as_new`: records that the service has count as new to it, since they were requested again and are stored again.
         """
         with self._store.read() as connection:
             waiting = queries.waiting(connection, self._target_id, after or self._begin, self._size, self._scope.part)
@@ -71,11 +71,11 @@ class PageRenderer:
 
     @property
     def _begin(self) -> Place | None:
-        """The place before all that ended in the window."""
+        """The place before all runs that ended in the window."""
         return None if self._window.from_ is None else (self._window.from_ - 1, LAST_RUN)
 
     def rendered(self, page: Sequence[PendingDelivery], *, guarded: bool = True) -> ItemPage:
-        """These deliveries. `guarded`: those that would count twice, or replace another job, are held."""
+        """Render these deliveries. `guarded`: those that would count twice, or replace another job, are held."""
         to_hold: dict[int, Reason] = {}
         if guarded:
             with self._store.read() as connection:
@@ -118,9 +118,9 @@ class PageRenderer:
         return self._recipient.target_id
 
     def _duplicates(self, connection: Connection, page: Sequence[PendingDelivery]) -> dict[int, Reason]:
-        """Those of these runs that would count twice, or in place of another one, by run id, each with the reason."""
+        """The runs that would count twice, or replace another one, by run id, each with the reason."""
         to_hold = {} if self._guard is None else self._guard.held(connection, [each.run for each in page])
-        for each in page:  # corrections alone, of which there are few
+        for each in page:  # only corrections, which are few
             is_changed = each.sent is not None and not each.sent.is_known_as(each.run.digest)
             if is_changed and duplicate_guard.is_key_changed(connection, self._format.name, each.run, each.sent):
                 to_hold[each.run.run_id] = duplicate_guard.KEY_CHANGED

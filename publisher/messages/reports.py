@@ -1,12 +1,12 @@
-"""Reports of whole periods: which ones are due, which ones a change touches, what is in them, in which parts.
+"""Reports of whole periods: which ones are due, which ones a change affects, their contents, and their parts.
 
-A period is complete when it is over, every source was read beyond its end, and every source is known from its first
-second on. Until it is over its runs wait and are not due; where it is not known whole they are held with the reason.
+A period is complete when it is over, every source was read beyond its end, and every source is complete from its first
+second on. Until it is over its runs wait and are not due; if it is incomplete they are held with the reason.
 
-A run counts in every period that it ran in, not only in the one it ended in. How far back the runs of each period reach
-is remembered, so that a late job costs its own period and those that reach into it, not all that came since. Periods
-before the first in which a run ended, and those before all is known, are not reported: a job with an absurd start would
-make thousands of them.
+A run counts in every period in which it ran, not only in the one in which it ended. The store remembers how far back
+the runs of each period reach, so that a late job costs its own period and those that reach into it, not all later ones.
+Periods before the first in which a run ended, and those before the data are complete, are not reported: a job with an
+absurd start would make thousands of them.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from publisher.text import past
 DIGEST_BYTES: Final = 16
 NOT_OVER: Final = Reason.of(ReasonCode.PERIOD_NOT_OVER)
 _SLACK_S: Final = 3600
-"""What was recorded so shortly before a look may have been committed after it; it is looked at again."""
+"""Changes recorded this shortly before a look may have been committed after it; they are looked at again."""
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """The first second (epoch) that a run which ended in a period used, and when that was looked up."""
+    """The first second (epoch) that the runs which ended in a period used, and when that was computed."""
 
     first: int
     at: int
@@ -55,7 +55,7 @@ class Reach(msgspec.Struct, frozen=True):
 class ReportPart(msgspec.Struct, frozen=True):
     """A report as it is sent: a whole period, or as many of its bins as fit into a message; and what settles with it.
 
-    `row`: how the ledger has it where it waits; its key is what the report is of, its jobs those of the period.
+    `row`: its row in the ledger while it waits; its key says what it reports, its jobs are those of the period.
     """
 
     report: UtilizationReport
@@ -64,7 +64,7 @@ class ReportPart(msgspec.Struct, frozen=True):
 
 
 class ReportMessages:
-    """Messages of reports: each report is a message of its own."""
+    """Messages of reports: each report is its own message."""
 
     overhead_bytes = separator_bytes = 0
 
@@ -82,7 +82,7 @@ class Reports:
     """The reports of one target. Made for one run."""
 
     def __init__(self, recipient: Recipient, scope: Scope, now: int, limit_bytes: int | None) -> None:
-        """`limit_bytes`: the most that a message may have before it is signed. Raises `UsageError` without a target."""
+        """`limit_bytes`: the maximum size of an unsigned message. Raises `UsageError` without a target."""
         self._recipient = recipient
         self._settings = recipient.required_settings()
         self._scope = scope
@@ -96,7 +96,7 @@ class Reports:
         self._fold = ReportFold(recipient, self._due_runs, self._format, limit_bytes, now)
         known = known_until(recipient.store, recipient.config, self._settings, now)
         self._over = min(now, known) if known is not None else None
-        """Up to when periods are over and were read to their end."""
+        """Periods up to here are over and were read to their end."""
 
     def steps(self) -> Iterator[Step]:
         """Period by period, oldest first."""
@@ -154,7 +154,7 @@ class Reports:
             yield self._section(None, ItemPage((), [Held(why, runs) for why, runs in self._fold.held.items()]))
 
     def _counts_as_waiting(self, period: Period) -> bool:
-        """Whether what is held of a period, and can be sent, counts as waiting anyway."""
+        """Whether runs of a period that are held, and can be sent, count as waiting anyway."""
         return self._scope.as_waiting is not None and self._scope.touches(period.start, period.stop)
 
     def _is_over(self, period: Period) -> bool:
@@ -171,7 +171,7 @@ class Reports:
         return why_not_known_from(recipient.store, recipient.config, self._settings, period.start, str(period))
 
     def _period(self, period: Period) -> Iterator[Section]:
-        """The parts of a period; those that the service has as they are only where all are asked for."""
+        """The parts of a period; unchanged ones only if all are requested."""
         parts = self._fold.parts(period)
         known: dict[str, GroupRow] = {}
         if self._due_runs.target_id is not None:
@@ -180,13 +180,13 @@ class Reports:
         keys = {part.row.key for part in parts}
         chosen = parts
         if not known and not any(part.row.jobs for part in parts):
-            chosen = []  # a period without jobs is not reported, unless the service has another report of it
+            chosen = []  # a period without jobs is reported only if the service has another report of it
         elif self._scope.is_due and not self._scope.unchanged_too and not self._counts_as_waiting(period):
             chosen = [part for part in parts if not _has(known, part)]
         sent = {part.row.key for part in chosen}
         unchanged = [part.members for part in parts if part.row.key not in sent]
         page = ItemPage([self._item(part) for part in chosen], (), None, unchanged)
-        yield self._section(period, page, [key for key in known if key not in keys])  # cut by another size of messages
+        yield self._section(period, page, [key for key in known if key not in keys])  # cut by another message size
 
     def _section(self, period: Period | None, page: ItemPage, outdated: Sequence[str] = ()) -> Section:
         return Section(self._messages, iter([page]), groups.UTILIZATION, period, outdated, most=1)
@@ -207,19 +207,19 @@ def _has(known: Mapping[str, GroupRow], part: ReportPart) -> bool:
 
 
 class ReportFold:
-    """Makes the reports of one target. Made for one run; what it has looked at is not looked at again.
+    """Makes the reports of one target. Made for one run; it looks at each period once.
 
-    `held` are waiting runs that cannot be counted, by the reason.
+    `held`: waiting runs that cannot be counted, by the reason.
     """
 
     def __init__(
         self, recipient: Recipient, due_runs: DueRuns, form: UtilizationFormat, limit_bytes: int | None, now: int
     ) -> None:
-        """`limit_bytes`: the most that a message may have before it is signed."""
+        """`limit_bytes`: the maximum size of an unsigned message."""
         self._store = store = recipient.store
         self._config = config = recipient.config
         reporting = recipient.required_settings().reporting
-        assert reporting is not None  # no other target is sent reports
+        assert reporting is not None  # only these targets are sent reports
         self._settings = reporting
         self._due_runs = due_runs
         self._site = config.site.name
@@ -243,15 +243,15 @@ class ReportFold:
         self._bins_of_a_part = _bins_of_a_part(self._report(0, whole.stop, ()), form, limit_bytes, whole.count)
 
     def release(self, periods: Iterable[Period]) -> None:
-        """Runs of these periods that are held because they were not known whole count as waiting."""
+        """Count runs of these periods that are held as incomplete as waiting."""
         self._released.update(periods)
 
     def hold(self, period: Period) -> None:
-        """The waiting runs of a period count as held."""
+        """Count the waiting runs of a period as held."""
         self._held_now.add(period)
 
     def changed(self) -> tuple[set[Period], dict[Month, int]]:
-        """The periods in which something waits, or that may have lost something; with the months marked for that."""
+        """The periods with waiting runs, or that may have lost a run; with the months marked for that."""
         kind, target_id = self._settings.period, self._due_runs.target_id
         periods = set(self._due_runs.waiting(kind))
         if target_id is None:
@@ -266,7 +266,7 @@ class ReportFold:
         return periods, marked
 
     def reaches_back(self, period: Period, *, anew: bool) -> bool:
-        """Whether runs of a period that is not over, recorded since it was last looked at, ran in earlier ones.
+        """Whether runs of an unfinished period, recorded since the last look, ran in earlier ones.
 
         `anew`: whether any of its runs did.
         """
@@ -275,14 +275,14 @@ class ReportFold:
         first = period.stop
         for state, delivery in self._ended_in(period, changed_since=since):
             if state is not State.HELD:
-                with suppress(CannotRenderError):  # it will be held, and recorded anew when it is released
+                with suppress(CannotRenderError):  # it will be held, and recorded again when it is released
                     first = _first_second(self._rans(delivery)[0], first)
         earlier = known.first if known is not None else period.stop
         self._looked[period] = Reach(min(first, earlier), self._now)
         return first < period.start
 
     def touched(self, changed: Iterable[Period]) -> list[Period]:
-        """The periods whose reports may be others now, oldest first; what ran in them is known afterwards."""
+        """The periods whose reports may have changed, oldest first; after this it is known what ran in them."""
         changed = set(changed)
         touched = changed | self._reported_now(changed)
         folded: set[Period] = set()
@@ -299,28 +299,28 @@ class ReportFold:
         return sorted(touched)
 
     def parts(self, period: Period) -> list[ReportPart]:
-        """The report of a period that was touched, in as many parts as the size of a message asks for."""
+        """The report of a touched period, in as many parts as the message size requires."""
         tally = self._tally_of(period)
         bins = tally.measured()
         return [self._part(period, place, bins, tally) for place in range(0, len(bins), self._bins_of_a_part)]
 
     def reaches(self) -> dict[int, bytes]:
-        """How far back the runs reach of the periods that were looked at, by the period's number."""
+        """How far back the runs of the periods reach that were looked at, by the number of the period."""
         return {period.number: msgspec.json.encode(reach) for period, reach in self._looked.items()}
 
-    # --- inner
+    # --- private
 
     @cached_property
     def _first(self) -> int:
-        """Where the first period begins that is reported."""
+        """The start of the first period that is reported."""
         kind = self._settings.period
         there = self._due_runs.periods_from(kind, EVER)
         since = known_from(self._store, self._config, self._settings)
         return max(there[0].start if there else 0, period_of(kind, since).start if since is not None else EVER)
 
     def _reported_now(self, changed: set[Period]) -> set[Period]:
-        """The periods that were before the first in which a run ended, until something ended still earlier: as far as
-        the runs of those that did not change may reach back, which counted from their own period on."""
+        """The periods that are reported now because a run with a still earlier end turned up: as far back as the
+        runs of unchanged periods may reach, which were counted from their own period on only."""
         there = self._due_runs.periods_from(self._settings.period, EVER)
         new = list(takewhile(changed.__contains__, there))
         if not new or len(new) == len(there):
@@ -330,12 +330,12 @@ class ReportFold:
         return set(self._past_periods(max(reach, self._first), there[len(new)].start))
 
     def _past_periods(self, first: int, stop: int) -> list[Period]:
-        """The periods that the instants from `first` until `stop` (exclusive) touch and that have begun: no other can
-        be over, and an absurd end would make thousands of them."""
+        """The periods that the instants from `first` until `stop` (exclusive) touch and that have begun: others
+        cannot be over, and an absurd end would make thousands of them."""
         return periods_between(self._settings.period, first, min(stop, self._now + 1))
 
     def _reaching_into(self, touched: set[Period]) -> set[Period]:
-        """The periods that end later than some of these, and whose runs ran in them, as far as that is known."""
+        """The periods that end later than some of these and whose runs ran in them, as far as known."""
         if not touched:
             return set()
         later = self._due_runs.periods_from(self._settings.period, min(period.stop for period in touched))
@@ -351,7 +351,8 @@ class ReportFold:
         return self._looked.get(period) or self._known.get(period.number)
 
     def _fold(self, period: Period) -> int:
-        """Tally the runs that ended in a period, in every period they ran in; gives the first second they used."""
+        """Count the runs that ended in a period, in every period in which they ran; return the first second that
+        they used."""
         first = period.start
         for state, delivery in self._ended_in(period):
             if state is State.HELD:
@@ -374,7 +375,7 @@ class ReportFold:
         return first
 
     def _ended_in(self, period: Period, *, changed_since: int | None = None) -> Iterator[tuple[State, PendingDelivery]]:
-        """What ended in a period, in the states that it has once what is to be released and held was."""
+        """The runs that ended in a period, in the states that they have once they are released or held."""
         bounds = (period.start, period.stop)
         for state, delivery in self._due_runs.ended_in(bounds, changed_since=changed_since):
             waits = state is State.WAITING and period in self._held_now
@@ -384,7 +385,7 @@ class ReportFold:
                 yield State.WAITING, delivery
 
     def _rans(self, delivery: PendingDelivery) -> tuple[Sequence[Ran], Sequence[Ran]]:
-        """When a run ran, by its entries: all of them, and those that are selected."""
+        """When a run ran, by its entries: all of them, and the selected ones."""
         job = self._preparer.prepare(delivery.run)
         if self._filters is None:
             rans = rans_of(job)
@@ -395,7 +396,7 @@ class ReportFold:
         ]
 
     def _tally(self, ran: Ran, ended: Period) -> None:
-        """In every period from the first one reported to the one in which the run ended."""
+        """Count in every period from the first one reported to the one in which the run ended."""
         if ran.start >= ended.start:
             self._tally_of(ended).add(ran)
             return
@@ -438,8 +439,8 @@ def _first_second(rans: Iterable[Ran], first: int) -> int:
 
 
 def _bins_of_a_part(report: UtilizationReport, form: UtilizationFormat, limit_bytes: int | None, count: int) -> int:
-    """How many bins at most stand in one message, so that the parts are about equal. The numbers in them do not matter,
-    or a late job could move the cuts, and two reports would be of the same hours."""
+    """The maximum number of bins in a message, chosen so that the parts have about equal sizes. It does not depend
+    on the figures in them: a late job could move the cuts, and two reports would cover the same hours."""
     if limit_bytes is None:
         return count
     around, each = form.bounds(report)

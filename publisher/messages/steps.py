@@ -1,7 +1,7 @@
-"""What the producer is asked for (`Scope`) and what it gives, one step after the other.
+"""The request to the producer of items (`Scope`), and the steps that it yields.
 
-A step is a value; nothing in it has changed the store. Publishing carries each one out before it asks for the next,
-except that `Finished` is recorded when nothing before it is undecided; all others look at the sections alone.
+A step is a value; nothing in it has changed the store. Publishing carries out each step before it asks for the next,
+except that `Finished` is recorded once nothing before it is undecided; all other readers use the sections only.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from publisher.store.queries import PendingDelivery
 class BacklogLimits(msgspec.Struct, frozen=True):
     """How a long backlog is rendered and sent.
 
-    `worth_runs`: so many must wait before another process renders, since to begin one costs as much as to render some
-    ten thousand runs. `runs_here`: so many are rendered here in about the time in which the other process begins.
-    `cores`: how many this process may use; None: as many as the system gives it. `loaded`: so many rendered items, and
-    at least a batch, are kept loaded.
+    `worth_runs`: at least this many runs must wait before a second process renders, since starting it costs as much as
+    rendering about ten thousand runs. `runs_here`: this many are rendered here while the other process starts. `cores`:
+    how many this process may use; None: as many as the system allows. `loaded`: at least this many rendered items, and
+    at least a batch, are kept in memory.
     """
 
     worth_runs: int = 20_000
@@ -37,15 +37,15 @@ class BacklogLimits(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """Of which runs items are made. Without a window: what is due, as the next `publish` sends it.
+    """The runs that items are made of. Without a window: what is due, as the next `publish` sends it.
 
-    `window`: end times; of groups the whole months or periods that it touches, and all groups of them, changed or not.
-    `only_due`: of the window what is due, as `republish` sends it; of reports all that is due, for the report of one
-    period counts runs that ended in others. `as_waiting`: deliveries of which this holds count as waiting, and the
-    groups of the window as to be sent again. `part`: of the deliveries of a target. `unchanged_too`: groups that the
-    service has as they are as well. `incomplete`: months that are not known whole as well. `runs`: records of these
-    runs alone; `guarded`: those of them that would count twice, or replace another job, are held. `backlog`: how many
-    runs that wait are rendered where.
+    `window`: end times; for groups the whole months or periods that it touches, and all their groups, changed or not.
+    `only_due`: the part of the window that is due, as `republish` sends it; for reports all that is due, since the
+    report of one period counts runs that ended in others. `as_waiting`: a condition on deliveries that count as
+    waiting, and on groups of the window that are sent again. `part`: of the deliveries of a target. `unchanged_too`:
+    also groups that the service has in the same form. `incomplete`: also incomplete months. `runs`: only records of
+    these runs; `guarded`: those that would count twice, or replace another job, are held. `backlog`: how many waiting
+    runs are rendered where.
     """
 
     window: Window = Window()
@@ -60,11 +60,11 @@ class Scope(msgspec.Struct, frozen=True):
 
     @property
     def is_due(self) -> bool:
-        """Whether it is what is due, at all or in the window."""
+        """Whether it asks for what is due, at all or in the window."""
         return (self.only_due or self.window == Window()) and self.runs is None
 
     def touches(self, first: int, stop: int) -> bool:
-        """Whether a part of an interval (epoch seconds, the second exclusive) lies in the window."""
+        """Whether an interval (epoch seconds, the second exclusive) overlaps the window."""
         begin, end = self.window.from_, self.window.until
         return (begin is None or begin < stop) and (end is None or end > first)
 
@@ -74,18 +74,18 @@ DUE: Final = Scope(only_due=True)
 
 
 class Release(msgspec.Struct, frozen=True):
-    """Periods that are known whole now: runs that are held because they were not wait again."""
+    """Periods that are complete now: runs that were held as incomplete wait again."""
 
     periods: Sequence[Period]
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Items of one format, of which all are sent before the next step begins, and settled before another format does.
+    """Items of one format. All of them are sent before the next step begins, and settled before another format follows.
 
-    `pages` can be read once. `kind`: under which the ledger keeps its groups; None for records. `period`: what the
-    groups are of; `outdated`: keys of earlier groups of it, in place of which these are sent. `kept`: keys of groups
-    that the service has under the name of a person erased since; they stay there as they are. `most`: how many items a
-    message takes, where the format says so. `changes_sync`: the sync counts of the period are due with it.
+    `pages` can be read once. `kind`: of its groups in the ledger; None for records. `period`: of the groups.
+    `outdated`: keys of earlier groups of the period, which these replace. `kept`: keys of groups that the service has
+    under the name of a person who was erased later; they stay unchanged there. `most`: the maximum number of items in a
+    message, if the format has one. `changes_sync`: the sync counts of the period are due too.
     """
 
     form: MessageFormat
@@ -98,22 +98,23 @@ class Section(msgspec.Struct, frozen=True):
     changes_sync: bool = False
 
     def close(self) -> None:
-        """No more pages are asked for."""
+        """Stop reading pages."""
         if isinstance(self.pages, Generator):
             self.pages.close()
 
 
 class NotDue(msgspec.Struct, frozen=True):
-    """A period whose runs wait: it cannot be sent yet, and why."""
+    """A period with waiting runs that cannot be sent yet, and why."""
 
     period: Period
     reason: Reason
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """What months were due for is done, unless they became due again since: each with how often it was.
+    """Months that are finished, unless they became due again since: each with how often it was due.
 
-    `reaches`: by the period's number, how far back its runs reach, to be remembered (`publisher.messages.reports`).
+    `reaches`: by the number of a period, the first second that its runs used, to be stored
+    (`publisher.messages.reports`).
     """
 
     purpose: DueFor

@@ -1,7 +1,8 @@
-"""Summaries: snapshots of whole months, sent when they changed, each replacing the one before at the service.
+"""Summaries: snapshots of whole months. A changed one is sent and replaces the one at the service.
 
-A month is summarised only if every source that feeds it is known from the month's first second on; otherwise it is held
-with the reason, and released by itself once that is so. A group that vanished is sent with zero jobs.
+A month is summarised only if every source that feeds it is complete from the month's first second on; otherwise it is
+held with the reason, and released automatically once the month is complete. A group that vanished is sent with zero
+jobs.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from publisher.store.schema import State
 
 
 class Summaries:
-    """The summaries of one recipient. Made for one run; `changed` are the months so far with something to send or hold,
+    """The summaries of one recipient. Made for one run; `changed`: the months so far with something to send or hold,
     whose sync counts are due with them."""
 
     def __init__(self, recipient: Recipient, scope: Scope, now: int) -> None:
-        """`now`: epoch seconds. Raises `ValueError` for a version that the format has not."""
+        """`now`: epoch seconds. Raises `ValueError` for a version that the format does not have."""
         self._recipient = recipient
         self._scope = scope
         self._now = now
@@ -46,7 +47,7 @@ class Summaries:
         self.changed: set[Month] = set()
 
     def steps(self) -> Iterator[Step]:
-        """Month by month; what the store has of one is read when the step is asked for."""
+        """Month by month; a month is read from the store when its step is requested."""
         if self._recipient.target_id is None:
             yield from self._of_no_deliveries()
             return
@@ -76,8 +77,8 @@ class Summaries:
                 yield Finished(groups.DueFor.FOLD, {month: marked[month]})
 
     def _months_to_fold(self, target_id: int) -> tuple[set[Month], dict[Month, int]]:
-        """The months in which something waits or is to be sent again, or that are marked; and the marked ones, each
-        with how often it was marked."""
+        """The months with waiting runs, with groups to send again, or with a mark; and the marked ones, each with
+        how often it was marked."""
         with self._recipient.store.read() as connection:
             months = set(queries.months_of(connection, target_id, State.WAITING))
             months.update(map(month_numbered, groups.unsettled(connection, target_id, groups.SUMMARY)))
@@ -87,7 +88,7 @@ class Summaries:
     def _why_not_whole(self, month: Month) -> Reason | None:
         settings = self._recipient.settings
         if settings is None or self._scope.incomplete:
-            return None  # a plain view shows what there is
+            return None  # a plain view shows all groups
         return why_not_whole(self._recipient.store, self._recipient.config, settings, month)
 
     def _month(self, target_id: int, month: Month, *, released: bool) -> Section:
@@ -114,7 +115,7 @@ class Summaries:
                 try:
                     items.append(_item(self._format, month, group, waiting))
                     continue
-                except CannotRenderError as error:  # its sums are beyond what the service can store
+                except CannotRenderError as error:  # its sums are larger than the service can store
                     reason = error.reason
             if len(waiting):
                 held.setdefault(reason, Members.packed()).extend(waiting)
@@ -124,7 +125,7 @@ class Summaries:
         return self._section(month, page, kept)
 
     def _of_no_deliveries(self) -> Iterator[Step]:
-        """The months of a plain view, or of a target that has no deliveries yet: it has got nothing."""
+        """The months of a plain view, or of a target that has no deliveries yet."""
         for month, runs in groupby(month_runs(self._recipient, self._scope.window), key=month_of_run):
             why = self._why_not_whole(month)
             if why is not None:
@@ -149,7 +150,7 @@ class Summaries:
 
 
 class GroupedRun(msgspec.Struct, frozen=True):
-    """A run, with what the configuration adds, and the group that it is part of: its key, and as the run spells it."""
+    """An enriched run, and the group that it is part of: its key, and the values as spelled in the run."""
 
     run: StoredRun
     job: Job
@@ -158,7 +159,7 @@ class GroupedRun(msgspec.Struct, frozen=True):
 
 
 def group_of_run(recipient: Recipient, run: StoredRun) -> GroupedRun:
-    """The group that a run is part of. Raises `CannotRenderError` where it cannot be part of any."""
+    """Return the group that a run is part of. Raises `CannotRenderError` if it cannot be part of any."""
     form = summary_format(recipient.format_name, recipient.view)
     fold = Fold(recipient.view, normalised=form.normalised)
     job = recipient.preparer.prepare(run)
@@ -168,14 +169,14 @@ def group_of_run(recipient: Recipient, run: StoredRun) -> GroupedRun:
 
 
 def grouped_runs(recipient: Recipient, month: Month) -> Iterator[GroupedRun]:
-    """The runs of a month that are counted in its summaries, by end."""
+    """Yield the runs of a month that are counted in its summaries, by end."""
     bounds = month_bounds(month)
     runs = month_runs(recipient, Window(*bounds))
     if recipient.target_id is not None:
         there = ended_in(recipient.store, recipient.target_id, bounds)
         runs = (each.run for state, each in there if state is not State.HELD)
     for run in runs:
-        with suppress(CannotRenderError):  # it is held, and counted in none
+        with suppress(CannotRenderError):  # held, and counted in no group
             yield group_of_run(recipient, run)
 
 
@@ -184,14 +185,14 @@ def _held(reasons: Mapping[Reason, Members]) -> list[Held]:
 
 
 def _item(form: SummaryFormat, month: Month, group: Group, waiting: Members) -> Item:
-    """A group as it will stand in a message."""
+    """A group as an item of a message."""
     made = form.record(group)
     row = GroupRow(month.number, group.key.text, State.WAITING, group.digest, group.jobs, group.to_json())
     return Item(row.key, waiting, made.body, row.digest, group.latest, tuple(made.notes), row)
 
 
 def changed_groups(fold: Fold, known: Mapping[str, GroupRow]) -> list[Group]:
-    """The groups of a month that the service has not got as they are; those that vanished come last, with no jobs."""
+    """Yield the groups of a month that changed since they were sent; those that vanished come last, with zero jobs."""
     groups_now = {group.key.text: group for group in fold.groups()}
 
     def has(group: Group) -> bool:

@@ -1,6 +1,6 @@
-"""Sync counts: how many jobs are due for a month and submit host, so that the service can see that it has all.
+"""Sync counts: how many jobs are due for a month and submit host, so that the service can see that it has all of them.
 
-They go last. Counted from classes, not from runs: what is accepted, waiting, in flight, held and rejected.
+They are sent last. Counted from classes, not from runs: accepted, waiting, in flight, held, and rejected.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class SyncCounts:
         self._enrichers = Enrichers(recipient.config)
 
     def steps(self, changed: Collection[Month]) -> Iterator[Step]:
-        """The counts of each month that is due: those that are marked, and those `changed`, whose records or summaries
-        were given before these."""
+        """The counts of each month that is due: marked ones, and those in `changed`, whose records or summaries came
+        before."""
         target_id = self._recipient.target_id
         if target_id is None:
             yield from self._of_no_deliveries()
@@ -60,26 +60,26 @@ class SyncCounts:
                 yield Finished(groups.DueFor.SYNC, {month: marks[month]})
 
     def _due(self, target_id: int, month: Month) -> list[SyncCount]:
-        """What a target is due for a month, by submit host; nothing where that is no longer known."""
+        """The number of jobs due to a target for a month, by submit host; empty if it is no longer known."""
         total = SyncFold(self._recipient.view)
         bounds = month_bounds(month)
         with self._recipient.store.read() as connection:
             kept = groups.kept_sync_counts(connection, target_id, month)
             if not kept and month.number in purge.months(connection):
-                return []  # purged before the service had a count: what is left is not all that was due
+                return []  # purged before the service had a count: the rest is not all that was due
             due = sums.due_by_class(connection, target_id, bounds)
             for job_class in classes_by_id(connection, list(due)):
                 if awaits_grid_log(job_class.facts):
-                    continue  # held; counted when it is known through which submit host it came
+                    continue  # held; counted once its submit host is known
                 job = self._enrichers.apply(job_class.source, job_class.facts)
-                with suppress(CannotRenderError):  # no site or submit host: such runs are held, and in no count
+                with suppress(CannotRenderError):  # no site or submit host: such runs are held and not counted
                     total.add(msgspec.structs.replace(job, end=bounds[0]), due[job_class.id])
             for count in kept:
                 total.merge_count(SyncCount.from_json(count))
         return list(total.counts())
 
     def _changed(self, target_id: int, month: Month, counts: Iterable[SyncCount]) -> list[SyncCount]:
-        """The counts that the service has not got as they are; those that vanished come last, with no jobs."""
+        """The counts that changed since they were sent; those that vanished come last, with zero jobs."""
         with self._recipient.store.read() as connection:
             known = groups.of_month(connection, target_id, groups.SYNC, month.number)
         now = {count.key.text: count for count in counts}
@@ -106,7 +106,7 @@ class SyncCounts:
             yield self._section(month, ItemPage(items, [Held(why, members) for why, members in held.items()]))
 
     def _goes_with_incomplete(self, month: Month) -> bool:
-        """Whether the counts go with summaries of a month that is not known whole."""
+        """Whether the counts go with summaries of an incomplete month."""
         recipient = self._recipient
         if recipient.settings is None or recipient.settings.format.shape != "summary":
             return False

@@ -1,1 +1,1 @@
-"""The only way out: what is due is batched, recorded, sent, and settled."""
+"""Sending: what is due is cut into batches, recorded as in flight, sent, and settled."""

@@ -1,4 +1,4 @@
-"""What a run records of a target beside its batches: what is held and released, what was in flight, what is done."""
+"""What a run records for a target besides its batches: held and released runs, recovered batches, finished months."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ _MOVED_AT_ONCE: Final = 10_000
 
 
 def prepare_section(context: DeliveryContext, section: Section) -> None:
-    """Forget earlier groups in place of which those of a section are sent."""
+    """Forget the earlier groups that the groups of this section replace."""
     if section.outdated and section.kind is not None and section.period is not None:
         with context.store.write() as connection:
             groups.forget(connection, context.target_id, section.kind, section.period.number, section.outdated)
 
 
 def items_of(context: DeliveryContext, section: Section, page: ItemPage) -> Sequence[Item]:
-    """The items of a page; what it holds is recorded, and what the service has as it is is accepted."""
+    """Return the items of a page. Record the runs that the page holds, and accept those that the service already
+    has."""
     hold(context, page.held, State.WAITING)
     changes = section.changes_sync and section.period is not None
     if page.unchanged or changes:
@@ -77,7 +78,7 @@ def _move(
     after: State,
     reason: Reason | None,
 ) -> int:
-    """Move runs that did not change since they were read, some at a time; gives how many were moved."""
+    """Move runs that have not changed since they were read, in chunks; return how many were moved."""
     moved = 0
     left = iter(members)
     while some := list(islice(left, _MOVED_AT_ONCE)):
@@ -87,7 +88,7 @@ def _move(
 
 
 def release(context: DeliveryContext, step: Release) -> None:
-    """Let runs wait again that are held because their period was not known whole."""
+    """Let runs wait again that were held because their period was incomplete."""
     if not step.periods:
         return
     with context.store.write() as connection:
@@ -97,7 +98,7 @@ def release(context: DeliveryContext, step: Release) -> None:
 
 
 def finish(context: DeliveryContext, step: Finished) -> None:
-    """What months were marked for is done."""
+    """Clear the marks of months that are finished."""
     if not step.marks and not step.reaches:
         return
     with context.store.write() as connection:
@@ -107,10 +108,10 @@ def finish(context: DeliveryContext, step: Finished) -> None:
 
 
 def recovered(context: DeliveryContext, recipient: Recipient, limits: Limits) -> Iterator[Batch]:
-    """Batches of records that were in flight when a run ended without an answer: to be sent again.
+    """Return the batches of records that were in flight when a run ended without an answer; they are sent again.
 
-    A batch that is still whole, with the same versions, gets the id that it had (`uid_of`). Other contents get another
-    one, or a service that knows messages by their ids would take them for what it has.
+    A batch that is unchanged (same runs, same versions) gets its old id (`uid_of`). Other contents get a new id: a
+    service that recognises messages by id would otherwise ignore them.
     """
     with context.store.write() as connection:
         in_flight.settle_deselected(connection, context.target_id, context.clock(), context.part)
@@ -122,7 +123,7 @@ def recovered(context: DeliveryContext, recipient: Recipient, limits: Limits) ->
         by_batch.setdefault(batch_id, []).append(delivery)
     for batch_id, page in by_batch.items():
         with context.store.write() as connection:
-            answer = "no answer was recorded: sent again with the same ids"
+            answer = "no answer was recorded; sent again with the same record ids"
             batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, context.clock(), answer=answer)
         made = records_of(recipient, page)
         hold(context, made.held, State.IN_FLIGHT)

@@ -1,8 +1,8 @@
-"""A circuit for each target of a program that stays: a service that keeps failing is asked less often.
+"""A circuit breaker for each target of a long-running program: a failing service is tried less often.
 
-Closed: every round sends. Repeated failure opens it: rounds are left out, more with each failure. Then it is half open:
-the next round sends with a single try of its first message, which closes the circuit or opens it for longer. Counted in
-rounds, so that no clock can hold a target back. A command that runs once has none: it tries every target.
+Closed: each round sends. Repeated failures open it: rounds are skipped, more with each failure. Then it is half open:
+the next round tries its first message once, which closes the circuit or opens it for longer. It counts rounds, not
+time, so a wrong clock cannot block a target. A command that runs once has no circuit and tries every target.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from __future__ import annotations
 from typing import Final
 
 _FAILURES: Final = 3
-"""Rounds that fail, one after the other, until the circuit opens."""
+"""Consecutive failed rounds that open the circuit."""
 _LONGEST: Final = 8
-"""A service is asked at least every so many rounds."""
+"""A service is tried at least once in this many rounds."""
 
 
 class Circuit:
-    """Of one target."""
+    """The circuit of one target."""
 
     def __init__(self) -> None:
         self.failures = 0
         self.rounds_left = 0
 
     def admits(self) -> bool:
-        """Whether this round may send; asked once a round."""
+        """Return whether this round may send. Call it once a round."""
         if self.rounds_left == 0:
             return True
         self.rounds_left -= 1
@@ -35,7 +35,7 @@ class Circuit:
         return self.failures >= _FAILURES
 
     def record(self, *, succeeded: bool) -> None:
-        """Record how a round went."""
+        """Record the outcome of a round."""
         if succeeded:
             self.failures = self.rounds_left = 0
             return
@@ -45,11 +45,11 @@ class Circuit:
 
 
 class Circuits:
-    """Those of all targets."""
+    """The circuits of all targets."""
 
     def __init__(self) -> None:
         self._circuits: dict[str, Circuit] = {}
 
     def of(self, target: str) -> Circuit:
-        """A target's, closed where it is new."""
+        """Return the circuit of a target; a new one is closed."""
         return self._circuits.setdefault(target, Circuit())

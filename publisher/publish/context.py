@@ -1,4 +1,4 @@
-"""What a run is given besides its store and its configuration, and what it did for one target."""
+"""The tools of a run besides its store and configuration, and its statistics for one target."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from publisher.sources.base import Reader
 from publisher.targets import TargetFactory, make_target
 
 Sleep = Callable[[float], object]
-"""Pauses for so many seconds, or until the program is interrupted."""
+"""Pauses for this many seconds, or until the program is interrupted."""
 
 
-class StopSending(Exception):  # noqa: N818 - ends the run for one target; not an error of anybody
+class StopSending(Exception):  # noqa: N818 - ends the run for one target; it is not an error
     """Nothing more can be sent to this target in this run; the text says why."""
 
 
 def wall_clock() -> int:
-    """Epoch seconds now."""
+    """Return the present time in epoch seconds."""
     return int(time.time())
 
 
 class Tools(msgspec.Struct, frozen=True):
-    """What a run has besides store and configuration: a clock (epoch seconds), an observer, a way to pause, whether it
-    is interrupted, what makes the sources and targets of the configuration from name and settings, and limits."""
+    """The tools of a run besides its store and configuration: a clock (epoch seconds), an observer, a way to pause,
+    a check for interruption, factories that make sources and targets from a name and settings, and limits."""
 
     clock: Callable[[], int] = wall_clock
     observer: Observer = ignore
@@ -50,13 +50,13 @@ class DeliveryStats(msgspec.Struct):
     bytes: int = 0
     groups: int = 0
     paused: str | None = None
-    """Why nothing more was sent, if the run stopped before its end."""
+    """Why the run stopped early, if it did."""
     unauthorised: bool = False
-    """Our credentials were refused."""
+    """The service refused our credentials."""
 
 
 def together(several: Sequence[DeliveryStats]) -> DeliveryStats:
-    """What several did, one after the other: sums, and why the last one stopped."""
+    """Add up the statistics of consecutive parts; the reason to stop is that of the last part."""
     return DeliveryStats(
         accepted=sum(each.accepted for each in several),
         rejected=sum(each.rejected for each in several),

@@ -1,11 +1,11 @@
-"""What people decide: retry, waive, settle, and take over. Every decision is recorded.
+"""Decisions of people: retry, waive, settle, and take over. Each one is recorded in the audit log.
 
-`retry` and `waive`: rejected, held, and superseded records; `settle`: unreadable input; `assume_until` and `assume`:
-what the publisher before us sent counts as delivered. That moves only what was never sent from here, and waits or is
-held. A shadow remains one until its setting is taken out.
+`retry` and `waive` are for rejected, held, and superseded records; `settle` for unreadable input; `assume_until` and
+`assume` record what an earlier publisher delivered. The latter change only deliveries that wait or are held and were
+never sent by this program. A shadow stays a shadow until its setting is removed.
 
-Summaries do not say which jobs they contain. Of them it is recorded that the service has them: what we make for the
-same months is then sent in any case, and those whose key we do not make are sent with no jobs, as groups that vanished.
+Summaries do not name their jobs. For them the ledger records that the service has the summary: ours for the same month
+is then always sent, and a summary with a key that we do not make is sent with zero jobs, like a group that vanished.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from formats.apel.fold import Group, SyncCount, SyncKey
 from formats.identity import DIGEST_BYTES
 from formats.rule_codes import Reason
 from publisher.collect.collect import TargetPlan
-from publisher.collect.plan import still_wanted
+from publisher.collect.plan import still_selected
 from publisher.encoded_run import run_key
 from publisher.errors import UsageError
 from publisher.messages import duplicate_guard
@@ -34,17 +34,17 @@ from publisher.store.transitions import ASSUMED, StateChange, transition
 from publisher.text import counted, iso
 
 _PLACES_NAMED: Final = 3
-"""Places of settled input that the audit names."""
+"""How many places of settled input the audit log names."""
 
 
 def retry(
     connection: Connection, plan: TargetPlan, target: str, state: State, record_ids: Sequence[str], now: int
 ) -> int:
-    """Let records in this state wait again: those named, or all. Gives how many.
+    """Let records in this state wait again: those named, or all. Return how many.
 
-    Superseded ones must be named: the service no longer has any version of them, says who asks for it. So must those
-    that are held because their key changed; of all that are held, they are held again. Raises `UsageError` for a
-    superseded one that the target no longer selects.
+    Superseded records must be named: by that, the caller confirms that the service no longer has any version of them.
+    The same holds for records that are held because their key changed; where all held records are retried, these are
+    held again. Raises `UsageError` for a superseded record that the target no longer selects.
     """
     target_id = plan.target_id
     if state is State.SUPERSEDED and not record_ids:
@@ -68,7 +68,7 @@ def retry(
 
 
 def _require_wanted(connection: Connection, plan: TargetPlan, target: str, named: Mapping[int, str]) -> None:
-    wanted = still_wanted(connection, plan.filter, list(named))
+    wanted = still_selected(connection, plan.filter, list(named))
     deselected = [record_id for run_id, record_id in named.items() if run_id not in wanted]
     if deselected:
         raise UsageError(
@@ -87,14 +87,14 @@ def waive(
     reason: str,
     now: int,
 ) -> int:
-    """Decide that these records are not to be sent, and why. Gives how many."""
+    """Decide that these records are not sent, with the reason. Return how many."""
     if not reason.strip():
-        raise UsageError("a waiver needs a reason", hint="Say with --reason why these records need not be delivered")
+        raise UsageError("a waiver needs a reason", hint="Give --reason: why these records need not be delivered")
     ids = _in_state(connection, plan.target_id, target, state, record_ids)
     why = Reason.of(ReasonCode.WAIVED, text=reason)
     deliveries.move(connection, plan.target_id, [(run_id, state, State.WAIVED, why) for run_id in ids], now)
     ends = [standing.end_time for standing in deliveries.standings_of(connection, plan.target_id, ids).values()]
-    if plan.filter.sync:  # less is due than was sent
+    if plan.filter.sync:  # fewer jobs are due than the last sync count said
         groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, ends)
     if plan.filter.is_snapshot:
         groups.mark_due(connection, plan.target_id, groups.DueFor.FOLD, ends)
@@ -103,32 +103,35 @@ def waive(
 
 
 def assume_until(connection: Connection, target_id: int, target: str, until: int, now: int) -> int:
-    """Record what ended up to then as delivered before us; gives how many jobs that are."""
+    """Record that an earlier publisher delivered what ended up to this time; return the number of jobs."""
     moved = _assume(connection, target_id, table.c.end_time <= until, now)
-    detail = f"{moved} jobs that ended up to {iso(until)} count as delivered before us"
+    detail = f"{moved} jobs that ended up to {iso(until)} count as delivered by an earlier publisher"
     registry.record_action(connection, "take over", target, detail, now)
     return moved
 
 
 class DeliveredBefore(msgspec.Struct, frozen=True):
-    """What the publisher before us sent: runs by their ids, or summaries."""
+    """What an earlier publisher sent: runs by their ids, or summaries."""
 
     run_ids: Iterable[int] = ()
     groups: Sequence[Group] = ()
 
 
 def assume(connection: Connection, target_id: int, target: str, found: DeliveredBefore, evidence: str, now: int) -> int:
-    """Record this as delivered before us; `evidence`: by what. Gives how many jobs or summaries that are."""
+    """Record that an earlier publisher delivered this; `evidence` says how we know. Return the number of jobs or
+    summaries."""
     chosen = (table.c.run_id.in_(some) for some in dialect.chunks(found.run_ids))
     moved = sum(_assume(connection, target_id, each, now) for each in chosen)
     _assume_groups(connection, target_id, found.groups, now)
     what = f"{len(found.groups)} summaries" if found.groups else f"{moved} jobs"
-    registry.record_action(connection, "take over", target, f"{what} count as delivered before us: {evidence}", now)
+    registry.record_action(
+        connection, "take over", target, f"{what} count as delivered by an earlier publisher: {evidence}", now
+    )
     return len(found.groups) or moved
 
 
 _UNLIKE_OURS: Final = bytes(DIGEST_BYTES)
-"""The digest of a group that another publisher sent: no group of ours has it, so ours is sent."""
+"""The digest of a group that another publisher sent. It equals no digest of ours, so our group is sent."""
 
 
 def _assume_groups(connection: Connection, target_id: int, found: Sequence[Group], now: int) -> None:
@@ -162,12 +165,13 @@ def _assume(connection: Connection, target_id: int, chosen: ColumnElement[bool],
 def settle(
     connection: Connection, names: Sequence[str], reason: str, now: int, limit: int = registry.LISTED
 ) -> list[registry.UnreadableRow]:
-    """Decide that the unreadable input that is listed, of these sources or of all, needs no more care, and why.
+    """Mark the listed unreadable input of these sources, or of all, as settled, with the reason. Return what was
+    settled.
 
-    It is neither counted nor listed any more, until it is met again and is still no record. Gives what was settled.
+    Settled input is no longer counted or listed, until it is read again and still cannot be parsed.
     """
     if not reason.strip():
-        raise UsageError("settling needs a reason", hint="Say with --reason what became of the input")
+        raise UsageError("settling needs a reason", hint="Give --reason: what was done about the input")
     settled = registry.list_unreadable(connection, limit, names)
     of_source: dict[str, list[registry.UnreadableRow]] = {}
     for item in settled:
@@ -179,7 +183,7 @@ def settle(
 
 
 def _places(items: Sequence[registry.UnreadableRow]) -> str:
-    """How many pieces, of how many files, and the places of the first of them."""
+    """Return a text with the number of pieces and files, and the first places."""
     files = len({item.file for item in items})
     named = [f"{item.place} ({item.reason})" for item in items[::-1][:_PLACES_NAMED]]
     if len(items) > len(named):

@@ -1,10 +1,10 @@
-"""Batches leave, and what became of them is recorded.
+"""Dispatch batches and record their outcomes.
 
-Promise kept here: what is sent is in the ledger before it leaves, in the version that is sent, and it does not leave
-where there is no room to record what becomes of it and of all that is on its way.
+Promise kept here: what is sent is in the ledger before it leaves, in the version that is sent. A batch is not sent if
+the disk has no room to record its outcome and the outcomes of all batches in flight.
 
-What became of a batch is a `Settlement`, a value. It is committed in the transaction in which a later batch is marked
-as in flight, so that one sync to the disk does for both; or at once, if nothing leaves next.
+The outcome of a batch is a `Settlement`, a value. It is committed in the transaction that marks a later batch as in
+flight, so that one sync to disk serves both; or at once, if no batch follows.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from publisher.targets.base import Accepted, Message, Outcome, Oversized, Refuse
 _NOT_NAMED: Final = Reason.of(ReasonCode.NOT_IN_ANSWER)
 _MEMBERS_AT_ONCE: Final = 10_000
 _MANY_MEMBERS: Final = 100_000
-"""So many runs, settled together, are sorted on the disk: fewer take a few megabytes."""
+"""From this many runs in one settlement on, they are sorted on disk; fewer take a few megabytes of memory."""
 
 
 class DeliveryContext(msgspec.Struct, frozen=True):
-    """The deliveries of one target, or a part of them, as one run sends them.
+    """The deliveries of one target, or a part of them, that one run sends.
 
-    `keeps_first`: the service keeps the first version of a record. `syncs`: sync counts go with the records. `sent` is
-    what the run did so far; the one thing here that changes.
+    `keeps_first`: the service keeps the first version of a record. `syncs`: sync counts are sent with the records.
+    `sent`: the run's statistics so far; the only field that changes.
     """
 
     store: Store
@@ -58,15 +58,15 @@ class DeliveryContext(msgspec.Struct, frozen=True):
     sent: DeliveryStats
 
     def mark_due(self, connection: Connection, end_times: Iterable[int]) -> None:
-        """Let the sync counts of the months with these ends be made anew."""
+        """Mark the sync counts of the months with these ends as due again."""
         if self.syncs:
             groups.mark_due(connection, self.target_id, groups.DueFor.SYNC, end_times)
 
 
 class InFlightBatch(msgspec.Struct, frozen=True):
-    """A batch that left with so many bytes; its outcome comes.
+    """A batch that was sent, with its size in bytes; its outcome is pending.
 
-    `knew`: the last batch with new records that was known to be accepted when it left.
+    `knew`: the last batch with new records that was known to be accepted when this one was sent.
     """
 
     batch: Batch
@@ -79,8 +79,8 @@ class InFlightBatch(msgspec.Struct, frozen=True):
 class Settlement(msgspec.Struct, frozen=True):
     """The outcome of a batch, and the transitions that it causes.
 
-    `batch`: all items. `missing`: those of an accepted batch that the service's answer does not name; they wait again.
-    What was not accepted stays in flight, for its parts are sent again in this run, or wait again at its end.
+    `batch`: all items. `missing`: items of an accepted batch that the service's answer does not name; they wait again.
+    What was not accepted stays in flight: its parts are sent again in this run, or wait again at its end.
     """
 
     batch: Batch
@@ -90,7 +90,7 @@ class Settlement(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(batch: Batch, batch_id: int, outcome: Outcome) -> Settlement:
-        """What follows from an outcome. A batch of what was accepted before settles nothing but itself."""
+        """Return what follows from an outcome. A batch of records that were accepted before settles only itself."""
         if not isinstance(outcome, Accepted) or not outcome.missing:
             return Settlement(batch, batch_id, outcome)
         missing = set(outcome.missing)
@@ -103,7 +103,7 @@ class Settlement(msgspec.Struct, frozen=True):
 
     @property
     def is_surely_not_taken(self) -> bool:
-        """Whether no try of the message was, or may have been, accepted."""
+        """Whether certainly no attempt to send the message was accepted."""
         outcome = self.outcome
         if isinstance(outcome, Refused | Oversized | Unauthorised):
             return not outcome.after_unknown
@@ -119,7 +119,7 @@ class Settlement(msgspec.Struct, frozen=True):
 
     @property
     def rewritten(self) -> dict[int, Reason]:
-        """By run, that the service keeps a record under another id."""
+        """By run: the other id under which the service keeps its record."""
         if not isinstance(self.outcome, Accepted) or not self.outcome.rewritten:
             return {}
         ids = self.outcome.rewritten
@@ -131,12 +131,12 @@ class Settlement(msgspec.Struct, frozen=True):
 
     @property
     def earlier(self) -> dict[int, SentVersion]:
-        """By run, the version of a record that the service had before, or may have had."""
+        """By run: the version of a record that the service had before, or may have had."""
         return {_run_id(item): item.sent for item in self.batch.items if item.group is None and item.sent is not None}
 
 
 class Settlements:
-    """Of one run: commits what became of batches. At most one settlement waits to be committed."""
+    """The settlements of one run; commits the outcomes of batches. At most one settlement waits for its commit."""
 
     def __init__(self, context: DeliveryContext) -> None:
         self._context = context
@@ -145,12 +145,12 @@ class Settlements:
         self._accepted = 0
 
     def add(self, settlement: Settlement) -> None:
-        """Have it committed with the next batch that leaves; one that waits is committed now."""
+        """Commit this settlement with the next batch; one that already waits is committed now."""
         self.commit()
         self._pending = settlement
 
     def commit(self) -> None:
-        """Commit what waits, now."""
+        """Commit the settlement that waits, if any, now."""
         if self._pending is None:
             return
         with self._context.store.write(sorts_on_disk=self.settles_many) as connection:
@@ -159,14 +159,14 @@ class Settlements:
 
     @property
     def settles_many(self) -> bool:
-        """Whether the runs of large summaries are settled by one statement, which memory is not to grow with."""
+        """Whether the runs of large summaries are settled by one statement, so that memory does not grow with them."""
         items = self._pending.batch.items if self._pending is not None else ()
         if not items or items[0].group is None:
             return False
         return sum(len(item.members) for item in items) >= _MANY_MEMBERS
 
     def apply(self, connection: Connection) -> None:
-        """Record what waits in this transaction; `report` follows once that is committed."""
+        """Record the settlement that waits in this transaction; call `report` once it is committed."""
         settlement = self._pending
         if settlement is None:
             return
@@ -193,7 +193,7 @@ class Settlements:
                 groups.settle(connection, target_id, batch_id, State.ACCEPTED, now)
                 settled = accepted
             self._accepted = named if is_record else accepted
-        elif isinstance(outcome, Accepted):  # what the service had: it took it again
+        elif isinstance(outcome, Accepted):  # the service had these records and accepted them again
             batches.close(connection, batch_id, BatchState.ACCEPTED, now, receipt=outcome.receipt)
         else:
             if is_record and settlement.is_surely_not_taken:
@@ -204,7 +204,7 @@ class Settlements:
         self._committed = BatchSettled(context.target, batch_id, type(outcome).__name__, settled, size)
 
     def report(self) -> None:
-        """What was applied is committed."""
+        """Report what was applied; the transaction is committed."""
         event, self._committed = self._committed, None
         if event is not None:
             self._pending = None
@@ -216,12 +216,12 @@ def _run_id(record: Item) -> int:
     return record.members.run_ids[0]
 
 
-class _Changed(Exception):  # noqa: N818 - undoes a transaction; not an error of anybody
+class _Changed(Exception):  # noqa: N818 - rolls a transaction back; it is not an error
     """Runs of a batch changed after they were rendered."""
 
 
 class Dispatcher:
-    """Of one section of a run: marks batches as in flight and gives them to workers."""
+    """Marks the batches of one section as in flight and gives them to workers."""
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ class Dispatcher:
         left: deque[int],
         stopping: Callable[[], bool],
     ) -> None:
-        """`left`: the batches of the run that left, the last of them: all that may still be on their way."""
+        """`left`: the batches that this run has sent, the most recent ones: all that may still be in flight."""
         self._context = context
         self._section = section
         self._workers = workers
@@ -241,10 +241,10 @@ class Dispatcher:
         self._left = left
 
     def send(self, batch: Batch, knew: int, made_ready: Callable[[], None]) -> InFlightBatch | None:
-        """Commit a batch as in flight and give it to a worker; None where nothing is left to send of it.
+        """Commit a batch as in flight and give it to a worker; None if no item of it is left to send.
 
-        `knew` as in `InFlightBatch`; `made_ready` is called when it has left: the next may be made ready. Raises
-        `StopSending` when interrupted, and `StoreFullError`.
+        `knew` as in `InFlightBatch`; `made_ready` is called once the batch is sent: the next one may be prepared.
+        Raises `StopSending` when interrupted, and `StoreFullError`.
         """
         if self._stopping():
             raise StopSending("interrupted")
@@ -255,7 +255,7 @@ class Dispatcher:
             return self.send(as_read, knew, made_ready) if as_read.items else None
 
     def send_now(self, batch: Batch, knew: int, made_ready: Callable[[], None] = lambda: None) -> InFlightBatch:
-        """The same also when interrupted, of what is in flight or accepted."""
+        """Like `send`, but also when interrupted; for items that are in flight or accepted already."""
         context, form = self._context, self._section.form
         items = batch.items
         payload = form.message([item.body for item in items])
@@ -283,24 +283,24 @@ class Dispatcher:
 
     @property
     def last_left(self) -> int:
-        """The last batch that left."""
+        """The number of the last batch that was sent."""
         return self._left[-1]
 
     def settle(self, settlement: Settlement) -> None:
-        """Have a settlement committed with the next batch that leaves; an earlier one is committed now."""
+        """Commit this settlement with the next batch; one that already waits is committed now."""
         self._settlements.add(settlement)
 
     def commit(self) -> None:
-        """Commit what waits to be, now."""
+        """Commit the settlement that waits, if any, now."""
         self._settlements.commit()
 
     def count_groups(self, accepted: int) -> None:
-        """So many items were accepted; summaries and reports are counted."""
+        """Count accepted items, if they are summaries or reports."""
         if self._section.kind not in {None, groups.SYNC}:
             self._context.sent.groups += accepted
 
     def outcome_of(self, sent: InFlightBatch) -> Outcome:
-        """Wait for it. Raises `CredentialError` and `SigningError`."""
+        """Wait for the outcome of a batch. Raises `CredentialError` and `SigningError`."""
         outcome = sent.outcome.result()
         self._context.observer(BatchAnswered(self._context.target, sent.batch_id, type(outcome).__name__))
         self._context.sent.batches += 1
@@ -336,7 +336,7 @@ class Dispatcher:
             if batch.before is State.IN_FLIGHT:
                 in_flight.move_to_batch(connection, context.target_id, batch_id, some, now)
                 continue
-            # Those that changed since they were read are left waiting.
+            # Runs that changed since they were read keep waiting.
             versions = runs.digests_of(connection, list(some))
             leaving = [(run_id, digest, some[run_id]) for run_id, digest in versions]
             in_flight.mark_in_flight(
@@ -344,7 +344,7 @@ class Dispatcher:
             )
 
     def _as_read(self, batch: Batch) -> Batch:
-        """The batch without the runs that changed or are no longer selected since it was read."""
+        """Return the batch without the runs that changed, or are no longer selected, since it was read."""
         revisions: Mapping[int, int] = dict(run for item in batch.items for run in item.members)
         with self._context.store.read() as connection:
             same = in_flight.unchanged(connection, self._context.target_id, revisions)
@@ -352,6 +352,6 @@ class Dispatcher:
 
 
 def _room_bytes(items: Sequence[Item]) -> int:
-    """What recording these items as in flight, and what becomes of them, may take on the disk."""
+    """Return the disk space that recording these items as in flight, and their outcome, may take."""
     members = 0 if items[0].group is None else sum(len(item.members) for item in items)
     return batches.ROOM_BYTES + len(items) * batches.ROOM_OF_RUN_BYTES + members * batches.ROOM_OF_NEXT_RUN_BYTES

@@ -1,4 +1,4 @@
-"""publish, for one target: take its lock, send what waits, remember how it went. Targets do not know of each other."""
+"""Publish to targets: lock each one, send what waits, and record the result. Targets are independent of each other."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """What a run did for one target. `error` stopped it; `busy`: another run is at work; `early`: not due yet.
+    """What a run did for one target.
 
-    `shared`: this one did its part, and other publishers are at work on the rest. `resting`: the service failed
-    repeatedly, and is left alone for so many more rounds. `rehearsed`: the target is a shadow, and nothing was sent.
+    `error`: what stopped it. `busy`: another run has the lock. `early`: not due yet. `shared`: this run did its part,
+    other publishers do the rest. `resting`: the service failed repeatedly and is skipped for this many more rounds.
+    `rehearsed`: the target is a shadow; nothing was sent.
     """
 
     sent: DeliveryStats
@@ -57,7 +58,7 @@ def deliver_all(
     only_due: bool,
     circuits: Circuits | None = None,
 ) -> dict[str, Delivery]:
-    """Publish to these targets side by side. Raises `StoreError`: a run that cannot write its state sends nothing."""
+    """Publish to these targets in parallel. Raises `StoreError`: a run that cannot write its state sends nothing."""
     if not plans:
         return {}
     with ThreadPoolExecutor(max_workers=len(plans), thread_name_prefix="target") as pool:
@@ -88,8 +89,10 @@ def deliver(
     circuit: Circuit | None = None,
     scope: Scope = DUE,
 ) -> Delivery:
-    """Publish to one target all it has not got, or what of that is in a scope. Raises `StoreError`; any other problem
-    is in the result."""
+    """Publish to one target all that it lacks, or the part of that in a scope.
+
+    Raises `StoreError`; any other problem is in the result.
+    """
     if only_due and not _is_due(store, config, name, tools.clock()):
         return Delivery(DeliveryStats(), early=True)
     if circuit is not None and not circuit.admits():
@@ -108,14 +111,14 @@ def _busy(name: str, tools: Tools) -> Delivery:
 
 
 _WORTH_SHARING: Final = 10
-"""Messages in each part, below which one publisher is done before another has begun."""
+"""Messages in each part. With fewer, one publisher would finish before another has begun."""
 
 
 def _deliver_alone_or_shared(
     store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, scope: Scope
 ) -> Delivery:
-    """A large backlog in a store that several hosts share is sent in parts, and to its end: who comes late takes what
-    nobody is at."""
+    """Send a large backlog in a store that several hosts share in parts, until nothing is left: a publisher that
+    joins takes a part that no other one is sending."""
     settings = config.targets[name]
     parts = settings.publishers
     if store.file is not None or settings.shadow or settings.format.is_snapshot:
@@ -138,9 +141,9 @@ def _is_worth_sharing(store: Store, plan: TargetPlan, at_a_time: int) -> bool:
 def _deliver_parts(
     store: Store, config: Config, name: str, plan: TargetPlan, tools: Tools, parts: int, scope: Scope
 ) -> Delivery:
-    """Take part after part that nobody else is at, in any order, so that several publishers seldom meet.
+    """Send part after part that no other publisher is sending, in random order so that publishers seldom meet.
 
-    What needs the whole target (counts for sync) is left to whoever is alone with it at the end.
+    What needs the whole target (sync counts) is left to the publisher that has the target alone at the end.
     """
     done: list[Delivery] = []
     with _shared(store, name, parts) as held:
@@ -168,9 +171,10 @@ def _deliver_parts(
 
 @contextmanager
 def _shared(store: Store, name: str, parts: int) -> Iterator[bool]:
-    """Share a target with those who cut its backlog into as many parts; False where somebody else is at work.
+    """Share a target with the publishers that divide its backlog into the same number of parts; False if another run
+    has it.
 
-    A host with another `publishers` in its configuration cuts otherwise, and its parts would overlap with ours.
+    A host with another value of `publishers` divides differently, and its parts would overlap with ours.
     """
     with ExitStack() as stack:
         yield (
@@ -181,7 +185,7 @@ def _shared(store: Store, name: str, parts: int) -> Iterator[bool]:
 
 
 def _nobody_cuts_otherwise(store: Store, name: str, parts: int) -> bool:
-    with store.write():  # one looks at a time, for to look is to hold for a moment
+    with store.write():  # one publisher looks at a time: looking takes the lock for a moment
         return all(_is_free(store, f"target-{name}-of-{n}") for n in range(2, MOST_PUBLISHERS + 1) if n != parts)
 
 
@@ -249,9 +253,7 @@ def _deliver_locked(
         tools.observer(TargetPaused(name, str(trouble)))
     said = str(error) if error is not None else sent.paused
     with store.write() as connection:
-        is_served = (
-            said is None and scope.window == DUE.window
-        )  # what else waits is not to wait for `every` from now on
+        is_served = said is None and scope.window == DUE.window  # a run of a part must not postpone the rest by `every`
         registry.record_attempt(connection, plan.target_id, success=is_served, error=said, now=tools.clock())
         if said is None and scope.part == WHOLE:
             batches.end_resend_if_done(connection, plan.target_id)

@@ -1,4 +1,4 @@
-"""What is still to be sent of a section: parts of refused batches first, then pages of items."""
+"""The queue of a section: parts of refused batches first, then pages of items."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from publisher.store.schema import State
 class Batch(msgspec.Struct, frozen=True):
     """Items to be sent together. `before` is the state of their deliveries.
 
-    While the item that is refused is looked for: `other_half` holds it if these items do not, `rest` was refused with
-    both and comes after, all at once; `since` is the last batch that had left when all of them were first refused.
+    While the refused item is being searched for: `other_half` contains it if these items do not; `rest` was refused
+    together with both and follows all at once; `since` is the last batch that had been sent when all of them were first
+    refused.
     """
 
     items: Sequence[Item]
@@ -27,12 +28,12 @@ class Batch(msgspec.Struct, frozen=True):
 
     @property
     def all_items(self) -> Sequence[Item]:
-        """With those that come after."""
+        """All items: those of this batch and those that follow it."""
         return [*self.items, *self.other_half, *self.rest]
 
     def without(self, gone: Item) -> Batch:
-        """All but one of its items or those that come after; which of them is refused is not known any more if it may
-        have been this one."""
+        """Return the batch without one item, of this batch or of those that follow. If that item may have been the
+        refused one, the search starts again."""
         if any(item is gone for item in self.rest):
             rest = [item for item in self.rest if item is not gone]
             return Batch(self.items, self.before, self.other_half, rest, self.since)
@@ -40,14 +41,14 @@ class Batch(msgspec.Struct, frozen=True):
 
     @property
     def has_new(self) -> bool:
-        """Whether its acceptance shows that the service takes new records; what it has it takes anyway."""
+        """Whether acceptance shows that the service takes new records; known records it accepts in any case."""
         return not all(item.may_be_there for item in self.items)
 
 
 def after_refusal(batch: Batch, since: int, parts: Sequence[Sequence[str]] = ()) -> list[Batch]:
-    """What to send when a batch was refused: its first half, whose outcome says of which half the refused item is; the
-    rest once that is alone. At once all `parts`, by key, that the service takes or refuses each as a whole, and the
-    rest; one part is refused for itself."""
+    """Return what to send after a refusal: the first half, whose outcome shows which half contains the refused item;
+    the rest follows once that item is alone. With `parts` (by key), which the service accepts or refuses as a whole:
+    all parts at once and then the rest; a single part is sent alone."""
     after = [*batch.other_half, *batch.rest]
     if parts:
         by_key = {item.key: item for item in batch.items}
@@ -60,8 +61,7 @@ def after_refusal(batch: Batch, since: int, parts: Sequence[Sequence[str]] = ())
 
 
 def after_acceptance(batch: Batch) -> list[Batch]:
-    """What to send when a batch was accepted: the refused item is in its other half then, of which a half is enough to
-    go on."""
+    """Return what to send after an acceptance: the refused item is in the other half, and half of that is sent next."""
     if len(batch.other_half) > 1:
         first, second = halves(batch.other_half)
         return [Batch(first, State.IN_FLIGHT, other_half=second, rest=batch.rest, since=batch.since)]
@@ -71,10 +71,10 @@ def after_acceptance(batch: Batch) -> list[Batch]:
 
 
 class SendQueue:
-    """Gives batches in order. `refill` gives the next page of items, or None at the end.
+    """Gives batches in order. `refill` returns the next page of items, or None at the end.
 
-    A batch and more are kept loaded, at least `loaded` items: only the last batch is short because a page ended, and
-    probes come from all of them.
+    At least `loaded` items, more than a batch, are kept in memory, so that only the last batch can be short and probes
+    come from many items.
     """
 
     def __init__(self, limits: Limits, refill: Callable[[], Sequence[Item] | None], loaded: int = 1000) -> None:
@@ -86,11 +86,11 @@ class SendQueue:
         self._at_end = False
 
     def push(self, batches: Sequence[Batch]) -> None:
-        """Put batches before everything else, the first of them first."""
+        """Put batches before all others, in this order."""
         self._parts += reversed(batches)
 
     def next(self) -> Batch | None:
-        """The next batch; None when nothing is left."""
+        """Return the next batch; None if nothing is left."""
         if self._parts:
             return self._parts.pop()
         self._load()
@@ -99,9 +99,9 @@ class SendQueue:
         return Batch(take(self._queue, self._limits), State.WAITING)
 
     def keep_last(self, batch: Batch) -> bool:
-        """Put back a batch that was never refused if nothing is left after it; whether it was.
+        """Put back a batch that was never refused if nothing follows it; return whether it was put back.
 
-        What is accepted last shows how the service was after all that it refused.
+        The last acceptance of a run shows the state of the service after all its refusals.
         """
         if batch.before is not State.WAITING or self._parts or self._queue:
             return False
@@ -120,13 +120,13 @@ class SendQueue:
                 self._queue.extend(page)
 
     def draw(self, *, newest: bool = False) -> Batch | None:
-        """A single record from anywhere in what is loaded: a probe, to see whether the service takes anything.
+        """Draw one random record of those in memory, as a probe of whether the service takes anything.
 
-        One that was never refused, as long as there are such; the newest, if asked.
+        Prefers records that were never refused; the newest, if asked.
         """
         self._load()
         if self._queue:
-            place = len(self._queue) - 1 if newest else random.randrange(len(self._queue))  # noqa: S311 - any will do
+            place = len(self._queue) - 1 if newest else random.randrange(len(self._queue))  # noqa: S311 - not a secret
             item = self._queue[place]
             del self._queue[place]
             return Batch([item], State.WAITING)

@@ -1,6 +1,6 @@
-"""rehearse: what publish does for a target that is a shadow: all that waits is rendered and signed, nothing is sent.
+"""Rehearse: what publish does for a shadow target. All that waits is rendered and signed; nothing is sent.
 
-The ledger does not change: everything waits for the day on which the shadow becomes the publisher.
+The ledger does not change: all deliveries wait for the day on which the shadow becomes the publisher.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from publisher.store.database import Store
 
 
 class Rehearsed(msgspec.Struct, frozen=True):
-    """What would have been sent: `bytes` of finished messages, signed where they are; `held`: what could not be."""
+    """What would have been sent. `bytes`: of finished messages, signed if the target signs; `held`: runs that cannot
+    be sent."""
 
     records: int
     messages: int
@@ -27,7 +28,7 @@ class Rehearsed(msgspec.Struct, frozen=True):
 
 
 def rehearse(store: Store, config: Config, name: str, tools: Tools) -> Rehearsed:
-    """Make every message that waits for a target. Raises `CredentialError`, `SigningError` and `UsageError`."""
+    """Make all messages that wait for a target. Raises `CredentialError`, `SigningError` and `UsageError`."""
     settings = config.targets[name]
     rendering = Rendering(store, config, settings.records, name, Window(), tools.clock())
     finish = _finish(config, name)
@@ -38,13 +39,13 @@ def rehearse(store: Store, config: Config, name: str, tools: Tools) -> Rehearsed
         messages += 1
         size += len(finish(message.payload))
         held += len(rendering.held)
-        rendering.held.clear()  # `shadow` shows them; there may be millions
+        rendering.held.clear()  # `shadow` lists them; there may be millions
         rendering.notes.clear()
     return Rehearsed(rendering.records, messages, size, held + len(rendering.held))
 
 
 def _finish(config: Config, name: str) -> Callable[[bytes], bytes]:
-    """What makes a finished message of a payload: the signature, where messages of this target have one."""
+    """Return the function that finishes a message: it signs where the target signs."""
     settings = config.targets[name]
     if not settings.signs:
         return bytes

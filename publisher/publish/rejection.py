@@ -1,23 +1,23 @@
-"""Rejecting: is it a record that is bad, or the service? A record refused alone is not rejected until that is clear.
+"""The rejection policy: is a record bad, or is the service failing? A record refused alone is not rejected until that
+is clear.
 
-Promises kept here: a record is rejected only if it was refused for itself, again after the service had accepted another
-one that was new to it, and the service is well after that; in any other trouble everything waits.
+Promise kept here: a record is rejected only if it was refused alone, was refused again after the service had accepted
+another record that was new to it, and the service accepts records after that. In all other cases everything waits.
 
-Pure: the policy gets what was observed and says what to do next, by the steps that it yields. It sends nothing and
-knows no store.
+Pure: the policy receives observations and yields the steps to take. It sends nothing and does not use the store.
 
-SGAS has the same answer for bad data and for its own trouble, and while its disk is full it refuses what is new and
-answers well to what it has. So one refusal proves nothing. Two do, if the service accepted a new record between them,
-and if all else that was refused with this record was accepted at some time and is good: the service would have to fail
-twice in a run, both times for the same record, and to be well in between.
+SGAS gives the same answer for bad data and for its own failures, and while its disk is full it refuses new records but
+accepts those that it has. So one refusal proves nothing. Two refusals prove it if the service accepted a new record
+between them, and if all other records that were refused together with this one were accepted at some time: otherwise
+the service would have to fail twice in a run, both times for the same record, and to work in between.
 
-A message whose records were all accepted at some time was refused for nothing: then the service was not well. For each
-time that this is known of, one refusal more is asked for.
+If all records of a refused message were accepted at some time, the service was failing when it refused the message. For
+each known occurrence, one more refusal is required.
 
-A group (a summary, a sync count, a report) replaces the one of the same key, so that the service has to store it each
-time. A refusal of it is taken to be about the group if the service accepted another one before, in the same run; and
-that it accepts one again which it accepted before shows that it is well. A month may have nothing but a bad group to
-send: what is refused before anything is accepted is decided on after a later month, by the rules for records.
+A group (a summary, a sync count, a report) replaces the earlier one with the same key, so the service has to store it
+each time. A refusal is attributed to the group if the service had accepted another group in the same run; and if the
+service accepts a group again that it accepted before, it works. A month may contain only a refused group: what is
+refused before anything is accepted is decided after a later month, by the rules for records.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from publisher.messages.item import Item
 from publisher.reason import ReasonCode
 
 _PROOF: Final = 2
-"""Refusals of a record, with new records accepted in between, that show it to be bad."""
+"""Refusals of a record, with new records accepted in between, that prove it bad."""
 
 
 class Refusal(msgspec.Struct, eq=False):
-    """A message that was refused.
+    """A refused message.
 
-    `knew`: the last batch with new records that was known to be accepted when the message left. `left`: the last batch
-    that had left when the refusal was known; only one that left later says something about the service as it was after
-    that, for those beside it on their way may have been accepted before. `unexplained`: the items in it that were not
-    accepted since.
+    `knew`: the last batch with new records that was known to be accepted when the message was sent. `left`: the last
+    batch that had been sent when the refusal was known; only a batch sent later shows the state of the service after
+    the refusal, since earlier ones may have been accepted before it. `unexplained`: the items of the message that were
+    not accepted since.
     """
 
     knew: int
@@ -52,22 +52,23 @@ class Refusal(msgspec.Struct, eq=False):
 
 
 class Refusals:
-    """Of one run."""
+    """The refusals of one run."""
 
     def __init__(self) -> None:
         self._groundless: list[Refusal] = []
-        """Of each time that the service was not well, one."""
+        """One for each known occurrence of a failing service."""
         self._of: dict[str, list[Refusal]] = defaultdict(list)
-        """In the order in which they were known, by the item."""
+        """By item, in the order in which they became known."""
 
     def add(self, items: Collection[Item], knew: int, left: int) -> None:
-        """A message with these was refused."""
+        """Add a refused message with these items."""
         refusal = Refusal(knew, left, {item.key for item in items})
         for key in refusal.unexplained:
             self._of[key].append(refusal)
 
     def accepted(self, items: Iterable[Item]) -> None:
-        """These were accepted: they were not what earlier messages were refused for, or the service was not well."""
+        """These items were accepted: earlier messages with them were refused because of other items, or the service
+        was failing."""
         if not self._of:
             return
         for item in items:
@@ -77,7 +78,7 @@ class Refusals:
                     self._groundless = _with_acceptance_between([*self._groundless, refusal])
 
     def rejected(self, key: str) -> None:
-        """A record is bad, which explains all messages in which it was."""
+        """A record is bad; that explains all refused messages that contained it."""
         for refusal in list(self._of.get(key, ())):
             for other in refusal.unexplained:
                 self._of[other].remove(refusal)
@@ -85,17 +86,17 @@ class Refusals:
 
     def has_later_acceptance(self, key: str, last_new: int) -> bool:
         """Whether the service accepted a new record after all refusals of this one; `last_new`: the last batch with
-        one that it accepted."""
+        a new record that it accepted."""
         return all(refusal.left < last_new for refusal in self._of.get(key, ()))
 
     def is_conclusive(self, key: str) -> bool:
-        """Whether the refusals show that the record is bad."""
+        """Whether the refusals prove that the record is bad."""
         for_itself = [refusal for refusal in self._of.get(key, ()) if len(refusal.unexplained) == 1]
         return len(_with_acceptance_between(for_itself)) >= _PROOF + len(self._groundless)
 
 
 def _with_acceptance_between(refusals: Iterable[Refusal]) -> list[Refusal]:
-    """As many of these as have new records accepted between each and the next."""
+    """Return the largest number of these refusals that have new records accepted between each and the next."""
     found: list[Refusal] = []
     for refusal in sorted(refusals, key=lambda refusal: refusal.left):
         if not found or refusal.knew > found[-1].left:
@@ -104,22 +105,22 @@ def _with_acceptance_between(refusals: Iterable[Refusal]) -> list[Refusal]:
 
 
 _MOST_REFUSED: Final = 200
-"""Records refused alone that are kept in mind."""
+"""How many records refused alone are remembered."""
 _REFUSALS_BEFORE_DOUBT: Final = 20
-"""More than it takes to find one bad record in a batch of a few thousand by halving."""
+"""More than bisecting a batch of a few thousand takes to find one bad record."""
 _PROBES: Final = 5
 _TRIES: Final = 5
-"""Of a refused record when it is decided on; more than one only where others were accepted in between."""
-_ACCEPTED_NONE: Final = "%s (the service took no record at all in this run; everything waits)"
-_INCONCLUSIVE: Final = "%s (the service took no new record after it refused %d of them alone; they wait)"
+"""Attempts with a refused record when it is decided; more than one only if others were accepted in between."""
+_ACCEPTED_NONE: Final = "%s (the service accepted no record in this run; everything waits)"
+_INCONCLUSIVE: Final = "%s (the service accepted no new record after it refused %d records alone; they wait)"
 
 
 class RefusedRecord(msgspec.Struct, frozen=True):
-    """An item that was refused alone in a batch, or with others that are refused as it is, with the answer: bad, or
-    sent at a bad moment.
+    """An item that was refused alone in a batch, or with others that are refused for the same reason, with the answer.
+    Either it is bad, or the service was failing.
 
-    `certain`: the answer is about the item, so that trying it again shows nothing. The service may still be at fault
-    (a limit or a name configured wrongly, there or here), and then refuses every item alike.
+    `certain`: the answer is about the item, so another attempt shows nothing new. The cause may still be a limit or
+    name that is configured wrongly, here or at the service; then it refuses all items.
     """
 
     item: Item
@@ -129,12 +130,12 @@ class RefusedRecord(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> Reason:
-        """Why it is rejected, once it is."""
+        """The reason for its rejection."""
         return Reason.of(ReasonCode.REFUSED, answer=self.answer)
 
 
 class ProbeResult(Enum):
-    """What became of a probe; `KNOWN`: it was accepted, and the service may have had it."""
+    """The outcome of a probe; `KNOWN`: it was accepted, and the service may have had it before."""
 
     NOTHING_LEFT = "nothing left"
     NOT_ACCEPTED = "not accepted"
@@ -143,19 +144,19 @@ class ProbeResult(Enum):
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """Send one item from anywhere in what is left, the newest if asked. Answered with a `ProbeResult`."""
+    """Send one random item of those left, the newest if asked. The answer is a `ProbeResult`."""
 
     newest: bool
 
 
 class ResendAccepted(msgspec.Struct, frozen=True):
-    """Send an item again that was accepted in this run. Answered with whether it was accepted again."""
+    """Send an item again that was accepted in this run. The answer is whether it was accepted again."""
 
     item: Item
 
 
 class TryAgain(msgspec.Struct, frozen=True):
-    """Send a refused record alone once more. What is observed is reported to the policy; there is no answer."""
+    """Send a refused record alone once more. The outcome is reported to the policy; the step has no answer."""
 
     record: RefusedRecord
 
@@ -175,11 +176,12 @@ class Stop(msgspec.Struct, frozen=True):
 PolicyStep: TypeAlias = Probe | ResendAccepted | TryAgain | Reject | Stop
 _T = TypeVar("_T")
 Steps: TypeAlias = Generator[PolicyStep, Any, _T]
-"""What is to be done, one after the other; the answer to each is sent back."""
+"""The steps to take, one by one; the answer to each is sent back."""
 
 
 class RejectionPolicy:
-    """What was observed of the items of one format in a run, and what follows. `replaces`: they are groups."""
+    """Observes the outcomes of the items of one format in a run, and decides what follows. `replaces`: the items are
+    groups."""
 
     def __init__(self, *, replaces: bool) -> None:
         self._replaces = replaces
@@ -192,10 +194,10 @@ class RejectionPolicy:
         self._last_answer = ""
         self._proof: Item | None = None
         self.last_new = 0
-        """The last batch with items that are new to the service that is known to be accepted."""
+        """The last batch, known to be accepted, with items that are new to the service."""
 
     def accepted(self, batch_id: int, named: Sequence[Item], items: Sequence[Item]) -> None:
-        """The service accepted a batch of these items, and its answer named these of them."""
+        """The service accepted a batch of these items; its answer named these."""
         if named:
             self._refusals_since_accept = 0
             self._proof = named[0]
@@ -218,8 +220,8 @@ class RejectionPolicy:
         left: int,
         since: int,
     ) -> Steps[None]:
-        """The service refused a batch of these items, first at `since`. `as_a_whole`: each of them would be refused
-        alone as well; otherwise it may be for others. `knew` and `left` as in `Refusal`."""
+        """The service refused a batch of these items, first at `since`. `as_a_whole`: each item would be refused
+        alone as well; otherwise the refusal may be due to some of them. `knew` and `left` as in `Refusal`."""
         self._refusals.add(items, knew, left)
         if as_a_whole:
             certain = certain or (self._replaces and self._proof is not None)
@@ -227,7 +229,7 @@ class RejectionPolicy:
                 self._refused[item.key] = RefusedRecord(item, batch_id, answer, certain)
             self._last_answer = answer
         if self._replaces:
-            return  # what is refused is decided on when the rest of the section was sent
+            return  # refused records are decided after the rest of the section was sent
         self._refusals_since_accept += 1
         if self._refusals_since_accept >= _REFUSALS_BEFORE_DOUBT:
             yield from self._doubt(answer, since)
@@ -242,12 +244,12 @@ class RejectionPolicy:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all of the sections so far was sent and decided on."""
+        """Whether all of the sections so far is sent and decided."""
         return not self._refused and not self._left_out
 
     def admit_section(self) -> Steps[bool]:
-        """Whether another section is to be sent: not if the service accepted nothing in this run, refused many, and
-        refuses a few of this one, from anywhere in it, as well."""
+        """Decide whether another section is sent: not if the service accepted nothing in this run, refused many
+        items, and also refuses a few random ones of this section."""
         if not self._replaces or self._proof is not None or len(self._refused) < _MOST_REFUSED:
             return True
         yield from self._accepts_new()
@@ -255,9 +257,9 @@ class RejectionPolicy:
         return self._proof is not None
 
     def conclude(self, *, is_last: bool) -> Steps[None]:
-        """All of a section is sent: reject what is bad, and stop if of some nothing shows whether they are.
+        """All of a section is sent: reject bad records; stop if for some of them nothing shows whether they are bad.
 
-        Groups wait for a later section to show it, unless this one `is_last`.
+        Groups wait for a later section to show it, unless this section `is_last`.
         """
         may_wait = self._replaces and not is_last
         if may_wait and self._proof is None:
@@ -267,8 +269,8 @@ class RejectionPolicy:
             yield from self._stop_at(1)
 
     def _doubt(self, answer: str, since: int) -> Steps[None]:
-        """Nothing was accepted for a while: is it the records or the service? Show it one that it has; then try others,
-        unless it accepted new ones since it first refused these."""
+        """Nothing was accepted for a while: are the records bad, or is the service failing? Send an item again that
+        it has; then try others, unless it accepted new ones since it first refused these."""
         self._refusals_since_accept = 0
         if self._proof is None:
             if self._probed:
@@ -278,15 +280,15 @@ class RejectionPolicy:
                 yield Stop(_ACCEPTED_NONE % answer)
             return
         if not (yield ResendAccepted(self._proof)):
-            yield Stop(f"{answer} (the service does not take even a record that it holds; everything waits)")
+            yield Stop(f"{answer} (the service refuses even a record that it has; everything waits)")
         if since >= self.last_new and (yield from self._accepts_new()) is False:
             yield from self._decide([one for one in self._refused.values() if not self._is_doubtful(one)])
-            yield Stop(f"{answer} (the service takes no new record any more; everything waits)")
+            yield Stop(f"{answer} (the service accepts no new record any more; everything waits)")
 
     def _accepts_new(self) -> Steps[bool | None]:
-        """Whether the service accepts a new record, out of a few from anywhere; None where nothing else shows it.
+        """Whether the service accepts a new record, out of a few random ones; None if nothing is left to try.
 
-        The newest first: what has waited for long may have been refused before.
+        The newest first: a record that has waited for long may have been refused before.
         """
         found: bool | None = None
         for number in range(_PROBES):
@@ -300,15 +302,15 @@ class RejectionPolicy:
         return found
 
     def _decide_all(self) -> Steps[None]:
-        """Records refused alone get another try where that can help; those that their refusals show to be bad are
-        rejected if the service is well after it.
+        """Try records that were refused alone again where that can help; reject those that their refusals prove bad, if
+        the service accepts records after them.
 
-        That it accepts a record which it has is not enough: SGAS ignores such a one, though it could store none.
+        Accepting a record that it has is not enough: SGAS ignores such a record, though it could not store a new one.
         """
         if not self._refused:
             return
         self._deciding = True
-        if self._proof is None and not self._probed and not self._replaces:  # many may be refused by one answer
+        if self._proof is None and not self._probed and not self._replaces:  # one answer may refuse many
             self._probed = True
             yield from self._accepts_new()
         if self._proof is None:
@@ -323,7 +325,7 @@ class RejectionPolicy:
         self._deciding = False
 
     def _stop_at(self, refused: int) -> Steps[None]:
-        """Stop if so many are left of which nothing shows whether they are bad."""
+        """Stop if at least this many records are left for which nothing shows whether they are bad."""
         if len(self._refused) >= refused:
             yield Stop(_INCONCLUSIVE % (self._last_answer, len(self._refused)))
 
@@ -332,7 +334,7 @@ class RejectionPolicy:
         return not record.certain and not self._refusals.has_later_acceptance(record.item.key, self.last_new)
 
     def _decide(self, refused: Sequence[RefusedRecord]) -> Steps[None]:
-        """Try these once more, and again those that others were accepted after; reject what is bad."""
+        """Try these once more, and again those after which others were accepted; reject what is bad."""
         bad = [record for record in refused if record.certain]
         again = left = [record for record in refused if not record.certain]
         for _ in range(_TRIES):
@@ -343,9 +345,9 @@ class RejectionPolicy:
         bad += filter(self._is_bad, left)
         if not bad:
             return
-        assert self._proof is not None  # nothing is decided before an acceptance
+        assert self._proof is not None  # nothing is decided before the first acceptance
         if not (yield ResendAccepted(self._proof)):
-            yield Stop(f"{bad[0].answer} (the service is not well; everything waits)")
+            yield Stop(f"{bad[0].answer} (the service is failing; everything waits)")
         yield Reject(bad)
         for record in bad:
             del self._refused[record.item.key]

@@ -1,8 +1,8 @@
-"""republish: a window again to one target, with a plan first of what it means there.
+"""Republish: send the jobs of a window again to one target, after a plan of what that changes there.
 
-Carried out by letting the window's deliveries wait again: a kill in between leaves a ledger that the next run finishes,
-and the usual sending does the rest. Asked for once more before it was finished, it goes on; what was sent is not sent
-again. Other targets, and what waits outside the window, are not touched.
+The window's deliveries are set to wait again, and the usual sending does the rest: after a kill in between, the next
+run finishes from the ledger. The same request made again before it is finished continues it; what was sent is not sent
+again. Other targets, and deliveries outside the window, are not touched.
 """
 
 from __future__ import annotations
@@ -37,13 +37,12 @@ from publisher.text import iso
 
 
 class WindowCounts(msgspec.Struct, frozen=True):
-    """What the ledger has of the jobs of a window.
+    """The ledger's counts of the jobs of a window.
 
-    `new`: the target has not got them. `changed`: it has an earlier version; `unchanged`: it has this one.
-    `held`: they are held, and tried again. `stays_held`: they are held until a person releases them. `kept`: changed
-    ones that are not sent: the service keeps their first version, or the target no longer selects them. `waived`:
-    somebody decided that they are not to be sent; they stay so. `assumed`: delivered before us, as far as an import
-    says; counted in `unchanged`.
+    `new`: the target lacks them. `changed`: it has an earlier version; `unchanged`: it has this one. `held`: they are
+    held, and tried again. `stays_held`: held until a person releases them. `kept`: changed, but not sent: the service
+    keeps their first version, or the target no longer selects them. `waived`: a person decided that they are not sent;
+    they stay waived. `assumed`: delivered by an earlier publisher, according to an import; counted in `unchanged`.
     """
 
     new: int = 0
@@ -57,15 +56,14 @@ class WindowCounts(msgspec.Struct, frozen=True):
 
 
 class RepublishPlan(msgspec.Struct, frozen=True):
-    """What sending a window again means, in jobs.
+    """What republishing a window does, in jobs.
 
-    `counts`: what the ledger has of them. `to_send` and `to_hold`, with the reason codes: of those that are new,
-    changed, unchanged, or held, what the items are that will be sent, and what will be held instead; `held_again` of
-    the latter are held now. What is in neither waits for its period to be over. `resumes`: when the same was asked for,
-    if that is not done yet; `counts.new` are left of it. `busy`: another run is at work for the target, so that nothing
-    can be sent again now. `elsewhere`: they wait, and ended outside the window; `sends_all_due`: they are sent with it,
-    for each report counts jobs of several periods, and are in `to_send` and `to_hold`. `in_flight`: they ended outside
-    the window, and a run ended before their outcome was recorded; they are sent again first.
+    `counts`: what the ledger has of them. `to_send` and `to_hold` (with reason codes): what happens to the new,
+    changed, unchanged, and held ones; `held_again` of the latter are held now. What is in neither waits for the end of
+    its period. `resumes`: when the same request was made, if it is unfinished; `counts.new` of it are left. `busy`:
+    another run has the target, so nothing can be sent now. `elsewhere`: runs that wait and ended outside the window;
+    with `sends_all_due` they are sent too, since a report counts jobs of several periods, and are in `to_send` and
+    `to_hold`. `in_flight`: runs that ended outside the window and whose outcome was not recorded; they are sent first.
     """
 
     asked: Resend
@@ -83,15 +81,15 @@ class RepublishPlan(msgspec.Struct, frozen=True):
 def plan_window(
     store: Store, config: Config, name: str, target: TargetPlan, window: Window, now: int, *, only_missing: bool
 ) -> RepublishPlan:
-    """What sending a window again to a target would mean, and whether another run is at work for it.
+    """Return what republishing a window to a target does, and whether another run has the target.
 
-    Every record of the window is rendered, since nothing else says which ones will be held; of summaries the sums of
-    classes are folded. Raises `UsageError` for a window that is open, empty, or reaches into months that were purged,
-    and as `items`.
+    All records of the window are rendered, since nothing else shows which ones will be held; for summaries the sums of
+    classes are folded. Raises `UsageError` for a window that is open, empty, or reaches into purged months, and as
+    `items` does.
     """
     asked = _whole_periods(config, name, window, only_missing=only_missing)
     with store.lock(f"target-{name}") as free:
-        pass  # only to learn whether it is: a run that comes meanwhile is not to find it taken
+        pass  # only to learn whether it is busy; a run that starts meanwhile must find it free
     with store.read() as connection:
         purge.require_unpurged(connection, asked.begins, asked.ends)
         resumes = batches.resend_asked_at(connection, target.target_id, asked)
@@ -118,7 +116,8 @@ def plan_window(
 
 
 class _Foreseen:
-    """Counts the items of a window that are sent, and what is held, once deliveries that a condition selects wait."""
+    """Counts the items of a window that will be sent, and those that will be held, once the selected deliveries
+    wait."""
 
     def __init__(self, recipient: Recipient, target_id: int, as_waiting: ColumnElement[bool]) -> None:
         self._recipient = recipient
@@ -176,7 +175,7 @@ def _ended_in(asked: Resend) -> ColumnElement[bool]:
 
 
 def _again(connection: Connection, target: TargetPlan, asked: Resend) -> dict[State, ColumnElement[bool]]:
-    """The deliveries of a window that wait again when it is asked for, by the state they have."""
+    """The deliveries of a window that wait again on request, by their present state."""
     chosen: dict[State, ColumnElement[bool]] = {
         State.HELD: _is_released,
         State.REJECTED: _ended_in(asked),
@@ -228,10 +227,10 @@ def _counts(connection: Connection, target: TargetPlan, asked: Resend, *, resume
 def begin(
     store: Store, config: Config, name: str, target: TargetPlan, window: Window, now: int, *, only_missing: bool
 ) -> Scope:
-    """Let a window wait again at a target, and record who asked for it; gives what is to be sent then.
+    """Let a window wait again at a target, and record who asked for it; return what is then sent.
 
-    Nothing changes where the same was asked for and is not done yet. Raises `UsageError` as `plan_window` and for a
-    shadow, `StoreRestoredError`, and `TargetBusyError` where another run is at work.
+    Nothing changes if the same request is unfinished. Raises `UsageError` as `plan_window` and for a shadow,
+    `StoreRestoredError`, and `TargetBusyError` if another run has the target.
     """
     asked = _whole_periods(config, name, window, only_missing=only_missing)
     with store.read() as connection:
@@ -271,14 +270,14 @@ def _let_wait_again(
 
 
 def _kept(connection: Connection, target: TargetPlan, view: View, asked: Resend, now: int) -> set[str]:
-    """The keys of the groups that stay at the service as they are: under the names of persons erased since."""
+    """The keys of groups that stay unchanged at the service: those with names of persons who were erased since."""
     months = months_between(asked.begins, asked.ends) if target.filter.is_snapshot else []
     return set().union(*(erased_groups.fixed(connection, target.target_id, month, view, now) for month in months))
 
 
 def _whole_periods(config: Config, name: str, window: Window, *, only_missing: bool) -> Resend:
     if window.from_ is None or window.until is None or window.from_ >= window.until:
-        raise UsageError("a window needs a beginning and a later end", hint="Give --since and --until")
+        raise UsageError("a window needs a start and a later end", hint="Give --since and --until")
     settings = config.targets[name]
     if not settings.format.is_snapshot:
         return Resend(window.from_, window.until, only_missing)

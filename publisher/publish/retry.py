@@ -1,4 +1,4 @@
-"""One message to one service, tried again a few times where that may help. What became of it is for the caller."""
+"""Send one message to one service, with retries where they may help. The caller handles the final outcome."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from publisher.targets.base import Accepted, Message, Outcome, Target, Throttled
 
 
 class RetryBudget:
-    """How long a run may pause for one target, all messages together. Shared by the messages of a run.
+    """The time that a run may pause for one target, shared by all its messages.
 
-    A service that asks one message to wait asks all: none leaves until the pause is over, and none at all any more
-    where it asks for a longer pause than is left.
+    A service that asks one message to wait asks all: none is sent until the pause is over, and none at all if the
+    service asks for a longer pause than is left.
     """
 
     def __init__(self, settings: TargetSettings) -> None:
@@ -30,16 +30,16 @@ class RetryBudget:
         self._quiet = threading.Condition()
         self._pausing = 0
         self.ended: Throttled | None = None
-        """What the service said when it asked for a longer pause than is left."""
+        """What the service answered when it asked for a longer pause than is left."""
 
     def turn(self) -> Throttled | None:
-        """Wait while the service has asked for a pause; then None, or what it said if nothing is to leave any more."""
+        """Wait out a pause that the service asked for; return None, or its answer if nothing more is sent."""
         with self._quiet:
             self._quiet.wait_for(lambda: not self._pausing)
             return self.ended
 
     def pause(self, sleep: Sleep, seconds: float, outcome: Outcome) -> None:
-        """Pause after this outcome; the other messages as well if the service asked for it."""
+        """Pause after this outcome; if the service asked for it, the other messages pause too."""
         if not isinstance(outcome, Throttled):
             sleep(seconds)
             return
@@ -53,13 +53,14 @@ class RetryBudget:
                 self._quiet.notify_all()
 
     def end(self, outcome: Outcome) -> None:
-        """This outcome of a message is the last; if the service asked to wait, no other leaves in this run."""
+        """Record the last outcome of a message; if the service asked to wait, no other message is sent in this run."""
         if isinstance(outcome, Throttled):
             with self._quiet:
                 self.ended = outcome
 
     def pause_s(self, attempt: int, outcome: Outcome) -> float:
-        """The pause after this attempt: what the service asked for, else doubling with up to a quarter of jitter."""
+        """Return the pause after this attempt: what the service asked for, else exponential with up to a quarter of
+        jitter."""
         if isinstance(outcome, Throttled) and outcome.retry_after_s is not None:
             return outcome.retry_after_s
         doubled = self._first_s * 2.0 ** (attempt - 1)
@@ -75,10 +76,10 @@ def post(
     sleep: Sleep = time.sleep,
     stopping: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Post a message; after a transient, throttled or unknown outcome again, as far as the run's budget goes.
+    """Post a message; after a transient, throttled, or unknown outcome again, within the run's budget.
 
-    Gives the last outcome; unknown, or marked so, where an earlier try may have been accepted and no later one shows
-    it. Raises `CredentialError` and `SigningError` as the target does.
+    Returns the last outcome. It is unknown, or marked so, if an earlier attempt may have been accepted and no later one
+    shows it. Raises `CredentialError` and `SigningError` as the target does.
     """
     unknown = False
 
@@ -123,5 +124,5 @@ def post(
 
 
 def answer_of(outcome: Outcome) -> str:
-    """What the service said, for people; empty for an acceptance."""
+    """Return what the service answered, for people; empty for an acceptance."""
     return getattr(outcome, "answer", "")

@@ -1,11 +1,11 @@
-"""The one sender: records, summaries, sync counts, and reports, in batches that are committed before they leave.
+"""The one sender: records, summaries, sync counts, and reports, in batches that are committed before they are sent.
 
-Promises kept here: one bad item stops only itself (a refused batch is halved until it is alone, or sent in the parts
-that the answer shows, and then the rejection policy decides); a message that is too large is cut; a service that
-refuses us, or asks to wait for too long, is left alone; in any other trouble everything waits.
+Promises kept here: one bad item stops only itself (a refused batch is bisected, or sent in the parts that the answer
+shows, and then the rejection policy decides); a message that is too large is split; a service that refuses our
+credentials, or asks for a long pause, is left alone; on any other problem everything waits.
 
-Several batches may be on their way, one with each worker. What became of them is seen to in the order in which they
-left, and is committed when a later one is marked as in flight.
+Several batches may be in flight, one for each worker. Their outcomes are handled in the order in which they were sent,
+and committed when a later batch is marked as in flight.
 """
 
 from __future__ import annotations
@@ -59,12 +59,13 @@ _T = TypeVar("_T")
 
 
 class Sender:
-    """Sends what one target is due. Made for one run; `sent` says what it did."""
+    """Sends what is due to one target. Made for one run; `sent` has its statistics."""
 
     def __init__(self, recipient: Recipient, targets: Sequence[Target], tools: Tools, scope: Scope = DUE) -> None:
-        """`targets` are the same service, once for each message that may be on its way; `scope`: of what is due."""
+        """`targets`: the same service, once for each message that may be in flight; `scope`: which part of what is
+        due."""
         assert recipient.name is not None
-        assert recipient.target_id is not None  # a target is planned for before it is sent anything
+        assert recipient.target_id is not None  # deliveries are planned before anything is sent
         settings = recipient.required_settings()
         self.sent = DeliveryStats()
         self._recipient = recipient
@@ -89,20 +90,22 @@ class Sender:
         self._settlements = Settlements(self._context)
         self._form_name = ""
         self._policy = RejectionPolicy(replaces=False)
-        """Of the format that is being sent, in all its sections."""
+        """The policy of the format that is being sent, for all its sections."""
         self._last: SectionSender | None = None
         self._finished: list[Finished] = []
-        """To be recorded when all that was sent before is decided on: until then it may have to be sent again."""
+        """Recorded when all that was sent before is decided: until then it may have to be sent again."""
 
     def run(self) -> None:
         """Settle what was in flight, then send all that is due.
 
-        Raises `StoreError`, `CredentialError`, and `SigningError`; before that, everything unsent waits again.
+        Raises `StoreError`, `CredentialError`, and `SigningError`; before that, everything unsent is set to wait again.
         """
         context = self._context
         try:
             if self._sends_groups:
-                bookkeeping.put_back(context)  # of what was in flight when a run ended, the month is folded anew
+                bookkeeping.put_back(
+                    context
+                )  # the months of summaries that were in flight when a run ended are folded again
             with self._workers:
                 for step in items(self._recipient, self._scope, now=context.clock(), limit_bytes=self._limit_bytes):
                     match step:
@@ -114,7 +117,7 @@ class Sender:
                             self._finished.append(step)
                             self._finish()
                         case _:
-                            pass  # nothing is sent of a period that is not due
+                            pass  # a period that is not due is not sent
                 self._conclude()
         except StopSending as stop:
             self.sent.paused = str(stop)
@@ -124,26 +127,26 @@ class Sender:
             bookkeeping.put_back(context, self._left)
 
     def _conclude(self) -> None:
-        """No section of the same format follows: decide on what was refused. Raises `StopSending`."""
+        """No section of the same format follows: decide about refused items. Raises `StopSending`."""
         if self._last is not None:
             self._last.conclude()
             self._settlements.commit()
         self._finish()
 
     def _finish(self) -> None:
-        """Record what is finished."""
+        """Record finished months."""
         if self._policy.is_settled:
             for step in self._finished:
                 bookkeeping.finish(self._context, step)
             self._finished.clear()
 
     def _send(self, section: Section) -> None:
-        """Send the items of a section, and settle all that a later section need not decide on."""
+        """Send the items of a section, and settle all that no later section is needed for."""
         replaces = section.kind is not None
         if section.form.name != self._form_name:
             self._conclude()
             self._form_name, self._policy = section.form.name, RejectionPolicy(replaces=replaces)
-            self._finished.clear()  # of what was left out for this run
+            self._finished.clear()  # of what this run left out
         bookkeeping.prepare_section(self._context, section)
         limits = Limits(
             section.most or self._most, self._limit_bytes, section.form.overhead_bytes, section.form.separator_bytes
@@ -176,7 +179,7 @@ class Sender:
 
 
 class SectionSender:
-    """Sends the batches of one section, several at a time, and carries out what the rejection policy asks for."""
+    """Sends the batches of one section, several at a time, and carries out the steps of the rejection policy."""
 
     def __init__(
         self,
@@ -187,7 +190,7 @@ class SectionSender:
         workers: int,
         made_ready: Callable[[], None],
     ) -> None:
-        """`made_ready` is called when a batch has left: the next may be made ready."""
+        """`made_ready` is called when a batch has been sent: the next one may be prepared."""
         self._context = context
         self._dispatcher = dispatcher
         self._queue = queue
@@ -196,7 +199,7 @@ class SectionSender:
         self._made_ready = made_ready
         self._on_their_way: deque[InFlightBatch] = deque()
         self._lost: BaseException | None = None
-        """What ended a worker."""
+        """The error that ended a worker."""
 
     def run(self, again: Iterable[Batch]) -> None:
         """Send these batches, and then all of the queue. Raises `StopSending`, and as posting does."""
@@ -215,7 +218,7 @@ class SectionSender:
             raise
 
     def conclude(self) -> None:
-        """Decide on what is left of this section and those before it. Raises `StopSending`, and as posting does."""
+        """Decide about refused items of this section and those before it. Raises `StopSending`, and as posting does."""
         self._follow(self._policy.conclude(is_last=True))
 
     def _send_all(self) -> None:
@@ -257,14 +260,14 @@ class SectionSender:
                 assert_never(outcome)
 
     def _settle_rest(self) -> None:
-        """Nothing more is sent: record what became of all that is still on its way."""
+        """Nothing more is sent: record the outcomes of all batches in flight."""
         while self._on_their_way:
             sent = self._on_their_way.popleft()
             if sent.outcome.cancel():
                 self._settle(sent, Transient("not sent"))
                 continue
             if sent.outcome.exception() is not None:
-                # Left open as the batch of one that ends the run: an earlier try of it may have been accepted.
+                # Left in flight: an earlier attempt to send it may have been accepted.
                 self._lost = self._lost or sent.outcome.exception()
                 continue
             outcome = self._dispatcher.outcome_of(sent)
@@ -320,17 +323,17 @@ class SectionSender:
         )
 
     def _may_be_there(self, item: Item) -> Item:
-        """A record of which the service may have this version since it was sent, or one that was sent before."""
+        """Whether the service may have this version of a record because it was sent, or another one was sent before."""
         if item.group is not None:
             return item
         before = item.sent
         several = self._context.keeps_first and before is not None and not before.is_known_as(item.digest)
         return structs.replace(item, sent=SentVersion(item.digest, several), may_be_there=True)
 
-    # --- what the rejection policy asks for
+    # --- steps of the rejection policy
 
     def _follow(self, asked: Steps[_T]) -> _T:
-        """Carry out what the policy asks for, one step after the other; gives its result. Raises `StopSending`."""
+        """Carry out the steps of the policy, one by one; return its result. Raises `StopSending`."""
         answer: Any = None
         while True:
             try:

@@ -1,8 +1,8 @@
-"""Messages on their way to one service at a time, and pages made ready meanwhile.
+"""Workers that send messages to one service in parallel, and a thread that prepares pages meanwhile.
 
-Promise kept here: never more messages on their way than there are workers, each with a connection of its own. What
-became of a message is for the caller, who asks in the order in which they were given. Never more than a few pages are
-made before they are asked for, so that memory does not grow with the work.
+Promise kept here: there are never more messages in flight than workers, each with its own connection. The caller
+handles the outcomes, in the order in which the messages were given. Only a few pages are prepared ahead, so memory does
+not grow with the work.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from publisher.targets.base import Message, Outcome, Target
 
 
 class WorkerPool:
-    """The workers of one target, for one run. Use it in a `with` statement: at its end no message is on its way.
+    """The workers of one target, for one run. Use it in a `with` statement: at its end no message is in flight.
 
-    A single one works in the caller's thread: the next message is not made before the answer to the last is here.
+    A single worker runs in the caller's thread: the next message is not made before the previous answer has arrived.
     """
 
     def __init__(self, targets: Sequence[Target], budget: RetryBudget, tools: Tools) -> None:
-        """`targets` are the same service, once for each worker."""
+        """`targets`: the same service, once for each worker."""
         self.count = len(targets)
         self._idle: SimpleQueue[Target] = SimpleQueue()
         for target in targets:
@@ -38,7 +38,7 @@ class WorkerPool:
         self._threads = ThreadPoolExecutor(self.count, f"{targets[0].name}-worker") if self.count > 1 else None
 
     def send(self, message: Message, batch_id: int) -> Future[Outcome]:
-        """Send a message on its way. The result raises `CredentialError` and `SigningError`."""
+        """Start sending a message. The result raises `CredentialError` and `SigningError`."""
         if self._threads is not None:
             return self._threads.submit(self._post_one, message, batch_id)
         answered: Future[Outcome] = Future()
@@ -62,28 +62,28 @@ class WorkerPool:
 
 Step = TypeVar("Step")
 STEPS: Final = 3
-"""Pages made ready at most before they are asked for."""
+"""How many pages are prepared ahead at most."""
 
 
 class Prefetcher(Generic[Step]):
-    """Calls `make` for one step after the other, in a thread of its own, once it was asked to begin.
+    """Calls `make` repeatedly in its own thread, ahead of the consumer, once started.
 
-    Use it in a `with` statement: at its end no step is under way any more.
+    Use it in a `with` statement: at its end no call is running.
     """
 
     def __init__(self, make: Callable[[], Step], name: str) -> None:
-        """`make` is never called twice at a time. `name` is for the thread."""
+        """`make` is never called twice at a time. `name` names the thread."""
         self._make = make
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"{name}-prefetch")
         self._begun: deque[Future[Step]] = deque()
 
     def begin(self) -> None:
-        """Begin the next steps, as far as they have not begun."""
+        """Start the next steps that have not started."""
         while len(self._begun) < STEPS:
             self._begun.append(self._thread.submit(self._make))
 
     def next(self) -> Step:
-        """The result of the next step. Raises what `make` raises."""
+        """Return the result of the next step. Raises what `make` raises."""
         if not self._begun:
             return self._make()
         begun = self._begun.popleft()

@@ -18,7 +18,7 @@ from typing import Final, Self
 from formats.calendar import Month, month_bounds, month_numbered, month_of
 from formats.rule_codes import Reason
 from publisher.collect.collect import TargetPlan
-from publisher.collect.plan import still_wanted
+from publisher.collect.plan import still_selected
 from publisher.config.schema import Config, Target
 from publisher.errors import CredentialError, PublisherError, StoppedError, StoreError, TargetBusyError, UsageError
 from publisher.messages.item import view_of
@@ -333,7 +333,7 @@ def send_again(
     with store.write() as connection:
         for page in database.runs_to_send(found.target):
             superseded = [run_id for run_id, state in page if state is State.SUPERSEDED]
-            wanted = still_wanted(connection, plan.filter, superseded)
+            wanted = still_selected(connection, plan.filter, superseded)
             moves = [
                 (run_id, state, State.WAITING, SENT_AGAIN)
                 for run_id, state in page

@@ -1,6 +1,6 @@
 """Batches: the messages that were sent, with the services' answers.
 
-Windows that are being sent again: one a target, from the request until nothing waits for the target any more.
+And the windows that are being sent again: one for each target, from the request until nothing of it waits.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from publisher.store import deliveries, dialect
 from publisher.store.schema import BatchState, batches, resends
 
 ROOM_BYTES: Final = 256 * 1024
-"""Enough to record a message as in flight, and its outcome, without its runs."""
+"""Disk space that suffices to record a message as in flight, and its outcome, without its runs."""
 ROOM_OF_RUN_BYTES: Final = 16 * 1024
-"""Enough for a run of a message: a page of the table and one of an index, when it leaves and when it is settled."""
+"""Disk space for a run of a message: a page of the table and one of an index, when sent and when settled."""
 ROOM_OF_NEXT_RUN_BYTES: Final = 1024
-"""Enough for one of many runs that ended in the same month, as those of summaries: they share pages."""
+"""Disk space for one of many runs that ended in the same month, as in summaries: they share pages."""
 
 _open: Final = insert(batches)
 _CLOSED: Final = ("state", "closed_at", "receipt", "answer")
@@ -39,7 +39,7 @@ def open_batch(
     latest_end: int | None,
     now: int,
 ) -> int:
-    """Record a batch as in flight; gives its id."""
+    """Record a batch as in flight; return its id."""
     values = {
         "target_id": target_id,
         "uid": uid,
@@ -51,7 +51,7 @@ def open_batch(
         "created_at": now,
     }
     key = connection.execute(_open, values).inserted_primary_key
-    assert key is not None  # an INSERT of one row always has one
+    assert key is not None  # an INSERT of one row always returns one
     return int(key[0])
 
 
@@ -64,7 +64,7 @@ def close(
     receipt: Mapping[str, str] | None = None,
     answer: str | None = None,
 ) -> None:
-    """Record the outcome of a batch: the receipt of an accepted one, the answer to another."""
+    """Record the outcome of a batch: the receipt if it was accepted, else the answer."""
     text = msgspec.json.encode(receipt).decode() if receipt is not None else None
     _close.run(connection, [(int(state), now, text, answer, batch_id)])
 
@@ -82,14 +82,14 @@ def close_open(connection: Connection, target_id: int, now: int, batch_ids: Iter
 
 
 def receipt_of(connection: Connection, target_id: int, uid: str) -> dict[str, str] | None:
-    """The receipt of a batch of this id that the service took; None where it took none."""
+    """Return the receipt of an accepted batch with this id; None if there is none."""
     taken = and_(batches.c.target_id == target_id, batches.c.state == int(BatchState.ACCEPTED), batches.c.uid == uid)
     text = connection.execute(select(batches.c.receipt).where(taken).limit(1)).scalar_one_or_none()
     return None if text is None else msgspec.json.decode(text, type=dict[str, str])
 
 
 def last_sent_end(connection: Connection, target_id: int) -> int | None:
-    """The latest end time among all records that the service took from us."""
+    """The latest end time among all records that the service accepted."""
     query = select(func.max(batches.c.latest_end)).where(
         batches.c.target_id == target_id, batches.c.state == int(BatchState.ACCEPTED)
     )
@@ -113,7 +113,7 @@ class BatchRow(msgspec.Struct, frozen=True):
 
 
 def get(connection: Connection, batch_id: int) -> BatchRow | None:
-    """A batch by its id."""
+    """Return a batch by its id."""
     row = connection.execute(select(batches).where(batches.c.id == batch_id)).mappings().first()
     if row is None:
         return None
@@ -132,7 +132,7 @@ def get(connection: Connection, batch_id: int) -> BatchRow | None:
 
 
 class Resend(msgspec.Struct, frozen=True):
-    """What somebody asked for: runs that ended from `begins` until `ends` (exclusive); all, or only missing ones."""
+    """A requested window: runs that ended from `begins` until `ends` (exclusive); all of them, or only missing ones."""
 
     begins: int
     ends: int
@@ -140,7 +140,7 @@ class Resend(msgspec.Struct, frozen=True):
 
 
 def record_resend(connection: Connection, target_id: int, asked: Resend, now: int) -> None:
-    """Remember a request, in place of an earlier one of this target: what that let wait still waits."""
+    """Record a request in place of an earlier one of this target; what the earlier one set to wait still waits."""
     row = {
         "target_id": target_id,
         "begins": asked.begins,
@@ -152,7 +152,7 @@ def record_resend(connection: Connection, target_id: int, asked: Resend, now: in
 
 
 def resend_asked_at(connection: Connection, target_id: int, asked: Resend) -> int | None:
-    """When the same was asked for, if that is not done yet."""
+    """Return when the same request was made, if it is unfinished."""
     query = select(resends.c.asked_at).where(
         resends.c.target_id == target_id,
         resends.c.begins == asked.begins,
@@ -164,12 +164,12 @@ def resend_asked_at(connection: Connection, target_id: int, asked: Resend) -> in
 
 
 def is_resending(connection: Connection, target_id: int) -> bool:
-    """Whether anything was asked for that is not done yet."""
+    """Whether a request is unfinished."""
     return connection.execute(select(resends.c.target_id).where(resends.c.target_id == target_id)).first() is not None
 
 
 def end_resend_if_done(connection: Connection, target_id: int) -> None:
-    """Forget the request of a target where nothing of its window waits any more. Called after a run that went well."""
+    """Forget the request of a target if nothing of its window waits. Call it after a successful run."""
     window = connection.execute(
         select(resends.c.begins, resends.c.ends).where(resends.c.target_id == target_id)
     ).first()

@@ -1,12 +1,11 @@
-"""Classes: the facts that many runs share, interned.
+"""Classes: facts that many runs share, stored once.
 
-Who, where, and with which benchmark decides what a run is worth to a target and into which summary it folds; the run
-itself only adds its times. Runs therefore point to their class, filters decide once a class, and a month is folded
-from sums by class. A class is stored as a `Job` that has only these facts (`formats.identity` encodes it).
+Owner, place, and benchmark decide what a run is worth to a target and into which summary it folds; the run itself only
+adds its times. So runs point to their class, filters decide once a class, and a month is folded from sums by class. A
+class is stored as a `Job` that has only these facts (`formats.identity` encodes it).
 
-Jobs as stored, read back: what a later program stored, or what is damaged, is an error of the store.
-
-Keeps the promise that nothing is guessed: a record that this program cannot read whole is not read in part.
+Stored jobs are read back here. A job that a later program stored, or that is damaged, is an error of the store: a
+record that this program cannot read completely is not read in part.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from publisher.store.schema import classes, runs, sources
 
 
 def decode(stored: bytes, facts: bytes, run: str) -> Job:
-    """A run of its stored form and the facts of its class. `run`: its record id, or what else it is found by.
+    """Decode a run from its stored form and the facts of its class. `run`: its record id, or another name for messages.
 
     Raises `StoreNewerError` and `StoreCorruptError`, which name it.
     """
@@ -40,7 +39,7 @@ def decode(stored: bytes, facts: bytes, run: str) -> Job:
 
 
 def decode_facts(facts: bytes, class_id: int | None = None) -> Job:
-    """The facts of a class. Raises as `decode`."""
+    """Decode the facts of a class. Raises as `decode`."""
     try:
         return identity.decode(facts)
     except _UNREADABLE as error:
@@ -64,16 +63,16 @@ def _unreadable(what: str, error: Exception) -> StoreError:
 
 
 _MOST_REMEMBERED: Final = 100_000
-"""Class ids of one collect, at some 150 bytes each. A large cluster has more than a user and a size of job: where no
-benchmark is known, each of its hosts makes classes of its own, and to look up one costs as much as to store a run."""
+"""Class ids that one collect remembers, about 150 bytes each. On a large cluster without a known benchmark, each host
+makes separate classes, and a look-up of one costs as much as storing a run."""
 
 GRID_LOG: Final = "grid_log"
-"""The extra of a class that says what the grid log of its source has of it: `JOINED`, or `AWAITED`: nothing yet."""
+"""The extra of a class that says whether the grid log of its source has its entry: `JOINED`, or `AWAITED`: not yet."""
 JOINED: Final = "joined"
 AWAITED: Final = "awaited"
 
 Marked = tuple[Job, str | None]
-"""A run with what its grid log has of it, and `JOINED`, `AWAITED` or None."""
+"""A run with the values of its grid log, and `JOINED`, `AWAITED` or None."""
 Join = Callable[[Connection, Sequence[Job]], Sequence[Marked]]
 
 
@@ -86,18 +85,18 @@ class JobClass(msgspec.Struct, frozen=True):
 
 
 def awaits_grid_log(facts: Job) -> bool:
-    """Whether it is not known yet whose the runs of a class are."""
+    """Whether the owner of the runs of a class is not known yet."""
     return facts.extras.get(GRID_LOG) == AWAITED
 
 
 class Interner:
     """Finds or makes the class of a run, for one source and within one collect.
 
-    It remembers ids that its transactions have made: after an error it is thrown away with the run it served.
+    It remembers ids that its transactions have made: after an error it is discarded with the collect.
     """
 
     def __init__(self, source_id: int, source: str, join: Join | None = None) -> None:
-        """`source` is its name; `join` gives runs what the grid log of the source tells; None: it has none."""
+        """`source`: its name; `join`: adds the values of the source's grid log to runs; None: it has no grid log."""
         self._source_id = source_id
         self._source = source
         self._join = join
@@ -116,7 +115,7 @@ class Interner:
     def classed(self, connection: Connection, found: Sequence[EncodedRun]) -> tuple[list[EncodedRun], list[int]]:
         """The runs as they are stored in their class, and the id of the class of each, in order.
 
-        Where a grid log gave a class other facts than were read, its runs keep all of theirs.
+        If a grid log gave a class facts that differ from those read, its runs store all of theirs.
         """
         classed = [run.classed() for run in found]
         if self._join is None:
@@ -131,7 +130,7 @@ class Interner:
         return stored, self._ids_of_marked(connection, marked)
 
     def _ids_by_key(self, connection: Connection, keys: list[bytes], facts_at: Callable[[int], bytes]) -> list[int]:
-        """The id of each key; `facts_at` gives the facts of a place, encoded."""
+        """The id of each key; `facts_at` returns the encoded facts of a place."""
         if len(self._ids) > _MOST_REMEMBERED:
             self._ids.clear()
         places = {key: place for place, key in enumerate(keys) if key not in self._ids}
@@ -140,7 +139,7 @@ class Interner:
         return [self._ids[key] for key in keys]
 
     def classes(self, connection: Connection, ids: Sequence[int]) -> Iterator[JobClass]:
-        """These classes; those that this interner met with the last jobs are not read again."""
+        """These classes; those of the last jobs are not read again."""
         asked = set(ids)
         met = asked & self._classes.keys()
         for class_id in sorted(met):
@@ -159,7 +158,7 @@ class Interner:
             ]
             if dialect.insert_missing_rows(connection, classes, new) == len(missing):
                 found.update(zip(missing, ids, strict=True))
-            else:  # another publisher made some of them meanwhile
+            else:  # another publisher made some of them in the meantime
                 found.update(self._found(connection, missing))
         self._ids.update({key: found[facts] for key, facts in unknown.items()})
         return {found[facts]: decode_facts(facts) for facts in unknown.values()}
@@ -172,7 +171,7 @@ class Interner:
 
 
 def facts_digest(facts: bytes) -> bytes:
-    """Of the facts of a class as stored: what they are found by."""
+    """The digest of the stored facts of a class, by which it is found."""
     return hashlib.blake2b(facts, digest_size=DIGEST_BYTES).digest()
 
 
@@ -183,7 +182,7 @@ def _facts_of(job: Job, mark: str | None) -> Job:
 def classes_by_id(connection: Connection, ids: Sequence[int]) -> Iterator[JobClass]:
     """These classes with their sources' names.
 
-    Sources are read apart: for a join the planner may walk through all classes of a source to find some.
+    Sources are read separately: for a join the planner may read all classes of a source to find a few.
     """
     if not ids:
         return

@@ -1,7 +1,7 @@
-"""Open the store: create or migrate it where needed, refuse it where its version is unknown to the program.
+"""Open the store: create or migrate it if needed, refuse it if the program does not know its version.
 
-`Store` is what the rest of the program holds. It gives transactions; the modules beside this one are functions over a
-connection, so that a cause and all its effects are in one transaction.
+`Store` is what the rest of the program uses. It provides transactions; the other modules of this package are functions
+of a connection, so that a cause and all its effects are in one transaction.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from publisher.store.sent_mark import RESTORED_HINT, SentMark, SentMarkFile
 
 Rows = TypeVar("Rows")
 Place = tuple[int, int]
-"""Where a page ended: end time and run id."""
+"""The end of a page: end time and run id of its last row."""
 
 
 class SchemaVersion(msgspec.Struct, frozen=True):
-    """The version of the store that a program works with, and the folder of the migrations that lead to it.
+    """The version of the store that a program works with, and the folder with the migrations to it.
 
-    `head` is the newest migration, known here so that Alembic is loaded only to migrate; a test compares both.
+    `head` is the newest migration, repeated here so that Alembic is loaded only to migrate; a test compares both.
     """
 
     head: str
@@ -38,39 +38,39 @@ SCHEMA: Final = SchemaVersion("0001", Path(__file__).parent / "migrations")
 
 
 class TransactionObserver(Protocol):
-    """Who follows the store, transaction by transaction."""
+    """Follows the transactions of the store."""
 
     def prepare(self, connection: Connection) -> None:
-        """At the end of a writing transaction, before it is committed; what is raised here rolls it back."""
+        """Called at the end of a writing transaction, before its commit; an exception rolls it back."""
         ...
 
     def commit(self) -> None:
-        """It is committed. Raises nothing: what was done is done."""
+        """Called after the commit. Must not raise."""
         ...
 
 
 class Store:
-    """The opened store. Threads may share it; each transaction has a connection of its own."""
+    """The opened store. Threads may share it; each transaction has its own connection."""
 
     def __init__(self, engine: Engine, *, is_new: bool = False, mark_file: SentMarkFile | None = None) -> None:
-        """`is_new`: there was nothing at its place before. `mark_file`: by which a restored store is recognised."""
+        """`is_new`: the store was created now. `mark_file`: the file by which a restored store is recognised."""
         self.is_new = is_new
         self.mark_file = mark_file
         self._engine = engine
         self._observer: TransactionObserver | None = None
 
     def observe(self, observer: TransactionObserver) -> None:
-        """Have every writing transaction of this process prepared and committed there too."""
+        """Prepare and commit every writing transaction of this process with this observer too."""
         self._observer = observer
 
     @property
     def engine(self) -> Engine:
-        """The database itself, for `publisher.store.admin`."""
+        """The database engine, for `publisher.store.admin`."""
         return self._engine
 
     @property
     def place(self) -> str:
-        """Where the store is, without a password."""
+        """The place of the store, without a password."""
         return dialect.place(self._engine)
 
     @property
@@ -88,7 +88,7 @@ class Store:
     def write(self, *, sorts_on_disk: bool = False) -> Iterator[Connection]:
         """A transaction that writes: all of it or nothing. Raises `StoreError` and its kinds.
 
-        `sorts_on_disk`: for making indexes of a whole table, which memory is not to grow with.
+        `sorts_on_disk`: for indexes of a whole table, so that memory does not grow with it.
         """
         with dialect.transaction(self._engine, writes=True, sorts_on_disk=sorts_on_disk) as connection:
             yield connection
@@ -98,9 +98,10 @@ class Store:
             self._observer.commit()
 
     def pages(self, page: Callable[[Connection, Place | None], tuple[Rows, Place | None]]) -> Iterator[Rows]:
-        """What `page` reads, page by page, each in a transaction of its own: memory does not grow with the rows.
+        """Yield what `page` reads, page by page, each in its own transaction: memory does not grow with the rows.
 
-        `page` is given where the page before ended, None at first, and gives where this one did, None for the last.
+        `page` gets the place where the previous page ended, None at first, and returns where its own ended, None for
+        the last.
         """
         after: Place | None = None
         while True:
@@ -111,18 +112,19 @@ class Store:
                 return
 
     def require_room(self, size_bytes: int) -> None:
-        """Raise `StoreFullError` where so many bytes cannot be written; asked before a message leaves."""
+        """Raise `StoreFullError` if this many bytes cannot be written; called before a message is sent."""
         dialect.require_room(self._engine, size_bytes)
 
     def why_not_latest(self) -> str | None:
-        """Why the store may not know of all that was sent, as after a restore; None where it does, as far as is known.
+        """Return why the store may not know of all that was sent, as after a restore; None if it does, as far as is
+        known.
 
-        Raises `StoreError` where the mark outside of it cannot be read.
+        Raises `StoreError` if the mark file cannot be read.
         """
         why = None
         if self.mark_file is not None:
-            for _ in range(2):  # others may be sending: they may have made the file after it was looked for
-                marked = self.mark_file.read()  # before the store: what is sent in between is not missing there
+            for _ in range(2):  # other processes may send: they may have made the file after it was looked for
+                marked = self.mark_file.read()  # before the store: messages sent in between are then in the store
                 with self.read() as connection:
                     stored = sent_mark.of_store(connection)
                 why = self.mark_file.why_not_latest(marked, stored, self.place)
@@ -131,9 +133,9 @@ class Store:
         return why
 
     def require_latest(self) -> None:
-        """Called before anything is sent: from then on the store and the mark outside of it count the same messages.
+        """Compare the store with its mark file, before anything is sent; from then on both count the same messages.
 
-        Raises `StoreRestoredError` where the store may not know of all that was sent, and `StoreError` and its kinds.
+        Raises `StoreRestoredError` if the store may not know of all that was sent, and `StoreError` and its kinds.
         """
         with self.read() as connection:
             stored = sent_mark.of_store(connection)
@@ -147,10 +149,10 @@ class Store:
             self.mark_file.make(stored)
 
     def accept_restored(self, connection: Connection) -> None:
-        """Let it be sent from here although a later state of this store, or another one, was sent from before.
+        """Allow sending from this store although a later state of it, or another store, was used to send before.
 
-        Messages are counted from the later count on, so that the state that is given up is recognised as well. The
-        caller holds all locks, and calls `adopt_mark` when the transaction is committed.
+        Messages are counted from the later count on, so that the abandoned state is recognised as well. The caller
+        holds all locks, and calls `adopt_mark` once the transaction is committed.
         """
         stored = sent_mark.of_store(connection) or sent_mark.begin(connection)
         marked = self.mark_file.read() if self.mark_file is not None else None
@@ -158,28 +160,29 @@ class Store:
             sent_mark.take_count(connection, marked)
 
     def adopt_mark(self) -> None:
-        """Let the mark outside be that of this store. Raises `StoreError` and its kinds."""
+        """Write the mark of this store to the mark file. Raises `StoreError` and its kinds."""
         with self.read() as connection:
             stored = sent_mark.of_store(connection)
         if self.mark_file is not None and stored is not None:
             self.mark_file.replace(stored)
 
     def mark_sent(self, mark: SentMark) -> None:
-        """A message was counted, and that is committed; called before it leaves. Raises `StoreError` and its kinds."""
+        """Write the mark of a message that was counted and committed, before it is sent. Raises `StoreError` and its
+        kinds."""
         if self.mark_file is not None:
             self.mark_file.advance(mark)
 
     @contextmanager
     def lock(self, name: str, *, shared: bool = False) -> Iterator[bool]:
-        """Hold a lock among processes while inside; False at once where another process holds it.
+        """Hold a lock between processes inside the block; yields False at once if another process holds it.
 
-        `shared`: others may hold it so too, but nobody for himself.
+        `shared`: others may hold it shared as well, but not exclusively.
         """
         with dialect.named_lock(self._engine, name, shared=shared) as held:
             yield held
 
     def refresh_statistics(self) -> None:
-        """Let queries be planned for the present size of the store; called after many runs were stored."""
+        """Update the statistics of the query planner; called after many runs were stored."""
         dialect.refresh_statistics(self._engine)
 
     def close(self) -> None:
@@ -196,12 +199,10 @@ def open_store(
     mark: Path | None = None,
     schema: SchemaVersion = SCHEMA,
 ) -> Store:
-    """Open the store, creating or migrating it where needed; with `read_only`, neither, and nothing can be written.
+    """Open the store, creating or migrating it if needed; with `read_only` neither, and it cannot be written.
 
-    `mark`: the file outside of it by which a restored store is recognised; None: beside an SQLite store, none for one
-    on a server.
-
-    Raises `StoreNewerError` for a store of an unknown version, `StoreError` and its kinds where it cannot be used.
+    `mark`: the mark file, by which a restored store is recognised; None: next to an SQLite store, none for a store on a
+    server. Raises `StoreNewerError` for a store of an unknown version, `StoreError` and its kinds if it cannot be used.
     """
     create = create and not read_only
     engine = dialect.make_engine(url, busy_timeout_s, create=create, read_only=read_only)
@@ -225,7 +226,7 @@ def _mark_file(engine: Engine, given: Path | None) -> SentMarkFile | None:
 
 
 def _bring_up_to_date(engine: Engine, schema: SchemaVersion, *, create: bool) -> bool:
-    """Create or migrate the store; True where there was none."""
+    """Create or migrate the store; True if it was created."""
     with engine.connect() as connection:
         present = _version(connection)
     if present == schema.head:
@@ -233,7 +234,7 @@ def _bring_up_to_date(engine: Engine, schema: SchemaVersion, *, create: bool) ->
     if present is None and not create:
         raise _missing(engine)
     with dialect.transaction(engine, writes=True, sorts_on_disk=True) as connection:
-        present = _version(connection)  # another process may have migrated while we waited for the lock
+        present = _version(connection)  # another process may have migrated it while we waited for the lock
         if present == schema.head:
             return False
         if present is None:
@@ -268,7 +269,7 @@ def _version(connection: Connection) -> str | None:
 
 
 def _create(connection: Connection, schema: SchemaVersion) -> None:
-    """Create the tables that all migrations together would; a test compares both."""
+    """Create the tables that all migrations together would create; a test compares both."""
     metadata.create_all(connection, checkfirst=False)
     key = "CONSTRAINT alembic_version_pkc PRIMARY KEY"
     connection.execute(text(f"CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, {key} (version_num))"))

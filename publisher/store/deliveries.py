@@ -31,13 +31,13 @@ EVER: Final = -(2**63)
 
 
 def of_target(connection: Connection, target_id: int) -> dict[State, int]:
-    """How many deliveries of a target are in each state; all states are there."""
+    """How many deliveries of a target are in each state; all states are in the result."""
     found = _counters(connection, target_id)
     return {state: found.get(state, 0) for state in State}
 
 
 def confirmed(connection: Connection, target_id: int) -> int:
-    """How many of a target's accepted deliveries were seen at the service by `reconcile`."""
+    """How many accepted deliveries of a target `reconcile` has seen at the service."""
     return _counters(connection, target_id).get(CONFIRMED, 0)
 
 
@@ -47,7 +47,8 @@ def _counters(connection: Connection, target_id: int) -> dict[int, int]:
 
 
 def assumed(connection: Connection, target_id: int) -> int:
-    """How many accepted deliveries of a target are assumed to have been made before us: an index scan over those."""
+    """How many accepted deliveries of a target an earlier publisher is assumed to have made: an index scan over
+    those."""
     query = select(func.count()).select_from(deliveries).where(deliveries.c.target_id == target_id, ARE_ASSUMED)
     return int(connection.execute(query).scalar_one())
 
@@ -55,8 +56,8 @@ def assumed(connection: Connection, target_id: int) -> int:
 def in_state(state: State, place: ColumnElement[bool] | None = None) -> ColumnElement[bool]:
     """Deliveries in this state, or those of them after a place: a lower bound of the end time.
 
-    For an open one the partial index's condition is spelled out, and an end time is asked for (every one will do), or
-    SQLite prefers to walk through all deliveries of the target. Of two bounds it may begin at the lower one: there is
+    For an open state the condition of the partial index is written out, and an end time is part of the condition (any
+    one), or SQLite would read all deliveries of the target. With two bounds it may start at the lower one, so there is
     never more than one.
     """
     bound = deliveries.c.end_time >= EVER if place is None and state is not State.ACCEPTED else place
@@ -75,7 +76,7 @@ def on_their_way(connection: Connection, target_id: int, begin: int, end: int) -
 
 
 def state_where(as_waiting: ColumnElement[bool] | None) -> ColumnElement[int]:
-    """The state of a delivery; of those for which a condition over deliveries holds, that of one that waits."""
+    """The state of a delivery; `waiting` for those that meet a condition over deliveries."""
     state: ColumnElement[int] = deliveries.c.state
     return state if as_waiting is None else case((as_waiting, int(State.WAITING)), else_=state)
 
@@ -89,14 +90,14 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 def states_of(connection: Connection, target_id: int, run_ids: Sequence[int]) -> dict[int, State]:
-    """The states of these runs' deliveries to a target; runs without one are left out."""
+    """The states of these runs' deliveries to a target, without runs that have none."""
     return {run_id: each.state for run_id, each in standings_of(connection, target_id, run_ids).items()}
 
 
 def standings_of(
     connection: Connection, target_id: int, run_ids: Sequence[int], as_waiting: ColumnElement[bool] | None = None
 ) -> dict[int, Standing]:
-    """The deliveries of these runs to a target; runs without one are left out. `as_waiting`: see `state_where`."""
+    """The deliveries of these runs to a target, without runs that have none. `as_waiting`: see `state_where`."""
     sent = deliveries.c.sent_digest.is_not(None)
     query = select(deliveries.c.run_id, state_where(as_waiting), deliveries.c.end_time, sent)
     query = query.where(deliveries.c.target_id == target_id)
@@ -107,12 +108,12 @@ def standings_of(
 
 
 Move = tuple[int, State, State, Reason | None]
-"""Run id, state it has, state it gets, reason."""
+"""Run id, present state, new state, reason."""
 
 
 def move(connection: Connection, target_id: int, moves: Iterable[Move], now: int) -> int:
-    """Move deliveries; gives how many. The batch they were last sent in stays noted. Those that are in another state by
-    now, or in flight and no longer wanted, are left alone."""
+    """Move deliveries to other states; return how many. Their last batch stays recorded. Those that are in another
+    state by now, or in flight and deselected, do not change."""
     rows = ((run_id, before, after, reason, ()) for run_id, before, after, reason in moves)
     return _move(connection, target_id, ONE_RUN, rows, now)
 
@@ -120,9 +121,9 @@ def move(connection: Connection, target_id: int, moves: Iterable[Move], now: int
 def move_if_unchanged(
     connection: Connection, target_id: int, moves: Iterable[tuple[int, int, State, State, Reason | None]], now: int
 ) -> int:
-    """Move deliveries of runs that are still at a revision: (run id, revision, state it has, state it gets, reason).
+    """Move deliveries of runs that still have a revision: (run id, revision, present state, new state, reason).
 
-    Gives how many were moved.
+    Returns how many were moved.
     """
     rows = ((run_id, before, after, reason, (revision,)) for run_id, revision, before, after, reason in moves)
     return _move(connection, target_id, ONE_UNCHANGED, rows, now)
@@ -151,9 +152,9 @@ def move_between(
     *,
     only: Collection[str] | None = None,
 ) -> int:
-    """Move deliveries that ended within bounds (the second exclusive); gives how many.
+    """Move deliveries that ended within bounds (the second exclusive); return how many.
 
-    The state that they have is an open one. With `only`, those with one of these reasons.
+    Their present state is an open one. With `only`: those with one of these reasons.
     """
     first, end = bounds
     chosen = and_(in_state(change.before), deliveries.c.end_time >= first, deliveries.c.end_time < end)
@@ -163,34 +164,34 @@ def move_between(
 
 
 def record_assumed_versions(connection: Connection, target_id: int, digests: Mapping[int, bytes]) -> None:
-    """Of these runs, by run id, this is the version that the service has where it was delivered before us."""
+    """Record, by run id, the version that the service has of runs that an earlier publisher delivered."""
     for run_id, digest in digests.items():
         theirs = and_(deliveries.c.state == int(State.ACCEPTED), ARE_ASSUMED, deliveries.c.sent_digest.is_(None))
         connection.execute(update(deliveries).where(_is(target_id, run_id), theirs).values(sent_digest=digest))
 
 
 def forget_sent_versions(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
-    """The service no longer has any version of these runs."""
+    """Record that the service no longer has any version of these runs."""
     no_version = update(deliveries).values(sent_digest=null(), may_be_one_of_several=0)
     for some in dialect.chunks(run_ids):
         connection.execute(no_version.where(deliveries.c.target_id == target_id, deliveries.c.run_id.in_(some)))
 
 
 def set_end_times(connection: Connection, target_id: int, runs: Iterable[UpsertedRun]) -> None:
-    """Follow runs whose end time changed."""
+    """Update deliveries of runs whose end time changed."""
     for run in runs:
         connection.execute(update(deliveries).where(_is(target_id, run.run_id)).values(end_time=run.end_time))
 
 
 def mark_changed(connection: Connection, target_id: int, run_ids: Iterable[int]) -> None:
-    """Remember that runs changed that wait or of which an earlier version is in flight."""
+    """Record a change of runs that wait or of which an earlier version is in flight."""
     for run_id in run_ids:
         values = {"revision": deliveries.c.revision + 1, "deselected": 0}
         connection.execute(update(deliveries).where(_is(target_id, run_id)).values(values))
 
 
 def mark_deselected(connection: Connection, target_id: int, run_ids: Iterable[int]) -> None:
-    """Remember that runs in flight are no longer wanted; settled with the batch's answer."""
+    """Mark runs in flight as no longer selected; they are settled with the outcome of the batch."""
     for run_id in run_ids:
         connection.execute(update(deliveries).where(_is(target_id, run_id)).values(deselected=1))
 
@@ -208,7 +209,7 @@ def _is(target_id: int, run_id: int) -> ColumnElement[bool]:
 
 
 class Shard(msgspec.Struct, frozen=True):
-    """The runs whose number leaves `index` when divided by `of`. The default is all of them."""
+    """The runs whose number modulo `of` is `index`. The default is all of them."""
 
     index: int = 0
     of: int = 1

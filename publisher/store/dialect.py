@@ -1,6 +1,6 @@
 """What differs between SQLite and PostgreSQL. No other module knows which database it is.
 
-SQLite: one file of mode 0600 in write-ahead mode, every commit synced to the disk; writers take the lock when they
+SQLite: one file with mode 0600 in write-ahead mode, every commit synced to the disk; writers take the lock when they
 begin, so that a transaction that reads before it writes cannot fail half-way. PostgreSQL: see the
 module of this name.
 """
@@ -64,9 +64,9 @@ PRIVATE_DIRECTORY_MODE: Final = 0o700
 
 
 def make_engine(url: str, busy_timeout_s: float, *, create: bool, read_only: bool = False) -> Engine:
-    """An engine for the store's URL. With `create`, the folder and an empty private file are made where missing.
+    """Return an engine for the store's URL. With `create`, a missing folder and a private empty file are made.
 
-    With `read_only` the database itself refuses to write. Raises `StoreError` when the place cannot be used.
+    With `read_only` the database itself refuses to write. Raises `StoreError` if the place cannot be used.
     """
     try:
         parsed = make_url(url)
@@ -102,7 +102,7 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, _record: object) -> None:
-        connection.isolation_level = None  # transactions are begun by us, below
+        connection.isolation_level = None  # this module begins transactions, below
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -142,7 +142,7 @@ def _cannot_open(path: Path, error: OSError) -> StoreError:
 def transaction(engine: Engine, *, writes: bool, sorts_on_disk: bool = False) -> Iterator[Connection]:
     """A transaction; a writing one holds the write lock from its beginning. Raises `StoreError` and its kinds.
 
-    `sorts_on_disk`: what SQLite sorts, of this connection from then on, does not grow in memory.
+    `sorts_on_disk`: from then on SQLite sorts on disk for this connection, not in memory.
     """
     options: dict[str, Any] = {_WRITES: writes, _SORTS_ON_DISK: sorts_on_disk}
     if engine.dialect.name != "sqlite":
@@ -153,21 +153,21 @@ def transaction(engine: Engine, *, writes: bool, sorts_on_disk: bool = False) ->
 
 @contextmanager
 def translated(engine: Engine) -> Iterator[None]:
-    """Turn the database's errors into `StoreError` and its kinds, naming the store without its password."""
+    """Turn the errors of the database into `StoreError` and its kinds, which name the store without its password."""
     try:
         yield
     except DBAPIError as error:
         if engine.dialect.name == "sqlite":
             raise _translate(str(error.orig), place(engine)) from error
         raise server.translate(error, engine.url) from error
-    except sqlite3.Error as error:  # while a connection is prepared, before SQLAlchemy watches it
+    except sqlite3.Error as error:  # while a connection is prepared, before SQLAlchemy translates its errors
         raise _translate(str(error), place(engine)) from error
 
 
 def require_room(engine: Engine, size_bytes: int) -> None:
-    """Raise `StoreFullError` where the disk of an SQLite store has less free space; a server looks after its own.
+    """Raise `StoreFullError` if the disk of an SQLite store has less free space; a server checks its own.
 
-    A file system of unknown size is taken to have room.
+    A file system of unknown size counts as having room.
     """
     if engine.dialect.name != "sqlite":
         return
@@ -176,13 +176,13 @@ def require_room(engine: Engine, size_bytes: int) -> None:
     if disk.f_blocks and free_bytes < size_bytes:
         raise StoreFullError(
             f"the store {place(engine)} has {free_bytes:,} bytes of free disk space; {size_bytes:,} are needed to "
-            "record a message and what becomes of it",
+            "record a message and its outcome",
             hint="Free some space there; this message was not sent",
         )
 
 
 def reach(url: str, busy_timeout_s: float) -> None:
-    """Connect to a database on a server, and change nothing. Raises `StoreError` and its kinds."""
+    """Connect to a database on a server without changing anything. Raises `StoreError` and its kinds."""
     engine = make_engine(url, busy_timeout_s, create=False)
     try:
         with translated(engine), engine.connect():
@@ -218,7 +218,7 @@ def _translate(said: str, place: str) -> StoreError:
 
 
 def refresh_statistics(engine: Engine) -> None:
-    """Let the planner of queries know how large the tables have become; costs milliseconds."""
+    """Update the table statistics of the query planner; takes milliseconds."""
     if engine.dialect.name == "sqlite":
         with translated(engine), engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA analysis_limit = 1000")
@@ -227,7 +227,7 @@ def refresh_statistics(engine: Engine) -> None:
 
 
 def upsert(connection: Connection, table: Table, rows: list[dict[str, Any]], *, keys: Sequence[str]) -> None:
-    """Insert rows, or set these values in those that have the same keys. All rows have the same columns."""
+    """Insert rows, or update these columns of rows with the same keys. All rows have the same columns."""
     if rows:
         connection.execute(_setting(connection.dialect.name, table, tuple(keys), tuple(rows[0])), rows)
 
@@ -240,7 +240,7 @@ def _setting(dialect: str, table: Table, keys: tuple[str, ...], columns: tuple[s
 
 
 def add_up(connection: Connection, table: Table, values: dict[str, Any], *, keys: Sequence[str], column: str) -> None:
-    """Insert a row, or add the value of `column` to that of the row that has the same keys."""
+    """Insert a row, or add the value of `column` to that of the row with the same keys."""
     connection.execute(_adding(connection.dialect.name, table, tuple(keys), column), values)
 
 
@@ -252,7 +252,7 @@ def _adding(dialect: str, table: Table, keys: tuple[str, ...], column: str) -> E
 
 
 def insert_missing(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> int:
-    """Insert rows, leaving out those that break a uniqueness rule; gives how many are new."""
+    """Insert rows, without those that break a uniqueness rule; return how many are new."""
     if not rows:
         return 0
     statement = _insert(connection.dialect.name, table).on_conflict_do_nothing()
@@ -260,7 +260,7 @@ def insert_missing(connection: Connection, table: Table, rows: list[dict[str, An
 
 
 def insert_missing_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> int:
-    """Insert rows given with all columns in order, leaving out those that break a uniqueness rule; how many are new."""
+    """Insert rows with all columns in order, without those that break a uniqueness rule; return how many are new."""
     return _inserting_missing(connection.dialect.name, table).run(connection, rows)
 
 
@@ -271,7 +271,7 @@ def _inserting_missing(dialect: str, table: Table) -> Bulk:
 
 
 def insert_from_select(connection: Connection, table: Table, columns: Sequence[str], query: Select[Any]) -> int:
-    """`INSERT ... SELECT`, leaving out rows whose key is there already; gives how many were inserted."""
+    """`INSERT ... SELECT` without rows whose key exists; return how many were inserted."""
     statement = _insert(connection.dialect.name, table).from_select(list(columns), query).on_conflict_do_nothing()
     return connection.execute(statement, execution_options=_COUNTED).rowcount
 
@@ -285,7 +285,7 @@ def _insert(dialect: str, table: Table) -> sqlite.Insert | ServerInsert:
 
 
 def allocate_run_ids(connection: Connection, table: Table, count: int) -> Sequence[int]:
-    """Ids for new rows of a table, in ascending order. The caller holds the write transaction that inserts them."""
+    """Return ids for new rows of a table, ascending. The caller holds the write transaction that inserts them."""
     if connection.dialect.name == "sqlite":
         last: int = connection.execute(select(func.coalesce(func.max(table.c.id), 0))).scalar_one()
         return range(last + 1, last + 1 + count)
@@ -294,9 +294,9 @@ def allocate_run_ids(connection: Connection, table: Table, count: int) -> Sequen
 
 
 class Bulk:
-    """A statement prepared for many rows of plain tuples, several times faster than one dictionary a row.
+    """A statement prepared for many rows of plain tuples, several times faster than a dictionary a row.
 
-    `columns` are the names of the statement's parameters in the order in which the tuples give them.
+    `columns`: the names of the statement's parameters in the order of the tuples.
     """
 
     def __init__(self, statement: Executable, columns: Sequence[str]) -> None:
@@ -305,7 +305,7 @@ class Bulk:
         self._compiled: dict[str, tuple[str, itemgetter[tuple[Any, ...]] | None]] = {}
 
     def run(self, connection: Connection, rows: Iterable[tuple[Any, ...]]) -> int:
-        """Execute the statement once for each row; gives how many rows of the table it touched."""
+        """Execute the statement once for each row; return how many rows of the table changed."""
         listed = list(rows)
         if not listed:
             return 0
@@ -325,9 +325,10 @@ class Bulk:
 
 
 class Lookup:
-    """A query for the rows of many keys, prepared once, faster by half than one made anew for each list of keys.
+    """A query for the rows of many keys, prepared once; takes half the time of a query that is compiled for each list
+    of keys.
 
-    Rows are the driver's own, in no order; what holds bytes may be another type than `bytes`.
+    Rows are the driver's own, in any order; binary columns may have another type than `bytes`.
     """
 
     _MARKS: Final = 250
@@ -338,7 +339,7 @@ class Lookup:
         marks: list[list[ColumnElement[Any]]] = [
             [bindparam(f"{part.key}{place}") for part in key] for place in range(self._MARKS)
         ]
-        if self._is_tuple:  # of `(a, b) IN (...)` SQLite would go through the whole table
+        if self._is_tuple:  # for `(a, b) IN (...)` SQLite would read the whole table
             pairs = (and_(*(part == mark for part, mark in zip(key, each, strict=True))) for each in marks)
             self._query = select(*columns).where(or_(*pairs))
         else:
@@ -353,7 +354,7 @@ class Lookup:
         found: list[tuple[Any, ...]] = []
         for start in range(0, len(keys), self._MARKS):
             asked = tuple(keys[start : start + self._MARKS])
-            asked += asked[-1:] * (self._MARKS - len(asked))  # always as many: the last key once more
+            asked += asked[-1:] * (self._MARKS - len(asked))  # a fixed number: the last key is repeated
             if self._is_tuple:
                 asked = tuple(part for key in asked for part in key)
             with connection.exec_driver_sql(self._compiled[dialect.name], asked) as result:
@@ -363,7 +364,7 @@ class Lookup:
 
 
 def chunks(values: Iterable[_Value], size: int = 1000) -> Iterator[list[_Value]]:
-    """Some of these at a time, in order: as many as one statement takes."""
+    """Cut a sequence, in order, into parts that fit into one statement."""
     left = iter(values)
     while some := list(islice(left, size)):
         yield some
@@ -372,15 +373,16 @@ def chunks(values: Iterable[_Value], size: int = 1000) -> Iterator[list[_Value]]
 def rows_in(
     connection: Connection, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]
 ) -> Iterator[Any]:
-    """The rows of a query whose column has one of these values, in no order: some values at a time."""
+    """The rows of a query whose column has one of these values, in any order: some values at a time."""
     for some in chunks(values):
         yield from connection.execute(query.where(column.in_(some)))
 
 
 def streamed(connection: Connection, query: Select[Any], size: int) -> Generator[list[Any], None, None]:
-    """The rows of a query as tuples, `size` at a time, without holding them all. Close it where it is not used up.
+    """Yield the rows of a query as tuples, `size` at a time, without holding them all. Close it if it is not read to
+    its end.
 
-    SQLite's are the driver's own: a row of SQLAlchemy's for each of a million costs as much as reading it.
+    SQLite's are the driver's own: a row object of SQLAlchemy for each of a million costs as much as reading it.
     """
     with connection.execute(query, execution_options=_streams(connection)) as result:
         if connection.dialect.name == "sqlite":
@@ -392,7 +394,7 @@ def streamed(connection: Connection, query: Select[Any], size: int) -> Generator
 
 
 def _streams(connection: Connection) -> dict[str, Any]:
-    """SQLite streams by itself; asked to, SQLAlchemy would take the first row away from the driver's cursor."""
+    """SQLite streams by default; with the option set, SQLAlchemy would take the first row from the driver's cursor."""
     return {} if connection.dialect.name == "sqlite" else {"stream_results": True}
 
 
@@ -403,10 +405,10 @@ def column_names(columns: ColumnCollection[str, Any]) -> tuple[str, ...]:
 
 @contextmanager
 def named_lock(engine: Engine, name: str, *, shared: bool = False) -> Iterator[bool]:
-    """A lock among processes that dies with its holder; gives False at once where another holds it.
+    """A lock between processes that ends with its holder; yields False at once if another process holds it.
 
-    SQLite: a locked file beside the store. PostgreSQL: an advisory lock of a connection kept open, which a writing
-    transaction of the same thread makes sure of.
+    SQLite: a locked file next to the store. PostgreSQL: an advisory lock of a connection kept open, which a writing
+    transaction of the same thread verifies.
     """
     if engine.dialect.name == "sqlite":
         with _file_lock(Path(f"{engine.url.database}.{_file_word(name)}.lock"), shared=shared) as held:

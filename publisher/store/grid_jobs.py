@@ -1,4 +1,4 @@
-"""Entries of grid logs, kept by source and local job id, and the runs whose identity they tell or may yet tell."""
+"""Entries of grid logs, stored by source and local job id, and the runs whose identity they give or may give later."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from publisher.store.schema import classes, grid_jobs, grid_logs, grid_waits, ru
 
 
 def cursor(connection: Connection, source_id: int) -> Cursor | None:
-    """Where reading a source's grid log stopped; None if it was never read."""
+    """Return where reading a source's grid log stopped; None if it was never read."""
     found = connection.execute(select(grid_logs.c.cursor).where(grid_logs.c.source_id == source_id)).scalar()
     return cursor_of(found) if found is not None else None
 
 
 def set_cursor(connection: Connection, source_id: int, value: Cursor) -> None:
-    """Remember where reading a source's grid log stopped."""
+    """Store where reading a source's grid log stopped."""
     row = {"source_id": source_id, "cursor": text_of(value)}
     dialect.upsert(connection, grid_logs, [row], keys=("source_id",))
 
 
 def keep(connection: Connection, source_id: int, entries: Sequence[GridLogEntry]) -> None:
-    """Keep entries; those that are there already stay as they are. Persons who were erased stay erased."""
+    """Store entries; existing ones do not change. Persons who were erased stay erased."""
     pseudonyms = erase.pseudonyms(connection)
     rows = [
         {
@@ -51,7 +51,7 @@ def keep(connection: Connection, source_id: int, entries: Sequence[GridLogEntry]
 
 
 def entries_by_key(connection: Connection, source_id: int, keys: Iterable[str]) -> dict[str, list[GridLogEntry]]:
-    """The entries kept under these keys."""
+    """Return the entries stored under these keys."""
     found: dict[str, list[GridLogEntry]] = {}
     for part in dialect.chunks(sorted(set(keys))):
         query = select(grid_jobs).where(grid_jobs.c.source_id == source_id, grid_jobs.c.key.in_(part))
@@ -64,7 +64,7 @@ def entries_by_key(connection: Connection, source_id: int, keys: Iterable[str]) 
 
 
 def wait(connection: Connection, source_id: int, found: Iterable[tuple[int, str, int, bool]]) -> None:
-    """Remember runs without an entry: (run id, local id, end, whether the run is held for one)."""
+    """Record runs without an entry: (run id, local id, end, whether the run is held for one)."""
     rows = [
         {
             "run_id": run_id,
@@ -80,13 +80,13 @@ def wait(connection: Connection, source_id: int, found: Iterable[tuple[int, str,
 
 
 def forget(connection: Connection, run_ids: Sequence[Any]) -> None:
-    """These runs have their entry, or need none."""
+    """Record that these runs have their entry, or need none."""
     for part in dialect.chunks(run_ids):
         connection.execute(delete(grid_waits).where(grid_waits.c.run_id.in_(part)))
 
 
 def release(connection: Connection, run_ids: Sequence[int]) -> None:
-    """These runs are no longer held; an entry that comes late is still theirs."""
+    """Record that these runs are no longer held; an entry that turns up later is still theirs."""
     for part in dialect.chunks(run_ids):
         connection.execute(update(grid_waits).where(grid_waits.c.run_id.in_(part)).values(held=0))
 

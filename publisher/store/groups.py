@@ -28,13 +28,13 @@ class DueFor(StrEnum):
     """What a month is due for. Stored as its text."""
 
     SYNC = "sync"
-    """Its sync counts are to be made again."""
+    """Its sync counts must be computed again."""
     FOLD = "fold"
-    """Its runs are to be folded again into summaries or reports, although perhaps nothing waits."""
+    """Its runs must be folded again into summaries or reports, even if nothing waits."""
 
 
 class GroupRow(msgspec.Struct, frozen=True):
-    """A group as the service has it, or as it is on its way: `body` is its JSON form, `digest` that of its content."""
+    """A group as the service has it, or as it is in flight: `body` is its JSON form, `digest` that of its content."""
 
     month: int
     key: str
@@ -45,14 +45,14 @@ class GroupRow(msgspec.Struct, frozen=True):
 
 
 def mark_due(connection: Connection, target_id: int, purpose: DueFor, end_times: Iterable[int]) -> None:
-    """Let the months of these ends be due."""
+    """Mark the months of these ends as due."""
     for month in {month_of(end) for end in end_times}:
         row = {"target_id": target_id, "purpose": purpose.value, "month": month.number, "times": 1}
         dialect.add_up(connection, due_months, row, keys=("target_id", "purpose", "month"), column="times")
 
 
 def months_due(connection: Connection, target_id: int, purpose: DueFor) -> dict[Month, int]:
-    """The months that are due, oldest first, each with how often that was said."""
+    """The due months, oldest first, each with how often it was marked."""
     query = (
         select(due_months.c.month, due_months.c.times)
         .where(due_months.c.target_id == target_id, due_months.c.purpose == purpose.value)
@@ -62,7 +62,7 @@ def months_due(connection: Connection, target_id: int, purpose: DueFor) -> dict[
 
 
 def end_due(connection: Connection, target_id: int, purpose: DueFor, month: Month, times: int) -> None:
-    """What a month was due for is done, unless it became due again meanwhile."""
+    """Remove the mark of a month, unless it was marked again in the meantime."""
     connection.execute(
         delete(due_months).where(
             due_months.c.target_id == target_id,
@@ -74,7 +74,7 @@ def end_due(connection: Connection, target_id: int, purpose: DueFor, month: Mont
 
 
 def unsettled(connection: Connection, target_id: int, kind: str) -> list[int]:
-    """The months, by number, of groups that were on their way when a run ended, or that are to be sent again."""
+    """The months, by number, of groups that were in flight when a run ended, or that are to be sent again."""
     query = (
         select(groups.c.month)
         .where(
@@ -88,7 +88,8 @@ def unsettled(connection: Connection, target_id: int, kind: str) -> list[int]:
 
 
 def send_again(connection: Connection, target_id: int, months: Iterable[int], kept: Collection[str]) -> None:
-    """Let all groups of these months, by number, be sent again, changed or not; not those of the keys `kept`."""
+    """Mark all groups of these months, by number, to be sent again, changed or not; without those of the keys
+    `kept`."""
     connection.execute(
         update(groups)
         .where(groups.c.target_id == target_id, groups.c.month.in_(list(months)), groups.c.key.not_in(kept))
@@ -110,7 +111,7 @@ def of_month(connection: Connection, target_id: int, kind: str, month: int) -> d
 def keep_sync_counts(connection: Connection, month: Month) -> None:
     """Keep the sync counts of a month for every target, because its jobs are purged.
 
-    They hold what was kept before, when other jobs of the month were.
+    They include what was kept before, when other jobs of the month were purged.
     """
     kept = purged_sync_counts
     connection.execute(delete(kept).where(kept.c.month == month.number))
@@ -121,14 +122,14 @@ def keep_sync_counts(connection: Connection, month: Month) -> None:
 
 
 def kept_sync_counts(connection: Connection, target_id: int, month: Month) -> list[bytes]:
-    """The sync counts of a target that were kept of a month, in their JSON form."""
+    """The kept sync counts of a target for a month, in their JSON form."""
     kept = purged_sync_counts
     query = select(kept.c.body).where(kept.c.target_id == target_id, kept.c.month == month.number)
     return [bytes(body) for body in connection.execute(query).scalars()]
 
 
 def forget(connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str]) -> None:
-    """Forget groups of a month: others replaced them."""
+    """Delete groups of a month that others replaced."""
     of_month = delete(groups).where(groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month)
     for some in dialect.chunks(keys):
         connection.execute(of_month.where(groups.c.key.in_(some)))
@@ -154,7 +155,7 @@ def mark_in_flight(
 
 
 def rejected_in(connection: Connection, target_id: int, kind: str, rows: Sequence[GroupRow]) -> dict[str, int]:
-    """Of those of these groups that are rejected, by their keys, the batch in which each was last sent."""
+    """For rejected ones of these groups, by their keys: the batch in which each was last sent."""
     found: dict[str, int] = {}
     for month, of_month in groupby(rows, key=attrgetter("month")):
         query = select(groups.c.key, groups.c.batch_id).where(
@@ -170,7 +171,7 @@ def rejected_in(connection: Connection, target_id: int, kind: str, rows: Sequenc
 
 
 def assume(connection: Connection, target_id: int, kind: str, rows: Iterable[GroupRow], now: int) -> None:
-    """Record groups that the service has of the publisher before us."""
+    """Record groups that an earlier publisher delivered."""
     _put(connection, target_id, kind, State.ACCEPTED, None, rows, now)
 
 
@@ -203,7 +204,7 @@ def _put(
 
 
 def settle(connection: Connection, target_id: int, batch_id: int, state: State, now: int) -> None:
-    """Record the state that the groups of a batch got."""
+    """Record the new state of the groups of a batch."""
     connection.execute(
         update(groups)
         .where(
@@ -234,7 +235,7 @@ def count(connection: Connection, target_id: int) -> dict[State, int]:
 
 
 def count_confirmed(connection: Connection, target_id: int) -> int:
-    """How many summaries of a target `reconcile` saw at the service as they were last sent."""
+    """How many summaries of a target `reconcile` has seen at the service as they were last sent."""
     query = select(func.count()).where(
         groups.c.target_id == target_id, groups.c.kind.in_(_SNAPSHOTS), groups.c.confirmed_at.is_not(None)
     )
@@ -260,10 +261,10 @@ _withdraw: Final = dialect.Bulk(
 
 
 def confirm(connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str], now: int) -> None:
-    """Confirm groups of a month by their keys, where they are accepted, and were not confirmed before."""
+    """Confirm groups of a month by their keys, if they are accepted and not confirmed yet."""
     _confirm.run(connection, [(now, target_id, kind, month, key, int(State.ACCEPTED)) for key in keys])
 
 
 def withdraw(connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str]) -> None:
-    """Take back the confirmations of groups of a month by their keys."""
+    """Withdraw the confirmation of groups of a month by their keys."""
     _withdraw.run(connection, [(target_id, kind, month, key) for key in keys])

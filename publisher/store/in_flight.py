@@ -1,4 +1,4 @@
-"""Deliveries in flight in a batch, from the moment before it leaves until its outcome is recorded.
+"""Deliveries in flight in a batch, from just before it is sent until its outcome is recorded.
 
 Their states change in `publisher.store.transitions` alone. See `publisher.store.deliveries` for `revision`,
 `deselected`, and `may_be_one_of_several`.
@@ -84,11 +84,11 @@ def mark_in_flight(
     before: State,
     keeps_first: bool,
 ) -> int:
-    """Mark deliveries as in flight in a batch: (run id, digest of the version sent, its revision); gives how many.
+    """Mark deliveries as in flight in a batch: (run id, digest of the version sent, its revision); return how many.
 
-    `before`: they wait, or they are in flight already, in a batch that was not taken. Runs that changed since they were
-    read are left waiting. Where the service keeps first versions and may have another one, it may have one of several
-    until it is certain that it did not take this one.
+    `before`: they wait, or they are in flight already, in a batch that was not accepted. Runs that changed since they
+    were read keep waiting. If the service keeps first versions and may have another one, it may have one of several
+    until it certainly did not accept this one.
     """
     change = StateChange(target_id, before, State.IN_FLIGHT, now)
     first = int(keeps_first)
@@ -100,15 +100,15 @@ def mark_in_flight(
 
 
 def move_to_batch(connection: Connection, target_id: int, batch_id: int, run_ids: Iterable[int], now: int) -> None:
-    """Let runs that are in flight with their groups be in flight in another batch: the groups are sent once more as
-    they were made, so the versions that are in them stay noted."""
+    """Move runs that are in flight with their groups to another batch: the groups are sent once more with the same
+    contents, so the recorded versions stay."""
     change = StateChange(target_id, State.IN_FLIGHT, State.IN_FLIGHT, now)
     transition(connection, change, _in_next_batch, ((batch_id, run_id) for run_id in run_ids))
 
 
 def take_along(connection: Connection, target_id: int, rejected: int, batch_id: int, now: int) -> Sequence[int]:
-    """Let the runs of a group that was rejected in a batch be in flight again, with the group: what is sent of it now
-    has their usage too. Gives their ids."""
+    """Mark the runs of a group that was rejected in a batch as in flight again, with the group: what is sent of it
+    now includes their usage. Returns their ids."""
     query = select(deliveries.c.run_id).where(
         deliveries.c.target_id == target_id, in_state(State.REJECTED), deliveries.c.batch_id == rejected
     )
@@ -119,7 +119,7 @@ def take_along(connection: Connection, target_id: int, rejected: int, batch_id: 
 
 
 def unchanged(connection: Connection, target_id: int, revisions: Mapping[int, int]) -> set[int]:
-    """Which of these runs (by run id, with the revision read) wait as they did when they were read."""
+    """Which of these runs (by run id, with the revision read) still wait at that revision."""
     query = select(deliveries.c.run_id, deliveries.c.revision).where(
         deliveries.c.target_id == target_id, in_state(State.WAITING)
     )
@@ -128,7 +128,7 @@ def unchanged(connection: Connection, target_id: int, revisions: Mapping[int, in
 
 
 def forget_changes(connection: Connection, target_id: int, shard: Shard = WHOLE) -> None:
-    """Let what is in flight count as unchanged, because its present version is sent next."""
+    """Mark what is in flight as unchanged, because its present version is sent next."""
     chosen = and_(
         deliveries.c.target_id == target_id,
         in_state(State.IN_FLIGHT),
@@ -161,9 +161,9 @@ def in_flight(connection: Connection, target_id: int, shard: Shard = WHOLE) -> l
 def mark_accepted(
     connection: Connection, target_id: int, batch_id: int, now: int, *, keeps_first: bool, expected: int | None = None
 ) -> int:
-    """Settle the deliveries in flight in a batch that the service took; gives how many. `expected`: there are no more.
+    """Settle the deliveries in flight in an accepted batch; return how many. `expected`: there are no more.
 
-    A run that changed while it was in flight waits again or, where the service keeps the first version of a record, is
+    A run that changed while it was in flight waits again or, if the service keeps the first version of a record, is
     superseded.
     """
     batch = [(batch_id,)]
@@ -181,9 +181,9 @@ def mark_accepted(
 
 
 def not_taken(connection: Connection, target_id: int, batch_id: int, earlier: Mapping[int, SentVersion]) -> None:
-    """The service surely took nothing of this batch; its deliveries stay in flight.
+    """Record that the service certainly accepted nothing of this batch; its deliveries stay in flight.
 
-    `earlier`: the versions that it had before, or may have had, of some of the runs; it has them still.
+    `earlier`: the versions that it had before, or may have had, of some of the runs; it still has them.
     """
     _none_sent.run(connection, [(target_id, batch_id)])
     _earlier_sent.run(
@@ -198,27 +198,27 @@ def not_taken(connection: Connection, target_id: int, batch_id: int, earlier: Ma
 def mark_not_accepted(
     connection: Connection, target_id: int, batch_id: int, after: State, reason: Reason | None, now: int
 ) -> int:
-    """Settle the deliveries in flight in a batch that the service did not take; gives how many."""
+    """Settle the deliveries in flight in a batch that was not accepted; return how many."""
     change = StateChange(target_id, State.IN_FLIGHT, after, now, reason)
     settled = transition(connection, change, _batch_selected, [(batch_id,)])
     return settled + _supersede(connection, target_id, batch_id, now)
 
 
 def _supersede(connection: Connection, target_id: int, batch_id: int, now: int) -> int:
-    """Settle what is left in flight in a batch: what is no longer wanted."""
+    """Supersede what is left in flight in a batch: deselected runs."""
     change = StateChange(target_id, State.IN_FLIGHT, State.SUPERSEDED, now, NO_LONGER_SELECTED)
     return transition(connection, change, _batch, [(batch_id,)])
 
 
 def settle_deselected(connection: Connection, target_id: int, now: int, shard: Shard = WHOLE) -> None:
-    """Supersede what is in flight and no longer wanted: the service may have it."""
+    """Supersede what is in flight and deselected: the service may have it."""
     deselected = and_(in_state(State.IN_FLIGHT), deliveries.c.deselected == 1, shard.has(deliveries.c.run_id))
     change = StateChange(target_id, State.IN_FLIGHT, State.SUPERSEDED, now, NO_LONGER_SELECTED)
     transition(connection, change, deselected)
 
 
 def let_wait(connection: Connection, target_id: int, before: State, now: int, shard: Shard = WHOLE) -> int:
-    """Let all deliveries in an open state wait again; gives how many. What is no longer wanted is superseded."""
+    """Let all deliveries in an open state wait again; return how many. Deselected ones are superseded."""
     if before is State.IN_FLIGHT:
         settle_deselected(connection, target_id, now, shard)
     chosen: ColumnElement[bool] = and_(in_state(before), shard.has(deliveries.c.run_id))

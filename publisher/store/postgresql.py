@@ -1,8 +1,8 @@
-"""A store on PostgreSQL: its connections, its one writer at a time, its locks, its errors.
+"""A store on PostgreSQL: its connections, its single writer, its locks, its errors.
 
-Kept here: a writing transaction holds the store's write lock from its beginning, so that what it read still holds when
-it writes, as SQLite's write lock has it; a lock is that of a session, so that it lapses with its holder; and whoever
-lost a lock while at work writes nothing more.
+Promises kept here: a writing transaction holds the store's write lock from its beginning, so that what it read is still
+true when it writes, as with SQLite's write lock; a lock belongs to a session, so it ends with its holder; and a
+publisher that lost its lock while at work writes nothing more.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreUnreachableError
 
 READING: Final = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-"""Options of a connection that is to see one state from its first query on."""
+"""Options of a connection that sees one snapshot from its first query on."""
 WRITING: Final = {"isolation_level": "READ COMMITTED", "postgresql_readonly": False}
 """Options of a connection that writes: each statement sees all that was committed before it."""
 
 _CONNECT_TIMEOUT_S: Final = 10
-# Advisory locks are the database's; a store is a schema in it.
+# Advisory locks belong to the database; a store is a schema in it.
 _KEY: Final = "hashtextextended('usage-publisher/' || coalesce(current_schema(), '') || '/' || %s, 0)"
 _WRITE: Final = f"SELECT pg_advisory_xact_lock({_KEY})"
 _TRY: Final = f"SELECT pg_try_advisory_lock({_KEY})"
@@ -41,14 +41,15 @@ _SESSION: Final = """
            CASE WHEN current_setting('synchronous_commit') = 'off'
                 THEN set_config('synchronous_commit', 'on', false) END
 """
-"""A host that vanishes keeps its locks for less than a minute; what was committed is on the server's disk."""
+"""A host that vanishes keeps its locks for less than a minute; a commit is on the server's disk."""
 
 _held: ContextVar[tuple[Connection, ...]] = ContextVar("_held", default=())
 """The connections of the locks that this thread holds."""
 
 
 def make_engine(url: URL, busy_timeout_s: float) -> Engine:
-    """An engine for a store on a server; nothing is connected yet. Raises `StoreError` where the driver is missing."""
+    """Return an engine for a store on a server; nothing is connected yet. Raises `StoreError` if the driver is
+    missing."""
     if url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
     try:
@@ -85,7 +86,7 @@ def make_engine(url: URL, busy_timeout_s: float) -> Engine:
 
 
 def _replace_nul(connection: Any) -> None:
-    """PostgreSQL's texts cannot hold NUL. What services answer may."""
+    """PostgreSQL texts cannot hold NUL; the answers of services may contain it."""
     from psycopg.types.string import StrDumperUnknown  # noqa: PLC0415 - the driver is an extra
 
     class Dumper(StrDumperUnknown):
@@ -102,9 +103,9 @@ def place(url: URL) -> str:
 
 
 def take_write_lock(connection: Connection) -> None:
-    """Wait until no other transaction writes; then make sure that the locks of this thread are still held.
+    """Wait until no other transaction writes; then verify that the locks of this thread are still held.
 
-    Raises `DBAPIError` after the busy time-out, that or `StoreUnreachableError` where a lock is lost.
+    Raises `DBAPIError` after the busy time-out, that or `StoreUnreachableError` if a lock is lost.
     """
     connection.exec_driver_sql(_WRITE, ("write",))
     for session in _held.get():
@@ -118,9 +119,10 @@ def take_write_lock(connection: Connection) -> None:
 
 @contextmanager
 def named_lock(engine: Engine, name: str, *, shared: bool = False) -> Iterator[bool]:
-    """A lock among processes on any hosts; it lapses with its connection. False at once where another holds it.
+    """A lock between processes on any hosts; it ends with its connection. Yields False at once if another process holds
+    it.
 
-    `shared`: others may hold it so too, but nobody for himself.
+    `shared`: others may hold it shared as well, but not exclusively.
     """
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as session:
         if not session.exec_driver_sql(_TRY_SHARED if shared else _TRY, (name,)).scalar_one():
@@ -136,7 +138,7 @@ def named_lock(engine: Engine, name: str, *, shared: bool = False) -> Iterator[b
 
 def _unlock(session: Connection, name: str, statement: str) -> None:
     if session.invalidated:
-        return  # the lock went with the connection
+        return  # the lock ended with the connection
     try:
         session.exec_driver_sql(statement, (name,))
     except DBAPIError as error:
@@ -162,7 +164,7 @@ _KINDS: Final[tuple[tuple[str, type[StoreError], str, str], ...]] = (
     (
         "28000 28P01",
         StoreError,
-        "does not let us in",
+        "refuses the login",
         "Check user and password: in store.url, or in the file that PGPASSFILE names (~/.pgpass)",
     ),
     ("3D000 3F000", StoreError, "is not there", "Make the database with: createdb NAME"),
@@ -177,7 +179,7 @@ _KINDS: Final[tuple[tuple[str, type[StoreError], str, str], ...]] = (
 
 
 def translate(error: DBAPIError, url: URL) -> StoreError:
-    """The store's kind of error for PostgreSQL's, naming the store without its password."""
+    """Return the store's kind of error for PostgreSQL's, naming the store without its password."""
     said = str(error.orig).strip()
     code = getattr(error.orig, "sqlstate", None) or _code_of(said)
     for codes, kind, what, hint in _KINDS:
@@ -187,7 +189,7 @@ def translate(error: DBAPIError, url: URL) -> StoreError:
 
 
 def _code_of(said: str) -> str:
-    """The code for a connection that was refused or lost: the driver has only text then."""
+    """The code for a connection that was refused or lost: then the driver has only text."""
     if "authentication failed" in said or "no password supplied" in said:
         return "28P01"
     return "3D000" if '" does not exist' in said else "08006"

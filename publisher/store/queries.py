@@ -1,7 +1,5 @@
-"""The ledger read: what waits, page by page with its runs; which ends are open; what ended when.
-
-What was sent to a target, run by run: the ledger as `reconcile` reads it, in pages, and its receipts.
-"""
+"""Read the ledger: what waits, page by page with its runs; open end times; runs by end time; and what was sent to a
+target, run by run, as `reconcile` reads it, with its receipts."""
 
 from __future__ import annotations
 
@@ -40,13 +38,14 @@ _Span = TypeVar("_Span")
 
 
 class SentVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The version of a run that was last sent. The service has it, or may have it, or an earlier one that was sent."""
+    """The version of a run that was last sent. The service has it, or may have it, or has an earlier one that was
+    sent."""
 
     digest: bytes
     may_be_one_of_several: bool = False
 
     def is_known_as(self, digest: bytes) -> bool:
-        """Whether this version alone was sent."""
+        """Whether only this version was sent."""
         return self.digest == digest and not self.may_be_one_of_several
 
 
@@ -56,9 +55,9 @@ def sent_version(digest: bytes | None, several: int) -> SentVersion | None:
 
 
 class PendingDelivery(msgspec.Struct, frozen=True, gc=False):
-    """A delivery, as a rule one that waits, with its run. `revision`: that of the run when this was read.
+    """A delivery, usually a waiting one, with its run. `revision`: that of the run when this was read.
 
-    `sent`: the version that the service has, or may have; known of those that wait or are in flight.
+    `sent`: the version that the service has, or may have; known for those that wait or are in flight.
     """
 
     end_time: int
@@ -92,8 +91,7 @@ def _all_waiting(*columns: ColumnElement[Any], after: ColumnElement[bool] | None
 def place_of(
     connection: Connection, target_id: int, number: int, after: tuple[int, int] | None = None, part: Shard = WHOLE
 ) -> tuple[int, int] | None:
-    """End time and run id of the delivery that waits as the so many-th after a place; None where fewer do. An index
-    scan."""
+    """End time and run id of the n-th waiting delivery after a place; None if fewer wait. An index scan."""
     query = _all_waiting(after=None if after is None else _after(after)).limit(1).offset(number - 1)
     row = connection.execute(query, {"target": target_id, "of": part.of, "index": part.index}).first()
     return None if row is None else (row[0], row[1])
@@ -132,7 +130,7 @@ def waiting(
     else:
         query = _next_waiting.params({**values, "end": after[0], "run": after[1]})
     rows = [row for found in dialect.streamed(connection, query, limit) for row in found]
-    rows.sort(key=_place)  # by the database, all records would go through its sorter
+    rows.sort(key=_place)  # if the database sorted them, all records would pass through its sorter
     return [PendingDelivery(row[0], stored_run(row[4:]), row[1], sent_version(row[2], row[3])) for row in rows]
 
 
@@ -142,7 +140,7 @@ def oldest_waiting(connection: Connection, target_id: int) -> int | None:
 
 
 def oldest_open(connection: Connection, target_id: int) -> int | None:
-    """End time of the oldest run that the service does not have and should: waiting, in flight, held or rejected."""
+    """End time of the oldest run that the service lacks and should have: waiting, in flight, held, or rejected."""
     states = (State.WAITING, State.IN_FLIGHT, State.HELD, State.REJECTED)
     ends = [connection.execute(_oldest(target_id, state)).scalars().first() for state in states]
     return min((end for end in ends if end is not None), default=None)
@@ -187,8 +185,8 @@ def held_for(
     after: tuple[int, int] | None,
     limit: int,
 ) -> tuple[list[PendingDelivery], tuple[int, int] | None]:
-    """The next of the deliveries that ended within bounds (the second exclusive) and are held for one of these reasons,
-    by end time; and where to go on (end time, run id), None at the end."""
+    """The next of the deliveries that ended within bounds (the second exclusive) and are held for one of these
+    reasons, by end time; and where to continue (end time, run id), None at the end."""
     query = (
         with_runs()
         .where(
@@ -215,7 +213,7 @@ def _ended_page(
 ) -> Select[Any]:
     """The next of the runs that ended within bounds (the second exclusive), by end time and id.
 
-    The lower bound is the end of the place: of two, SQLite may begin at the lesser one.
+    The lower bound is the end time of the place: with two bounds, SQLite may begin at the lower one.
     """
     first, end = bounds if after is None else (after[0], bounds[1])
     query = select(*columns).where(runs.c.end_time >= first, runs.c.end_time < end)
@@ -225,7 +223,7 @@ def _ended_page(
 
 
 def _next_place(rows: Sequence[Any], limit: int) -> tuple[int, int] | None:
-    """End time and run id of the last of these rows, which begin with them; None where there are no more."""
+    """End time and run id of the last of these rows, which begin with them; None if there are no more."""
     return (rows[-1][0], rows[-1][1]) if len(rows) == limit else None
 
 
@@ -235,20 +233,20 @@ def months_of(connection: Connection, target_id: int, state: State) -> list[Mont
 
 
 def periods_of(connection: Connection, target_id: int, state: State, kind: PeriodKind) -> list[Period]:
-    """The same of periods."""
+    """The periods in which deliveries in an open state end, oldest first."""
     return _spans(_oldest(target_id, state), connection, partial(period_of, kind), lambda period: period.stop)
 
 
 def _ends_from(target_id: int, first: int) -> Select[Any]:
-    """Ends of deliveries in any state, by the index over the ends of runs. No join: the database would rather walk
-    through all deliveries of the target, as long as it does not know how many there are."""
+    """Ends of deliveries in any state, by the index over the ends of runs. Without a join: the database would rather
+    read all deliveries of the target while it does not know how many there are."""
     wanted = exists().where(deliveries.c.target_id == target_id, deliveries.c.run_id == runs.c.id)
     return select(runs.c.end_time).where(runs.c.end_time >= first, wanted).order_by(runs.c.end_time).limit(1)
 
 
 def periods_from(connection: Connection, target_id: int, kind: PeriodKind, first: int) -> list[Period]:
     """The periods in which deliveries in any state end, from the one in which the first of them ends at `first` or
-    later; an index look-up for each."""
+    later; one index look-up for each."""
     ends = _ends_from(target_id, first)
     return _spans(ends, connection, partial(period_of, kind), lambda period: period.stop)
 
@@ -256,7 +254,7 @@ def periods_from(connection: Connection, target_id: int, kind: PeriodKind, first
 def _spans(
     ends: Select[Any], connection: Connection, span_of: Callable[[int], _Span], end_of: Callable[[_Span], int]
 ) -> list[_Span]:
-    """The spans of time that the ends lie in; `ends` gives the first of them."""
+    """The spans of time in which the ends are; `ends` returns the first of them."""
     found: list[_Span] = []
     end = connection.execute(ends).scalars().first()
     while end is not None:
@@ -266,7 +264,7 @@ def _spans(
 
 
 def count_waiting_from(connection: Connection, target_id: int, first: int) -> int:
-    """How many of those that wait ended at `first` or later."""
+    """How many waiting deliveries ended at `first` or later."""
     chosen = and_(deliveries.c.target_id == target_id, in_state(State.WAITING, deliveries.c.end_time >= first))
     return connection.execute(select(func.count()).select_from(deliveries).where(chosen)).scalar_one()
 
@@ -282,12 +280,12 @@ def ended_in(
     only: ColumnElement[bool] | None = None,
     as_waiting: ColumnElement[bool] | None = None,
 ) -> tuple[list[tuple[State, PendingDelivery]], tuple[int, int] | None]:
-    """The deliveries in any state, with states, of the next so many runs that ended within bounds (the second
-    exclusive), by end time; and where to go on (end time, run id), None at the end.
+    """The deliveries in any state, with states, of the next runs that ended within bounds (the second exclusive), by
+    end time; and where to continue (end time, run id), None at the end.
 
-    `changed_since`: only those that were enqueued or moved then or later; `only`: of runs for which this holds;
-    `as_waiting`: deliveries that count as waiting. Runs are chosen first by the index over their ends, and their
-    deliveries looked up, as in `publisher.store.queries`.
+    `changed_since`: only those enqueued or changed then or later; `only`: a condition on runs; `as_waiting`: deliveries
+    that count as waiting. Runs are selected first by the index over their ends, and then their deliveries are looked
+    up.
     """
     chosen = _ended_page((runs.c.id, runs.c.end_time), bounds, after, limit)
     if only is not None:
@@ -324,10 +322,11 @@ def ended_in(
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
-    """A run that a target wants, with its delivery.
+    """A run that a target selects, with its delivery.
 
-    `sent`: the service took a version of it, or may have; `changed`: that was another than the present one, whose sums
-    these are. `batch_id` is None for what was delivered before us, as far as an import says. Sums in milliseconds.
+    `sent`: the service accepted a version of it, or may have; `changed`: that version is not the present one, whose
+    sums these are. `batch_id` is None for what an earlier publisher delivered, according to an import. Sums in
+    milliseconds.
     """
 
     run_id: int
@@ -360,10 +359,10 @@ _DELIVERY = (
 def page(
     connection: Connection, target_id: int, bounds: tuple[int, int], after: tuple[int, int] | None, limit: int
 ) -> tuple[list[LedgerEntry], tuple[int, int] | None]:
-    """The deliveries of the next so many runs that ended within bounds (the second exclusive), by end time and run id;
-    and where to go on (end time, run id), None at the end.
+    """The deliveries of the next runs that ended within bounds (the second exclusive), by end time and run id; and
+    where to continue (end time, run id), None at the end.
 
-    Runs are chosen first, and their deliveries looked up: the other way round the database would go through all
+    Runs are selected first, and then their deliveries are looked up: in the other order the database would read all
     deliveries of the target for every page.
     """
     some = _ended_page((runs.c[name] for name in _RUN), bounds, after, limit).subquery("some")
@@ -378,7 +377,7 @@ def page(
 
 
 _STATES: Final = {int(state): state for state in State}
-"""A look-up is a fifth of what `State(number)` costs, which counts for a hundred thousand of them."""
+"""A look-up takes a fifth of the time of `State(number)`, which matters for a hundred thousand of them."""
 
 
 def _ledger_entry(row: Sequence[Any]) -> LedgerEntry:
@@ -402,7 +401,7 @@ def _ledger_entry(row: Sequence[Any]) -> LedgerEntry:
 
 
 def receipts(connection: Connection, batch_ids: Iterable[int]) -> Iterator[tuple[int, dict[str, str]]]:
-    """The receipts of these batches, of those that were taken and whose receipt is kept."""
+    """The receipts of these batches, of accepted ones whose receipt is kept."""
     query = select(batches.c.id, batches.c.receipt).where(
         batches.c.state == int(BatchState.ACCEPTED), batches.c.receipt.is_not(None)
     )
@@ -411,9 +410,9 @@ def receipts(connection: Connection, batch_ids: Iterable[int]) -> Iterator[tuple
 
 
 def states_of_records(connection: Connection, target_id: int, record_ids: Sequence[str]) -> dict[str, State | None]:
-    """The states of the deliveries of these records to a target; None for a run that the target does not want.
+    """The states of the deliveries of these records to a target; None for a run that the target does not select.
 
-    Records that are not known at all are left out.
+    Unknown records are not in the result.
     """
     joined = runs.outerjoin(deliveries, (deliveries.c.run_id == runs.c.id) & (deliveries.c.target_id == target_id))
     query = select(runs.c.record_id, deliveries.c.state).select_from(joined)
@@ -422,7 +421,7 @@ def states_of_records(connection: Connection, target_id: int, record_ids: Sequen
 
 
 def last_taken(connection: Connection, target_id: int) -> int | None:
-    """When the service last took a message from us."""
+    """When the service last accepted a message from this store."""
     query = select(func.max(batches.c.closed_at)).where(
         batches.c.target_id == target_id, batches.c.state == int(BatchState.ACCEPTED)
     )
@@ -431,7 +430,7 @@ def last_taken(connection: Connection, target_id: int) -> int | None:
 
 
 def is_purged(connection: Connection, month: int) -> bool:
-    """Whether the runs of a month were purged, so that it is not known any more what was sent."""
+    """Whether the runs of a month were purged, so that it is no longer known what was sent."""
     query = select(purged_months.c.month).where(purged_months.c.month == month)
     return connection.execute(query).first() is not None
 
@@ -445,7 +444,7 @@ def batches_of_groups(connection: Connection, target_id: int, kind: str, month: 
 
 
 def let_groups_wait(connection: Connection, target_id: int, found: Iterable[tuple[str, int, str]]) -> None:
-    """Let groups that were accepted be sent again: (kind, month's number, key). When they were sent stays known."""
+    """Let accepted groups be sent again: (kind, number of the month, key). When they were sent stays recorded."""
     for kind, month, key in found:
         one = (groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.key == key)
         connection.execute(
@@ -456,7 +455,7 @@ def let_groups_wait(connection: Connection, target_id: int, found: Iterable[tupl
 
 
 def sent_versions(connection: Connection, target_id: int, run_ids: Sequence[int]) -> dict[int, SentVersion]:
-    """By run id the version that a target has, or may have; runs that were never sent are left out."""
+    """By run id: the version that a target has, or may have, without runs that were never sent."""
     query = select(deliveries.c.run_id, deliveries.c.sent_digest, deliveries.c.may_be_one_of_several).where(
         deliveries.c.target_id == target_id, deliveries.c.sent_digest.is_not(None)
     )
@@ -467,8 +466,8 @@ def sent_versions(connection: Connection, target_id: int, run_ids: Sequence[int]
 def runs_in(
     connection: Connection, from_: int | None, until: int | None, after: tuple[int, int] | None, limit: int
 ) -> tuple[list[tuple[StoredRun, int]], tuple[int, int] | None]:
-    """The next so many runs that ended from `from_` until `until` (exclusive), with their class ids, by end time; and
-    where to go on (end time, run id), None at the end."""
+    """The next runs that ended from `from_` until `until` (exclusive), with their class ids, by end time; and where
+    to continue (end time, run id), None at the end."""
     joined = runs_table.join(classes, runs_table.c.class_id == classes.c.id).join(
         sources, classes.c.source_id == sources.c.id
     )

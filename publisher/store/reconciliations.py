@@ -1,6 +1,6 @@
-"""Reconciliations: when each target was compared with its service, when that is due again, and what is unconfirmed.
+"""Reconciliations: when each target was compared with its service, when the next one is due, and what is unconfirmed.
 
-Instants are epoch seconds. `unconfirmed_since` is of the deliveries that were accepted up to `last_batch_id`; those of
+Instants are epoch seconds. `unconfirmed_since` applies to deliveries that were accepted up to `last_batch_id`; those of
 later batches are unconfirmed since their batch was accepted.
 """
 

@@ -1,8 +1,7 @@
 """Sources and targets by name: cursors, counters, the settings that deliveries follow, the last attempt.
 
-Actions of people: republish, retry, waive, purge, import ... with who, when and to what.
-
-Notices: the problems that a mail was sent about, so that one is sent about each.
+The audit log: actions of people (republish, retry, waive, purge, import ...) with who, when, and to what. Notices: the
+problems about which a mail was sent, so that one mail is sent about each.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from publisher.store.schema import audit, classes, notices, runs, sources, targe
 from publisher.text import utf8
 
 LISTED: Final = 1000
-"""Pieces of unreadable input that are listed, and settled, at a time."""
+"""How many pieces of unreadable input are listed, and settled, at a time."""
 _DIGEST_BYTES: Final = 16
 
 KEPT_OF_FILE: Final = 1000
-"""Pieces of unreadable input that are kept of a file; more are counted."""
+"""How many pieces of unreadable input are kept of a file; further ones are only counted."""
 
 
 class SourceRow(msgspec.Struct, frozen=True):
-    """A source: where reading stopped and what was read so far."""
+    """A source: where reading stopped, and counters of what was read."""
 
     id: int
     name: str
@@ -59,11 +58,11 @@ class TargetRow(msgspec.Struct, frozen=True):
     last_success: int | None
     last_error: str | None
     assumes: tuple[str, ...] | None = None
-    """The sources whose jobs up to `delivered_until` count as delivered before us; None: any source's."""
+    """The sources whose jobs up to `delivered_until` count as delivered by an earlier publisher; None: all."""
 
 
 def source(connection: Connection, name: str, kind: str) -> SourceRow:
-    """The source of this name, recorded where it is new. Needs a writing transaction."""
+    """Return the source with this name, recorded if it is new. Needs a writing transaction."""
     dialect.insert_missing(connection, sources, [{"name": name, "kind": kind}])
     found = get_source(connection, name)
     assert found is not None  # it was inserted in this transaction
@@ -71,7 +70,7 @@ def source(connection: Connection, name: str, kind: str) -> SourceRow:
 
 
 def get_source(connection: Connection, name: str) -> SourceRow | None:
-    """The source of this name, if it was ever read."""
+    """Return the source with this name, if it was ever read."""
     row = connection.execute(select(sources).where(sources.c.name == name)).mappings().first()
     if row is None:
         return None
@@ -127,7 +126,7 @@ def advance(
 def count_window(
     connection: Connection, source_id: int, jobs: int, skipped: int, unreadable_new: int, last_job_end: int | None
 ) -> None:
-    """Count a page of a window that was read again, stored in this transaction; the cursor stays."""
+    """Count a page of a window that was read again and stored in this transaction; the cursor does not move."""
     values = _counted(jobs, skipped, unreadable_new, last_job_end)
     connection.execute(update(sources).where(sources.c.id == source_id).values(values))
 
@@ -145,17 +144,18 @@ def _counted(jobs: int, skipped: int, unreadable_new: int, last_job_end: int | N
 
 
 def record_failure(connection: Connection, source_id: int, message: str) -> None:
-    """Remember that a source could not be read to its end, and why: shown as it is, and never compared."""
+    """Record that a source could not be read to its end, and why: the text is only shown, never compared."""
     connection.execute(update(sources).where(sources.c.id == source_id).values(at_end=0, last_error=message))
 
 
 def keep_unreadable(
     connection: Connection, source_id: int, items: Sequence[Unreadable], now: int, *, again: bool = False
 ) -> int:
-    """Keep input that is no record, `KEPT_OF_FILE` pieces of each file; gives how much of it is to be counted.
+    """Keep input that cannot be parsed, `KEPT_OF_FILE` pieces of each file; return how much of it is to be counted.
 
-    That is what was not known yet, with what is too much to be kept. The latter cannot be known when it is met once
-    more: with `again`, of a window that is read again, it is not counted. A file that disappeared is always kept.
+    Counted are pieces that were not known yet, and pieces beyond the limit. The latter are not recognised when they are
+    read again: with `again`, for a window that is read again, they are not counted. A file that disappeared is always
+    kept.
     """
     known = _known_digests(connection, source_id, Counter(utf8(item.file) for item in items))
     rows: list[dict[str, Any]] = []
@@ -163,7 +163,7 @@ def keep_unreadable(
     for item in items:
         file, digest = utf8(item.file), _digest_of(item)
         digests = known.get(file)
-        if item.unread_from is not None:  # again at the same place, and not settled: until now
+        if item.unread_from is not None:  # read again at the same place, and not settled so far
             connection.execute(update(unreadable).where(*_unread_at(source_id, item)).values(seen_at=now))
         elif digests is not None:
             if digest in digests:
@@ -187,7 +187,7 @@ def keep_unreadable(
 
 
 def _known_digests(connection: Connection, source_id: int, met: Mapping[str, int]) -> dict[str, set[bytes]]:
-    """Digests of what is kept of the files of which more would be kept than may be."""
+    """Digests of what is kept of the files with more pieces than may be kept."""
     if not met:
         return {}
     of_source = unreadable.c.source_id == source_id
@@ -201,7 +201,7 @@ def _known_digests(connection: Connection, source_id: int, met: Mapping[str, int
 
 
 def _digest_of(item: Unreadable) -> bytes:
-    """Of its place and content: what it is known again by, also when a person's name was taken out of it."""
+    """Digest of its place and content, by which it is recognised even after a person's name was removed from it."""
     place = msgspec.msgpack.encode((utf8(item.file), item.line, item.offset, item.raw))
     return hashlib.blake2b(place, digest_size=_DIGEST_BYTES).digest()
 
@@ -216,7 +216,7 @@ def _unread_at(source_id: int, item: Unreadable | Recovered) -> tuple[ColumnElem
 
 
 def drop_recovered(connection: Connection, source_id: int, items: Sequence[Recovered]) -> None:
-    """Take out what was kept as not read to its end and was found again."""
+    """Remove entries of files "not read to the end" that were found again."""
     for item in items:
         gone = connection.execute(delete(unreadable).where(*_unread_at(source_id, item))).rowcount
         lower = update(sources).where(sources.c.id == source_id).values(unreadable=sources.c.unreadable - gone)
@@ -224,8 +224,8 @@ def drop_recovered(connection: Connection, source_id: int, items: Sequence[Recov
 
 
 class UnreadFile(msgspec.Struct, frozen=True):
-    """A file that disappeared before it was read to its end: the jobs of it that were not read ended in between, epoch
-    seconds, both inclusive."""
+    """A file that disappeared before it was read to its end: its unread jobs ended in between, epoch seconds, both
+    inclusive."""
 
     file: str
     begin: int
@@ -243,7 +243,7 @@ def unread_files(connection: Connection, source_id: int) -> list[UnreadFile]:
 
 
 class UnreadableRow(msgspec.Struct, frozen=True):
-    """Input that is no record, as kept."""
+    """Input that could not be parsed, as kept."""
 
     id: int
     source: str
@@ -259,14 +259,14 @@ class UnreadableRow(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """The file, with the line where it is known."""
+        """The file, with the line if it is known."""
         return f"{self.file}:{self.line}" if self.line is not None else self.file
 
 
 def list_unreadable(
     connection: Connection, limit: int | None = LISTED, names: Sequence[str] = ()
 ) -> list[UnreadableRow]:
-    """Unreadable input of the sources named, or of all, also of those no longer configured: first the files that
+    """Unreadable input of the named sources, or of all, including sources no longer configured: first the files that
     disappeared before they were read to their end, then the newest. `limit` None: all of it."""
     query = (
         select(
@@ -295,15 +295,15 @@ def list_unreadable(
 
 
 def count_unreadable(connection: Connection, names: Sequence[str] = ()) -> int:
-    """How much unreadable input there is: of the sources named, or of all. Not all of it need be kept."""
+    """How much unreadable input there is, of the named sources or of all. Not all of it need be kept."""
     query = select(func.coalesce(func.sum(sources.c.unreadable), 0))
     return int(connection.execute(query.where(sources.c.name.in_(names)) if names else query).scalar_one())
 
 
 def drop_unreadable(connection: Connection, name: str, items: Sequence[UnreadableRow]) -> None:
-    """Take out unreadable input of one source, and count it no more. What is met again is kept again, as new.
+    """Remove unreadable input of one source, and no longer count it. If it is read again it is kept again, as new.
 
-    With the last that is kept goes what was only counted.
+    With the last kept piece, the pieces that were only counted are removed too.
     """
     keys = [item.id for item in items]
     gone = connection.execute(delete(unreadable).where(unreadable.c.id.in_(keys))).rowcount
@@ -313,7 +313,7 @@ def drop_unreadable(connection: Connection, name: str, items: Sequence[Unreadabl
 
 
 def get_target(connection: Connection, name: str) -> TargetRow | None:
-    """The target of this name, if it was ever planned for."""
+    """Return the target with this name, if deliveries were ever planned for it."""
     row = connection.execute(select(targets).where(targets.c.name == name)).mappings().first()
     if row is None:
         return None
@@ -322,7 +322,7 @@ def get_target(connection: Connection, name: str) -> TargetRow | None:
 
 
 def new_target(connection: Connection, name: str, kind: str, filter_settings: str, assumes: Sequence[str]) -> TargetRow:
-    """Record a target that is new. `assumes`: the sources of which an earlier publisher may have delivered."""
+    """Record a new target. `assumes`: the sources from which an earlier publisher may have delivered."""
     values = {"name": name, "kind": kind, "filter_settings": filter_settings}
     connection.execute(insert(targets).values(**values, assumes=msgspec.json.encode(list(assumes)).decode()))
     found = get_target(connection, name)
@@ -331,13 +331,13 @@ def new_target(connection: Connection, name: str, kind: str, filter_settings: st
 
 
 def set_filter_settings(connection: Connection, target_id: int, kind: str, filter_settings: str) -> None:
-    """Remember the settings that the deliveries of a target now follow."""
+    """Record the settings that the deliveries of a target now follow."""
     values = {"kind": kind, "filter_settings": filter_settings}
     connection.execute(update(targets).where(targets.c.id == target_id).values(values))
 
 
 def record_attempt(connection: Connection, target_id: int, *, success: bool, error: str | None, now: int) -> None:
-    """Remember an attempt to deliver. `error` is shown as it is, and never compared."""
+    """Record an attempt to deliver. `error` is only shown, never compared."""
     values: dict[str, int | str | None] = {"last_attempt": now, "last_error": error}
     if success:
         values["last_success"] = now
@@ -349,7 +349,7 @@ LOG_IN: Final = "log in"
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """Something that somebody did."""
+    """An action of a person."""
 
     at: int
     who: str
@@ -369,12 +369,12 @@ def who() -> str:
 
 
 def record_action(connection: Connection, action: str, subject: str, detail: str, now: int) -> None:
-    """Record what is done, in the transaction that does it."""
+    """Record an action, in the transaction that performs it."""
     connection.execute(insert(audit).values(at=now, who=who(), action=action, subject=subject, detail=detail))
 
 
 def count_actions(connection: Connection) -> int:
-    """How many actions were recorded."""
+    """How many actions are recorded."""
     return connection.execute(select(func.count()).select_from(audit)).scalar_one()
 
 
@@ -389,16 +389,16 @@ def actions(connection: Connection, limit: int | None = 1000) -> list[AuditEntry
 
 
 def notified(connection: Connection) -> dict[str, int]:
-    """When a mail was sent about each problem that goes on, by its key."""
+    """When a mail was sent about each continuing problem, by its key."""
     return {row.key: row.notified_at for row in connection.execute(select(notices).order_by(notices.c.notified_at))}
 
 
 def record_notices(connection: Connection, keys: Sequence[str], now: int) -> None:
-    """A mail about these problems is sent now."""
+    """Record that a mail about these problems is sent now."""
     dialect.insert_missing(connection, notices, [{"key": key, "notified_at": now} for key in keys])
 
 
 def forget_notices(connection: Connection, keys: Sequence[str]) -> None:
-    """These problems are over."""
+    """Record that these problems are over."""
     if keys:
         connection.execute(delete(notices).where(notices.c.key.in_(keys)))

@@ -1,8 +1,8 @@
-"""Stored runs many at a time, as they are stored: for reports, which look at a few facts of millions of runs.
+"""Stored runs for reports, which look at a few facts of millions of runs; and what changed in the store since the last
+look.
 
-What changed in the store since it was looked at: its state at a glance, and a mark of each run.
-
-For programs that keep what they read. Writers come one after the other (`Store.write`), so that ids grow with time.
+For programs that cache what they read: the state of the store, and a mark of each run. Writers are serialised
+(`Store.write`), so ids grow with time.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from publisher.store.schema import classes, runs, sources
 from publisher.text import elapsed_s
 
 Rows = list[tuple[int, int, bytes]]
-"""Id, class id, and stored record of some runs."""
+"""Id, class id, and stored record of runs."""
 
 
 _MOST: Final = 4
-"""A window with more than one in so many of all runs is read from the table as it lies, not by end time."""
+"""A window with more than one in this many runs is read in table order, not by end time."""
 
 
 def stored_runs(
     connection: Connection, from_: int, until: int | None, size: int, *, running: bool = False
 ) -> Generator[Rows, None, None]:
-    """Finished runs that ended from `from_` until `until` (exclusive; None: open), in no order, `size` at a time.
+    """Finished runs that ended from `from_` until `until` (exclusive; None: open), in any order, `size` at a time.
 
-    With `running`, those that still run are among them.
+    With `running`, also those that still run.
     """
-    end = runs.c.end_time + 0 if _is_most(connection, from_, until) else runs.c.end_time  # a sum is in no index
+    end = runs.c.end_time + 0 if _is_most(connection, from_, until) else runs.c.end_time  # no index has a sum
     ended = (runs.c.finished == 1) & (end >= from_)
     if until is not None:
         ended &= end < until
@@ -69,7 +69,7 @@ def months_ended_in(connection: Connection, start: int | None, stop: int | None)
 
 def first_and_last_end(connection: Connection) -> tuple[int, int] | None:
     """When the first and the last run ended; None where none has."""
-    # Each by itself is a look into an index, both at once would be a look at every run.
+    # Each alone is an index look-up; both in one query would read every run.
     first, last = (connection.execute(select(end(runs.c.end_time))).scalar_one() for end in (func.min, func.max))
     return None if first is None or last is None else (int(first), int(last))
 
@@ -89,7 +89,7 @@ _RECENT_S: Final = 2
 
 
 class MarkedRuns(msgspec.Struct, frozen=True):
-    """Some runs: their ids, and a mark of each that changes with the run; and what is stored of them, if asked for."""
+    """Runs: their ids, a mark of each that changes with the run, and their stored form if requested."""
 
     ids: Numbers
     marks: Numbers
@@ -97,12 +97,12 @@ class MarkedRuns(msgspec.Struct, frozen=True):
 
 
 def state_of(connection: Connection, now: int) -> State:
-    """What changes whenever runs are stored, changed or purged, or persons forgotten; look-ups in indexes.
+    """Return a value that changes whenever runs are stored, changed, or purged, or persons forgotten; index look-ups.
 
-    Within seconds of a collect it changes every second, because a collect is recorded to the second.
+    Just after a collect it changes every second, because collects are recorded to the second.
     """
     asked = (*ENDS, func.min(runs.c.id), func.max(runs.c.id))
-    ends = [connection.execute(select(one)).scalar() for one in asked]  # one by one: two at once walk through all
+    ends = [connection.execute(select(one)).scalar() for one in asked]  # one by one: both in one query would read all
     done = select(func.max(audit_table.c.id)).where(audit_table.c.action != registry.LOG_IN)
     read = connection.execute(select(sources).order_by(sources.c.id)).all()
     ages = [elapsed_s(row.last_collected, now) for row in read]
@@ -111,7 +111,7 @@ def state_of(connection: Connection, now: int) -> State:
 
 
 def class_marks(connection: Connection) -> dict[int, int]:
-    """A mark of each class by its id, within this process."""
+    """A mark of each class by its id, valid within this process."""
     found: dict[int, int] = {}
     with closing(dialect.streamed(connection, select(classes.c.id, classes.c.facts), _CLASSES_AT_ONCE)) as pages:
         for page in pages:
@@ -120,7 +120,7 @@ def class_marks(connection: Connection) -> dict[int, int]:
 
 
 def end_of_latest(connection: Connection, count: int) -> int | None:
-    """When the earliest ended of so many runs that ended last; None where there are no more than so many."""
+    """The earliest end of the n runs that ended last; None if there are no more than n."""
     if (connection.execute(select(func.max(runs.c.id))).scalar() or 0) <= count:
         return None
     ends = select(runs.c.end_time).where(runs.c.end_time.is_not(None)).order_by(runs.c.end_time.desc())
@@ -134,7 +134,7 @@ def marks_only(connection: Connection, from_: int | None, size: int) -> Iterator
 
 
 def marked_runs(connection: Connection, from_: int | None, size: int) -> Generator[MarkedRuns, None, None]:
-    """The same with what is stored of them."""
+    """The same with their stored form."""
     yield from _marked(connection, from_, size, runs.c.job)
 
 
@@ -145,7 +145,7 @@ def _marked(
         runs.c.finished == 1
     )
     if from_ is not None:
-        query = query.where(runs.c.end_time + 0 >= from_)  # most of them: read as they lie, not by the index
+        query = query.where(runs.c.end_time + 0 >= from_)  # most of them: read in table order, not by the index
     with closing(dialect.streamed(connection, query, size)) as pages:
         for page in pages:
             ids, class_ids, digests, lengths, *blobs = zip(*page, strict=True)
@@ -159,7 +159,7 @@ def _marked(
 
 
 def runs_by_id(connection: Connection, ids: Sequence[int]) -> Iterator[tuple[list[int], Rows]]:
-    """Ids, and what is stored, of these runs."""
+    """Ids and stored form of these runs."""
     query = select(runs.c.id, runs.c.class_id, runs.c.job)
     for some in dialect.chunks(ids):
         page = connection.execute(query.where(runs.c.id.in_(some))).all()
@@ -167,6 +167,6 @@ def runs_by_id(connection: Connection, ids: Sequence[int]) -> Iterator[tuple[lis
 
 
 def running_runs(connection: Connection) -> Rows:
-    """What is stored of the runs that are not over."""
+    """The stored form of the runs that have not ended."""
     query = select(runs.c.id, runs.c.class_id, runs.c.job).where(runs.c.finished == 0, runs.c.end_time.is_(None))
     return [(row[0], row[1], row[2]) for row in connection.execute(query)]

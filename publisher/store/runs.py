@@ -1,4 +1,4 @@
-"""Runs: what was read, once for each record id, with its digest and the time this version was first stored."""
+"""Runs as read, stored once for each record id, with the digest and the time when this version was first stored."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ _with_facts: Final = (
     .where(runs.c.id.in_(bindparam("ids", expanding=True)))
 )
 _LAST: Final = "\U0010ffff"
-"""After every text that begins alike, in the order of bytes."""
+"""Sorts after every text with the same beginning, in byte order."""
 _MOST_REMEMBERED: Final = 20_000
 _versions: Final = dialect.Lookup((runs.c.id, runs.c.digest), runs.c.id)
 
 
 class UpsertedRun(msgspec.Struct, frozen=True, gc=False):
-    """A run that was put into the store, or changed there. `fresh`: it was not known as finished before.
+    """A run that was inserted or changed. `fresh`: it was not stored as finished before.
 
-    `before`: the digest of the version that it had until now, where that was finished.
+    `before`: the digest of the version stored until now, if that was finished.
     """
 
     run_id: int
@@ -70,7 +70,7 @@ class UpsertedRun(msgspec.Struct, frozen=True, gc=False):
 
 
 class Upserted(msgspec.Struct, frozen=True):
-    """What became of a page of runs: those now new or changed, and counts for `collect --json`."""
+    """The result of storing a page of runs: new and changed ones, and the counts of `collect --json`."""
 
     put: list[UpsertedRun]
     new: int
@@ -80,9 +80,9 @@ class Upserted(msgspec.Struct, frozen=True):
 
 
 class StoredRun(msgspec.Struct, frozen=True, gc=False):
-    """A run as stored: `stored_at` is when this version was first stored, and so the record's createTime.
+    """A run as stored. `stored_at`: when this version was first stored, which is the record's createTime.
 
-    `job` is what was read, with what the grid log of its source has of it; `awaits_grid_log`: it has nothing yet.
+    `job`: what was read, with the values of the source's grid log; `awaits_grid_log`: the log has no entry yet.
     """
 
     run_id: int
@@ -95,11 +95,11 @@ class StoredRun(msgspec.Struct, frozen=True, gc=False):
 
 
 def upsert(connection: Connection, interner: Interner, found: Sequence[EncodedRun], now: int) -> Upserted:
-    """Put runs into the store: new ones, new versions of changed ones; unchanged ones cost a look-up.
+    """Store runs: new ones, new versions of changed ones; an unchanged one costs a look-up.
 
-    The last of several with the same record id counts, a finished one before one that is not. An earlier version of a
-    finished run is kept (`versions`). Core numbers, which are in no digest, are put beside an unchanged run that was
-    read by a program that did not know them; and so is its mark, where it has none or another one.
+    Of several with the same record id the last one counts, and a finished one before an unfinished one. An earlier
+    version of a finished run is kept (`versions`). Core numbers, which are in no digest, are added to an unchanged run
+    that was read by a program without them; and so is its mark, if it has none or another one.
     """
     by_key = _last_of_each(found)
     known = _known(connection, list(by_key))
@@ -161,7 +161,7 @@ def _known(connection: Connection, keys: list[bytes]) -> dict[bytes, _Known]:
 
 
 def marks_of(connection: Connection, record_ids: Sequence[str]) -> dict[str, tuple[bytes, int]]:
-    """Of these runs, by record id: the marks of those that are finished and have one, and when they ended."""
+    """The marks of those of these runs (by record id) that are finished and have one, and when they ended."""
     return {
         record_id: (bytes(mark), end)
         for record_id, mark, end, finished in _known_marks.rows(connection, [*map(run_key, record_ids)])
@@ -220,7 +220,7 @@ def row_of(run: EncodedRun, class_id: int, run_id: int, stored_at: int) -> tuple
 
 
 def _set_core_numbers(connection: Connection, found: dict[int, EncodedRun]) -> None:
-    """Store the core numbers of these runs where they are missing, or are others."""
+    """Store the core numbers of these runs if they are missing or differ."""
     rows = []
     for run_id, record_id, _digest, _stored_at, blob, facts in _rows_with_facts(connection, list(found)):
         stored, core_numbers = decode(blob, facts, record_id), found[run_id].job().core_numbers
@@ -244,7 +244,7 @@ def _rows_with_facts(connection: Connection, run_ids: Sequence[int]) -> Iterator
 
 
 def set_classes(connection: Connection, class_ids: Mapping[int, int]) -> None:
-    """Give runs another class, of which their grid log decides: their records keep what was read."""
+    """Give runs the class that their grid log decides: their records keep what was read."""
     rows = [
         (class_ids[run_id], encode_whole(decode(blob, facts, record_id)), run_id)
         for run_id, record_id, _digest, _stored_at, blob, facts in _rows_with_facts(connection, list(class_ids))
@@ -266,7 +266,7 @@ RUN_COLUMNS: Final = (
 
 def stored_run(row: Sequence[Any]) -> StoredRun:
     """A run from the columns `RUN_COLUMNS`. Raises `StoreNewerError` for a run that a later program stored, and
-    `StoreCorruptError` for one that is damaged."""
+    `StoreCorruptError` for a damaged one."""
     run_id, source, record_id, digest, stored_at, blob, facts = row
     job, joined = decode(blob, facts, record_id), _grid_facts(facts)
     if joined is None:
@@ -277,7 +277,7 @@ def stored_run(row: Sequence[Any]) -> StoredRun:
 
 
 def is_of_class(job: Job, facts: bytes) -> bool:
-    """Whether a run as read is of the class with these facts, so that what is decided for the class is right for it."""
+    """Whether a run as read belongs to the class with these facts, so that decisions for the class apply to it."""
     key, joined = _class_of(facts)
     if joined is None:
         return class_key(job) == key
@@ -292,14 +292,14 @@ def _class_of(stored: bytes) -> tuple[bytes, _GridFacts | None]:
 
 
 class _GridFacts(msgspec.Struct, frozen=True):
-    """What the grid log has of the runs of a class: kept with the class, beside the facts as read."""
+    """The values that the grid log has for the runs of a class: kept with the class, next to the facts as read."""
 
     values: dict[str, Any]
     awaited: bool
 
 
 _without_grid_facts: Final[set[int]] = set()
-"""Hashes of facts that can be read and of which no grid log has anything, as most: facts take ten times as much."""
+"""Hashes of facts that can be decoded and have no values of a grid log. The facts would take ten times as much."""
 
 
 def _grid_facts(stored: bytes) -> _GridFacts | None:
@@ -328,9 +328,10 @@ _joined: Final = runs.join(classes, runs.c.class_id == classes.c.id).join(source
 
 
 def find(connection: Connection, name: str) -> Iterator[StoredRun]:
-    """Runs of this record id, and those that a text asks for as an id (`publisher.job_ids`), in order of storing.
+    """Runs with this record id, and those that a text refers to (`publisher.job_ids`), in order of storing.
 
-    The runs of a requeued job share all but the record id, the tasks of an array what their local ids begin with.
+    The runs of a requeued job share all but the record id; the tasks of an array share the beginning of their local
+    ids.
     """
     spelt, asked = spellings(name), JobPattern(name)
     called = (
@@ -347,17 +348,18 @@ def find(connection: Connection, name: str) -> Iterator[StoredRun]:
 
 
 def _has_key(job: Job, name: str) -> bool:
-    """Whether a local id beyond what an index takes is meant."""
+    """Whether the text refers to a local id longer than an index entry."""
     return job.local_id is not None and index_key(job.local_id) == index_key(name)
 
 
 def named(connection: Connection, keys: Sequence[tuple[str, int]]) -> list[tuple[Any, ...]]:
-    """Run id, local id, and end of the runs that have one of these local ids, spelt as here, and ended just then."""
+    """Run id, local id, and end of the runs that have one of these local ids, in this spelling, and exactly this
+    end."""
     return _by_local_id_and_end.rows(connection, keys)
 
 
 def by_ids(connection: Connection, run_ids: Sequence[int]) -> list[StoredRun]:
-    """These runs."""
+    """The runs with these ids."""
     query = select(*RUN_COLUMNS).select_from(_joined)
     return [stored_run(row) for row in dialect.rows_in(connection, query, runs.c.id, run_ids)]
 
@@ -369,12 +371,12 @@ def record_ids(connection: Connection, run_ids: Sequence[int]) -> Iterator[str]:
 
 
 def digests_of(connection: Connection, run_ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """The present versions of these runs, as far as they are there."""
+    """The present versions of these runs, as far as they are stored."""
     return ((run_id, bytes(digest)) for run_id, digest in _versions.rows(connection, run_ids))
 
 
 def version_of(connection: Connection, run_id: int, digest: bytes) -> Job | None:
-    """An earlier (or the present) version of a run by its digest; None where it was not kept."""
+    """An earlier (or the present) version of a run by its digest; None if it was not kept."""
     query = select(versions.c.job).where(versions.c.run_id == run_id, versions.c.digest == digest)
     blob = connection.execute(query).scalar_one_or_none()
     if blob is not None:

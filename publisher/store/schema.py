@@ -62,39 +62,40 @@ from publisher.reason import ReasonCode
 
 
 class State(IntEnum):
-    """Stored as its number; the numbers are part of the store's format and never change their meaning."""
+    """The state of a delivery. Stored as its number; the numbers are part of the store's format and never change
+    their meaning."""
 
     WAITING = 1
     IN_FLIGHT = 2
     ACCEPTED = 3
-    """Taken by the service (or assumed to have been, before us); whether it was confirmed is in another column."""
+    """Accepted by the service, or assumed to be; whether it is confirmed is in another column."""
     REJECTED = 4
     HELD = 5
     WAIVED = 6
     SUPERSEDED = 7
-    """Changed after the service took an earlier version that it will keep."""
+    """Changed after the service accepted an earlier version, which it keeps."""
 
     @property
     def word(self) -> str:
-        """The word used in `status --json` and by people."""
+        """The word used in `status --json` and for people."""
         return self.name.lower()
 
 
 class BatchState(IntEnum):
-    """What became of a message."""
+    """The state of a message."""
 
     IN_FLIGHT = 1
     ACCEPTED = 2
     NOT_ACCEPTED = 3
-    """Refused, split, or put back to wait; its records went on in other batches or wait."""
+    """Refused, split, or set to wait again; its records are in other batches or wait."""
 
 
 metadata = MetaData()
 
-# SQLite gives an alias of the row id only to a column of exactly this type.
+# SQLite makes only a column of exactly this type an alias of the row id.
 RowId = BigInteger().with_variant(Integer, "sqlite")
 _InOrderOfBytes = Text().with_variant(Text(collation="C"), "postgresql")
-"""A text of which an index finds all that begin alike, whatever the locale of a server is."""
+"""A text whose index finds all values with a common beginning, in any locale of a server."""
 
 sources = Table(
     "sources",
@@ -147,7 +148,7 @@ runs = Table(
     Index("runs_local_id", "local_id"),
     Index("runs_global_key", "global_key"),
 )
-"""What is long comes last, and what PostgreSQL aligns comes first, so that rows have no gaps."""
+"""Long columns come last, and columns that PostgreSQL aligns come first, so that rows have no padding."""
 
 versions = Table(
     "versions",
@@ -161,7 +162,7 @@ versions = Table(
 
 @event.listens_for(metadata, "after_create")
 def _keep_as_compressed(_metadata: MetaData, connection: Connection, **_: object) -> None:
-    """Records are compressed when they come: a server need not try again."""
+    """Records arrive compressed: a server need not try to compress them."""
     if connection.dialect.name == "postgresql":
         for table in (runs, versions):
             connection.exec_driver_sql(f"ALTER TABLE {table.name} ALTER COLUMN job SET STORAGE EXTERNAL")
@@ -200,7 +201,7 @@ batches = Table(
 
 _OPEN = f"state <> {State.ACCEPTED.value}"
 OPEN: ColumnElement[bool] = literal_column(f"deliveries.{_OPEN}")
-"""The condition of the index over open deliveries, as it must stand in a query that is to use it: without the type
+"""The condition of the index over open deliveries, as a query must repeat it in order to use it: without the type
 Boolean, which SQLAlchemy would write `... = 1` for SQLite, whose planner then walks through all deliveries."""
 
 _ASSUMED = f"reason = '{ReasonCode.ASSUMED.value}'"
@@ -231,7 +232,8 @@ deliveries = Table(
 
 @event.listens_for(deliveries, "before_create")
 def _limit_on_server(table: Table, connection: Connection, **_: object) -> None:
-    """The same conditions on a server. Given above, they would have what is for servers loaded in every process."""
+    """The same conditions on a server. As table arguments above, they would load the server's dialect in every
+    process."""
     if connection.dialect.name == "postgresql":
         for index in table.indexes:
             index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]

@@ -1,8 +1,8 @@
 """Sums of runs by class and state of their delivery, read from the index over their ends: no record is decoded.
 
-A class and a run's end, wall and CPU time are all that decides what the run is in a summary (`publisher.encoded_run`),
-and they stand in columns. Runs of which the columns do not say it are told apart: those that lack an amount, and those
-with an amount or an end that no message takes. Memory does not grow with the runs: pages are summed one by one.
+The class of a run and its end, wall and CPU time decide its part in a summary (`publisher.encoded_run`), and they are
+columns. Runs whose columns do not suffice are separated: those that lack an amount, and those with an amount or an end
+that no message can hold. Memory does not grow with the runs: pages are summed one by one.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _NOT_DUE: Final = frozenset({State.WAIVED, State.SUPERSEDED})
 _SECOND_COLUMN: Final[ColumnElement[Any]] = literal_column("2")
 """The state: written out, PostgreSQL would take its parameters for others than those of the column."""
 _BEFORE_ALL: Final = -1
-"""Less than every id."""
+"""Less than any id."""
 
 _amounts: Final[ColumnElement[bool]] = and_(
     runs.c.incomplete_usage == 0, runs.c.wall_ms.between(0, LONGEST_MS), runs.c.cpu_ms.between(0, LONGEST_MS)
 )
 UNUSABLE: Final[ColumnElement[bool]] = not_(and_(_amounts, runs.c.end_time.between(0, LATEST_END)))
-"""The runs that are in no sums here: each has to be looked at by itself."""
+"""The runs that are not in sums here: each must be folded from its record."""
 
 
 class ClassSums(msgspec.Struct, frozen=True):
-    """Some runs of a class whose deliveries are in one state."""
+    """The sums of runs of a class whose deliveries are in one state."""
 
     class_id: int
     state: State
@@ -55,7 +55,7 @@ class ClassSums(msgspec.Struct, frozen=True):
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):
-    """A run that waits and is in the sums. `revision`: how often it had changed."""
+    """A waiting run that is in the sums. `revision`: how often it had changed."""
 
     run_id: int
     class_id: int
@@ -63,7 +63,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
 
 
 def _chosen(columns: Sequence[ColumnElement[Any]], condition: ColumnElement[bool] | None) -> Select[Any]:
-    """Runs that ended within bounds, behind a place, by end."""
+    """Runs that ended within bounds, after a place, by end."""
     place = tuple_(bindparam("end", type_=BigInteger), bindparam("run", type_=BigInteger))
     query = (
         select(*columns)
@@ -78,7 +78,7 @@ def _chosen(columns: Sequence[ColumnElement[Any]], condition: ColumnElement[bool
 
 
 def _by_class(condition: ColumnElement[bool] | None, as_waiting: ColumnElement[bool] | None = None) -> Select[Any]:
-    """A page summed. With its limit, and an outer join, it is chosen first and then looked up: see `ended_in`."""
+    """A page summed. With its limit and an outer join, runs are selected first and then looked up: see `ended_in`."""
     columns = (runs.c.id, runs.c.end_time, runs.c.class_id, runs.c.wall_ms, runs.c.cpu_ms)
     page = _chosen(columns, condition).limit(bindparam("most", type_=Integer)).subquery("page")
     mine = and_(deliveries.c.target_id == bindparam("target"), deliveries.c.run_id == page.c.id)
@@ -120,8 +120,8 @@ def by_class(
     page: int = PAGE,
     as_waiting: ColumnElement[bool] | None = None,
 ) -> Iterator[ClassSums]:
-    """The deliveries of a target whose runs ended within bounds (the second exclusive), summed: a class and state may
-    come more than once. `UNUSABLE` runs are left out. `as_waiting`: deliveries that count as waiting."""
+    """The deliveries of a target whose runs ended within bounds (the second exclusive), summed: a class and state
+    may occur more than once. Without `UNUSABLE` runs. `as_waiting`: deliveries that count as waiting."""
     summed = _summed if as_waiting is None else (_by_class(_amounts, as_waiting), _summed[1])
     for class_id, state, jobs, *amounts in _pages(connection, summed, target_id, _usable_ends(bounds), page):
         if state is not None:
@@ -129,7 +129,7 @@ def by_class(
 
 
 class HeldSums(msgspec.Struct, frozen=True):
-    """Some runs of a class, in the store. `state`: that of their deliveries to a target; None: it has none of them."""
+    """The sums of runs of a class in the store. `state`: that of their deliveries to a target; None: they have none."""
 
     class_id: int
     state: State | None
@@ -141,14 +141,14 @@ class HeldSums(msgspec.Struct, frozen=True):
 def held_by_class(
     connection: Connection, target_id: int, bounds: tuple[int, int], page: int = PAGE
 ) -> Iterator[HeldSums]:
-    """All runs that ended within bounds (the second exclusive), with their deliveries to a target, summed: a class and
-    state may come more than once. An unknown amount is 0."""
+    """All runs that ended within bounds (the second exclusive), with their deliveries to a target, summed: a class
+    and state may occur more than once. An unknown amount is 0."""
     for class_id, state, jobs, wall_ms, cpu_ms, *_ in _pages(connection, _held, target_id, bounds, page):
         yield HeldSums(class_id, None if state is None else State(state), jobs, int(wall_ms), int(cpu_ms))
 
 
 class StoredSums(msgspec.Struct, frozen=True, gc=False):
-    """A run in the store, as it is found by its key."""
+    """A run in the store, found by its key."""
 
     end: int | None
     class_id: int
@@ -157,7 +157,7 @@ class StoredSums(msgspec.Struct, frozen=True, gc=False):
 
 
 def by_key(connection: Connection, keys: Sequence[bytes]) -> dict[bytes, StoredSums]:
-    """Those of the runs with these keys (`publisher.encoded_run.run_key`) that are in the store."""
+    """The runs in the store with these keys (`publisher.encoded_run.run_key`)."""
     query = select(runs.c.record_key, runs.c.end_time, runs.c.class_id, runs.c.wall_ms, runs.c.cpu_ms)
     found = dialect.rows_in(connection, query, runs.c.record_key, keys)
     return {bytes(key): StoredSums(end, class_id, wall_ms, cpu_ms) for key, end, class_id, wall_ms, cpu_ms in found}
@@ -170,8 +170,8 @@ def purged_among(connection: Connection, keys: Sequence[bytes]) -> set[bytes]:
 
 
 def sent_earlier(connection: Connection, target_id: int, bounds: tuple[int, int]) -> list[tuple[int, int, bytes]]:
-    """Run, class, and digest of the version sent of the runs that ended within bounds and that the service has in an
-    earlier version than ours: superseded, or waived after that."""
+    """Run, class, and digest of the version sent of the runs that ended within bounds and of which the service has
+    an earlier version than ours: superseded, or waived after that."""
     query = (
         select(deliveries.c.run_id, runs.c.class_id, deliveries.c.sent_digest)
         .select_from(deliveries.join(runs, runs.c.id == deliveries.c.run_id))
@@ -188,7 +188,7 @@ def sent_earlier(connection: Connection, target_id: int, bounds: tuple[int, int]
 
 
 def _usable_ends(bounds: tuple[int, int]) -> tuple[int, int]:
-    """Narrowed here: of two lower bounds in a query, SQLite may begin at the lesser one, page after page."""
+    """Bounds narrowed here: with two lower bounds in a query, SQLite may begin at the lower one, page after page."""
     return max(bounds[0], 0), min(bounds[1], LATEST_END + 1)
 
 
@@ -209,7 +209,7 @@ def _pages(
 
 
 def due_by_class(connection: Connection, target_id: int, bounds: tuple[int, int], page: int = PAGE) -> dict[int, int]:
-    """How many runs of each class is due to a target, that ended within bounds: all but waived and superseded."""
+    """How many runs of each class that ended within bounds are due to a target: all but waived and superseded ones."""
     due: dict[int, int] = {}
     for class_id, state, jobs in _pages(connection, _counted, target_id, bounds, page):
         if state is not None and State(state) not in _NOT_DUE:

@@ -1,7 +1,8 @@
 """Changes of the state of deliveries: the only statements that write a state, or the counters of states.
 
-Each goes with its counters in one transaction, so that `status` never counts, and withdraws the confirmation of what is
-no longer accepted: only what is accepted can be confirmed. Counters follow the rows that a statement really touched.
+Each updates its counters in the same transaction, so that `status` never counts, and withdraws the confirmation of what
+is no longer accepted: only accepted deliveries can be confirmed. Counters follow the rows that a statement really
+changed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from publisher.store.runs import UpsertedRun
 from publisher.store.schema import State, counters, deliveries
 
 CONFIRMED: Final = 101
-"""Not a state: confirmed deliveries are accepted ones, counted a second time."""
+"""Not a state: confirmed deliveries are accepted ones, counted separately."""
 ASSUMED: Final = Reason.of(ReasonCode.ASSUMED)
 
 ZERO: Final[ColumnElement[int]] = literal_column("0")
@@ -53,7 +54,7 @@ _CONFIRMED: Final = deliveries.c.confirmed_at.is_not(None)
 
 
 class StateChange(msgspec.Struct, frozen=True):
-    """What happens to deliveries of a target that are in the state `before`, at an instant, and why."""
+    """A transition of deliveries of a target that are in the state `before`, at an instant, with its reason."""
 
     target_id: int
     before: State
@@ -63,7 +64,7 @@ class StateChange(msgspec.Struct, frozen=True):
 
 
 class DeliverySelection:
-    """Which deliveries change, prepared: those for which a condition with these parameters holds."""
+    """Which deliveries change, prepared: those that meet a condition with these parameters."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class DeliverySelection:
         parameters: Sequence[str],
         also: Mapping[str, ColumnElement[Any]] | None = None,
     ) -> None:
-        """`also`: columns that are set besides, by name; their parameters are among those of the condition."""
+        """`also`: further columns that are set, by name; their parameters are among those of the condition."""
         of = ("target", "before", *parameters)
         moving = update(deliveries).where(_BEFORE, condition)
         with_reason = moving.values({**_WITH_REASON, **(also or {})})
@@ -85,7 +86,7 @@ class DeliverySelection:
 ONE_RUN: Final = DeliverySelection(
     and_(deliveries.c.run_id == bindparam("run"), deliveries.c.deselected == ZERO), ("run",)
 )
-"""A run, unless it is in flight and no longer wanted."""
+"""A run, unless it is in flight and deselected."""
 ONE_UNCHANGED: Final = DeliverySelection(
     and_(
         deliveries.c.run_id == bindparam("run"),
@@ -103,7 +104,8 @@ def transition(
     which: DeliverySelection | ColumnElement[bool],
     rows: Iterable[tuple[Any, ...]] = ((),),
 ) -> int:
-    """Change the state of deliveries; gives of how many. `rows`: values of the parameters of a prepared selection."""
+    """Change the state of deliveries; return how many changed. `rows`: values of the parameters of a prepared
+    selection."""
     before, after = int(change.before), int(change.after)
     if isinstance(which, DeliverySelection):
         if change.before is State.ACCEPTED:
@@ -133,7 +135,7 @@ _insert: Final = dialect.Bulk(insert(deliveries).values({name: bindparam(name) f
 
 
 def enqueue(connection: Connection, target_id: int, rows: Iterable[tuple[UpsertedRun, State]], now: int) -> None:
-    """Record deliveries of runs that this target did not have; what is accepted at once is assumed to be delivered."""
+    """Record deliveries of runs that are new to this target; what is accepted at once is assumed to be delivered."""
     listed = [
         (target_id, run.run_id, int(state), run.end_time, now, ASSUMED.code if state is State.ACCEPTED else None)
         for run, state in rows
@@ -151,7 +153,7 @@ def enqueue_from(
     now: int,
     reason: Reason | None,
 ) -> None:
-    """Record deliveries of the runs that a query gives, with their ends, leaving out those that are there."""
+    """Record deliveries of the runs (with their ends) that a query returns, without those that exist."""
     code, parameters = stored(reason)
     run_id, end_time = found.selected_columns
     query = found.with_only_columns(
@@ -163,13 +165,13 @@ def enqueue_from(
 
 
 def remove(connection: Connection, target_id: int, gone: Iterable[tuple[int, State]]) -> None:
-    """Take back deliveries of runs that the target no longer wants and never got: (run id, state it has)."""
+    """Remove deliveries of runs that the target no longer selects and never received: (run id, present state)."""
     for run_id, state in gone:
         remove_where(connection, target_id, state, deliveries.c.run_id == run_id)
 
 
 def remove_where(connection: Connection, target_id: int, state: State, which: ColumnElement[bool]) -> int:
-    """Take back the deliveries in a state for which a condition holds; gives how many."""
+    """Remove the deliveries in a state that meet a condition; return how many."""
     chosen = and_(deliveries.c.target_id == target_id, deliveries.c.state == int(state), which)
     if state is State.ACCEPTED:
         withdraw_where(connection, target_id, chosen)
@@ -179,12 +181,12 @@ def remove_where(connection: Connection, target_id: int, state: State, which: Co
 
 
 def purge(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
-    """Take out the deliveries of purged runs. The counters go on counting them."""
+    """Remove the deliveries of purged runs. The counters still count them."""
     connection.execute(delete(deliveries).where(deliveries.c.target_id == target_id, deliveries.c.run_id.in_(run_ids)))
 
 
 def set_counter(connection: Connection, target_id: int, number: int, jobs: int) -> None:
-    """Set a counter, of a state by its number or of what is `CONFIRMED`, to what counting gave."""
+    """Set a counter, of a state by its number or of what is `CONFIRMED`, to a counted value."""
     row = {"target_id": target_id, "state": number, "jobs": jobs}
     dialect.upsert(connection, counters, [row], keys=("target_id", "state"))
 
@@ -210,21 +212,21 @@ _withdraw: Final = dialect.Bulk(
 
 
 def confirm(connection: Connection, target_id: int, run_ids: Iterable[int], now: int) -> int:
-    """Confirm deliveries that are accepted, and were not confirmed before; gives how many."""
+    """Confirm deliveries that are accepted and not confirmed yet; return how many."""
     confirmed = _confirm.run(connection, [(now, target_id, run_id) for run_id in run_ids])
     _count(connection, target_id, CONFIRMED, confirmed)
     return confirmed
 
 
 def withdraw(connection: Connection, target_id: int, run_ids: Iterable[int]) -> int:
-    """Take back the confirmations of these runs' deliveries; gives how many there were."""
+    """Withdraw the confirmations of these runs' deliveries; return how many there were."""
     withdrawn = _withdraw.run(connection, [(target_id, run_id) for run_id in run_ids])
     _count(connection, target_id, CONFIRMED, -withdrawn)
     return withdrawn
 
 
 def withdraw_where(connection: Connection, target_id: int, which: ColumnElement[bool]) -> int:
-    """Take back the confirmations of the deliveries of a target for which a condition holds; gives how many."""
+    """Withdraw the confirmations of the deliveries of a target that meet a condition; return how many."""
     statement: Update = update(deliveries).where(deliveries.c.target_id == target_id, which, _CONFIRMED)
     withdrawn = connection.execute(statement.values(confirmed_at=null())).rowcount
     _count(connection, target_id, CONFIRMED, -withdrawn)

@@ -92,7 +92,7 @@ def test_what_was_never_sent_from_here_and_is_there_counts_as_delivered_only_if_
     assert "files: 4 jobs recorded as delivered" in done.err
     assert len(collected.rows(query)) == waiting - 4
     assert collected.rows("SELECT action, detail FROM audit") == [
-        ("take over", f"4 jobs count as delivered before us: they are in {file}")
+        ("take over", f"4 jobs count as delivered by an earlier publisher: they are in {file}")
     ]
     again = collected("reconcile", "files", "--file", file, "--take-over", *MONTHS, "--json").object
     assert again["taken_over"] == {}

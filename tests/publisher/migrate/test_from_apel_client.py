@@ -127,7 +127,7 @@ def test_what_was_taken_over_is_replaced_once(fixtures: Path, tmp_path: Path) ->
     site("run").ok()
     assert site.ours == sent
     audit = site("store", "audit").ok().out
-    assert "8 summaries count as delivered before us" in audit
+    assert "8 summaries count as delivered by an earlier publisher" in audit
 
 
 def test_months_of_which_the_client_sent_more_are_not_taken_over(fixtures: Path, tmp_path: Path) -> None:

@@ -158,14 +158,14 @@ def test_a_record_is_rejected_when_another_was_accepted_after_it() -> None:
 
 def test_a_record_that_nothing_was_accepted_after_waits() -> None:
     run = Run(lambda key: key == "3")
-    with pytest.raises(StopSending, match="took no new record after it refused 1"):
+    with pytest.raises(StopSending, match="accepted no new record after it refused 1"):
         run.send_all(1, 2, 3)
     assert run.rejected == []
 
 
 def test_where_no_record_is_accepted_none_is_rejected() -> None:
     run = Run(lambda _key: True)
-    with pytest.raises(StopSending, match="took no record at all"):
+    with pytest.raises(StopSending, match="accepted no record in this run"):
         run.send_all(1, 2, 3)
     assert run.rejected == []
 
@@ -185,7 +185,7 @@ def test_a_record_that_is_accepted_when_it_is_tried_again_is_not_rejected() -> N
 
 def test_after_many_refusals_a_probe_shows_that_the_service_is_at_fault() -> None:
     run = Run(lambda key: key != "1")
-    with pytest.raises(StopSending, match="takes no new record any more"):
+    with pytest.raises(StopSending, match="accepts no new record any more"):
         run.send_all(*range(1, 100))
     assert run.rejected == []
     assert "99" in run.sent, "the newest is the first probe"
@@ -196,5 +196,5 @@ def test_a_refused_group_needs_no_second_refusal_but_a_service_that_is_well() ->
     run.send_all(1, 2, 3)
     assert (run.rejected, run.sent) == (["3"], ["1", "2", "3", "2"])
     alone = Run(lambda key: key == "3", replaces=True)
-    with pytest.raises(StopSending, match="took no record at all"):
+    with pytest.raises(StopSending, match="accepted no record in this run"):
         alone.send_all(3)

@@ -99,7 +99,7 @@ def test_changing_the_setting_later_changes_nothing_and_is_recorded(tmp_path: Pa
     site.configure("neic", delivered_until=iso(NOVEMBER + 86400))
     site.collect()
     assert site.counted("neic") == {State.ACCEPTED: 5, State.WAITING: 3}
-    assert "what is known stays" in site.publisher.audit()[0].detail
+    assert "stored jobs do not change" in site.publisher.audit()[0].detail
 
 
 def test_only_missing_sends_them_and_then_they_are_ours(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_what_was_taken_beside_a_refused_message_does_not_show_that_the_service_
     """It may have been taken before the disk was full."""
     site = site_of(tmp_path, 200, Filling(1, 31))
     site.configure("neic", workers=2, batch_records=30)
-    assert "takes no new record any more" in str(site.publish_to("neic").sent.paused)
+    assert "accepts no new record any more" in str(site.publish_to("neic").sent.paused)
     assert site.counted("neic") == {State.ACCEPTED: 30, State.WAITING: 170}
     site.assert_counters_right()
 
