@@ -1,7 +1,7 @@
-"""What all formats have in common: their descriptor, what a rendering gives back, and a rule that a message breaks.
+"""The common parts of all formats: their descriptor, the result of rendering, and a rule that a message breaks.
 
-Each format describes itself with a `Format`; `formats.registry` lists them. What depends on a format elsewhere is
-decided by a field of its descriptor, never by its name.
+Each format describes itself with a `Format`; `formats.registry` lists them. Decisions elsewhere use a field of its
+descriptor, never its name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ReceiverKey = Literal["record id", "local id", "group", "period"]
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a format. `make` binds it to a view: a `RecordFormat` where the shape is `record`.
+    """The descriptor of a format. `make` binds it to a view: a `RecordFormat` if the shape is `record`.
 
     `make` raises `ValueError` for a version that the format does not have.
     """
@@ -66,7 +66,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether a message tells of many runs at once, so that what is sent again replaces what was sent before."""
+        """Whether a message covers many runs, so that a message sent again replaces the one before."""
         return self.shape in {"summary", "report"}
 
 
@@ -81,9 +81,9 @@ FILE_SUFFIXES: Final = {
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A value that had to be altered to fit: the field, the rule with its source, what it was and what was sent.
+    """An alteration of a value: the field, the rule with its source, the value before and after.
 
-    `after` is None where the value was left out.
+    `after` is None if the value was omitted.
     """
 
     field: str
@@ -93,9 +93,9 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Rendered(msgspec.Struct, frozen=True, gc=False):
-    """One record as it will stand in a message, ASCII bytes, with notes on what was altered.
+    """One record as written in a message, ASCII bytes, with notes on alterations.
 
-    `record_id` is the id under which the receiver will know it; empty for formats whose records have none.
+    `record_id`: the id by which the receiver will know it; empty for formats whose records have none.
     """
 
     body: bytes
@@ -104,7 +104,7 @@ class Rendered(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordFormat(Protocol):
-    """A format with one record a run. An instance is bound to a view; it holds no other state."""
+    """A format with one record a run. An instance is bound to a view and has no other state."""
 
     name: str
     content_type: str
@@ -135,10 +135,10 @@ Level = Literal["error", "warning"]
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A rule that a message breaks, and where the rule comes from.
+    """A rule that a message breaks, and the source of the rule.
 
-    An *error* makes the service refuse the message; a *warning* is something that it alters or ignores, or that the
-    standard forbids and the service does not mind. `record` counts from 1 and is 0 for the message as a whole.
+    For an *error* the service refuses the message; a *warning* is something that it alters or ignores, or that the
+    standard forbids and the service accepts. `record` counts from 1 and is 0 for the message as a whole.
     """
 
     level: Level
@@ -153,19 +153,20 @@ CACHED_FRAGMENTS: Final = 8192
 
 
 class FragmentCache(dict[Hashable, str]):
-    """Fragments by the facts of a job that they depend on. What was altered in is not kept: its notes are due again."""
+    """Fragments by the facts of a job on which they depend. Fragments with alterations are not kept: their notes are
+    needed each time."""
 
     def __init__(self, make: Callable[[Job, list[Note]], str]) -> None:
         super().__init__()
         self._make = make
 
     def of(self, key: Hashable, job: Job, notes: list[Note]) -> str:
-        """The fragment of a job, kept or rendered now; `key` as for `render`."""
+        """The fragment of a job, cached or rendered now; `key` as for `render`."""
         kept = self.get(key)
         return self.render(key, job, notes) if kept is None else kept
 
     def render(self, key: Hashable, job: Job, notes: list[Note]) -> str:
-        """The fragment of a job that is not kept yet; `key` holds every fact of the job that it depends on."""
+        """Render the fragment of a job that is not cached; `key` contains every fact of the job on which it depends."""
         altered: list[Note] = []
         fragment = self._make(job, altered)
         if altered:

@@ -1,9 +1,9 @@
 """Which benchmark score of a run a receiver gets.
 
-APEL takes HEPscore23, HEPSPEC and Si2k, in any case, prefers them in this order, and stores three decimals (facts on
-formats, 4.3). A run without a usable score has none: it is held where a format needs it, never given a default. What a
-record says and APEL does not take (`CloudMark:5`, `HEPSPEC:1:2`) is no reason to ignore the configuration: it counts as
-if the record had no benchmark, and is noted.
+APEL accepts HEPscore23, HEPSPEC, and Si2k, in any case, prefers them in this order, and stores three decimals
+(facts/formats.md 4.3). A run without a usable score has none: it is held if a format needs one, and never gets a
+default. A benchmark in a record that APEL does not accept (`CloudMark:5`, `HEPSPEC:1:2`) counts as missing, with a
+note, so that the configured one is used.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from formats.rule_codes import CannotRenderError, RuleCode
 from formats.view import View
 
 BENCHMARKS: Final = ("HEPscore23", "HEPSPEC", "Si2k")
-"""The benchmarks APEL knows, in its order of preference and in the spelling we send."""
+"""The benchmarks that APEL knows, in its order of preference and in the spelling that is sent."""
 
 _SENT: Final = frozenset(BENCHMARKS)
 _CANONICAL: Final = {name.lower(): name for name in BENCHMARKS}
 
 LARGEST_SCORE: Final = 9_999_999.999
-"""Of the server's DECIMAL(10,3)."""
+"""The range of the server's DECIMAL(10,3)."""
 
 FIELD: Final = "ServiceLevel"
 _NAMES: Final = ", ".join(BENCHMARKS)
@@ -31,25 +31,25 @@ _LARGEST: Final = str(LARGEST_SCORE)
 
 
 def canonical_name(name: str) -> str | None:
-    """The spelling we send of a benchmark's name; None for a benchmark APEL does not know."""
+    """The spelling in which a benchmark's name is sent; None if APEL does not know it."""
     return _CANONICAL.get(name.strip().lower())
 
 
 def usable_score(value: float) -> bool:
-    """True for a score the server can hold: positive after rounding to three decimals, and not beyond its column."""
+    """Whether the server can store a score: positive after rounding to three decimals, and within its column."""
     return value <= LARGEST_SCORE and round(value, 3) > 0  # NaN fails the first comparison
 
 
 def has_usable_benchmark(job: Job) -> bool:
-    """True if APEL takes one of the run's benchmarks, whatever the view prefers."""
-    for benchmark in job.benchmarks:  # noqa: SIM110 - asked for every run that is read; a generator costs thrice
+    """Whether APEL accepts one of the run's benchmarks, regardless of the view's preference."""
+    for benchmark in job.benchmarks:  # noqa: SIM110 - called for every run that is read; a generator takes three times as long
         if _is_usable(benchmark):
             return True
     return False
 
 
 def _is_usable(benchmark: Benchmark) -> bool:
-    if benchmark.type in _SENT and 1 <= benchmark.value <= LARGEST_SCORE:  # nearly always
+    if benchmark.type in _SENT and 1 <= benchmark.value <= LARGEST_SCORE:  # the usual case
         return True
     return canonical_name(benchmark.type) is not None and usable_score(benchmark.value)
 
@@ -89,7 +89,7 @@ def noted_benchmark(job: Job, view: View, notes: list[Note]) -> Benchmark | None
 
 
 def require_benchmark(job: Job, view: View, notes: list[Note]) -> Benchmark:
-    """As `noted_benchmark`. Raises `CannotRenderError` where none is usable: never a quiet default."""
+    """As `noted_benchmark`. Raises `CannotRenderError` if none is usable: there is no default."""
     chosen = noted_benchmark(job, view, notes)
     if chosen is None:
         unusable = _unusable(job)
@@ -102,14 +102,14 @@ def require_benchmark(job: Job, view: View, notes: list[Note]) -> Benchmark:
 
 
 def _unusable(job: Job) -> str:
-    return ", ".join(_as_told(each) for each in job.benchmarks if not _is_usable(each))
+    return ", ".join(_as_written(each) for each in job.benchmarks if not _is_usable(each))
 
 
-def _as_told(benchmark: Benchmark) -> str:
-    """A benchmark as sources write it; only the text where no score could be read (`formats.job.Benchmark`)."""
+def _as_written(benchmark: Benchmark) -> str:
+    """A benchmark as sources write it; only the text if no score could be read (`formats.job.Benchmark`)."""
     return shown(f"{benchmark.type}:{benchmark.value:g}" if benchmark.value else benchmark.type)
 
 
 def score_text(score: float) -> str:
-    """A score as it stands in a message: at most three decimals, none that are zero."""
+    """A score as written in a message: at most three decimals, without trailing zeros."""
     return f"{score:.3f}".rstrip("0").rstrip(".")

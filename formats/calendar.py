@@ -1,14 +1,8 @@
-"""Whole months, UTC: what summaries and sync counts are made of.
+"""Whole months and days, UTC: the periods of summaries, sync counts, and reports.
 
-Keeps the promise that a summary is that of a whole month: a run belongs to the UTC month of its end, as the APEL server
-takes it (facts on formats, 4.7). Reckoned for any integer in the proleptic Gregorian calendar, so that an absurd end
-time is a matter for the rules of a format and never an error here.
-
-The periods that reports are of: whole UTC days or months.
-
-Reckoned for any integer, like months (`formats.calendar`), so that an absurd end time is no error here.
-
-What the keys of summaries and of sync counts begin with: site and month.
+A run belongs to the UTC month of its end, as the APEL server assigns it (facts/formats.md 4.7). Computed for any
+integer in the proleptic Gregorian calendar: an absurd end time is a matter for the rules of a format and never an error
+here.
 """
 
 from __future__ import annotations
@@ -36,7 +30,7 @@ class Month(msgspec.Struct, frozen=True, order=True):
 
     @property
     def following(self) -> Month:
-        """The month after."""
+        """The next month."""
         return Month(self.year + self.month // 12, self.month % 12 + 1)
 
     def __str__(self) -> str:
@@ -49,12 +43,12 @@ def month_of(end: int) -> Month:
 
 
 def month_bounds(month: Month) -> tuple[int, int]:
-    """First second of a month and first second of the next: epoch seconds, the second one no longer in it."""
+    """First second of a month and first second of the next one: epoch seconds, the second exclusive."""
     return _first_second(month), _first_second(month.following)
 
 
 def month_numbered(number: int) -> Month:
-    """The month of its number: 202611 is November 2026."""
+    """The month with this number: 202611 is November 2026."""
     return Month(*divmod(number, 100))
 
 
@@ -92,7 +86,7 @@ LONGEST_S: Final = {"day": SECONDS_A_DAY, "month": 31 * SECONDS_A_DAY}
 
 
 class Period(msgspec.Struct, frozen=True, order=True):
-    """A day or a month: its first second, the first that is no longer in it, and a number that sorts as they do.
+    """A day or a month: its first second, the first second after it, and a number that sorts by time.
 
     202611 is November 2026, 20261121 the 21st of it.
     """
@@ -107,7 +101,7 @@ class Period(msgspec.Struct, frozen=True, order=True):
 
 
 def period_of(kind: PeriodKind, instant: int) -> Period:
-    """The period that an instant (epoch seconds) lies in."""
+    """The period that contains an instant (epoch seconds)."""
     month = month_of(instant)
     if kind == "month":
         return Period(*month_bounds(month), month.number)
@@ -127,14 +121,14 @@ def periods_between(kind: PeriodKind, first: int, behind: int) -> list[Period]:
 
 
 def period_numbered(kind: PeriodKind, number: int) -> Period:
-    """The period of its number."""
+    """The period with this number."""
     day = number % 100 if kind == "day" else 1
     month = month_numbered(number // 100 if kind == "day" else number)
     return period_of(kind, month_bounds(month)[0] + (day - 1) * SECONDS_A_DAY)
 
 
 class MonthKey(msgspec.Struct, frozen=True, order=True):
-    """Something of a site in a month."""
+    """The beginning of the keys of summaries and sync counts: site and month."""
 
     site: str
     year: int

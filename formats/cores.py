@@ -1,7 +1,6 @@
-"""Core numbers as they are kept: `0-3,7` for the cores 0, 1, 2, 3 and 7 of a host.
+"""Core numbers as stored: `0-3,7` for the cores 0, 1, 2, 3 and 7 of a host.
 
-Pure. Numbers stand in ascending order; one that a run holds twice stands twice (`0,0`). What cannot be read tells
-nothing.
+Pure. Numbers are ascending; one that a run holds twice occurs twice (`0,0`). Text that cannot be read gives no numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _SPAN: Final = re.compile(r"(\d{1,8})(?:-(\d{1,8}))?", re.ASCII)
 def compact(numbers: Iterable[int]) -> str:
     """Numbers as text."""
     ordered = sorted(numbers)
-    if len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1)):  # nearly always
+    if len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1)):  # the usual case
         return f"{ordered[0]}-{ordered[-1]}"
     spans: list[list[int]] = []
     for number in ordered:
@@ -31,7 +30,7 @@ def compact(numbers: Iterable[int]) -> str:
 
 
 def expand(text: str) -> tuple[int, ...]:
-    """The numbers of a text; none where it cannot be read or names what no machine has."""
+    """The numbers of a text; none if it cannot be read or names a number that no machine has."""
     numbers: list[int] = []
     for part in text.split(","):
         span = _SPAN.fullmatch(part)

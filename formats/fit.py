@@ -1,7 +1,7 @@
-"""Values made to fit the rules of a receiver, with a note of each alteration.
+"""Fit values to the rules of a receiver, with a note of each alteration.
 
-Each function returns the text as it stands in the message, `""` for a value that is absent or left out, appends a
-`Note` for whatever it altered, and raises `CannotRenderError` where the rule says that the record is held.
+Each function returns the text as written in the message, `""` for a value that is absent or omitted, appends a `Note`
+for each alteration, and raises `CannotRenderError` if the rule says that the record is held.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _WITH_A_REMEDY: Final = {("slurm", "CpuDuration"): RuleCode.NO_CPU_TIME_IN_SLURM
 
 
 def unreported(field: str, system: str) -> CannotRenderError:
-    """The error of a run whose source does not have a field that the receiver insists on."""
+    """The error of a run whose source lacks a field that the receiver requires."""
     return CannotRenderError(_WITH_A_REMEDY.get((system, field), RuleCode.NOT_IN_SOURCE), field)
 
 
 def shown(value: object) -> str:
-    """A value as a note shows it: printable, at most some 200 characters, whatever it was."""
+    """A value as a note shows it: printable, at most about 200 characters."""
     if isinstance(value, int) and abs(value) > 2**80:
         return f"a number of {value.bit_length()} bits"
     text = str(value)
@@ -50,7 +50,7 @@ def fitting_text(rule: TextRule, value: str, notes: list[Note]) -> str:
     """As `text`, before escaping."""
     cleaned = without_forbidden(value)
     if not cleaned.strip():
-        notes.append(Note(rule.field, "a text of blanks is left out", shown(value), None))
+        notes.append(Note(rule.field, "a text of blanks is omitted", shown(value), None))
         return ""
     if excess := rule.excess(cleaned):
         if rule.too_long == "hold":
@@ -65,9 +65,9 @@ def fitting_text(rule: TextRule, value: str, notes: list[Note]) -> str:
 
 
 def token(rule: TextRule, value: str, notes: list[Note]) -> tuple[str, str]:
-    """An identifier, as it is and escaped.
+    """An identifier, unchanged but escaped.
 
-    What a token cannot hold becomes %XX of its UTF-8 bytes, so that two ids never fall together.
+    Characters that a token cannot hold become %XX of their UTF-8 bytes, so that two ids stay different.
     """
     if len(value) <= rule.longest and is_plain(value) and " " not in value:
         return value, value
@@ -92,7 +92,7 @@ def _percent(char: str) -> str:
 
 
 def name(rule: NameRule, value: str | None, notes: list[Note]) -> str:
-    """A host's name; nothing in it needs escaping."""
+    """The name of a host; no character in it needs escaping."""
     if value and len(value) <= rule.longest and is_host_name(value):
         return value
     if rule.otherwise == "hold":
@@ -100,12 +100,12 @@ def name(rule: NameRule, value: str | None, notes: list[Note]) -> str:
             raise CannotRenderError(RuleCode.NO_HOST_NAME, rule.field)
         raise CannotRenderError(RuleCode.NOT_HOST_NAME, rule.field, rule, value=shown(value))
     if value:
-        notes.append(Note(rule.field, f"not a host name: left out ({rule.source})", shown(value), None))
+        notes.append(Note(rule.field, f"not a host name: omitted ({rule.source})", shown(value), None))
     return ""
 
 
 def number(rule: NumberRule, value: int | None, notes: list[Note]) -> str:
-    """A whole number. Zero is absent where only positive numbers fit: the schemas cannot say it."""
+    """A whole number. Zero is omitted if only positive numbers fit: the schemas cannot express it."""
     if value is None:
         return ""
     if rule.least <= value <= rule.largest:
@@ -114,41 +114,41 @@ def number(rule: NumberRule, value: int | None, notes: list[Note]) -> str:
         return ""
     if rule.outside == "hold":
         raise CannotRenderError(RuleCode.OUT_OF_RANGE, rule.field, rule, value=shown(value))
-    notes.append(Note(rule.field, f"not in {rule.least}..{rule.largest}: left out ({rule.source})", shown(value), None))
+    notes.append(Note(rule.field, f"not in {rule.least}..{rule.largest}: omitted ({rule.source})", shown(value), None))
     return ""
 
 
 def real(field: str, value: float, notes: list[Note]) -> str:
-    """A number as xsd:float; what is not finite, or beyond single precision, is left out."""
+    """A number as xsd:float; infinite numbers, and those beyond single precision, are omitted."""
     if -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT:  # NaN fails both
         return repr(value)
-    notes.append(Note(field, "beyond xsd:float: left out", shown(value), None))
+    notes.append(Note(field, "beyond xsd:float: omitted", shown(value), None))
     return ""
 
 
 def instant(field: str, value: int | None, notes: list[Note]) -> str:
-    """An instant as xsd:dateTime; one outside the years 100 to 9999 is left out."""
+    """An instant as xsd:dateTime; one outside the years 100 to 9999 is omitted."""
     if value is None:
         return ""
     if FIRST_INSTANT <= value <= LAST_INSTANT:
         return date_time(value)
-    notes.append(Note(field, "outside the years 100 to 9999: left out (xsd:dateTime, SGAS)", shown(value), None))
+    notes.append(Note(field, "outside the years 100 to 9999: omitted (xsd:dateTime, SGAS)", shown(value), None))
     return ""
 
 
 @lru_cache(maxsize=1024)
 def create_time(created: int) -> str:
-    """The createTime of a record, epoch seconds, as xsd:dateTime; no record goes without it."""
+    """The createTime of a record, epoch seconds, as xsd:dateTime; every record has one."""
     if FIRST_INSTANT <= created <= LAST_INSTANT:
         return date_time(created)
     raise CannotRenderError(RuleCode.CREATE_TIME, "RecordIdentity@createTime", value=shown(created))
 
 
 def charge(value: float | None, rule: NumberRule, notes: list[Note]) -> str:
-    """The Charge element, which both formats have alike; a charge outside its range is left out."""
+    """The Charge element, the same in both formats; a charge outside its range is omitted."""
     if value is None:
         return ""
     if rule.least <= value <= rule.largest:
         return f"<Charge>{value!r}</Charge>"
-    notes.append(Note(rule.field, f"not in {rule.least}..{rule.largest}: left out ({rule.source})", shown(value), None))
+    notes.append(Note(rule.field, f"not in {rule.least}..{rule.largest}: omitted ({rule.source})", shown(value), None))
     return ""

@@ -1,9 +1,8 @@
-"""Which machine a run is accounted to, and whether it came from a grid: questions every format asks alike.
+"""The machine to which a run is accounted, whether it came from a grid, and APEL's SubmitHost: the same for every
+format.
 
-APEL's SubmitHost of a run: one function for records, summaries and sync messages.
-
-The service compares the counts of a sync message with what it holds per SubmitHost, so the string must be the same
-in all three (facts on formats, 4.6), and it must stay as the site's history has it (`View.submit_host`).
+The service compares the counts of a sync message with its own by SubmitHost, so records, summaries, and sync messages
+must use the same string (facts/formats.md 4.6), and it must stay as in the site's history (`View.submit_host`).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ def machine_name(job: Job, view: View) -> str:
 
 
 def infrastructure_of(job: Job) -> Infrastructure:
-    """`grid` or `local`: as the source says, else grid for a job with an endpoint or a grid identity."""
+    """`grid` or `local`: the source's value, else grid for a job with an endpoint or a grid identity."""
     if job.infrastructure is not None:
         return job.infrastructure
     return "grid" if job.endpoint_url or job.user_dn or job.token_subject or job.fqans else "local"
@@ -40,7 +39,7 @@ def middleware_name(job: Job) -> str:
 
 
 def infrastructure_description(job: Job, view: View) -> str:
-    """`<accounting client>-<CE>-<LRMS>`, CAR's convention (facts on formats, 2), unless the view has its own words."""
+    """`<accounting client>-<CE>-<LRMS>`, CAR's convention (facts/formats.md 2), unless the view has its own text."""
     if view.infrastructure_description is not None:
         return view.infrastructure_description
     return f"USAGE-PUBLISHER-{middleware_name(job).upper()}-{(job.lrms or job.system).upper()}"

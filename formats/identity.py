@@ -18,7 +18,7 @@ import msgspec
 from formats.job import Job
 
 ENCODING_VERSION: Final = 1
-"""First byte of every stored job. Raised when a field changes its meaning or type, not when one is added."""
+"""First byte of every stored job. Increased when a field changes its meaning or type, not when one is added."""
 
 DIGEST_BYTES: Final = 16
 MOST_KEY_BYTES: Final = 1_000
@@ -106,7 +106,7 @@ def run_record_id(system: str, cluster: str, local_id: str, start: int | None, p
     token for every format and two ids never fall together.
     """
     words = [system, cluster, local_id, *([part] if part else []), str(start if start is not None else 0)]
-    if _ALL_SAFE.fullmatch("".join(words)):  # nearly always; this runs for every run that is read
+    if _ALL_SAFE.fullmatch("".join(words)):  # the usual case; this runs for every run that is read
         return "ur-" + "/".join(words)
     return "ur-" + "/".join(_token(word) for word in words)
 

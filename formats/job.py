@@ -76,7 +76,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     keywords up takes 4 to 8 % of the time in which it reads a run. All others name them.
     """
 
-    # --- which run
+    # --- run
     record_id: str
     """Global, stable id of this run: a pure function of the run (`formats.identity`)."""
     system: str
@@ -92,7 +92,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     array_id: str | None = None
     array_task: int | None = None
 
-    # --- whose
+    # --- owner
     user_dn: str | None = None
     """Distinguished name of the user's certificate, slash form as the source has it."""
     token_subject: str | None = None
@@ -107,7 +107,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     account: str | None = None
     department: str | None = None
 
-    # --- where
+    # --- place
     cluster: str | None = None
     """The batch system's server or cell: the UR's and CAR's MachineName unless the endpoint gives one."""
     queue: str | None = None
@@ -132,7 +132,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     system_software: str | None = None
     runtime_environments: tuple[str, ...] = ()
 
-    # --- when
+    # --- time
     submit: int | None = None
     eligible: int | None = None
     lrms_submit: int | None = None
@@ -145,7 +145,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     execution_end: int | None = None
     events: tuple[Event, ...] = ()
 
-    # --- how much
+    # --- usage
     wall_ms: int | None = None
     """Elapsed time of the run, not multiplied by cores."""
     cpu_ms: int | None = None
@@ -165,7 +165,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     charge: float | None = None
     process_ids: tuple[int, ...] = ()
 
-    # --- how it ended, and what it ran on
+    # --- end and environment
     exit_code: int | None = None
     exit_signal: int | None = None
     end_reason: str | None = None
@@ -184,15 +184,15 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def is_of_grid(self) -> bool:
-        """True if a grid front end recorded the run (ARC), not a batch system: its status is that of the grid job."""
+        """Whether a grid front end recorded the run (ARC), not a batch system: its status is that of the grid job."""
         return self.system in GRID_SYSTEMS
 
     @property
     def finished(self) -> bool:
-        """True if the run is over and used something."""
+        """Whether the run has ended and used something."""
         return self.status in FINISHED_STATUSES
 
     @property
     def has_record(self) -> bool:
-        """True if the run is finished and no part of another: the only kind that is ever published."""
+        """Whether the run is finished and not a part of another run: only these are published."""
         return self.finished and not self.slave

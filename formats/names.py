@@ -45,16 +45,15 @@ _MARK: Final = re.compile(r'\\.?|[",;+]', re.DOTALL)
 _SPECIAL: Final = frozenset(',+"\\<>;=')
 _CACHED_NAMES: Final = 65_536
 _LONGEST_CACHED: Final = 1_024
-"""Characters of a name that is remembered; a longer one, which no service takes, is worked out each time."""
+"""The longest name that is cached; a longer one, which no service accepts, is converted each time."""
 
 
 def dn_for(job: Job, view: View) -> str | None:
-    """The user's name as this receiver is to see it, slash form where the source has a distinguished name.
+    """The user's name as this receiver sees it, in slash form if the source has a distinguished name.
 
-    None where the job has none or the view withholds it. With `dn = "hash"` it is `/CN=` and a BLAKE2b hash of the
-    slash form under the view's key: the same person is the same value at the same receiver, in any spelling.
-
-    Raises `CannotRenderError` where names are to be hashed and the view has no key: an unkeyed hash hides nobody.
+    None if the job has none or the view withholds it. With `dn = "hash"` it is `/CN=` and a BLAKE2b hash of the slash
+    form under the view's key: a person has the same value at a receiver in any spelling. Raises `CannotRenderError` if
+    names are to be hashed and the view has no key: a hash without a key does not hide a name.
     """
     name = job.user_dn
     if not name or view.dn == "withhold":
@@ -72,7 +71,8 @@ def dn_for(job: Job, view: View) -> str | None:
 
 
 def to_slash(dn: str) -> str:
-    """The name in slash form; what is in slash form already, or is no distinguished name, comes back unchanged."""
+    """The name in slash form; a name in slash form, or a text that is not a distinguished name, is returned
+    unchanged."""
     if dn.startswith("/"):
         return dn
     return _to_slash(dn) if len(dn) <= _LONGEST_CACHED else _to_slash.__wrapped__(dn)
@@ -87,7 +87,7 @@ def _to_slash(dn: str) -> str:
 
 
 def to_rfc2253(dn: str) -> str:
-    """The name in RFC 2253 form; what is not in slash form comes back unchanged.
+    """The name in RFC 2253 form; a text that is not in slash form is returned unchanged.
 
     A slash that is not followed by `type=` belongs to the value, so that `/CN=host/ce1.example.org` keeps its host.
     """
@@ -120,7 +120,7 @@ def _parse_rfc2253(dn: str) -> list[tuple[str, str]] | None:
         return None
     parts: list[tuple[str, str]] = []
     for together in words:
-        # reversed as a whole later on, so the values of one part are put down backwards to come out as written
+        # the whole list is reversed later, so the values of one part are added in reverse order
         for word in reversed(together):
             match = _RDN.fullmatch(word)
             if match is None:
@@ -151,7 +151,7 @@ def _split_unescaped(dn: str) -> list[list[str]] | None:
 
 
 def _unescape(text: str) -> str | None:
-    """The value of an RFC 2253 attribute; None where an escape is broken or its bytes are no UTF-8."""
+    """The value of an RFC 2253 attribute; None if an escape is broken or its bytes are not UTF-8."""
     text = _strip_unescaped(text)
     if len(text) >= 2 and text.startswith('"') and text.endswith('"'):
         text = text[1:-1]
@@ -235,12 +235,12 @@ def _role(role: str | None) -> str | None:
 
 
 def distinct_fqans(fqans: Iterable[str]) -> tuple[Fqan, ...]:
-    """The VOMS attributes parsed, each group and role once, in the order given (ARC tells the primary one twice)."""
+    """The parsed VOMS attributes, each group and role once, in the order given (ARC lists the primary one twice)."""
     return tuple(dict.fromkeys(parse_fqan(fqan) for fqan in fqans))
 
 
 def vo_of(job: Job) -> str | None:
-    """The VO a run is accounted to: as the source says, else that of its first VOMS attribute."""
+    """The VO to which a run is accounted: the source's, else that of its first VOMS attribute."""
     if job.vo:
         return job.vo
     if job.fqans:

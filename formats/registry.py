@@ -29,12 +29,12 @@ FORMATS: Final[Mapping[str, Format]] = {
 
 
 def names_of(*shapes: Shape) -> tuple[str, ...]:
-    """The names of the formats of these shapes."""
+    """The names of the formats with these shapes."""
     return tuple(name for name, each in FORMATS.items() if each.shape in shapes)
 
 
 class UnknownFormatError(KeyError):
-    """No format of these shapes has the name; `known` are those there are."""
+    """No format with these shapes has this name; `known` lists those that have them."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
         super().__init__(name)

@@ -1,7 +1,7 @@
 """Why a record cannot be rendered, as a code with parameters; the sentence is made when it is shown.
 
 A code is stored and never changes its meaning. Parameters are field names, values, and the key of the receiver's rule
-that was broken (`formats.rules`): from it the sentence has the limit and its source.
+(`formats.rules`), from which the sentence takes the limit and its source.
 """
 
 from __future__ import annotations

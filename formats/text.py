@@ -1,8 +1,7 @@
-"""Values as they stand in XML: escaped, in ASCII, durations and instants in one spelling.
+"""Values as written in XML: escaped, in ASCII, durations and instants in one spelling.
 
-Everything is written in US-ASCII with character references: the same meaning for every parser, and the only form that
-the transport to APEL survives (facts on formats, 0.2). Line ends and tabs are references too, or a parser would
-normalise them away.
+All text is US-ASCII with character references: the same meaning for every parser, and the only form that survives the
+transport to APEL (facts/formats.md 0.2). Line ends and tabs are references too, or a parser would normalise them.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ LAST_INSTANT: Final = 253_402_300_799
 """9999-12-31T23:59:59Z."""
 
 REPLACEMENT: Final = "?"
-"""Stands for a character that XML 1.0 has no way to write."""
+"""Replaces a character that XML 1.0 cannot express."""
 
 is_plain = re.compile(r"[!#-%'-;=?-~][ !#-%'-;=?-~]*").fullmatch
-"""Matches a text that needs nothing done: printable ASCII without markup, not empty, no leading blank."""
+"""Matches a text that needs no change: printable ASCII without markup, not empty, no leading blank."""
 
 _FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _MARKUP: Final = re.compile('[\t\n\r\x7f"&<>]')
@@ -51,7 +50,7 @@ HOURS: Final = _Hours()
 
 
 def without_forbidden(text: str) -> str:
-    """The text with every character that XML 1.0 forbids (controls, lone surrogates, U+FFFE, U+FFFF) made a `?`."""
+    """Replace every character that XML 1.0 forbids (controls, lone surrogates, U+FFFE, U+FFFF) with `?`."""
     return _FORBIDDEN.sub(REPLACEMENT, text)
 
 

@@ -1,6 +1,6 @@
-"""How one receiver is to see the jobs: what a rendering depends on besides the job itself.
+"""How one receiver sees the jobs: all that a rendering depends on besides the job.
 
-A view is made from the configuration of a site and a target by the caller; every format takes it as an argument.
+The caller makes a view from the configuration of a site and a target; every format takes it as an argument.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the commands do, as a library: `Publisher` holds a configuration and its store.
+"""The commands as a library: `Publisher` has a configuration and its store.
 
     publisher = Publisher.from_file(Path("publisher.toml"))
     publisher.collect()
@@ -83,9 +83,9 @@ class Publisher:
         self.tools = tools or Tools()
         self._store: Store | None = None
         self.missing = ""
-        """That there is no store, and what makes one, where something was looked for in it."""
+        """The notice that there is no store, and how to make one, if one was needed."""
         self.spooler: Spooler | None = None
-        """What keeps the spooling contexts of the configuration up with the store, once it is opened."""
+        """Updates the spooling contexts of the configuration, once the store is open."""
         self._context_errors: dict[str, str] = {}
 
     @classmethod
@@ -109,12 +109,12 @@ class Publisher:
             self._store = None
 
     def observed_by(self, observer: Observer) -> Self:
-        """The same publisher with another observer of its events."""
+        """Return the same publisher with another observer of its events."""
         return type(self)(self.config, replace(self.tools, observer=observer), read_only=self._read_only)
 
     @property
     def store(self) -> Store:
-        """The opened store; made where it is missing."""
+        """The opened store; created if it is missing."""
         if self._store is None:
             self._store = self._opened(create=True)
         return self._store
@@ -141,9 +141,9 @@ class Publisher:
     def publish(
         self, names: Sequence[str] = (), *, only_due: bool = False, circuits: Circuits | None = None
     ) -> dict[str, Delivery]:
-        """Send everything undelivered: to the targets named, or to all. `only_due`: not more often than `every`.
+        """Send everything undelivered to the named targets, or to all. `only_due`: respect the targets' `every`.
 
-        `circuits`: those of a process that keeps running, which asks a failing service less often.
+        `circuits`: those of a long-running process, which tries a failing service less often.
         """
         from publisher.publish.publish import deliver_all  # noqa: PLC0415 - loads the network
 
@@ -155,14 +155,14 @@ class Publisher:
         return deliver_all(self.store, self.config, chosen, self.tools, only_due=only_due, circuits=circuits)
 
     def run(self, circuits: Circuits | None = None) -> RunResult:
-        """Collect, publish, and reconcile what is due: for the timer or, with `circuits`, a process that stays."""
+        """Collect, publish, and reconcile what is due: for the timer or, with `circuits`, a long-running process."""
         collected = self.collect()
         delivered = self.publish(only_due=True, circuits=circuits)
         reconciled = reconcile_due(self.store, self.config, self._plans, self.tools)
         return RunResult(collected or {}, delivered, busy=collected is None, reconciled=reconciled)
 
     def plan_republish(self, target: str, window: Window, *, only_missing: bool = False) -> RepublishPlan:
-        """What sending a window again to a target would mean, and whether another run is at work for it."""
+        """What republishing a window to a target does, and whether another run has the target."""
         from publisher.publish.republish import plan_window  # noqa: PLC0415
 
         self._require([target], self.config.targets, "target")
@@ -200,7 +200,7 @@ class Publisher:
         return reconcile_targets(store, self.config, {name: plans[name] for name in chosen}, months, file, self.tools)
 
     def conservation(self, found: Reconciliation, by: By | None = None, *, with_tool: bool = False) -> Conservation:
-        """The sums of source, store, sent, and service; `with_tool`: what the batch systems' programs say, too."""
+        """The sums of source, store, sent, and service; `with_tool`: also those of the batch systems' own programs."""
         from publisher.reconcile.conservation import conservation  # noqa: PLC0415
 
         return conservation(self.store, self.config, self._plans(), found.targets, by, self.tools, with_tool=with_tool)
@@ -281,7 +281,7 @@ class Publisher:
 
         return export_months(self._collected_store(), self.config, directory, start, stop, shrink=shrink)
 
-    # --- what is known
+    # --- state
 
     def check(self) -> list[Finding]:
         """Everything that a run will need, tested: one finding each. Sends no records."""
@@ -292,7 +292,8 @@ class Publisher:
     def status(self, *, assumed: bool = True) -> Status:
         """The state of everything that is configured.
 
-        `assumed`: with how many jobs count as delivered before us, which takes 0.25 s for each million of them.
+        `assumed`: with how many jobs count as delivered by an earlier publisher, which takes 0.25 s for each million of
+        them.
         """
         return status(self._store_if_there(), self.config, self.tools.clock, assumed=assumed)
 
@@ -305,8 +306,8 @@ class Publisher:
         return found
 
     def job(self, name: str) -> list[KnownRun]:
-        """The runs with this record id, global id or local id (with or without the source's prefix; of an array all
-        tasks), where each went, and why each target that does not want it does not."""
+        """The runs with this record id, global id, or local id (with or without the source's prefix; for an array
+        all tasks), where each was delivered, and why each target that does not select it does not."""
         return self.job_found(name, Window(), JobFilter(), None).jobs
 
     def job_found(self, name: str, window: Window, chosen: JobFilter, limit: int | None = 100) -> FoundJobs:
@@ -367,11 +368,11 @@ class Publisher:
             self._require_sources(connection, sources)
             return registry.list_unreadable(connection, limit, sources)
 
-    # --- what people decide
+    # --- decisions of people
 
     @contextmanager
     def alone_at(self, target: str) -> Iterator[TargetPlan]:
-        """Within this, no other process sends to a target. Raises `TargetBusyError` where one is at work."""
+        """Inside the block no other process sends to a target. Raises `TargetBusyError` if another run has it."""
         with self._locked(target) as (plan, _now):
             yield plan
 
@@ -390,7 +391,7 @@ class Publisher:
             return waive(connection, plan, target, state, record_ids, reason, now)
 
     def settle_unreadable(self, reason: str, sources: Sequence[str] = ()) -> list[registry.UnreadableRow]:
-        """Decide that what `unreadable` lists, of these sources or of all, needs no more care, and why. What it was."""
+        """Mark what `unreadable` lists, of these sources or of all, as settled, with the reason. Return what it was."""
         from publisher.publish.decide import settle  # noqa: PLC0415
 
         with self._collected_store().write() as connection:
@@ -398,14 +399,16 @@ class Publisher:
             return settle(connection, sources, reason, self.tools.clock())
 
     def take_over_until(self, target: str, until: int) -> int:
-        """Record what ended up to then, and was never sent from here, as delivered before us. How many jobs."""
+        """Record what ended up to then, and was never sent by this program, as delivered by an earlier publisher.
+        Return the number of jobs."""
         from publisher.publish.decide import assume_until  # noqa: PLC0415
 
         with self._locked(target) as (plan, now), self.store.write() as connection:
             return assume_until(connection, plan.target_id, target, until, now)
 
     def take_over(self, target: str, found: DeliveredBefore, evidence: str) -> int:
-        """Record runs, where they were never sent from here, or summaries as delivered before us. How many."""
+        """Record runs never sent by this program, or summaries, as delivered by an earlier publisher. Return how
+        many."""
         from publisher.publish.decide import assume  # noqa: PLC0415
 
         with self._locked(target) as (plan, now), self.store.write() as connection:
@@ -433,7 +436,7 @@ class Publisher:
         self.spooler.maintain()
         return self.spooler.states()
 
-    # --- the store, opened when it is first needed; plans; what is asked for by name
+    # --- the store, opened when first needed; plans; look-up by name
 
     def _store_if_there(self) -> Store | None:
         if self._store is None:

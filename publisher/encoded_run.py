@@ -48,7 +48,7 @@ WHOLE: Final = 2
 OWN: Final = 3
 _COMPRESSED: Final = frozenset((WHOLE, OWN))
 MOST_RECORD_BYTES: Final = 64 << 20
-"""Of a record before it is compressed: what claims to be more is damaged, and is not decompressed."""
+"""The largest record before compression: a larger size is a sign of damage, and is not decompressed."""
 DICTIONARY: Final = Path(__file__).with_name("encoded_run_1.zdict")
 _LEVEL: Final = 3
 """Level 6 saves 3 % of the bytes and takes four times as long."""
@@ -60,12 +60,12 @@ LOCAL: Final = ("local_user", "local_group", "project", "account", "department")
 
 
 def class_needs_local_user(job: Job) -> bool:
-    """Whether the local facts of a run may decide something: not where the source gives both user and VO."""
+    """Whether the local facts of a run may decide something: not if the source gives both user and VO."""
     return not (job.vo and job.user_dn)
 
 
 def class_needs_hosts(job: Job) -> bool:
-    """Whether the hosts of a run may decide something: its benchmark, where the source has none that is usable."""
+    """Whether the hosts of a run may decide something: its benchmark, if the source has no usable one."""
     return not has_usable_benchmark(job)
 
 
@@ -100,7 +100,7 @@ _local: Final = attrgetter(*LOCAL)
 _KEY_BYTES: Final = 16
 _GLOBAL_KEY_BYTES: Final = 8
 _MOST_REMEMBERED: Final = 5_000
-"""Classes, at some kilobyte each."""
+"""How many classes are cached, at about a kilobyte each."""
 
 
 def class_facts(job: Job, **more: Any) -> Job:
@@ -114,12 +114,12 @@ def class_facts(job: Job, **more: Any) -> Job:
 
 
 def class_key(job: Job, mark: str | None = None) -> bytes:
-    """A digest of what makes a run's class: small enough to remember very many. `mark`: what its grid log told."""
+    """A digest of what makes a run's class: small enough to cache very many. `mark`: the state of its grid log."""
     return blake2b(_deciding(job, mark), digest_size=_KEY_BYTES).digest()
 
 
 def _deciding(job: Job, mark: str | None = None) -> bytes:
-    """What makes a run's class: what runs share, and its local facts and hosts, where these may decide something."""
+    """What makes a run's class: shared facts, and its local facts and hosts if these may decide something."""
     local_user = _local(job) if class_needs_local_user(job) else None
     return _encode((_shared(job), local_user, job.hosts if class_needs_hosts(job) else None, mark))
 
@@ -146,7 +146,7 @@ def _class_of(job: Job) -> _KnownClass:
 
 
 def run_key(record_id: str) -> bytes:
-    """What a run is found by: 16 bytes of its record id, for which an index needs a fifth of the place."""
+    """What a run is found by: 16 bytes of its record id, whose index takes a fifth of the space."""
     return blake2b(record_id.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
 
@@ -231,8 +231,8 @@ def cpu_total_ms(job: Job) -> int:
 
 
 def incomplete_usage(job: Job) -> int:
-    """1 where a run lacks its wall time, or its CPU time in total and one of its parts, so that the columns say zero or
-    a part alone; 0: they are what a receiver of summaries adds up."""
+    """1 if a run lacks its wall time, or its CPU time in total and one of its parts, so that the columns contain
+    zero or only a part; 0: they are what a receiver of summaries adds up."""
     has_cpu_time = job.cpu_ms is not None or (job.cpu_user_ms is not None and job.cpu_system_ms is not None)
     return int(job.wall_ms is None or not has_cpu_time)
 
@@ -241,7 +241,7 @@ def incomplete_usage(job: Job) -> int:
 
 
 class _Contexts(local):
-    """Compression and decompression of this thread: zstd's contexts are not for two at once."""
+    """Compression and decompression of this thread: zstd's contexts are not thread-safe."""
 
     def __init__(self) -> None:
         import zstandard  # noqa: PLC0415 - some milliseconds, for commands that look at no run
@@ -271,7 +271,7 @@ def _compressed(form: int, packed: bytes, record_id: str) -> bytes:
 
 
 def own_facts(job: Job) -> Job:
-    """A run without the facts that its class has, but for those that every run must have: kind of source and status."""
+    """A run without the facts of its class, except those that every run must have: kind of source and status."""
     return msgspec.structs.replace(job, **_class_defaults(class_needs_local_user(job), class_needs_hosts(job)))
 
 
@@ -283,7 +283,7 @@ def _class_defaults(local_user: bool, hosts: bool) -> dict[str, Any]:
 
 
 def encode_whole(job: Job) -> bytes:
-    """A run in a form that needs no class. Raises as `encode_run`."""
+    """A run in a form without a class. Raises as `encode_run`."""
     return _compressed(WHOLE, _encode(job), job.record_id)
 
 

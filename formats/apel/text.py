@@ -15,16 +15,16 @@ from typing import Final
 import msgspec
 
 RECORD_MARK: Final = "%%"
-"""What the server splits records at, wherever it stands."""
+"""Where the server splits records, at any place."""
 
 SEPARATOR: Final = b"%%\n"
-"""Stands between two records; each record ends in a newline."""
+"""Separates two records; each record ends in a newline."""
 
 CONTENT_TYPE: Final = "text/plain"
-"""Of a message, without its parameters."""
+"""The content type of a message, without its parameters."""
 
 NULL: Final = "None"
-"""The server's word for a value that is not there."""
+"""The server's word for a missing value."""
 
 _NULL_WORDS: Final = frozenset({"", "none", "null"})
 _PERCENTS: Final = re.compile("%%+")
@@ -38,7 +38,7 @@ CARRIED_RULE: Final = (
 
 
 def is_null(value: str) -> bool:
-    """True for a value that the server takes as none: empty, `none` or `null` in any case."""
+    """Whether the server treats a value as none: empty, `none` or `null` in any case."""
     return value.strip().lower() in _NULL_WORDS
 
 
@@ -72,12 +72,12 @@ def body(fields: Iterable[tuple[str, str | int]]) -> bytes:
 
 
 def lines(fields: Iterable[tuple[str, str | int | None]]) -> str:
-    """Lines of a record: these keys and values, which must be carried already; none for a value that is not there."""
+    """Lines of a record: these keys and values, already carried; a missing value has no line."""
     return "".join([f"{key}: {value}\n" for key, value in fields if value is not None and value != ""])
 
 
 def whole(value: str | None) -> int | None:
-    """A value as a whole number; None where it is missing or none."""
+    """A value as a whole number; None if it is missing or not a number."""
     try:
         return None if value is None else int(value)
     except ValueError:

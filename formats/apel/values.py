@@ -1,6 +1,6 @@
-"""Values of a run as APEL's text messages carry them: who, where, how much; each alteration is noted.
+"""Values of a run as APEL's text messages carry them, with a note of each alteration.
 
-Job records and summaries take them from here, so that what the service sums up over records is what a summary says.
+Job records and summaries take them from here, so that a summary has the sums that the service computes over records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMES_UP_TO_620: Final = re.compile(r"(?:/[-\w.]+)+")
 
 
 def text(field: str, value: str | None, notes: list[Note]) -> str:
-    """A text by the rule of its field; empty where it is absent, left out, or a word that the server takes for none."""
+    """A text by the rule of its field; empty if it is absent, omitted, or a word that the server treats as none."""
     if not value or is_null(value):
         return ""
     rule = TEXTS[field]
@@ -47,12 +47,12 @@ def text(field: str, value: str | None, notes: list[Note]) -> str:
 
 
 def named(field: str, value: str | None, notes: list[Note]) -> str:
-    """As `text`, with the server's own word where there is none."""
+    """As `text`, with the server's own word for none."""
     return text(field, value, notes) or NULL
 
 
 def required(field: str, value: str | None, notes: list[Note]) -> str:
-    """As `text`; raises `CannotRenderError` where there is none."""
+    """As `text`; raises `CannotRenderError` if there is none."""
     fitting = text(field, value, notes)
     if not fitting:
         raise CannotRenderError(RuleCode.MISSING_OR_NULL, field)
@@ -60,17 +60,17 @@ def required(field: str, value: str | None, notes: list[Note]) -> str:
 
 
 def number(rule: NumberRule, value: int | None, notes: list[Note]) -> int | None:
-    """A whole number in its range; None where it is absent or left out."""
+    """A whole number in its range; None if it is absent or omitted."""
     if value is None or rule.least <= value <= rule.largest:
         return value
     if rule.outside == "hold":
         raise CannotRenderError(RuleCode.OUT_OF_RANGE, rule.field, rule, value=shown(value))
-    notes.append(Note(rule.field, f"not in {rule.least}..{rule.largest}: left out ({rule.source})", shown(value), None))
+    notes.append(Note(rule.field, f"not in {rule.least}..{rule.largest}: omitted ({rule.source})", shown(value), None))
     return None
 
 
 def needed(rule: NumberRule, value: int | None, system: str = "") -> int:
-    """A whole number that must be there and in its range; else `CannotRenderError`. `system`: that of the run."""
+    """A whole number that must be present and in its range; else `CannotRenderError`. `system`: that of the run."""
     if value is None:
         raise unreported(rule.field, system)
     if not rule.least <= value <= rule.largest:
@@ -85,7 +85,7 @@ def seconds(field: str, amount_ms: int | None, system: str) -> int:
 
 
 def finished(job: Job) -> None:
-    """Raises `CannotRenderError` for a run that is not over."""
+    """Raises `CannotRenderError` for a run that has not ended."""
     if not job.finished:
         raise CannotRenderError(RuleCode.NOT_PUBLISHED, "Status", status=job.status)
 

@@ -48,11 +48,11 @@ _WIDEST: Final = Bin(0, 2**31, _LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _LONG, 
 
 
 class NotAReportError(ValueError):
-    """Bytes that are no utilization report; the message says why."""
+    """The bytes are not a utilization report; the message says why."""
 
 
 class UtilizationFormat:
-    """The format `utilization`, bound to a view. Raises ValueError for a version that it has not."""
+    """The format `utilization`, bound to a view. Raises ValueError for a version that it does not have."""
 
     name = "utilization"
 
@@ -63,7 +63,7 @@ class UtilizationFormat:
         self.content_type = "text/csv; charset=utf-8" if self._csv else "application/json"
 
     def message(self, report: UtilizationReport) -> bytes:
-        """The report as it would travel. The interval must lie within the years 1 to 9999."""
+        """The report as it is sent. The interval must lie within the years 1 to 9999."""
         return _to_csv(report) if self._csv else in_json(report)
 
     def bounds(self, report: UtilizationReport) -> tuple[int, int]:
@@ -133,7 +133,7 @@ def read_report(payload: bytes) -> UtilizationReport:
             return _report(msgspec.json.decode(payload, type=_ReadReport))
         return _report(_rows(payload.decode("utf-8")))
     except (ValueError, OverflowError, RecursionError, csv.Error) as error:  # msgspec's errors are ValueErrors
-        raise NotAReportError(f"no utilization report: {error}") from None
+        raise NotAReportError(f"not a utilization report: {error}") from None
 
 
 def _rows(text: str) -> _ReadReport:
@@ -150,7 +150,7 @@ def _rows(text: str) -> _ReadReport:
         common = row[: len(_COMMON)]
         bins.append(dict(zip(_FIELDS, row[len(_COMMON) :], strict=True)))
     if common is None:
-        raise ValueError("there is no row with a bin")
+        raise ValueError("no row has a bin")
     return msgspec.convert({**dict(zip(_COMMON, common, strict=True)), "bins": bins}, _ReadReport, strict=False)
 
 

@@ -208,7 +208,7 @@ class ComputeRecordFormat:
             if not first:
                 return ""
         else:
-            rule = "not an FQAN from which APEL reads the VO in Group: every FQAN is left out"
+            rule = "not an FQAN from which APEL reads the VO in Group: every FQAN is omitted"
             notes.append(Note(FQAN, rule, fit.shown(", ".join(job.fqans)), None))
             others = []
         group = self._ascii(Rules.GROUP_ATTRIBUTE, parsed.group, notes)
@@ -217,7 +217,7 @@ class ComputeRecordFormat:
         parts += [_apel_group(group, []), _apel_role(role, [])]  # altered as above, noted once
         for fqan in others:
             if parse_fqan(fqan).group is None:
-                notes.append(Note(FQAN, "not an FQAN: left out", fit.shown(fqan), None))
+                notes.append(Note(FQAN, "not an FQAN: omitted", fit.shown(fqan), None))
             else:
                 parts.append(_fqan(self._ascii(Rules.GROUP_ATTRIBUTE, fqan, notes), notes))
         return "".join(parts)

@@ -202,9 +202,9 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Together(msgspec.Struct, frozen=True):
-    """Elements, one behind the other, that as a rule are all there and all usual: then they are written at once.
+    """Consecutive elements that are usually all present and within their rules: then they are written at once.
 
-    Nothing else is different. Their sources must not add notes.
+    The result is the same. Their sources must not add notes.
     """
 
     parts: tuple[Number | Duration | Instant, ...]

@@ -54,11 +54,11 @@ def begins_as_xml(payload: bytes) -> bool:
 
 
 class NotAMessageError(ValueError):
-    """The bytes are no message of UR or CAR: too large, not well-formed, with a DTD, or with another root."""
+    """The bytes are not a UR or CAR message: too large, not well-formed, with a DTD, or with another root."""
 
 
 class ReadRecord(msgspec.Struct, frozen=True):
-    """A record of a message. `job.system` is the format's name; `problems` tells what in it could not be read."""
+    """A record of a message. `job.system` is the format's name; `problems`: what in it could not be read."""
 
     job: Job
     created: int | None
@@ -77,13 +77,13 @@ def parse(payload: bytes) -> etree._Element:
         root = etree.fromstring(payload, parser)
     except etree.XMLSyntaxError as error:
         if payload.count(b"<?xml ") > 1:
-            raise NotAMessageError("several messages, one behind the other; one file holds one message") from error
+            raise NotAMessageError("several consecutive messages; a file must hold one message") from error
         raise NotAMessageError(f"not well-formed: {error.msg}") from error
     if root.getroottree().docinfo.internalDTD is not None:
-        raise NotAMessageError("has a document type definition, which no message of these formats has")
+        raise NotAMessageError("has a document type definition, which messages of these formats never have")
     name = etree.QName(root)
     if name.namespace not in FORMAT_OF_NAMESPACE or name.localname not in _RECORDS[name.namespace] | {"UsageRecords"}:
-        known = _NOT_TAKEN.get(name.namespace or "", "neither UR nor CAR")
+        known = _NOT_TAKEN.get(name.namespace or "", "not UR or CAR")
         raise NotAMessageError(f"its root is {root.tag[:100]!s}, {known}")
     return root
 
@@ -105,7 +105,7 @@ def read(payload: bytes) -> list[ReadRecord]:
 
 
 class RecordSums(msgspec.Struct, frozen=True, gc=False):
-    """What a record says of its run's end (epoch seconds) and use; None where it does not, or cannot be read."""
+    """The end (epoch seconds) and usage of a run in a record; None if missing or unreadable."""
 
     record_id: str
     end: int | None

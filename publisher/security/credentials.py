@@ -1,7 +1,7 @@
 """The client certificate and its key: loaded once, checked before anything is signed or sent with them.
 
-Keeps the promise that what is sent is signed or not sent at all: a certificate that a service would refuse is refused
-here, with what to do about it. Keys are read through one descriptor, whose mode and owner are checked on it.
+Promise kept here: what is sent is signed or not sent at all. A certificate that a service would refuse is refused here,
+with what to do. A key is read through one file descriptor, on which mode and owner are checked.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ClientCredentials(msgspec.Struct, frozen=True):
         return int((self.expires_s - now_s) // _DAY_S)
 
     def require_valid(self, now_s: float) -> None:
-        """Raise `CredentialError` where the certificate is not yet, or no longer, valid at `now_s` (epoch seconds)."""
+        """Raise `CredentialError` if the certificate is not yet, or no longer, valid at `now_s` (epoch seconds)."""
         require_valid(self.certificate, now_s, self.certificate_file)
 
     def pem(self) -> bytes:
@@ -83,13 +83,13 @@ def load_credentials(certificate_file: Path, key_file: Path, *, now_s: float) ->
     require_valid(certificate, now_s, certificate_file)
     if is_proxy(certificate):
         raise CredentialError(
-            f"{certificate_file} holds a proxy certificate (RFC 3820), which the services do not take",
+            f"{certificate_file} contains a proxy certificate (RFC 3820), which the services do not accept",
             hint="Use the host certificate itself",
         )
     key = load_key(key_file)
     if key.public_key() != certificate.public_key():
         raise CredentialError(
-            f"the key in {key_file} is not that of the certificate in {certificate_file}",
+            f"the key in {key_file} does not belong to the certificate in {certificate_file}",
             hint="Check that both were renewed together and that the certificate comes first in its file",
         )
     return ClientCredentials(certificate=certificate, chain=tuple(chain), key=key, certificate_file=certificate_file)
@@ -106,7 +106,7 @@ def load_certificates(file: Path) -> list[x509.Certificate]:
     except ValueError as error:
         if b" PRIVATE KEY-----" in data:
             raise CredentialError(
-                f"{file} holds a key and no certificate", hint="Check that the two are not exchanged"
+                f"{file} holds a key and no certificate", hint="Check whether the two files are swapped"
             ) from error
         raise CredentialError(f"{file} holds no certificate in PEM form", hint="It begins with a BEGIN line") from error
     for certificate in certificates:
@@ -115,7 +115,7 @@ def load_certificates(file: Path) -> list[x509.Certificate]:
 
 
 def load_key(file: Path) -> PrivateKey:
-    """The private key of a PEM file that only its owner can read. Raises `CredentialError`."""
+    """Load the private key of a PEM file that only its owner can read. Raises `CredentialError`."""
     data = read_secret(file, "key")
     try:
         key = serialization.load_pem_private_key(data, password=None)
@@ -167,7 +167,7 @@ def _check_private(descriptor: int, file: Path, what: str) -> None:
 
 
 def require_valid(certificate: x509.Certificate, now_s: float, file: Path) -> None:
-    """Raise `CredentialError` where `certificate` (of `file`) is not valid at `now_s` (epoch seconds)."""
+    """Raise `CredentialError` if `certificate` (of `file`) is not valid at `now_s` (epoch seconds)."""
     now = datetime.fromtimestamp(now_s, UTC)
     if now < certificate.not_valid_before_utc:
         raise CredentialError(

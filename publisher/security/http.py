@@ -1,12 +1,12 @@
-"""HTTP over TLS, as all services are reached: the only module that knows httpx.
+"""HTTP over TLS for all services: the only module that uses httpx.
 
 An exchange ends in a `Reply` or in a `Failure` that says whether the service may have processed the request: what was
-certainly not sent waits, what may have arrived is sent again under the same ids. Nothing waits without a limit: one
-clock runs from connecting to the last byte of the answer, so that an answer that comes in byte by byte ends as well.
-When the program is stopped, the answer has a few seconds more.
+certainly not sent waits, what may have arrived is sent again with the same ids. Nothing waits without a limit: one
+clock runs from connecting to the last byte of the answer, so that an answer that arrives byte by byte ends as well.
+When the program is stopped, the answer has a few more seconds.
 
-Connections are kept. A service may close one between two posts; a request that finds it closed, with nothing read in
-return, is sent once more on a new connection. Even if it was processed that does no harm: the ids are the same.
+Connections are kept. A service may close one between two posts; a request on a closed connection, with nothing read in
+return, is sent once more on a new connection. That does no harm even if it was processed: the ids are the same.
 """
 
 # ruff: noqa: E402 - a line before the imports is for them
@@ -56,10 +56,10 @@ _HINTS: dict[FailureKind, str] = {
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """How the time of an exchange is measured. `clock`: seconds that never go back.
+    """How the time of an exchange is measured. `clock`: seconds, monotonic.
 
-    `check_every_s`: how often, during a wait for an answer, the deadline is checked, and whether the program is to
-    stop; `grace_s`: how long an answer may still take once it is.
+    `check_every_s`: how often the deadline, and whether the program is to stop, are checked during a wait for an
+    answer; `grace_s`: how long an answer may still take then.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -79,7 +79,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """No answer. `sent`: the service may have received the whole request, so its outcome is not known."""
+    """No answer. `sent`: the service may have received the whole request, so its outcome is unknown."""
 
     kind: FailureKind
     message: str
@@ -129,7 +129,8 @@ class HttpClient:
     def request(
         self, method: str, url: str, *, content: bytes | Parts = b"", headers: Mapping[str, str] | None = None
     ) -> Reply | Failure:
-        """One exchange. Raises `CredentialError` where ours, or the authorities to trust, cannot be used."""
+        """Make one exchange. Raises `CredentialError` if our credentials, or the trusted authorities, cannot be
+        used."""
         _require_safe(url)
         sent = False
         while True:

@@ -128,7 +128,7 @@ _CIPHER_BLOCK_BYTES = 16
 
 
 class Signer:
-    """Signs with one certificate and, with `recipient`, encrypts to the receiver. `clock` gives epoch seconds."""
+    """Signs with one certificate and, with `recipient`, encrypts to the receiver. `clock` returns epoch seconds."""
 
     def __init__(
         self,
@@ -150,9 +150,10 @@ class Signer:
         return b"".join(self.sign_in_parts(payload))
 
     def sign_in_parts(self, payload: bytes) -> tuple[bytes, ...]:
-        """The finished message in parts. One is the payload itself where its lines end with LF and nobody encrypts.
+        """The finished message in parts. One part is the payload itself if its lines end with LF and nothing is
+        encrypted.
 
-        Raises `SigningError` for a payload that the receiver would choke on or reject, and `CredentialError` where the
+        Raises `SigningError` for a payload that the receiver would stop at or reject, and `CredentialError` if the
         certificate has expired since it was loaded.
         """
         self._credentials.require_valid(self._clock())
@@ -160,7 +161,7 @@ class Signer:
         return signed if self._recipient is None else (encrypt(b"".join(signed), self._recipient),)
 
     def size_bound(self, payload_bytes: int) -> int:
-        """The most bytes that a message with a payload of so many bytes (with LF line ends) can have."""
+        """The maximum size of a message with a payload of this many bytes (with LF line ends)."""
         size = payload_bytes + self._signed_overhead
         if self._recipient is None:
             return size
@@ -211,7 +212,7 @@ def _envelope(message: bytes, recipient: x509.Certificate) -> bytes:
 
 
 def _plain(payload: bytes) -> bytes:
-    """The payload with LF line ends. Raises `SigningError` for what receivers are known to choke on."""
+    """The payload with LF line ends. Raises `SigningError` for text at which receivers are known to stop."""
     why = why_not_signable(payload)
     if why is not None:
         raise SigningError(f"the message cannot be signed: {UNSIGNABLE[why]}")

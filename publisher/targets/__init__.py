@@ -1,8 +1,8 @@
-"""Targets: one module a kind of service, behind the protocol of `publisher.targets.base`.
+"""Targets: one module for each kind of service, behind the protocol of `publisher.targets.base`.
 
-The kinds of this program are listed in `publisher.config.targets.TARGET_KINDS`; those of others come by the entry-point
-group `usage_publisher.targets`: a callable of name, settings and context. Modules are imported when a target of their
-kind is made, so that commands that send nothing start quickly.
+The kinds of this program are listed in `publisher.config.targets.TARGET_KINDS`; those of add-ons come by the
+entry-point group `usage_publisher.targets`: a callable with name, settings, and context. A module is imported when a
+target of its kind is made, so that commands that send nothing start quickly.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ TargetFactory: TypeAlias = "Callable[[str, Any, TargetContext], Target]"
 
 
 def make_target(name: str, settings: Any, context: TargetContext) -> Target:
-    """The target NAME of the configuration. `settings.type` says of which kind.
+    """Make the target NAME of the configuration. `settings.type` is its kind.
 
-    Raises `ConfigError` for an unknown kind, and for settings with which nothing could be sent safely.
+    Raises `ConfigError` for an unknown kind, and for settings with which nothing can be sent safely.
     """
     return _factory(name, settings.type)(name, settings, context)
 

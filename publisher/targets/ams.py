@@ -1,7 +1,7 @@
 """ARGO Messaging Service, the way into APEL: one signed message a call, as SSM sends them.
 
-A token comes from the token service for our certificate, and is renewed once where it is refused. The message id that
-comes back is the receipt: the broker has the message, APEL has not yet counted it (the facts on receivers, section 4).
+The token service gives a token for our certificate; a refused token is renewed once. The returned message id is the
+receipt: the broker has the message, APEL has not counted it yet (facts/receivers.md 4).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from publisher.targets.identity import Identity, TargetContext, largest_payload
 
 _TOKEN_PORT = 8443
 MOST_BODY_BYTES = 1_400_000
-"""The broker stores 1 500 000 bytes with attributes added, and answers what is larger with a misleading 500."""
+"""The broker stores 1 500 000 bytes including attributes, and answers larger messages with a misleading 500."""
 
 _MOST_ID_CHARACTERS = 100
 _NOT_IN_ID = re.compile(r"[^A-Za-z0-9/_.-]")
@@ -62,7 +62,7 @@ class AmsTarget:
         self._token = ""
 
     def payload_limit_bytes(self) -> int | None:
-        """Less than the configured size by signature, encryption, base64 and JSON. Raises `CredentialError`."""
+        """The configured size, less signature, encryption, base64, and JSON. Raises `CredentialError`."""
         signer = self._identity.signer(self._encrypt_to)
         return largest_payload(self._limit_bytes, lambda size: body_size_bound(signer.size_bound(size)))
 
@@ -105,7 +105,7 @@ class AmsTarget:
         self._token = ""
 
     def _publish(self, body: Body) -> tuple[Outcome, int]:
-        """What became of it, and the status of the answer (0: there was none)."""
+        """Return the outcome, and the status of the answer (0: there was none)."""
         refusal = self._authenticate()
         if refusal is not None:
             return refusal, 0
@@ -118,7 +118,7 @@ class AmsTarget:
         return {"Content-Type": "application/json", "x-api-key": self._token}
 
     def _authenticate(self) -> Outcome | None:
-        """Get a token unless there is one. Nothing was sent where this gives an outcome."""
+        """Get a token unless there is one. An outcome is returned if nothing was sent."""
         if self._token:
             return None
         self._identity.required()
@@ -141,9 +141,11 @@ class AmsTarget:
 
 
 class Body:
-    """The JSON of one publish call, made while it is sent: a third longer than its message, it is never there whole.
+    """The JSON of one publish call, made while it is sent: it is a third longer than its message and never in memory as
+    a whole.
 
-    Nor is the message, of which parts are given. The batch id is cut to what every reader of the topic can take.
+    Neither is the message, which is given in parts. The batch id is cut to the length that every reader of the topic
+    accepts.
     """
 
     def __init__(self, batch_id: str, signed: Sequence[bytes]) -> None:
@@ -168,13 +170,13 @@ class Body:
 
 
 def body_size_bound(signed_bytes: int) -> int:
-    """The most bytes that the JSON of a signed message of so many bytes can have."""
+    """The maximum size of the JSON of a signed message with this many bytes."""
     frame = len(_BODY_START) + _MOST_ID_CHARACTERS + len(_BODY_MIDDLE) + len(_BODY_END)
     return frame + 4 * -(-signed_bytes // 3)
 
 
 def judge(reply: Reply, now_s: float, token: str) -> Outcome:
-    """What the messaging service means by its answer to one published message."""
+    """Interpret the messaging service's answer to one published message."""
     answer = answers.describe(reply, secret=token)
     if reply.status == 200:
         try:

@@ -1,8 +1,7 @@
-"""How answers are judged where all HTTP services mean the same by them.
+"""Interpretation of answers that mean the same at all HTTP services, and findings that the checks of targets share.
 
-A target judges first what its own service means by a status; the rest comes here.
-
-Findings that the targets' checks share: certificate, connection, clock, and where a name must be registered.
+A target first interprets the statuses that have a special meaning at its service; the rest comes here. Findings:
+certificate, connection, clock, and where a name must be registered.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from publisher.targets.identity import Identity
 _MOST_ANSWER_CHARACTERS = 400
 _MOST_READ_BYTES = 16384
 _LONGEST_SPELLING = 8
-"""Characters that one letter may be spelled with: `&#x0074;`."""
+"""The most characters that may encode one letter: `&#x0074;`."""
 _LONGEST_WAIT_S = 86400.0
 _REGISTER = "The service must know our certificate: `usage-publisher check` shows its name"
 _TAG = re.compile(r"<(?:style|script|head)\b.*?</(?:style|script|head)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
 
 def of_failure(failure: Failure) -> Outcome:
-    """Where there was no answer: what may have arrived is unknown, the rest waits."""
+    """The outcome without an answer: unknown if the request may have arrived, otherwise it waits."""
     answer = f"{failure.message}. {failure.hint}" if failure.hint else failure.message
     if failure.kind == "client-refused":
         return Unauthorised(answer)
@@ -39,7 +38,7 @@ def of_failure(failure: Failure) -> Outcome:
 
 
 def of_status(reply: Reply, now_s: float, *, secret: str = "") -> Outcome:
-    """The general meaning of a status other than success. `secret` is kept out of the answer."""
+    """The general meaning of a status other than success. `secret` is removed from the answer."""
     answer = describe(reply, secret=secret)
     retry_after_s = wait_s(reply, now_s)
     outcome: Outcome = Refused(answer, certain=False)
@@ -59,7 +58,7 @@ def of_status(reply: Reply, now_s: float, *, secret: str = "") -> Outcome:
 
 
 def refuses_certificate(reply: Reply) -> bool:
-    """Whether this is the 400 with which nginx answers without a client certificate, or with one it does not trust."""
+    """Whether this is nginx's 400 for a request without a client certificate, or with one that it does not trust."""
     return reply.status == 400 and b"SSL certificate" in reply.body
 
 
@@ -70,10 +69,10 @@ def describe(reply: Reply, *, secret: str = "") -> str:
         text = _TAG.sub(" ", text)
     text = html.unescape(text)
     if len(reply.body) > _MOST_READ_BYTES and secret:
-        text = text[: -_LONGEST_SPELLING * len(secret)]  # it may end in a part of the secret
+        text = text[: -_LONGEST_SPELLING * len(secret)]  # the text may end with a part of the secret
     text = " ".join("".join(mark if mark.isprintable() else " " for mark in text).split())
-    text = without(text, secret)  # as it is shown: before, it may be hidden in mark-up
-    text = re.sub(rf"^{reply.status}\b\W*", "", text)  # many pages begin with it
+    text = without(text, secret)  # after removal of mark-up, which may hide it
+    text = re.sub(rf"^{reply.status}\b\W*", "", text)  # many pages begin with the status
     if len(text) > _MOST_ANSWER_CHARACTERS:
         text = text[:_MOST_ANSWER_CHARACTERS] + "…"
     if reply.status // 100 == 3 and "location" in reply.headers:
@@ -82,7 +81,7 @@ def describe(reply: Reply, *, secret: str = "") -> str:
 
 
 def without(text: str, secret: str) -> str:
-    """Text of an answer without the secret, also where letters of it are spelled as HTML, JSON, or a URL may."""
+    """Remove the secret from a text, even if its letters are encoded as HTML, JSON, or a URL may encode them."""
     if not secret:
         return text
     letters = (
@@ -93,7 +92,7 @@ def without(text: str, secret: str) -> str:
 
 
 def wait_s(reply: Reply, now_s: float) -> float | None:
-    """Seconds that Retry-After asks for, a day at most; None where it is absent or makes no sense."""
+    """Seconds that Retry-After asks for, a day at most; None if it is absent or invalid."""
     value = reply.headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit():
         return min(float(value[:9]), _LONGEST_WAIT_S)
@@ -102,7 +101,7 @@ def wait_s(reply: Reply, now_s: float) -> float | None:
 
 
 def clock_offset_s(reply: Reply, now_s: float) -> float | None:
-    """How far our clock is ahead of the service's (its Date header), in seconds; None where it does not tell."""
+    """How far our clock is ahead of the service's (its Date header), in seconds; None without a valid header."""
     date_s = _date_s(reply.headers.get("date", ""))
     return None if date_s is None else now_s - date_s
 
@@ -119,7 +118,7 @@ _YELLOW_OFFSET_S, _RED_OFFSET_S = 30.0, 300.0
 
 
 def certificate(name: str, identity: Identity) -> list[Finding]:
-    """Whether the certificate can be used, and how long still; and whether there is an authority to trust."""
+    """Check whether the certificate can be used, and for how long; and whether an authority is trusted."""
     subject = f"{name}: certificate"
     try:
         make_context(identity.trust, None)
@@ -134,7 +133,7 @@ def certificate(name: str, identity: Identity) -> list[Finding]:
 
 
 def encryption(name: str, identity: Identity, encrypt_to: Path | None) -> list[Finding]:
-    """Whether messages can be encrypted, where they are to be."""
+    """Check whether messages can be encrypted, if they are to be."""
     if encrypt_to is None:
         return []
     try:
@@ -145,7 +144,7 @@ def encryption(name: str, identity: Identity, encrypt_to: Path | None) -> list[F
 
 
 def reached(name: str, url: str, reply: Reply | Failure, now_s: float, *, expected: AbstractSet[int]) -> list[Finding]:
-    """Whether the service answered as expected, and whether its clock and ours agree."""
+    """Check whether the service answered as expected, and whether its clock and ours agree."""
     findings = answered(f"{name}: reached", url, reply, expected=expected, means="answers")
     offset_s = clock_offset_s(reply, now_s) if isinstance(reply, Reply) else None
     if offset_s is not None:
@@ -158,31 +157,31 @@ def reached(name: str, url: str, reply: Reply | Failure, now_s: float, *, expect
 def answered(
     subject: str, url: str, reply: Reply | Failure, *, expected: AbstractSet[int], means: str
 ) -> list[Finding]:
-    """Green for an expected status, yellow for another, red where there is no answer, nothing there, or a refusal."""
+    """Green for an expected status, yellow for another one, red for no answer, a missing address, or a refusal."""
     if isinstance(reply, Failure):
         return [Finding(subject, "red", f"{url}: {reply.message}", reply.hint)]
     if reply.status in expected:
         return [Finding(subject, "green", f"{url} {means}")]
     if reply.status in {404, 410}:
-        return [Finding(subject, "red", f"{url}: {describe(reply)}", "Check the URL: nothing is at it")]
+        return [Finding(subject, "red", f"{url}: {describe(reply)}", "Check the URL: the service has no such address")]
     refused = reply.status in {400, 401, 403, 407}
     hint = (
         "Check that the service trusts our certificate and knows its name"
         if refused
-        else "Check the URL, and that the service is well"
+        else "Check the URL, and whether the service works"
     )
     return [Finding(subject, "red" if refused else "yellow", f"{url}: {describe(reply)}", hint)]
 
 
 def registration(name: str, identity: Identity, where: str, level: Level = "green") -> Finding:
-    """The certificate's name in both spellings, and where it must be known."""
+    """The name of the certificate in both spellings, and where it must be registered."""
     credentials = identity.optional()
     names = "no certificate" if credentials is None else f"{credentials.slash_dn} or {credentials.rfc2253_dn}"
     return Finding(f"{name}: name", level, names, where)
 
 
 def is_red(findings: Sequence[Finding]) -> bool:
-    """Whether going on makes no sense."""
+    """Whether further checks are pointless."""
     return any(finding.level == "red" for finding in findings)
 
 

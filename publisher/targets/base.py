@@ -1,7 +1,7 @@
-"""What a target is: the one seam between the ledger and the services that take usage records.
+"""The protocol of targets, between the ledger and the services that accept usage records.
 
-A target posts one finished message and says what became of it. It does not retry, does not split and keeps no state but
-its connection and token: what happens next is decided by `publisher.publish.sender`, and remembered by the store.
+A target posts one finished message and returns the outcome. It does not retry, does not split, and keeps no state but
+its connection and token: `publisher.publish.sender` decides what follows, and the store records it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from publisher.finding import Finding
 class Message(msgspec.Struct, frozen=True):
     """A finished message before it is signed: `payload` is what the service will read.
 
-    `record_ids` are those of the records in it, in order; empty for formats whose records have no id (APEL text).
-    `batch_id` is unique to what is in this batch, and stays the same when that is sent again. `idempotency_key` is for
-    services that answer a repeated request from memory (empty: the batch id): a group has another each time, since it
-    may replace one that replaced the same before.
+    `record_ids`: of the records in it, in order; empty for formats whose records have no id (APEL text). `batch_id`:
+    unique to the contents of the batch, and the same when that is sent again. `idempotency_key`: for services that
+    answer a repeated request from memory (empty: the batch id); a group gets a new one each time, since it may replace
+    another that replaced the same contents before.
     """
 
     batch_id: str
@@ -32,11 +32,11 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The service took the message.
+    """The service accepted the message.
 
-    `receipt` is what it answered, to be kept (SGAS: record id to row id; AMS: message ids; directory: file names).
-    `missing` are record ids that the answer should name and does not: their outcome is unknown.
-    `rewritten` maps record ids to the ids under which the service keeps those records: accepted, and worth a note.
+    `receipt`: its answer, which is kept (SGAS: record id to row id; AMS: message ids; directory: file names).
+    `missing`: record ids that the answer should name and does not: their outcome is unknown. `rewritten`: from record
+    ids to the ids under which the service keeps those records: accepted, and reported.
     """
 
     receipt: Mapping[str, str]
@@ -45,32 +45,33 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Transient(msgspec.Struct, frozen=True):
-    """Not taken, not the data's fault: everything in it waits. `answer` is what was said or seen."""
+    """Not accepted, and not because of the data: everything in it waits. `answer`: what the service answered, or
+    what happened."""
 
     answer: str
 
 
 class Throttled(msgspec.Struct, frozen=True):
-    """Not taken now: the service asks to wait for so many seconds (None: it did not say)."""
+    """Not accepted now: the service asks to wait for this many seconds (None: it gives no time)."""
 
     answer: str
     retry_after_s: float | None
 
 
 class Oversized(msgspec.Struct, frozen=True):
-    """Not taken because of its size: send it in smaller parts. `after_unknown`: see `Refused`."""
+    """Not accepted because of its size: send it in smaller parts. `after_unknown`: see `Refused`."""
 
     answer: str
     after_unknown: bool = False
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Refused. `certain`: the answer is about the data (SGAS 406), and trying again changes nothing.
+    """Refused. `certain`: the answer is about the data (SGAS 406), and another attempt changes nothing. Otherwise it
+    may be an outage (SGAS 500).
 
-    Otherwise it may be an outage as well (SGAS 500). `parts`: the record ids of the message in parts of which the
-    service takes or refuses each as a whole, whatever is sent with it; one part with all of them is refused for itself.
-    Empty where the answer does not show any. `after_unknown`: no one can say whether an earlier try of this message was
-    taken; set by who tries again, not by targets.
+    `parts`: the record ids of the message, in parts of which the service accepts or refuses each as a whole, whatever
+    is sent with it; a single part with all of them is refused for itself. Empty if the answer does not show any.
+    `after_unknown`: an earlier attempt to send this message may have been accepted; set by the retry, not by targets.
     """
 
     answer: str
@@ -80,9 +81,9 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Unauthorised(msgspec.Struct, frozen=True):
-    """We may not send here: this target pauses until someone has looked at it.
+    """We may not send here: this target pauses until a person has looked at it.
 
-    `misdirected`: not because of who we are, but because this is not the place (a wrong URL, project or topic).
+    `misdirected`: not because of our identity, but because the address is wrong (URL, project, or topic).
     `after_unknown`: see `Refused`.
     """
 
@@ -92,7 +93,7 @@ class Unauthorised(msgspec.Struct, frozen=True):
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """No one can say whether it was taken (connection cut, an answer that is none). It is sent again, same ids."""
+    """It is unknown whether it was accepted (connection cut, invalid answer). It is sent again with the same ids."""
 
     answer: str
 
@@ -101,10 +102,10 @@ Outcome: TypeAlias = Accepted | Transient | Throttled | Oversized | Refused | Un
 
 
 class DaySum(msgspec.Struct, frozen=True):
-    """What a service holds of one machine, user and VO for one day (counted from 1970) of the jobs' ends.
+    """The sums that a service has of one machine, user, and VO for one day (counted from 1970) of the jobs' ends.
 
-    User and VO are empty where the service knows none. Seconds of wall time are those of all processors together.
-    `within_s`: by how much each of the two sums may differ from what was sent, because the service rounds.
+    User and VO are empty if the service has none. Seconds of wall time are summed over all processors. `within_s`: the
+    possible difference of each of the two sums from what was sent, because the service rounds.
     """
 
     machine: str
@@ -118,7 +119,7 @@ class DaySum(msgspec.Struct, frozen=True):
 
 
 class EvidenceUnavailable(msgspec.Struct, frozen=True):
-    """A service does not report what it holds, and why. `unauthorised`: because of who we are."""
+    """A service does not report what it has, and why. `unauthorised`: because of our identity."""
 
     reason: str
     unauthorised: bool = False
@@ -126,14 +127,14 @@ class EvidenceUnavailable(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class GivesSums(Protocol):
-    """A target whose service reports sums of what it holds, by machine and day."""
+    """A target whose service reports sums of what it has, by machine and day."""
 
     def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
-        """What is held of a machine for the days from `first_day` until `until_day` (exclusive)."""
+        """The sums of a machine for the days from `first_day` until `until_day` (exclusive)."""
         ...
 
     def last_registration_s(self, machine: str) -> float | EvidenceUnavailable | None:
-        """Seconds since the service last took records of a machine; None: it never did."""
+        """Seconds since the service last accepted records of a machine; None: it never did."""
         ...
 
 
@@ -146,19 +147,19 @@ class KeptMessage(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class KeepsMessages(Protocol):
-    """A target that can show the messages which were sent to it.
+    """A target that can list the messages that were sent to it.
 
-    `taken_away`: another program takes messages out of it, so that one which is not there is not missing.
+    `taken_away`: another program removes messages from it, so that an absent one is not missing.
     """
 
     taken_away: bool
 
     def kept(self) -> Iterator[KeptMessage]:
-        """The messages that are there, in the order in which they were written. Raises `TargetError`."""
+        """The messages that are present, in the order in which they were written. Raises `TargetError`."""
         ...
 
     def keeps(self, name: str) -> bool:
-        """Whether the message with this name, as its receipt has it, is there."""
+        """Whether the message with this name, as in its receipt, is present."""
         ...
 
 
@@ -169,19 +170,19 @@ class Target(Protocol):
     kind: str
 
     def payload_limit_bytes(self) -> int | None:
-        """The most bytes of payload whose message, as it travels (signed, base64), fits the configured size."""
+        """The largest payload whose message, as it is sent (signed, base64), fits the configured size."""
         ...
 
     def post(self, message: Message) -> Outcome:
-        """Sign if the kind of target asks for it, send, and judge the answer.
+        """Sign if the kind of target requires it, send, and interpret the answer.
 
-        Raises `CredentialError` and `SigningError` when nothing was sent because of our own credentials. Trouble with
+        Raises `CredentialError` and `SigningError` if nothing was sent because of our own credentials. A problem with
         the network or the service is an `Outcome`, never an exception.
         """
         ...
 
     def check(self) -> list[Finding]:
-        """Reached, trusted, authorised? Sends no records."""
+        """Is it reachable, trusted, and are we authorised? Sends no records."""
         ...
 
     def close(self) -> None:

@@ -39,10 +39,10 @@ from publisher.targets.message_files import (
 )
 
 _SSM_SIGNATURE_BYTES = 8192
-"""More than SSM's signature adds: a certificate and a signature with a key of 4096 bits, in base64, and the headers."""
+"""At least what SSM's signature adds: certificate, signature with a key of 4096 bits, in base64, and headers."""
 
 _SSM_ENVELOPE_BYTES = 4096
-"""More than its encryption adds to what is encrypted, before the whole is written in base64."""
+"""An upper bound of what its encryption adds, before the whole is encoded in base64."""
 
 _SSM_LINE_BYTES, _SSM_LINE_CHARACTERS = 48, 65
 """A line of base64 as OpenSSL writes it: bytes in it, and characters with the line end."""
@@ -59,7 +59,7 @@ class DirectoryTarget:
     kind = "directory"
 
     def __init__(self, name: str, settings: schema.DirectorySettings, context: TargetContext) -> None:
-        """The directory is made when it is first written to; its parent must be there."""
+        """The directory is made when it is first written to; its parent must exist."""
         self.name = name
         self._path = settings.path
         self._queue = self.taken_away = settings.layout == "dirq"
@@ -68,9 +68,9 @@ class DirectoryTarget:
         self._identity = Identity(settings.credentials, context)
 
     def payload_limit_bytes(self) -> int | None:
-        """What is left by the signature, if there is one, and in a queue of SSM by what SSM makes of the message.
+        """The configured size, less the signature, if there is one, and in a queue of SSM less what SSM adds.
 
-        Raises `CredentialError` where messages cannot be signed.
+        Raises `CredentialError` if messages cannot be signed.
         """
         written: Callable[[int], int] = self._identity.signer().size_bound if self._signs else int
         if not self._queue:
@@ -98,9 +98,9 @@ class DirectoryTarget:
         return Accepted(receipt={"file": name})
 
     def kept(self) -> Iterator[KeptMessage]:
-        """The messages that are there, oldest first. Raises `TargetError` where the directory cannot be read.
+        """The messages that are present, oldest first. Raises `TargetError` if the directory cannot be read.
 
-        What is being written, and what is not a regular file, is left out.
+        Without unfinished files and anything but regular files.
         """
         try:
             with opened(self._path) as descriptor:
@@ -113,7 +113,7 @@ class DirectoryTarget:
             raise TargetError(f"{self.name}: {self._path}: {error.strerror or error}", hint=hint) from error
 
     def keeps(self, name: str) -> bool:
-        """Whether the file is there. Raises `TargetError` as `kept` does."""
+        """Whether the file is present. Raises `TargetError` as `kept` does."""
         try:
             with opened(self._path) as descriptor:
                 return exists(descriptor, name)
@@ -141,9 +141,10 @@ class DirectoryTarget:
 
 
 def ssm_size_bound(message_bytes: int) -> int:
-    """The most bytes that the broker gets of a message of so many bytes: signed, encrypted, in base64, in JSON.
+    """The maximum number of bytes that the broker gets of a message of this size: signed, encrypted, in base64, in
+    JSON.
 
-    Whether SSM encrypts is set in its own configuration, so it is taken to do so.
+    SSM's own configuration says whether it encrypts, so it is assumed that it does.
     """
     encrypted = message_bytes + _SSM_SIGNATURE_BYTES + _SSM_ENVELOPE_BYTES
     return body_size_bound(-(-encrypted // _SSM_LINE_BYTES) * _SSM_LINE_CHARACTERS)

@@ -1,7 +1,7 @@
-"""Any HTTPS service that takes a POST: messages in any format, signed and encrypted where asked.
+"""Any HTTPS service that accepts a POST: messages in any format, signed and encrypted if configured.
 
-A status of 2xx is acceptance and the receipt. Each message carries an Idempotency-Key, so that a service can recognise
-one that is sent again.
+A status of 2xx is acceptance and the receipt. Each message has an Idempotency-Key, so that a service can recognise one
+that is sent again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_IN_KEY = re.compile(r"[^A-Za-z0-9/_.-]")
 
 
 class HttpsTarget:
-    """One URL that takes messages."""
+    """One URL that accepts messages."""
 
     kind = "https"
 
@@ -41,12 +41,12 @@ class HttpsTarget:
         self._token: str | None = None
 
     def payload_limit_bytes(self) -> int | None:
-        """What is left by signature and encryption. Raises `CredentialError` where messages cannot be signed."""
+        """The configured size, less signature and encryption. Raises `CredentialError` if messages cannot be signed."""
         size_bound: Callable[[int], int] = self._identity.signer(self._encrypt_to).size_bound if self._signs else int
         return largest_payload(self._limit_bytes, size_bound)
 
     def post(self, message: Message) -> Outcome:
-        """Sign if asked, and post. See `publisher.targets.base.Target.post`."""
+        """Sign if configured, and post. See `publisher.targets.base.Target.post`."""
         if self._identity.has_expired():
             self.close()
         content = self._identity.signer(self._encrypt_to).sign(message.payload) if self._signs else message.payload
@@ -61,7 +61,7 @@ class HttpsTarget:
         return judge(reply, self._identity.clock(), self._token or "")
 
     def check(self) -> list[Finding]:
-        """Asks which methods the URL takes: harmless everywhere, and an answer of any kind shows that it is reached."""
+        """Ask which methods the URL allows: harmless everywhere, and any answer shows that it is reachable."""
         findings = answers.certificate(self.name, self._identity)
         findings += answers.encryption(self.name, self._identity, self._encrypt_to if self._signs else None)
         try:
@@ -88,13 +88,13 @@ class HttpsTarget:
         if self._token is None:
             token = read_secret(self._token_file, "token").decode("ascii", "replace").strip()
             if not _TOKEN.fullmatch(token):
-                raise CredentialError(f"the file {self._token_file} holds no bearer token")
+                raise CredentialError(f"the file {self._token_file} does not contain a bearer token")
             self._token = token
         return {"Authorization": f"Bearer {self._token}"}
 
 
 def judge(reply: Reply, now_s: float, token: str) -> Outcome:
-    """2xx is acceptance; a 4xx that has no common meaning is the data's fault."""
+    """2xx is acceptance; a 4xx without a common meaning is caused by the data."""
     answer = answers.describe(reply, secret=token)
     if reply.status // 100 == 2:
         return Accepted(receipt={"status": answer})

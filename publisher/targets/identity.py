@@ -1,4 +1,5 @@
-"""What every target is given besides its own settings, and the credentials it loads when it first needs them."""
+"""The context that every target gets besides its own settings, and the credentials, which it loads when it first
+needs them."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ class TargetContext(msgspec.Struct, frozen=True):
 
 
 class Identity:
-    """The certificate of one target, loaded and checked when first needed, forgotten by `forget`.
+    """The certificate of one target, loaded and checked when first needed, discarded by `forget`.
 
-    A target's own settings go before the common ones: see `publisher.config.targets.Credentials`.
+    A target's own settings take precedence over the common ones: see `publisher.config.targets.Credentials`.
     """
 
     def __init__(self, own: schema.Credentials | None, context: TargetContext) -> None:
@@ -42,7 +43,7 @@ class Identity:
         self._signer: Signer | None = None
 
     def optional(self) -> ClientCredentials | None:
-        """The credentials, or None where none are configured. Raises `CredentialError`."""
+        """The credentials, or None if none are configured. Raises `CredentialError`."""
         if self._certificate is None or self._key is None:
             return None
         if self._loaded is None:
@@ -50,7 +51,7 @@ class Identity:
         return self._loaded
 
     def required(self) -> ClientCredentials:
-        """The credentials. Raises `CredentialError`, also where none are configured."""
+        """The credentials. Raises `CredentialError`, also if none are configured."""
         credentials = self.optional()
         if credentials is None:
             raise CredentialError(
@@ -66,7 +67,7 @@ class Identity:
         return self._signer
 
     def client(self, url: str, *, timeout_s: float, proxy: str | None) -> HttpClient:
-        """A client for one service that shows these credentials. Raises `ConfigError`."""
+        """A client for one service that uses these credentials. Raises `ConfigError`."""
         return HttpClient(
             url,
             trust=self.trust,
@@ -82,7 +83,7 @@ class Identity:
         return self._loaded is not None and self._loaded.expires_s < self.clock()
 
     def forget(self) -> None:
-        """Read the files anew next time."""
+        """Read the files again next time."""
         self._loaded = None
         self._signer = None
 

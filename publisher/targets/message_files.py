@@ -1,7 +1,7 @@
-"""Messages as files of a directory: each is written whole or not at all, and read back; and SSM's queues.
+"""Messages as files of a directory, each written completely or not at all, and read back; and SSM's queues.
 
-A queue is one of python-dirq's QueueSimple: folders of 8 hexadecimal digits with files of 14, one message each. A link
-NAME.lck beside a file says that somebody works on it, and NAME.tmp is a file in the making.
+A queue is one of python-dirq's QueueSimple: folders named by 8 hexadecimal digits with files named by 14, one message
+each. A link NAME.lck next to a file means that a program works on it, and NAME.tmp is an unfinished file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 from publisher.errors import PublisherError, UsageError
 
 LARGEST_BYTES: Final = 64 * 2**20
-"""Of a message that is read back; services take far less."""
+"""The largest message that is read back; services accept far less."""
 
 _LOCK: Final = ".lck"
 _TEMPORARY: Final = ".tmp"
@@ -61,7 +61,7 @@ def read_message(directory: int, name: str) -> bytes | str:
 
 
 def exists(directory: int, name: str) -> bool:
-    """Whether something has this name."""
+    """Whether a file or folder has this name."""
     try:
         os.stat(name, dir_fd=directory, follow_symlinks=False)
     except (FileNotFoundError, NotADirectoryError):
@@ -70,7 +70,7 @@ def exists(directory: int, name: str) -> bool:
 
 
 def write(directory: int, name: str, content: bytes) -> None:
-    """Put `content` at `name`, whole or not at all. Raises `OSError`, also where that is something else than a file."""
+    """Write `content` to `name`, completely or not at all. Raises `OSError`, also if that is not a regular file."""
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
             raise FileExistsError(errno.EEXIST, f"{name} is a link or not a regular file")
@@ -92,12 +92,12 @@ def write(directory: int, name: str, content: bytes) -> None:
 
 
 def is_of_queue(name: str) -> bool:
-    """Whether a file is a lock or in the making, and not a message."""
+    """Whether a file is a lock or unfinished, and not a message."""
     return name.endswith((_LOCK, _TEMPORARY))
 
 
 def messages_of(directory: int) -> Iterator[str]:
-    """The names of the files, in the order of their writing; what is in the making or hidden is left out."""
+    """The names of the files, in the order of their writing, without unfinished and hidden ones."""
     found = []
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -117,7 +117,7 @@ def elements(queue: int) -> Iterator[str]:
 
 
 def elements_of(queue: Path) -> Iterator[str]:
-    """The same, of the queue at a path. Raises `UsageError` where it cannot be read."""
+    """The same, for the queue at a path. Raises `UsageError` if it cannot be read."""
     try:
         with opened(queue) as descriptor:
             yield from elements(descriptor)
@@ -127,7 +127,7 @@ def elements_of(queue: Path) -> Iterator[str]:
 
 
 def read_element(queue: Path, name: str) -> bytes:
-    """A message. Raises `PublisherError` where it cannot be read, is too large, or not a regular file."""
+    """Read a message. Raises `PublisherError` if it cannot be read, is too large, or is not a regular file."""
     try:
         with opened(queue) as descriptor:
             found = read_message(descriptor, name)
@@ -173,7 +173,7 @@ def _folder(queue: int, name: str) -> Iterator[int]:
 
 
 def _remove(folder: int, element: str) -> None:
-    """Remove an element, as SSM does. Raises `OSError` where SSM has it at work: it sends it once more, or sent it."""
+    """Remove an element, as SSM does. Raises `OSError` if SSM works on it: it sends it once more, or has sent it."""
     lock = element + _LOCK
     os.link(element, lock, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
     os.unlink(element, dir_fd=folder)
@@ -182,7 +182,7 @@ def _remove(folder: int, element: str) -> None:
 
 @contextlib.contextmanager
 def locked(queue: Path, name: str) -> Iterator[bool]:
-    """Whether this element is ours within this; False where SSM, or another of us, has it at work."""
+    """Whether this element is ours inside the block; False if SSM, or another process of ours, works on it."""
     element = queue / name
     lock = element.with_name(element.name + _LOCK)
     try:
@@ -205,7 +205,7 @@ def locked(queue: Path, name: str) -> Iterator[bool]:
 
 
 def set_aside(queue: Path, name: str) -> Path:
-    """Move a message out of the queue into the folder beside it that keeps those that were taken over."""
+    """Move a message out of the queue into the folder next to it that keeps messages that were taken over."""
     kept = queue.with_name(queue.name + ".taken-over")
     folder, _, element = name.partition("/")
     try:

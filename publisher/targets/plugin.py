@@ -1,7 +1,7 @@
-"""A target of an add-on: what goes wrong in it is a problem of this target alone.
+"""A target of an add-on: an error in it is a problem of this target alone.
 
-Promise kept here: an exception says nothing of whether the service took a message. So its outcome is unknown, and it is
-sent again under the same ids, as after a connection that was cut.
+Promise kept here: an exception does not show whether the service accepted a message. So the outcome is unknown, and the
+message is sent again with the same ids, as after a cut connection.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from publisher.targets.identity import TargetContext
 
 
 def added_target(kind: str, make: Callable[..., Any], name: str, settings: Any, context: TargetContext) -> Target:
-    """The target that an add-on brings under the name `kind`. Raises as the add-on does, or `TargetError`."""
+    """Make the target that an add-on provides under the name `kind`. Raises as the add-on does, or `TargetError`."""
     with blamed("target", kind, TargetError):
         made = make(name, settings, context)
     gives_sums, has_messages = isinstance(made, GivesSums), isinstance(made, KeepsMessages)
@@ -41,7 +41,7 @@ def added_target(kind: str, make: Callable[..., Any], name: str, settings: Any, 
 
 
 class AddedTarget:
-    """A `Target` that raises nothing but errors of ours."""
+    """A `Target` that raises only errors of ours."""
 
     def __init__(self, name: str, added_as: str, made: Any) -> None:
         self.name = name
@@ -116,7 +116,7 @@ class _WithSumsAndMessages(_WithSums, _WithMessages):
 
 
 def _sound(outcome: Any) -> Outcome:
-    """An outcome as the ledger can keep it. Raises `TypeError` for what is not one."""
+    """An outcome as the ledger can store it. Raises `TypeError` for anything else."""
     if isinstance(outcome, Accepted):
         receipt, rewritten = (
             {str(key): str(value) for key, value in dict(each).items()} for each in (outcome.receipt, outcome.rewritten)

@@ -55,10 +55,10 @@ from publisher.targets.identity import Identity, TargetContext
 
 _HOUR_S: Final = 3600
 _ROW_ROUNDING_S: Final = 0.01 * _HOUR_S / 2
-"""By how much the shipped view may change the wall or CPU time of a record."""
+"""How much the shipped view may change the wall or CPU time of a record."""
 _NUMBER: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{0,40})?(?:[eE][-+]?[0-9]{1,2})?", re.ASCII)
 _MOST: Final = 10**12
-"""Jobs of a day, hours of a day, and seconds since a registration: more of them is not an answer."""
+"""Limits for jobs of a day, hours of a day, and seconds since a registration: larger values are invalid answers."""
 CUSTOM_QUERY: Final = "customquery/usage-publisher"
 """The query that docs/targets/sgas.md defines."""
 QUERY: Final = "query"
@@ -68,15 +68,15 @@ _RIGHTS: Final = {
     QUERY: "query:all",
     _MONITOR: "monitor",
 }
-"""By address: the right that our certificate needs in the sgas.authz of SGAS."""
+"""By address: the right that our certificate needs in SGAS' sgas.authz."""
 _FAILS: Final = {
     CUSTOM_QUERY: "the query is perhaps not defined in sgas.conf",
     QUERY: "LUTS 3.8.1 fails at every such query",
 }
-"""What a 500 may also mean. LUTS has no other status for a right that is missing at `query` and `monitor`."""
+"""Another meaning of 500: LUTS has no other status for a missing right at `query` and `monitor`."""
 
 Ask = Callable[[str], Reply | Failure]
-"""GET of an address below the base URL."""
+"""Gets an address below the base URL."""
 
 
 class _Line(msgspec.Struct):
@@ -97,7 +97,7 @@ class _Line(msgspec.Struct):
 
 class _Monitor(msgspec.Struct):
     registration_epoch: int | float | None
-    """None: LUTS 3.8.1 about a machine that it does not know."""
+    """None: LUTS 3.8.1 answers so about an unknown machine."""
 
 
 def usage(ask: Ask, address: str, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
@@ -186,7 +186,8 @@ def _day_sum(line: _Line) -> DaySum:
 
 
 def _number(name: str, value: float | str) -> float:
-    """A number of an answer. Raises `ValueError` for text that is not one, such as `inf`, and for one out of bounds."""
+    """A number of an answer. Raises `ValueError` for text that is not a number, such as `inf`, and for one out of
+    bounds."""
     text = str(value)
     number = float(text) if _NUMBER.fullmatch(text) else _MOST
     if not -_MOST < number < _MOST:
@@ -222,7 +223,7 @@ class SgasTarget:
         self._client = self._identity.client(base, timeout_s=settings.timeout, proxy=settings.proxy)
 
     def payload_limit_bytes(self) -> int | None:
-        """The payload travels as it is."""
+        """The payload is sent as it is."""
         return self._limit_bytes
 
     def post(self, message: Message) -> Outcome:
@@ -237,7 +238,7 @@ class SgasTarget:
         return judge(reply, message, self._identity.clock())
 
     def check(self) -> list[Finding]:
-        """Asks for the list of services and, without records, for the address that takes them."""
+        """Ask for the list of services and, without records, for the address that accepts them."""
         findings = answers.certificate(self.name, self._identity)
         reply = self._client.request("GET", self._base_url) if not answers.is_red(findings) else None
         if reply is None:
@@ -258,7 +259,7 @@ class SgasTarget:
         return findings
 
     def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
-        """What SGAS holds of a machine, by user, VO and day: of the custom query, else of the built-in one."""
+        """What SGAS has of a machine, by user, VO, and day: from the custom query, else from the built-in one."""
         found = usage(self._ask, self._query_address, machine, first_day, until_day)
         if self._query_address == QUERY or not isinstance(found, EvidenceUnavailable):
             return found
@@ -285,7 +286,7 @@ class SgasTarget:
 
 
 def judge(reply: Reply, message: Message, now_s: float) -> Outcome:
-    """What SGAS means by its answer to a message."""
+    """Interpret SGAS' answer to a message."""
     if reply.status == 200:
         return _receipt(reply, message)
     if reply.status == 406:

@@ -274,7 +274,7 @@ def test_records_are_reported_with_their_jobs_or_fields() -> None:
         (b"\x00\x01\x02", "binary data", "NUL"),
         (b"APEL-summary-job-message: v0.2\nSite: \xff\n", "unreadable text", "not UTF-8"),
         (b"<a/>", "XML of no known format", "root"),
-        (UR + UR, "XML of no known format", "one file holds one message"),
+        (UR + UR, "XML of no known format", "a file must hold one message"),
         (CAR.replace(b"2012/11", b"2012/10"), "XML of no known format", "APEL takes 1.2"),
         (UR.replace(b"2003/09", b"2013/04"), "XML of no known format", "Record 2.0, which no service takes"),
         (b"<a", "XML of no known format", "not well-formed"),

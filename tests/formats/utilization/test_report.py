@@ -107,7 +107,7 @@ CSV = message("csv", EXAMPLE_REPORT)
     ],
 )  # fmt: skip
 def test_what_is_not_a_report_is_reported(payload: bytes) -> None:
-    with pytest.raises(NotAReportError, match="no utilization report"):
+    with pytest.raises(NotAReportError, match="not a utilization report"):
         read_report(payload)
     assert validate("utilization", payload)
     assert not inspect_message(payload).taken

@@ -112,7 +112,7 @@ def ams(pki: Pki, **changes: Path) -> str:
     ("case", "code", "word"),
     [
         ("missing key", 4, "cannot be read"),
-        ("other key", 4, "is not that of the certificate"),
+        ("other key", 4, "does not belong to the certificate"),
         ("expired", 4, "expired"),
         ("closed port", 1, "refused"),
     ],

@@ -149,9 +149,9 @@ def test_a_file_with_a_report_or_many_is_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("month,jobs\n2026-10,4\n", "no utilization report"),
+        ("month,jobs\n2026-10,4\n", "not a utilization report"),
         ("[]", "has no report of EXAMPLE-SITE"),
-        ('[{"site": "EXAMPLE-SITE"}]', "no utilization report"),
+        ('[{"site": "EXAMPLE-SITE"}]', "not a utilization report"),
     ],
 )
 def test_a_file_without_a_report_is_refused(tmp_path: Path, text: str, said: str) -> None:

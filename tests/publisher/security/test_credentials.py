@@ -77,7 +77,7 @@ def test_dates_are_checked(pki: Pki, validity: Validity, reason: str) -> None:
 
 def test_the_key_of_another_certificate_is_refused(pki: Pki) -> None:
     for other in (pki.other_key("other-rsa"), pki.other_key("other-ec", key="ec")):
-        with pytest.raises(CredentialError, match="is not that of the certificate"):
+        with pytest.raises(CredentialError, match="does not belong to the certificate"):
             load_credentials(pki.client.certificate, other, now_s=time.time())
 
 
@@ -177,7 +177,7 @@ def test_what_is_not_a_certificate_or_key_is_refused(tmp_path: Path, content: by
 
 def test_a_key_in_place_of_the_certificate_is_named(tmp_path: Path) -> None:
     pki = make_pki(tmp_path / "pki")
-    with pytest.raises(CredentialError, match=r"holds a key and no certificate.*exchanged"):
+    with pytest.raises(CredentialError, match=r"holds a key and no certificate.*swapped"):
         load_credentials(pki.client.key, pki.client.certificate, now_s=time.time())
 
 

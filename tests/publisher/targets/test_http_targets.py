@@ -221,7 +221,7 @@ def test_credentials_in_plain_text_are_a_configuration_error(pki: Pki, kind: str
 def test_a_bad_key_stops_the_message(pki: Pki, kind: str) -> None:
     with serve(always(200), pki) as server:
         own = {"certificate": str(pki.client.certificate), "key": str(pki.other_key("other"))}
-        with pytest.raises(CredentialError, match="is not that of the certificate"):
+        with pytest.raises(CredentialError, match="does not belong to the certificate"):
             target(pki, kind, server.url, credentials=own).post(MESSAGE)
     assert server.connections == 0
 

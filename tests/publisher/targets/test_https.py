@@ -52,7 +52,7 @@ def test_a_token_file_must_be_private_and_a_token(pki: Pki, tmp_path: Path) -> N
     with pytest.raises(CredentialError, match="can be read by others"):
         made.post(MESSAGE)
     token_file.chmod(0o600)
-    with pytest.raises(CredentialError, match="no bearer token") as raised:
+    with pytest.raises(CredentialError, match="not contain a bearer token") as raised:
         made.post(MESSAGE)
     assert "two words" not in str(raised.value)
 
