@@ -173,7 +173,7 @@ def test_a_password_file_and_a_service_file_do_instead(
     secret.write_text(f"*:*:*:guarded:{PASSWORD}\n")
     secret.chmod(0o600)
     service.write_text(f"[usage]\nhost={postgresql.sockets}\ndbname={database}\nuser=guarded\npassword={PASSWORD}\n")
-    with pytest.raises(StoreError, match="does not let us in"):
+    with pytest.raises(StoreError, match="refuses the login"):
         reach(postgresql.url(database, "guarded"), 1.0)
     monkeypatch.setenv("PGPASSFILE", str(secret))
     reach(store_url(postgresql.url(database, "guarded"), tmp_path), 1.0)

@@ -131,7 +131,7 @@ PASSWORD_IN = ["postgresql://guarded:{}@/{}?host={}", "postgresql://guarded@/{1}
 @pytest.mark.parametrize("form", PASSWORD_IN)
 def test_a_wrong_password_is_reported_without_it(postgresql: Server, bare: str, form: str) -> None:
     postgresql.run(f"GRANT CREATE ON DATABASE {bare} TO guarded")
-    with pytest.raises(StoreError, match="does not let us in") as caught:
+    with pytest.raises(StoreError, match="refuses the login") as caught:
         open_store(form.format("letmein0", bare, postgresql.sockets))
     assert "letmein0" not in f"{caught.value} {caught.value.hint} {caught.value.__cause__}"
     assert caught.value.exit_code == 5
