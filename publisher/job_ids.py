@@ -34,7 +34,7 @@ class LocalId(msgspec.Struct, frozen=True):
     host: str | None = None
 
     def may_be(self, other: LocalId) -> bool:
-        """Whether both can be the same job: what only one of them tells does not part them."""
+        """Whether both can be the same job: a part that only one of them has does not make them different."""
         return self.key == other.key and _agree(self.part, other.part) and _agree(self.host, other.host)
 
 
@@ -60,11 +60,11 @@ def _agree(one: str | None, other: str | None) -> bool:
     return one is None or other is None or one == other
 
 
-# --- what a job is asked for by
+# --- look-up of jobs
 
 
 class JobIds(NamedTuple):
-    """What a job may be asked for by. `local_id`: with the prefix that its source has in the configuration."""
+    """The ids by which a job can be found. `local_id`: with the prefix of its source in the configuration."""
 
     local_id: str | None
     name: str | None = None
@@ -76,12 +76,12 @@ class JobIds(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """What people know the job by."""
+        """The id by which people know the job."""
         return self.local_id or self.name or self.global_id or ""
 
 
 def ids_of(job: Job) -> JobIds:
-    """What a run may be asked for by."""
+    """The ids by which a run can be found."""
     dqs_job_name = str(job.extras.get("dqs_job_name", "")) or None
     return JobIds(job.local_id, job.name, job.global_id, job.array_id, job.array_task, job.cluster, dqs_job_name)
 
@@ -120,7 +120,7 @@ class JobPattern:
             self._match = re.compile(translate(text)).match
 
     def __call__(self, ids: JobIds) -> bool:
-        """Whether this job is asked for."""
+        """Whether this job matches."""
         own, name, global_id, array_id, task, cluster, dqs_job_name = ids
         if self._match is not None:
             behind = own[len(found.prefix) :] if own and not own[0].isdigit() and (found := _numbered(own)) else None
@@ -129,7 +129,7 @@ class JobPattern:
         if self._text in (own, name, global_id, array_id, dqs_job_name):
             return True
         if self._asked is None or not ((own and self._key in own) or (array_id and self._key in array_id)):
-            return False  # quick, for most
+            return False  # a quick test that decides most cases
         return _is_asked(self._asked, own or "", array_id, task, cluster)
 
 

@@ -1,7 +1,7 @@
-"""What keeps the store itself in order, as a library: `Publisher.maintenance` gives it.
+"""Maintenance of the store, as a library: `Publisher.maintenance`.
 
-Every method that changes the store as a whole holds all of its locks, and raises `UsageError` where a publisher is at
-work in it.
+Every method that changes the store as a whole holds all of its locks, and raises `UsageError` if a publisher works in
+it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NOT_COMPARED = frozenset({"user_dn", "token_subject", "local_user"})
 
 
 class PurgePlan(msgspec.Struct, frozen=True):
-    """What a purge takes out: whole months of jobs, messages and receipts. `runs`: of the months that go."""
+    """What a purge removes: whole months of jobs, messages, and receipts. `runs`: in the months that are removed."""
 
     months: list[MonthPlan]
     messages: int
@@ -48,22 +48,22 @@ class PurgePlan(msgspec.Struct, frozen=True):
 
     @property
     def going(self) -> list[MonthPlan]:
-        """The months that can go."""
+        """The months that can be removed."""
         return [month for month in self.months if month.kept is None]
 
     @property
     def runs(self) -> int:
-        """How many runs can go."""
+        """How many runs can be removed."""
         return sum(month.runs for month in self.going)
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to take out."""
+        """Whether there is nothing to remove."""
         return not (self.going or self.messages or self.receipts)
 
 
 class Purged(msgspec.Struct, frozen=True):
-    """What a purge took out."""
+    """What a purge removed."""
 
     months: list[MonthPlan]
     runs: int
@@ -73,7 +73,7 @@ class Purged(msgspec.Struct, frozen=True):
 
 
 class StoreMaintenance:
-    """See the module. `prepare` puts deliveries down as the configured targets want them."""
+    """Maintenance of a store. `prepare` plans deliveries for the configured targets."""
 
     def __init__(
         self,
@@ -87,10 +87,10 @@ class StoreMaintenance:
         self._clock = clock
         self._prepare = prepare
 
-    # --- looking after
+    # --- check and repair
 
     def check(self) -> list[Finding]:
-        """Whether what the store holds agrees with itself. Changes nothing."""
+        """Check the store for contradictions. Changes nothing."""
         why = self._store.why_not_latest()
         restored = [] if why is None else [Finding("last sent", "red", why, RESTORED_HINT)]
         with self._store.read() as connection:
@@ -114,9 +114,9 @@ class StoreMaintenance:
             yield Finding("spooling", "green", "every context has what the store has")
 
     def repair(self) -> list[Miscounted]:
-        """Set the counters to what counting gives; gives those that were wrong. Nothing else is mended by itself.
+        """Set the counters to counted values; return those that were wrong. Nothing else is repaired automatically.
 
-        What puts down changes for spooling contexts goes, where none is configured any more.
+        Changes recorded for spooling contexts are removed if none is configured any more.
         """
         from publisher.spool import spooler  # noqa: PLC0415 - a leaf
 
@@ -126,9 +126,9 @@ class StoreMaintenance:
             return integrity.repair_counters(connection, self._clock())
 
     def accept_restored(self) -> str | None:
-        """Let it be sent from this store although it may not know of all that was sent before; gives why it may not.
+        """Allow sending from this store although it may not know of all that was sent before; return why it may not.
 
-        None where it does, as far as is known; then nothing changes. What was delivered is to be learned first.
+        Returns None, and changes nothing, if it does know, as far as can be seen. Learn first what was delivered.
         """
         with exclusive(self._store, self._config.targets):
             why = self._store.why_not_latest()
@@ -140,11 +140,11 @@ class StoreMaintenance:
         return why
 
     def backup(self, file: Path) -> Backup:
-        """Write a verified backup beside a publisher at work: see `publisher.store.admin.backup`."""
+        """Write a verified backup while a publisher works: see `publisher.store.admin.backup`."""
         return backup.backup(self._store, file)
 
     def vacuum(self) -> None:
-        """Give the space of what was taken out back to the system."""
+        """Return the space of removed rows to the file system."""
         engine.vacuum(self._store.engine)
 
     def export(self, folder: Path, form: str) -> Manifest:
@@ -153,12 +153,12 @@ class StoreMaintenance:
 
         return export(self._store, folder, form)
 
-    # --- taking out
+    # --- removal
 
     def plan_purge(self, before: Month | None = None) -> PurgePlan:
-        """What a purge would take out: jobs that ended before a month, or all that the settings keep no longer.
+        """What a purge would remove: jobs that ended before a month, or all that the settings no longer keep.
 
-        Raises `UsageError` where neither is said, and for a month that is not over.
+        Raises `UsageError` if neither is given, and for a month that is not over.
         """
         return self._plan(before, self._prepare())
 
@@ -182,14 +182,15 @@ class StoreMaintenance:
         return PurgePlan(months, messages, receipts)
 
     def _limits(self, before: Month | None, present: Month) -> tuple[Month | None, Month | None]:
-        """Before which months messages and receipts go; they do not where jobs of some months are asked for."""
+        """The months before which messages and receipts are removed; they stay if a purge of jobs of certain months
+        is requested."""
         if before is not None:
             return None, None
         settings = self._config.store
         return _ago(present, settings.keep_messages), _ago(present, settings.keep_receipts)
 
     def purge(self, before: Month | None = None) -> Purged:
-        """Take out what `plan_purge` says at this moment, a month a transaction, then what nothing refers to."""
+        """Remove what `plan_purge` gives now, one month a transaction, then rows without references."""
         plans = self._prepare()
         with exclusive(self._store, self._config.targets):
             plan = self._plan(before, plans)
@@ -205,7 +206,7 @@ class StoreMaintenance:
         return Purged(plan.months, count, unused, messages, receipts)
 
     def tidy(self) -> None:
-        """Take away what a purge needed and left behind because it was killed."""
+        """Remove what a killed purge left."""
         with self._store.write() as connection:
             engine.drop_index_by_run(connection)
 
@@ -224,7 +225,7 @@ class StoreMaintenance:
             return [month_numbered(number) for number in sorted(purge.months(connection))]
 
     def forget(self, person: str, pseudonym: str | None = None) -> Forgotten:
-        """Put a pseudonym in place of a person's name: see `publisher.store.admin.erase`."""
+        """Replace the name of a person with a pseudonym: see `publisher.store.admin.erase`."""
         self._prepare()
         shown = self._spellings()
         enrichers = Enrichers(self._config)

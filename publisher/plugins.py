@@ -42,9 +42,9 @@ def names(group: str) -> list[str]:
 
 
 def load(group: str, name: str, key: str) -> Any:
-    """What an add-on brings under a name; None where there is none. `key` is where the configuration asks for it.
+    """Load what an add-on provides under a name; None if there is none. `key`: where the configuration names it.
 
-    Raises `ConfigError` for one that is there and cannot be loaded.
+    Raises `ConfigError` for an add-on that cannot be loaded.
     """
     found = next((point for point in _points(group) if point.name == name), None)
     if found is None:
@@ -63,7 +63,7 @@ ITS_DEFECT: Final = "This is a defect of the add-on: report it to its authors, a
 
 
 def what_went_wrong(error: Exception) -> str:
-    """An exception for people: its type and text."""
+    """An exception as text for people: its type and message."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
@@ -88,7 +88,7 @@ def _points(group: str) -> Iterable[EntryPoint]:
 
 
 def required_format(name: str) -> Format:
-    """The descriptor of that format. Raises `UsageError`, with the names there are, for one that is not known."""
+    """The descriptor of that format. Raises `UsageError`, with the known names, for an unknown one."""
     known = [*registry.FORMATS, *names(FORMATS)]
     if name not in known:
         raise UsageError(f"there is no format {name!r}; there are {', '.join(known)}")
@@ -117,9 +117,9 @@ def _add_on(name: str, view: View) -> RecordFormat:
 
 
 class AddedFormat:
-    """A format that raises nothing but errors of ours.
+    """A format that raises only errors of ours.
 
-    `signed`: its messages are signed, so that a record with which none could be is held.
+    `signed`: its messages are signed, so a record that cannot be signed is held.
     """
 
     def __init__(self, name: str, made: RecordFormat, *, signed: bool = False) -> None:

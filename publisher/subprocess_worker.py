@@ -49,10 +49,8 @@ ENVIRONMENT: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def keep_little() -> None:
-    """Have this process give freed memory back, and threads that start from now on share one arena.
-
-    Nothing is done where the C library has no `mallopt`.
-    """
+    """Make this process return freed memory, and let new threads share one arena. Does nothing if the C library
+    lacks `mallopt`."""
     import ctypes  # noqa: PLC0415 - some milliseconds, which only commands that send need
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -150,7 +148,8 @@ def _error_of(failure: _Failure) -> PublisherError:
 
 
 def serve(work: Callable[[Any, Send], None]) -> None:
-    """Run in the worker: call `work` with the order of the parent, and with what sends a frame to the parent."""
+    """Run in the worker: call `work` with the order of the parent, and with a function that sends a frame to the
+    parent."""
     for number in (signal.SIGINT, signal.SIGTERM):  # the parent decides when the worker ends
         signal.signal(number, signal.SIG_IGN)
     # Unpickling can run code. It is safe here: only our parent has the other end of this pipe, and what it pickled are

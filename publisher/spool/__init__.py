@@ -1,1 +1,1 @@
-"""Spooling contexts: what the store holds, written out as files or into another database, as it changes. A leaf."""
+"""Spooling contexts: the contents of the store, written to files or to another database as they change."""

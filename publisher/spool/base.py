@@ -23,7 +23,7 @@ subordinate objects. What an object has not got is left out."""
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind of object. `pairs` have values of any scalar type, distinguished in the files."""
+    """A kind of object. `pairs` have values of any scalar type, which the files distinguish."""
 
     name: str
     scalars: Mapping[str, Scalar]
@@ -33,11 +33,11 @@ class Kind(msgspec.Struct, frozen=True):
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """All that an object of this kind may have but its parts."""
+        """All attributes of an object of this kind except its subordinate objects."""
         return (*self.scalars, *self.lists, *self.pairs)
 
     def only(self, names: Collection[str]) -> Kind:
-        """The kind with these attributes and parts alone."""
+        """The kind with only these attributes and subordinate objects."""
         return Kind(
             self.name,
             {name: of for name, of in self.scalars.items() if name in names},
@@ -47,13 +47,13 @@ class Kind(msgspec.Struct, frozen=True):
         )
 
     def of(self, item: Object) -> Object:
-        """An object with what this kind has of it."""
+        """Return an object with those values that this kind has."""
         values = {name: value for name, value in item.values.items() if name in self.attributes or name in self.parts}
         return Object(item.kind, item.key, values)
 
 
 class Object(msgspec.Struct, frozen=True):
-    """An object. Its key is one among those of its kind."""
+    """An object. Its key is unique among those of its kind."""
 
     kind: str
     key: str
@@ -61,7 +61,7 @@ class Object(msgspec.Struct, frozen=True):
 
 
 def key_of(*words: object) -> str:
-    """The key of an object that several words identify together: equal for equal words only."""
+    """The key of an object that several words identify together: equal only for equal words."""
     return ",".join(quote(str(word), safe="/@:+=") for word in words)
 
 

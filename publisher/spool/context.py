@@ -1,11 +1,11 @@
 """A spooling context: how and where objects are spooled. The functions are those of the spooling framework.
 
-    startup, maintain, shutdown      the place is made ready; tidied up; let go
-    write_object, delete_object      an object as it is now; an object that is gone
-    read_list, read_object           what the place holds
-    commit                           what was written since the last commit is on the disk
+    startup, maintain, shutdown      prepare the place; tidy it; release it
+    write_object, delete_object      an object in its present state; an object that is gone
+    read_list, read_object           the contents of the place
+    commit                           sync what was written since the last commit to disk
 
-What is written twice is there once: a change that was not known to be on the disk is written again after a kill.
+An object written twice is stored once: a change that may not be on disk is written again after a kill.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from publisher.spool.base import Kind, Object
 
 
 class SpoolingContext(Protocol):
-    """See the module. A context is used by one thread of one process at a time. Its functions raise `SpoolError`."""
+    """A spooling context, used by one thread of one process at a time. Its functions raise `SpoolError`."""
 
     def startup(self) -> None:
-        """Make the place ready; private, made where it is missing."""
+        """Prepare the place; created private if it is missing."""
         ...
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
-        """Tidy up: leave out what was replaced by something later."""
+        """Tidy up: drop what was replaced later."""
         ...
 
     def shutdown(self) -> None:
-        """Let the place go."""
+        """Release the place."""
         ...
 
     def commit(self) -> None:
-        """See that what was written is on the disk."""
+        """Sync what was written to disk."""
         ...
 
     def clear(self, kind: Kind) -> None:
-        """Take all objects of a kind out, because they are written anew."""
+        """Remove all objects of a kind, because they are written again."""
         ...
 
     def write_object(self, kind: Kind, item: Object) -> bool:
-        """Write an object, where it is not there as it is; gives whether anything was written."""
+        """Write an object unless it is there unchanged; return whether anything was written."""
         ...
 
     def delete_object(self, kind: Kind, key: str) -> None:
-        """Take an object out, if it is there."""
+        """Remove an object, if it is there."""
         ...
 
     def read_list(self, kind: Kind) -> Iterator[Object]:
@@ -57,16 +57,16 @@ class SpoolingContext(Protocol):
         ...
 
     def note(self, text: str | None) -> None:
-        """Remember one text for the context as a whole; None forgets it."""
+        """Store one text for the context as a whole; None deletes it."""
         ...
 
     def noted(self) -> str | None:
-        """The text."""
+        """Return the stored text."""
         ...
 
 
 def make_context(settings: SpoolContext) -> SpoolingContext:
-    """The context of its settings. Nothing is touched yet."""
+    """Make the context from its settings, without touching its place."""
     return _MAKERS[settings.format](settings)
 
 

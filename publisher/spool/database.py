@@ -84,7 +84,7 @@ class _Tables:
 
 
 class Database:
-    """See the module and `publisher.spool.context`."""
+    """A context in another database; see `publisher.spool.context`."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -94,23 +94,23 @@ class Database:
         self._connection: Connection | None = None
 
     def startup(self) -> None:
-        """Connect; the database must be there, unless it is a file."""
+        """Connect; the database must exist, unless it is a file."""
         with self._explained():
             self._engine = dialect.make_engine(self._url, _BUSY_TIMEOUT_S, create=True)
             with dialect.transaction(self._engine, writes=True) as connection:
                 self._notes.create(connection, checkfirst=True)
 
     def shutdown(self) -> None:
-        """Hang up; what was not committed is not there."""
+        """Disconnect; what was not committed is lost."""
         self._end(commit=False)
         if self._engine is not None:
             self._engine.dispose()
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
-        """Nothing is left of objects that are gone."""
+        """Nothing to do: objects that are gone leave nothing."""
 
     def commit(self) -> None:
-        """Of all since the last one, in one transaction."""
+        """Commit all changes since the last commit in one transaction."""
         with self._explained():
             self._end(commit=True)
 
@@ -130,7 +130,7 @@ class Database:
             return found
 
     def clear(self, kind: Kind) -> None:
-        """Take all objects of a kind out, also of the tables of attributes that are no longer written."""
+        """Remove all objects of a kind, including tables of attributes that are no longer written."""
         with self._explained():
             connection = self._open()
             there = set(inspect(connection).get_table_names())
@@ -141,7 +141,7 @@ class Database:
             self._tables.clear()
 
     def write_object(self, kind: Kind, item: Object) -> bool:
-        """What changed of it."""
+        """Write what changed of the object."""
         with self._explained():
             tables, connection = self._of(kind), self._open()
             row = _fitting({"key": item.key, **{f"a_{name}": item.values.get(name) for name in kind.scalars}})
@@ -237,12 +237,12 @@ class Database:
             why = str(getattr(error, "orig", None) or error)
             raise SpoolError(
                 f"the spooling context in {place} cannot be used: {why}",
-                hint="What it has not got is written when it can be",
+                hint="What it lacks is written as soon as it can be used",
             ) from error
 
 
 def _add_missing_columns(connection: Connection, table: Table) -> None:
-    """Give a table that was made for fewer attributes those that it lacks."""
+    """Add missing columns to a table that was made for fewer attributes."""
     there = {column["name"] for column in inspect(connection).get_columns(table.name)}
     for column in table.c:
         if column.name not in there:
@@ -265,7 +265,7 @@ def _rows(kind: Kind, name: str, value: Any) -> list[dict[str, Any]]:
 
 
 def _fitting(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as databases can hold it: numbers beyond 64 bits and texts with NUL are in the column of the odd."""
+    """A row as databases can hold it: numbers beyond 64 bits and texts with NUL go into the column `odd`."""
     odd = {
         name: value
         for name, value in row.items()
@@ -285,7 +285,7 @@ def _fitting(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(row: dict[str, Any]) -> dict[str, Any]:
-    """The row that was made fitting."""
+    """The original of a fitted row."""
     if row[_ODD] is None:
         return row
     extra, numbers = msgspec.json.decode(row[_ODD])

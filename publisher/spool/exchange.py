@@ -1,7 +1,7 @@
-"""export and import: everything the store holds as files of a format of the contexts, and back into an empty store.
+"""Export and import: all contents of the store as files of a format of the contexts, and back into an empty store.
 
-Each way in one transaction: an export is one state, an import is all there or not at all. Every job is compared with
-its digest, every kind with the number of objects that was written, and the store is checked before it is kept.
+Each runs in one transaction: an export is one state, an import is complete or nothing. Every job is compared with its
+digest, every kind with the number of objects written, and the store is checked before it is kept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PAGE: Final = 1000
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What an export is: the note of its folder."""
+    """The description of an export: the note of its folder."""
 
     form: str
     version: int
@@ -48,9 +48,9 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def export(store: Store, folder: Path, form: str) -> Manifest:
-    """Write everything into a folder that is new or empty. Its note comes last: without it, it is not whole.
+    """Write everything to a new or empty folder. The manifest is written last: without it, the export is incomplete.
 
-    Raises `UsageError` for a folder with something in it, `SpoolError` and `StoreError`.
+    Raises `UsageError` for a folder that is not empty, `SpoolError` and `StoreError`.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"there is something in {folder} already", hint="Export into a new folder")
@@ -90,14 +90,16 @@ def _context(folder: Path, form: str) -> SpoolingContext:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """What an export is. Raises `UsageError` for a folder that is none, or not whole."""
+    """Read the manifest of an export. Raises `UsageError` for a folder without an export, or an incomplete one."""
     note = _context(folder, FILE_FORMATS[0]).noted() if folder.is_dir() else None
     try:
         manifest = msgspec.json.decode(note or "", type=Manifest)
     except msgspec.DecodeError:
         manifest = None
     if manifest is None or manifest.form != _FORM:
-        raise UsageError(f"{folder} holds no export that is whole", hint="`usage-publisher store export` makes one")
+        raise UsageError(
+            f"{folder} does not contain a complete export", hint="`usage-publisher store export` makes one"
+        )
     if manifest.version != _VERSION or manifest.revision != SCHEMA.head:
         raise UsageError(
             f"{folder} was exported from a store of version {manifest.revision}; this program imports version "
@@ -108,10 +110,10 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def import_(store: Store, folder: Path, tell: Callable[[str], None] = lambda _kind: None) -> Manifest:
-    """Put an export into an empty store.
+    """Import an export into an empty store.
 
-    Raises `UsageError` where the store holds anything or a publisher is at work, `SpoolError` where the files are not
-    what was exported; then nothing is imported.
+    Raises `UsageError` if the store contains anything or a publisher is at work, `SpoolError` if the files are not what
+    was exported; then nothing is imported.
     """
     manifest = read_manifest(folder)
     context = _context(folder, manifest.format)
@@ -140,7 +142,7 @@ def import_(store: Store, folder: Path, tell: Callable[[str], None] = lambda _ki
 
 
 class _Importer:
-    """Puts objects into the store, kind by kind, those that others refer to first."""
+    """Inserts objects into the store, kind by kind, those first to which others refer."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -148,7 +150,7 @@ class _Importer:
         self._interners: dict[str, tuple[Interner, _Join]] = {}
 
     def put(self, name: str, items: Iterator[Object]) -> int:
-        """All objects of a kind; gives how many."""
+        """Insert all objects of a kind; return how many."""
         count = 0
         for page in dialect.chunks(items, _PAGE):
             if name == JOBS.name:
@@ -233,7 +235,7 @@ class _Importer:
 
 
 class _Join:
-    """What the grid log said of the jobs at hand, as it was exported."""
+    """The values of the grid log for the jobs at hand, as exported."""
 
     def __init__(self) -> None:
         self.items: Sequence[Object] = ()
@@ -251,7 +253,7 @@ def _marked(job: Job, values: Mapping[str, Any]) -> Marked:
 
 
 def _job(item: Object) -> Job:
-    """The job of an object. Raises `SpoolError` where it is not the one that was exported."""
+    """The job of an object. Raises `SpoolError` if it is not the job that was exported."""
     try:
         job = job_of_values(item.values)
         mark = digest(job)

@@ -1,4 +1,4 @@
-"""Files of a context: private, whole or not there, on the disk when they are said to be."""
+"""Files of a context: private, complete or absent, and on disk once synced."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _HIDDEN: Final = re.compile(r"^\.")
 
 @contextmanager
 def errors_named(place: Path) -> Iterator[None]:
-    """Turn errors of the system into `SpoolError`, naming the place."""
+    """Turn errors of the system into `SpoolError`, which names the place."""
     try:
         yield
     except OSError as error:
         raise SpoolError(
             f"the spooling context in {place} cannot be used: {error.strerror or error}",
-            hint="What it has not got is written when it can be",
+            hint="What it lacks is written as soon as it can be used",
         ) from error
 
 
@@ -54,14 +54,14 @@ class Folder:
         self._unsynced: set[Path] = set()
 
     def make(self) -> None:
-        """Make it, private. Raises `SpoolError`, also where others may write in it."""
+        """Create it, private. Raises `SpoolError`, also if others can write to it."""
         with errors_named(self.path):
             _make(self.path)
             if self.path.stat().st_mode & 0o022:
                 raise SpoolError(f"the folder {self.path} is open to other users", hint=f"chmod go-w {self.path}")
 
     def read(self, file: Path) -> str | None:
-        """A file's text; None where there is none."""
+        """The text of a file; None if it is missing."""
         with errors_named(self.path):
             try:
                 return file.read_text("utf-8")
@@ -69,7 +69,7 @@ class Folder:
                 return None
 
     def replace(self, file: Path, text: str) -> bool:
-        """Let a file have this text; gives False where it had it."""
+        """Set the text of a file; return False if it was the same."""
         if self.read(file) == text:
             return False
         with errors_named(self.path):
@@ -78,14 +78,14 @@ class Folder:
         return True
 
     def remove(self, file: Path) -> None:
-        """Take a file away, if it is there."""
+        """Remove a file, if it exists."""
         with errors_named(self.path):
             file.unlink(missing_ok=True)
         if file.parent.exists():
             self._unsynced.add(file.parent)
 
     def append(self, file: Path, text: str) -> None:
-        """Append text to a file, in one write; what a kill left without an end of line goes first."""
+        """Append text to a file, in one write; an unfinished line left by a kill is removed first."""
         with errors_named(self.path):
             descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE)
             with os.fdopen(descriptor, "r+b") as opened:
@@ -96,7 +96,7 @@ class Folder:
         self._unsynced |= {file, file.parent}
 
     def rewrite(self, file: Path, lines: Iterator[str]) -> None:
-        """Let a file have these lines, whole or not at all; they may be read from it meanwhile."""
+        """Write a file with these lines, completely or not at all; they may be read from it at the same time."""
         with errors_named(self.path):
             fresh = file.with_name(f".{file.name}.new")
             descriptor = os.open(
@@ -108,7 +108,7 @@ class Folder:
         self._unsynced |= {file, file.parent}
 
     def lines(self, file: Path) -> Iterator[str]:
-        """The whole lines of a file, without their ends; what a kill left after the last one is left out."""
+        """The complete lines of a file, without line ends; an unfinished last line is ignored."""
         with errors_named(self.path):
             try:
                 opened = file.open(encoding="utf-8", newline="\n")
@@ -125,14 +125,14 @@ class Folder:
             yield from sorted(file for file in (self.path / folder).glob(pattern) if not file.name.startswith("."))
 
     def remove_all(self, folder: str) -> None:
-        """Take the folder of a kind away with all that is in it."""
+        """Remove the folder of a kind with all its contents."""
         with errors_named(self.path):
             if (self.path / folder).exists():
                 shutil.rmtree(self.path / folder)
         self._unsynced.discard(self.path / folder)
 
     def sync(self) -> None:
-        """See that what was written is on the disk: after all of it, which is much quicker than one by one."""
+        """Sync what was written to disk: all at once, which is much faster than one by one."""
         with errors_named(self.path):
             for place in sorted(self._unsynced):
                 with suppress(FileNotFoundError):  # removed since
@@ -183,7 +183,7 @@ def _make(folder: Path) -> None:
 
 
 def _whole_lines(descriptor: int) -> int:
-    """Where the last whole line of a file ends."""
+    """The end of the last complete line of a file."""
     end = os.fstat(descriptor).st_size
     block = 65_536
     while end > 0:

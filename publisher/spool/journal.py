@@ -1,6 +1,6 @@
-"""Contexts with one file a kind: what changes is appended, in one write a commit, and the last line of a key counts.
+"""Contexts with one file for each kind: a change is appended, one write a commit, and the last line of a key counts.
 
-A kill leaves a line without an end, which the next write cuts off, and a commit that is written again, which changes
+A kill leaves a line without an end, which the next write removes, or a commit that is written again, which changes
 nothing. In files that are written once (`once`) each key has one line, and reading keeps nothing in memory.
 """
 
@@ -19,7 +19,7 @@ _MANY: Final = 5000
 
 
 class Journal(ABC):
-    """See the module. A format says what its lines are."""
+    """A context with a journal for each kind. Its format defines the lines."""
 
     def __init__(self, folder: Folder, suffix: str) -> None:
         self._folder = folder
@@ -81,13 +81,13 @@ class Journal(ABC):
             self._folder.remove(self.file_of(kind, part))
 
     def write_object(self, kind: Kind, item: Object) -> bool:
-        """Append it; on the disk with the next commit."""
+        """Append it; on disk with the next commit."""
         for part, lines in self.lines_of(kind, item).items():
             self._put(kind, part, lines)
         return True
 
     def delete_object(self, kind: Kind, key: str) -> None:
-        """Say that it is gone."""
+        """Append a line that says the object is gone."""
         self._put(kind, "", [self.end_of(kind, key)])
 
     def _put(self, kind: Kind, part: str, lines: list[str]) -> None:
@@ -129,7 +129,8 @@ class Journal(ABC):
         return next((item for item in self.read_list(kind) if item.key == key), None)
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
-        """Leave out the lines that do not count. Parts go first: an object that counts has its own at any instant."""
+        """Remove lines that no longer count. Files of parts go first: at any instant an object that counts has its
+        parts."""
         for kind in kinds:
             if self.file_of(kind).exists():
                 self._tidy(kind)
@@ -161,7 +162,7 @@ class Journal(ABC):
         return lines
 
     def _last(self, kind: Kind) -> set[int]:
-        """The numbers of the lines that count. 24 bytes or so a key."""
+        """The numbers of the lines that count, about 24 bytes a key."""
         places: dict[bytes, int] = {}
         for number, line in enumerate(self._body(kind)):
             key, there = self.key_of_line(kind, line)

@@ -142,7 +142,7 @@ class Classic(FolderContext):
     """See the module and `publisher.spool.context`."""
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
-        """Take away the folders of objects that are gone."""
+        """Remove the folders of objects that are gone."""
         with errors_named(self._folder.path):
             for kind in kinds:
                 for folder in self._folder.path.glob(f"{kind.name}/??/*"):

@@ -58,7 +58,7 @@ _TOLD_OF_RUNS: Final = f" OF {', '.join(column.name for column in runs.c if colu
 
 
 def install(connection: Connection) -> str:
-    """Put the triggers in place, where they are not; gives their generation, another one after they were gone."""
+    """Install the triggers if they are missing; return their generation, which changes when they were gone."""
     known = generation(connection)
     if known is not None:
         return known
@@ -84,7 +84,7 @@ def _install(connection: Connection, table: str, happening: str, body: str) -> N
 
 
 def remove(connection: Connection) -> None:
-    """Take the triggers away, and what they put down."""
+    """Remove the triggers, and the changes that they recorded."""
     for table in _BODIES:
         for happening, _ in _EVENTS:
             name = f"spool_{table}_{happening}"
@@ -102,7 +102,7 @@ def generation(connection: Connection) -> str | None:
 
 
 def pending(connection: Connection, limit: int) -> list[tuple[str, str, str, int]]:
-    """Changes that were not written yet: (kind, key, target, how often)."""
+    """Changes that are not written yet: (kind, key, target, how often)."""
     query = (
         select(spool_changes.c.kind, spool_changes.c.key, spool_changes.c.target, spool_changes.c.times)
         .where(spool_changes.c.kind.not_in(_NO_CHANGES))
@@ -113,26 +113,26 @@ def pending(connection: Connection, limit: int) -> list[tuple[str, str, str, int
 
 
 def count(connection: Connection) -> int:
-    """How many objects changed that were not written yet."""
+    """How many changed objects are not written yet."""
     query = select(func.count()).select_from(spool_changes).where(spool_changes.c.kind.not_in(_NO_CHANGES))
     return connection.execute(query).scalar_one()
 
 
 def broken(connection: Connection) -> frozenset[str]:
-    """The contexts that could not be written: what they missed is not put down for them, they are filled anew."""
+    """The contexts that could not be written: their changes are not recorded, they are filled again."""
     query = select(spool_changes.c.key).where(spool_changes.c.kind == _BROKEN)
     return frozenset(connection.execute(query).scalars())
 
 
 def set_broken(connection: Connection, name: str, *, is_broken: bool) -> None:
-    """Remember that a context is to be filled anew, or that it was."""
+    """Record that a context must be filled again, or that it was."""
     connection.execute(delete(spool_changes).where(spool_changes.c.kind == _BROKEN, spool_changes.c.key == name))
     if is_broken:
         connection.execute(insert(spool_changes).values(kind=_BROKEN, key=name, target="", times=1))
 
 
 def written(connection: Connection, changes: list[tuple[str, str, str, int]]) -> None:
-    """These changes are written; what changed again meanwhile stays."""
+    """Record that these changes are written; what changed again in the meantime stays."""
     for kind, key, target, times in changes:
         connection.execute(
             delete(spool_changes).where(
@@ -150,7 +150,7 @@ _COMMIT_EVERY: Final = 5000
 
 MakeContext = Callable[[SpoolContext], SpoolingContext]
 Tell = Callable[[str, str], None]
-"""Called with the name of a context and what is wrong with it."""
+"""Called with the name of a context and its error."""
 
 
 class ContextState(msgspec.Struct, frozen=True):
@@ -179,7 +179,7 @@ class Spooler:
         self._generation = ""
 
     def startup(self) -> None:
-        """Make the contexts ready, fill those that are new, and write what an earlier process could not."""
+        """Prepare the contexts, fill new ones, and write what an earlier process could not write."""
         with self._store.read() as connection:
             known = generation(connection)
         if known is None:
@@ -192,7 +192,7 @@ class Spooler:
         self.commit()
 
     def _make_ready(self, name: str) -> None:
-        """Start a context, and fill it where it is new, has other kinds or attributes now, or could not be written
+        """Start a context, and fill it if it is new, has other kinds or attributes now, or could not be written
         before."""
         context = self._contexts[name]
         note = f"{self._generation} {_filled_with(self._settings[name])}"
@@ -211,7 +211,7 @@ class Spooler:
                 set_broken(connection, name, is_broken=False)
 
     def _fill(self, name: str, context: SpoolingContext, note: str) -> bool:
-        """Write everything; False where another process is at it."""
+        """Write everything; False if another process is doing so."""
         with self._store.lock(_LOCK) as held:
             if not held:
                 return False
@@ -233,7 +233,8 @@ class Spooler:
             self._due.set()
 
     def commit(self) -> None:
-        """Write what is put down, unless another thread or process is at it: that one finds it, or the next."""
+        """Write the recorded changes, unless another thread or process does so: that one will find them, or the next
+        one."""
         if not self._due.is_set() or not self._at_work.acquire(blocking=False):
             return
         try:
@@ -270,7 +271,7 @@ class Spooler:
                 written(connection, changes)
 
     def _give_up(self, name: str, error: Exception) -> None:
-        """Leave a context alone in this process; it is filled anew when it can be."""
+        """Skip a context in this process; it is filled again once it can be used."""
         text = str(error) if isinstance(error, PublisherError) else f"{type(error).__name__}: {error}"
         self._tell(name, text)
         self._trouble[name] = text
@@ -278,7 +279,7 @@ class Spooler:
             set_broken(connection, name, is_broken=True)
 
     def maintain(self) -> None:
-        """Try contexts again that were given up, write what is put down, and tidy up."""
+        """Try skipped contexts again, write the recorded changes, and tidy up."""
         for name in list(self._trouble):
             self._make_ready(name)
         self._due.set()
@@ -295,14 +296,14 @@ class Spooler:
                     self._give_up(name, error)
 
     def states(self) -> list[ContextState]:
-        """How the contexts are."""
+        """The states of the contexts."""
         return [
             ContextState(name, each.format, each.kinds, self._trouble.get(name))
             for name, each in self._settings.items()
         ]
 
     def shutdown(self) -> None:
-        """Write what is put down, and let the contexts go."""
+        """Write the recorded changes, and release the contexts."""
         self._due.set()
         self.commit()
         for context in self._contexts.values():
@@ -342,7 +343,7 @@ def _filled_with(settings: SpoolContext) -> str:
 
 
 def attach(store: Store, settings: Mapping[str, SpoolContext], tell: Tell, make: MakeContext = make_context) -> Spooler:
-    """Keep contexts up with a store from now on."""
+    """Keep contexts up to date with a store from now on."""
     spooler = Spooler(store, settings, tell, make)
     spooler.startup()
     store.observe(spooler)

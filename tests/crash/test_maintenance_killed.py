@@ -135,7 +135,7 @@ class Deaths:
         if not kept.is_whole_export():
             refused = kept.run("import")
             assert refused.code == 1
-            assert "holds no export that is whole" in refused.said or "there is no" in refused.said, refused.said
+            assert "does not contain a complete export" in refused.said or "there is no" in refused.said, refused.said
             assert not kept.contents("import")
             again = kept.run("export", form=self.form)
             if again.code:

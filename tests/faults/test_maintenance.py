@@ -104,7 +104,7 @@ class Kept:
         if self.command == "backup":
             assert not self.place.exists()
         elif self.command == "export":
-            with pytest.raises(UsageError, match="holds no export that is whole"):
+            with pytest.raises(UsageError, match="does not contain a complete export"):
                 self._import(self.place)
             shutil.rmtree(self.place, ignore_errors=True)
         assert contents_of(self.folder / "new.db") == {}

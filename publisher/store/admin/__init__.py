@@ -1,1 +1,1 @@
-"""Upkeep of a whole store: backup, copy, integrity check, purge, erasure."""
+"""Maintenance of a whole store: backup, copy, integrity check, purge, erasure."""

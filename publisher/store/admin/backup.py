@@ -1,11 +1,10 @@
-"""backup: a consistent copy of the store's file beside a publisher at work, looked through before it gets its name.
+"""Backup: a consistent copy of the store's file while a publisher works, verified before it gets its name.
 
-copy: everything from one store into another, of either kind: all of it, the same, or nothing.
+Copy: everything from one store to another, of either kind, unchanged, or nothing. It is read in one transaction, so it
+is one state, and written in one transaction, so a copy that is killed, or finds the disk full, leaves an empty store.
+Before the commit, every table is read back and compared.
 
-Read in one transaction, so it is one state; written in one transaction, so a copy that is killed, or finds the disk
-full, leaves an empty store behind. Before it is committed, every table is read back and compared.
-
-All of the store's locks at once: nothing is collected and nothing sent while maintenance works on it as a whole.
+`exclusive` holds all locks of the store: nothing is collected or sent during maintenance of the whole store.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from publisher.store.schema import deliveries, metadata, runs, spool_changes, ta
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """A backup that was found good."""
+    """A verified backup."""
 
     file: Path
     bytes: int
@@ -36,10 +35,10 @@ class Backup(msgspec.Struct, frozen=True):
 
 
 def backup(store: Store, file: Path) -> Backup:
-    """Write a backup, of mode 0600, and verify it. A kill leaves nothing under its name.
+    """Write a backup with mode 0600, and verify it. A kill leaves nothing under its name.
 
-    Raises `UsageError` where something has this name, and for a store on a server, naming the command for it;
-    `StoreFullError` where the disk is full; `StoreCorruptError` where what was copied is damaged.
+    Raises `UsageError` if the name exists, and for a store on a server, naming the command for it; `StoreFullError` if
+    the disk is full; `StoreCorruptError` if the copy is damaged.
     """
     file = file.absolute()
     if file.exists() or file.is_symlink():
@@ -73,7 +72,7 @@ def _require_sound(wrong: list[str]) -> None:
 def exclusive(store: Store, names: Iterable[str] = ()) -> Iterator[None]:
     """Hold the locks of collecting and of every target, those known to the store and `names`.
 
-    Raises `UsageError` at once where another process holds one of them.
+    Raises `UsageError` at once if another process holds one of them.
     """
     with store.read() as connection:
         known = set(connection.execute(select(targets.c.name)).scalars())
@@ -96,7 +95,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class TableCopied(msgspec.Struct, frozen=True):
-    """A table that was copied: how many rows, and a digest of them in any order (hexadecimal)."""
+    """A copied table: number of rows, and a digest of them in any order (hexadecimal)."""
 
     table: str
     rows: int
@@ -121,10 +120,10 @@ class _Digest:
 
 
 def copy(source: Store, destination: Store, tell: Callable[[str], None] = lambda _table: None) -> list[TableCopied]:
-    """Copy everything; memory does not grow with it. `tell` hears of each table before it is copied.
+    """Copy everything; memory does not grow with it. `tell` is called with each table before it is copied.
 
-    Raises `UsageError` where a publisher is at work in the source or the destination holds anything, and `StoreError`
-    and its kinds, with nothing in the destination changed.
+    Raises `UsageError` if a publisher works in the source or the destination contains anything, and `StoreError` and
+    its kinds, with the destination unchanged.
     """
     with exclusive(source), source.read() as read, destination.write() as write:
         for table in _TABLES:
@@ -154,7 +153,7 @@ def _copy_table(read: Connection, write: Connection, table: Table, tell: Callabl
     if (given.rows, given.hex) != (got.rows, got.hex):
         raise StoreCorruptError(
             f"table {table.name} is not the same after copying: {given.rows} rows were read, {got.rows} are there",
-            hint="Nothing was kept of the copy; `usage-publisher store check` looks for damage in the source",
+            hint="The copy was discarded; `usage-publisher store check` looks for damage in the source",
         )
     return TableCopied(table.name, got.rows, got.hex)
 

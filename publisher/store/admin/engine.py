@@ -1,6 +1,6 @@
-"""What differs between SQLite and PostgreSQL where the store is dealt with as a whole: checked, copied, saved, shrunk.
+"""Differences between SQLite and PostgreSQL in maintenance of the whole store: check, copy, backup, vacuum.
 
-Beside `dialect`, the only module that knows which database it is.
+Apart from `dialect`, the only module that knows which database it is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_file(engine: Engine) -> bool:
 
 
 def damage(connection: Connection) -> list[str]:
-    """What the database itself finds wrong with its pages and indexes; a server looks after its own."""
+    """What the database itself finds wrong with its pages and indexes; a server checks its own."""
     if connection.dialect.name != "sqlite":
         return []
     found = connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST_TOLD})").scalars().all()
@@ -38,22 +38,23 @@ def damage(connection: Connection) -> list[str]:
 
 
 def rows(connection: Connection, query: Select[Any], most: int = _AT_ONCE) -> Iterator[Sequence[Any]]:
-    """The rows of a query without having them all in memory: from a server through a cursor there."""
+    """The rows of a query without holding all of them in memory: from a server through a cursor."""
     with connection.execute(query, execution_options={"yield_per": most}) as found:
         yield from found
 
 
 def plain(connection: Connection, value: Any) -> Any:
-    """A value as this database holds it: PostgreSQL's texts have no NUL, and get the sign for what cannot be shown."""
+    """A value as this database can hold it: PostgreSQL texts cannot hold NUL, which becomes the replacement
+    character."""
     if connection.dialect.name != "sqlite" and isinstance(value, str) and "\0" in value:
         return value.replace("\0", "\ufffd")
     return value
 
 
 def set_sequences(connection: Connection, tables: Sequence[Table]) -> None:
-    """Let the next ids of these tables be after those that are there, after rows were put in with their ids."""
+    """Set the next ids of these tables after the existing ones, after rows were inserted with their ids."""
     if connection.dialect.name == "sqlite":
-        return  # takes the one after the greatest by itself
+        return  # takes the id after the greatest automatically
     for table in tables:
         last = connection.execute(select(func.max(table.c.id))).scalar_one()
         setting = text("SELECT setval(pg_get_serial_sequence(:table, 'id'), :last, :used)")
@@ -77,7 +78,7 @@ def found_by_run(store: Store) -> Iterator[None]:
 
 
 def drop_index_by_run(connection: Connection) -> None:
-    """Take the index of `found_by_run` away, also where a purge left it that was killed after its last month."""
+    """Drop the index of `found_by_run`, which a killed purge may have left."""
     connection.execute(text("DROP INDEX IF EXISTS deliveries_by_run"))
 
 
@@ -97,7 +98,7 @@ def found_by(connection: Connection, *columns: Column[Any]) -> Iterator[None]:
 
 
 def vacuum(engine: Engine) -> None:
-    """Give the space of what was taken out back to the system. Raises `StoreError` and its kinds."""
+    """Return the space of removed rows to the file system. Raises `StoreError` and its kinds."""
     with dialect.translated(engine):
         if is_file(engine):
             with _driver(engine) as driver:
@@ -119,7 +120,7 @@ def _driver(engine: Engine) -> Iterator[sqlite3.Connection]:
 
 
 def back_up(engine: Engine, file: Path) -> None:
-    """Write a consistent copy of the store's file to `part_of(file)`, while others are at work on it.
+    """Write a consistent copy of the store's file to `part_of(file)`, while other processes use it.
 
     Raises `UsageError` for a store on a server, naming the command for it, and `StoreError` and its kinds.
     """
@@ -146,15 +147,15 @@ def back_up(engine: Engine, file: Path) -> None:
 
 
 def part_of(file: Path) -> Path:
-    """Where a backup is written before it is known to be good."""
+    """The name of a backup before it is verified."""
     return file.with_name(f".{file.name}.part")
 
 
 def finish_backup(file: Path) -> None:
-    """Put a backup that was found good in its place. Raises `StoreError` where something is there by now."""
+    """Rename a verified backup. Raises `StoreError` if the name exists by now."""
     part = part_of(file)
     try:
-        os.link(part, file)  # unlike renaming, it does not replace what is there
+        os.link(part, file)  # unlike a rename, a link does not replace a file
     except OSError as error:
         raise StoreError(f"the backup {file} cannot be put in its place: {error.strerror}") from error
     part.unlink()
@@ -166,14 +167,14 @@ def finish_backup(file: Path) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Take away a database file that was not finished, with what SQLite put beside it."""
+    """Remove an unfinished database file, with the files that SQLite made next to it."""
     for each in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
         with suppress(FileNotFoundError):
             each.unlink()
 
 
 def _make_new(path: Path) -> None:
-    """An empty private file; what an earlier backup that was killed left there goes."""
+    """Create an empty private file; a file left by an earlier, killed backup is removed."""
     try:
         remove_file(path)
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -183,7 +184,7 @@ def _make_new(path: Path) -> None:
 
 
 def _copy_pages(engine: Engine, part: Path) -> None:
-    """All pages in one step: with a write-ahead log that is one state, and nobody is kept from writing meanwhile."""
+    """Copy all pages in one step: with a write-ahead log that is one state, and writers are not blocked."""
     copy = sqlite3.connect(part)
     try:
         with _driver(engine) as driver:
@@ -195,7 +196,7 @@ def _copy_pages(engine: Engine, part: Path) -> None:
 
 @contextmanager
 def reading_file(file: Path) -> Iterator[Connection]:
-    """A database file that nobody else has open, read without touching it. Raises `StoreError` and its kinds."""
+    """A database file that no other process has open, opened read-only. Raises `StoreError` and its kinds."""
     place = f"file:{quote(str(file.absolute()))}?mode=ro&immutable=1"
     engine = create_engine("sqlite://", creator=lambda: sqlite3.connect(place, uri=True), poolclass=NullPool)
     try:

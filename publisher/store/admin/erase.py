@@ -54,7 +54,7 @@ _CACHED: Final = 50_000
 
 
 class ErasedRow(msgspec.Struct, frozen=True):
-    """A person who was erased, then: epoch seconds."""
+    """A person who was erased, with the time in epoch seconds."""
 
     pseudonym: str
     salt: bytes
@@ -63,18 +63,18 @@ class ErasedRow(msgspec.Struct, frozen=True):
 
 
 def person_hash(name: str, salt: bytes) -> bytes:
-    """What is kept of a name: the same for all spellings of a distinguished name."""
+    """The hash that is kept of a name: the same for all spellings of a distinguished name."""
     canonical = to_slash(name).casefold().encode("utf-8", "surrogatepass")
     return hashlib.blake2b(canonical, key=salt, digest_size=_HASH_BYTES).digest()
 
 
 def is_person(name: str | None, wanted: str) -> bool:
-    """Whether two names are spellings of one."""
+    """Whether two names are spellings of the same person."""
     return bool(name) and to_slash(name or "").casefold() == to_slash(wanted).casefold()
 
 
 def rows(connection: Connection) -> list[ErasedRow]:
-    """Everybody who was erased."""
+    """All erased persons."""
     query = select(erased.c.pseudonym, erased.c.salt, erased.c.person, erased.c.erased_at).order_by(erased.c.pseudonym)
     return [ErasedRow(row[0], bytes(row[1]), bytes(row[2]), row[3]) for row in connection.execute(query)]
 
@@ -112,7 +112,7 @@ def _replaced(value: Any, replacements: dict[str, str]) -> Any:
 
 
 class PseudonymMap:
-    """Puts pseudonyms in place of the names of erased persons, in what is read of the time before they were erased."""
+    """Replaces the names of erased persons in input from before their erasure."""
 
     def __init__(self, found: Sequence[ErasedRow]) -> None:
         self._rows = found
@@ -163,7 +163,7 @@ class PseudonymMap:
 
 
 def pseudonyms(connection: Connection) -> PseudonymMap:
-    """Of everybody who was erased until now."""
+    """The map of everybody who was erased so far."""
     return PseudonymMap(rows(connection))
 
 
@@ -186,7 +186,7 @@ _TEXTS: Final[tuple[tuple[Table, tuple[Column[Any], ...]], ...]] = (
 
 
 class Forgotten(msgspec.Struct, frozen=True):
-    """What got the pseudonym, and how much of it."""
+    """What got the pseudonym, and in how many places."""
 
     pseudonym: str
     runs: int
@@ -197,7 +197,7 @@ class Forgotten(msgspec.Struct, frozen=True):
 
 
 def new_pseudonym() -> str:
-    """A name that says what it is, and of whom nothing."""
+    """A name that says that it is a pseudonym, and nothing about the person."""
     return f"/CN=erased {secrets.token_hex(8)}"
 
 
@@ -244,7 +244,7 @@ def forget(
 
 
 def _names(job: Job, person: str) -> list[str]:
-    """The spellings of a person's name that a job has as its user's."""
+    """The spellings of a person's name in the user fields of a job."""
     return [name for name in (job.user_dn, job.token_subject) if name and is_person(name, person)]
 
 
@@ -259,7 +259,7 @@ def _entries(connection: Connection, person: str) -> list[str]:
 def _require_new(connection: Connection, pseudonym: str) -> None:
     taken = any(row.pseudonym == pseudonym for row in rows(connection))
     if taken or any(_names(each.facts, pseudonym) for each in all_classes(connection)):
-        raise UsageError(f"{pseudonym!r} is somebody's name already", hint="Choose another one")
+        raise UsageError(f"{pseudonym!r} is already the name of another person", hint="Choose another one")
 
 
 def _require_sent(connection: Connection, class_ids: Collection[int], shown: Mapping[int, Shown]) -> None:
@@ -355,7 +355,7 @@ def _rename_versions(connection: Connection, person: str, pseudonym: str) -> int
 
 
 def _follow(connection: Connection, run_id: int, before: bytes, after: bytes) -> None:
-    """What was delivered of a run is the same version as before."""
+    """Record that what was delivered of a run is the same version as before."""
     target_ids = connection.execute(select(targets.c.id)).scalars().all()
     connection.execute(
         update(deliveries)
@@ -370,7 +370,7 @@ def _rename_groups(connection: Connection, target_id: int, show: Shown, names: I
     users = {show(name).casefold() for name in names}
     new = show(pseudonym)
     if new.casefold() in users:
-        return 0  # this service is sent no names
+        return 0  # no names are sent to this service
     mine = (groups_table.c.target_id == target_id) & (groups_table.c.kind == groups.SUMMARY)
     count = 0
     for row in connection.execute(select(groups_table).where(mine)).mappings().all():
@@ -390,7 +390,7 @@ def _rename_groups(connection: Connection, target_id: int, show: Shown, names: I
 
 
 def _spellings(name: str, pseudonym: str) -> list[tuple[str, str]]:
-    """A name and what takes its place, as text and, where that differs, inside JSON."""
+    """A name and its replacement, as text and, if different, inside JSON."""
     pair = (name, pseudonym)
     in_json = tuple(msgspec.json.encode(utf8(each)).decode()[1:-1] for each in pair)
     return [pair] if in_json == pair else [pair, (in_json[0], in_json[1])]

@@ -1,6 +1,6 @@
-"""check: whether what the store holds agrees with itself, how to mend what does not, and mending the counters.
+"""Check: whether the contents of the store are consistent, and what to do if not; and repair of the counters.
 
-Looks at one state, beside a publisher at work; memory does not grow with the store.
+Reads one state while a publisher may work; memory does not grow with the store.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MOST_NAMED: Final = 3
 
 
 class Miscounted(msgspec.Struct, frozen=True):
-    """A counter that is not what counting gives. `state`: its number, or that of confirmed deliveries."""
+    """A counter that differs from the counted value. `state`: its number, or that of confirmed deliveries."""
 
     target_id: int
     target: str
@@ -58,7 +58,7 @@ class Miscounted(msgspec.Struct, frozen=True):
 
 
 def check(connection: Connection) -> Iterator[Finding]:
-    """Everything there is to find, one thing a finding; red ones are wrong."""
+    """All findings, one for each check; red ones are errors."""
     found = engine.damage(connection)
     yield _judge("database", found, "pages and indexes are sound", RESTORE)
     yield _judge("tables", list(_other_tables(connection)), "are those of this version", RESTORE)
@@ -126,7 +126,7 @@ def _lost(connection: Connection) -> Iterator[str]:
 
 
 def miscounted(connection: Connection) -> list[Miscounted]:
-    """The counters that are wrong: not the deliveries there are together with those that were purged."""
+    """The wrong counters: they must equal the existing deliveries plus the purged ones."""
     counted = _counted(connection)
     names = {row[0]: row[1] for row in connection.execute(select(targets.c.id, targets.c.name))}
     for target_id in names:
@@ -162,7 +162,7 @@ def _counted(connection: Connection) -> Counter[tuple[int, int]]:
 
 
 def repair_counters(connection: Connection, now: int) -> list[Miscounted]:
-    """Set the counters to what counting gives, in a writing transaction; gives those that were wrong."""
+    """Set the counters to counted values, in a writing transaction; return those that were wrong."""
     wrong = miscounted(connection)
     for each in wrong:
         transitions.set_counter(connection, each.target_id, each.state, each.counted)

@@ -79,12 +79,12 @@ class UnpurgedRuns(msgspec.Struct, frozen=True):
 
 
 def months(connection: Connection) -> frozenset[int]:
-    """The numbers of the months that were purged."""
+    """The numbers of the purged months."""
     return frozenset(connection.execute(select(purged_months.c.month)).scalars())
 
 
 def runs_of_months(connection: Connection) -> dict[Month, int]:
-    """The months that were purged, oldest first, each with how many runs went."""
+    """The purged months, oldest first, each with the number of purged runs."""
     query = select(purged_months.c.month, purged_months.c.runs).order_by(purged_months.c.month)
     return {month_numbered(number): runs for number, runs in connection.execute(query)}
 
@@ -114,7 +114,7 @@ def drop_purged(connection: Connection, found: Sequence[EncodedRun], pseudonyms:
 
 
 def hold_late(connection: Connection, target_id: int, put: Iterable[UpsertedRun], now: int) -> None:
-    """Hold what waits of runs that were just stored and ended in a purged month."""
+    """Hold waiting deliveries of runs that were just stored and ended in a purged month."""
     gone = months(connection)
     if not gone:
         return
@@ -159,13 +159,13 @@ def require_unpurged(connection: Connection, first: int, end: int) -> None:
 
 
 def in_purged_month(connection: Connection, end_time: ColumnElement[int]) -> ColumnElement[bool]:
-    """The condition that an instant lies in a month that was purged."""
+    """The condition that an instant lies in a purged month."""
     spans = list(_spans(sorted(months(connection))))
     return or_(false(), *(and_(end_time >= first, end_time < end) for first, end in spans))
 
 
 def _spans(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """First second and the second after each stretch of months without a gap."""
+    """Start (inclusive) and end (exclusive) of each stretch of consecutive months, in epoch seconds."""
     first = end = None
     for number in numbers:
         begin, stop = month_bounds(month_numbered(number))
@@ -179,7 +179,7 @@ def _spans(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def not_held_for_good() -> ColumnElement[bool]:
-    """The condition that a held delivery may be released by something else than a person."""
+    """The condition that a held delivery may be released automatically."""
     return or_(deliveries.c.reason.is_(None), deliveries.c.reason.not_in(ONLY_A_PERSON_RELEASES))
 
 
@@ -203,7 +203,7 @@ def note_deliveries(connection: Connection, month: Month, counted: Iterable[tupl
 
 
 def note_month(connection: Connection, month: Month, count: int, now: int) -> None:
-    """Remember that a month was purged, or that late jobs of it were."""
+    """Record that a month was purged, or that late jobs of it were."""
     row = {"month": month.number, "runs": count, "purged_at": now}
     dialect.add_up(connection, purged_months, row, keys=("month",), column="runs")
 
@@ -371,7 +371,7 @@ def _forget_entries(connection: Connection, names: Sequence[tuple[int, str]]) ->
 
 
 def drop_unused_classes(connection: Connection) -> int:
-    """Take out classes that no run has any more; gives how many. The caller holds the lock of collecting."""
+    """Remove classes without runs; return how many. The caller holds the lock of collecting."""
     used = select(runs.c.class_id).distinct()
     unused = list(connection.execute(select(classes.c.id).where(classes.c.id.not_in(used))).scalars())
     _drop(connection, classes, unused, runs.c.class_id)
@@ -379,7 +379,7 @@ def drop_unused_classes(connection: Connection) -> int:
 
 
 def _drop(connection: Connection, table: Table, ids: Sequence[int], *referring: Column[Any]) -> None:
-    """Take rows out that nothing refers to; `referring`: the columns that could."""
+    """Remove rows without references; `referring`: the columns that could refer to them."""
     if ids:
         with engine.found_by(connection, *referring):
             for some in dialect.chunks(ids):
@@ -431,7 +431,7 @@ def old_receipts(connection: Connection, before: Month) -> int:
 
 
 def purge_messages(connection: Connection, before: Month, now: int) -> int:
-    """Take out messages that were sent before a month and that nothing refers to; gives how many."""
+    """Remove messages that were sent before a month and have no references; return how many."""
     ids = list(connection.execute(select(batches.c.id).where(_needless(before))).scalars())
     _drop(connection, batches, ids, deliveries.c.batch_id, groups_table.c.batch_id)
     if ids:
@@ -440,7 +440,7 @@ def purge_messages(connection: Connection, before: Month, now: int) -> int:
 
 
 def purge_receipts(connection: Connection, before: Month, now: int) -> int:
-    """Take receipts and answers out of messages that were sent before a month; gives out of how many."""
+    """Remove receipts and answers from messages that were sent before a month; return from how many."""
     count = connection.execute(update(batches).where(_with_text(before)).values(receipt=null(), answer=null())).rowcount
     if count:
         registry.record_action(

@@ -203,7 +203,7 @@ def test_an_export_that_is_not_whole_is_refused(tmp_path: Path) -> None:
     site.publisher.maintenance.export(tmp_path / "out", "classic")
     (tmp_path / "out" / "context").unlink()
     for folder in (tmp_path / "out", tmp_path / "nothing"):
-        with pytest.raises(UsageError, match="no export that is whole"):
+        with pytest.raises(UsageError, match="not contain a complete export"):
             import_(fresh(tmp_path), folder)
     with pytest.raises(UsageError, match="no format"):
         site.publisher.maintenance.export(tmp_path / "new", "database")
