@@ -71,7 +71,9 @@ def reconcile(
     by: Annotated[
         Literal["vo", "user"] | None, typer.Option("--by", help="With --source: by VO or user as well.")
     ] = None,
-    with_tool: Annotated[bool, typer.Option("--with-tool", help="With --source: ask qacct or arcctl as well.")] = False,
+    with_tool: Annotated[
+        bool, typer.Option("--with-tool", help="With --source: ask qacct, sacct, or arcctl as well.")
+    ] = False,
     form: Annotated[
         Literal["table", "csv"], typer.Option("--format", help="With --source: the sums as CSV.")
     ] = "table",

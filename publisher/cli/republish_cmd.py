@@ -13,6 +13,7 @@ from publisher.cli.output import json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
 from publisher.cli.session import session
 from publisher.errors import TargetBusyError
+from publisher.reason import sentence
 from publisher.text import iso
 
 if TYPE_CHECKING:
@@ -26,8 +27,12 @@ def register(app: typer.Typer) -> None:
 
 def republish(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="Target to send to.")],
-    since: Annotated[str, typer.Option("--since", metavar="TIME", help="First end time (inclusive), UTC.")],
-    until: Annotated[str, typer.Option("--until", metavar="TIME", help="Last end time (exclusive), UTC.")],
+    month: Annotated[
+        str | None,
+        typer.Option("--month", metavar="MONTH", help="A month, such as 2026-11, instead of --since and --until."),
+    ] = None,
+    since: options.Since = None,
+    until: options.Until = None,
     only_missing: Annotated[
         bool, typer.Option("--only-missing", help="Only jobs that this store has not delivered to the target.")
     ] = False,
@@ -37,8 +42,7 @@ def republish(
     """Send jobs that ended in a window again to one target; for summaries, whole months. Asks before it sends."""
     from publisher.sources.base import Window  # noqa: PLC0415
 
-    begin, end = options.window_bounds(since, until)
-    window = Window(begin, end)
+    window = Window(*options.month_window(month, since, until))
     subprocess_worker.keep_little()
     with session.publisher() as publisher:
         plan = publisher.plan_republish(target, window, only_missing=only_missing)
@@ -76,8 +80,11 @@ def _explain(target: str, plan: RepublishPlan, *, keeps_first: bool) -> None:
     else:
         _explain_counts(counts, keeps_first=keeps_first)
     if plan.to_hold:
-        reasons = ", ".join(f"{jobs:,} {code}" for code, jobs in plan.to_hold.items())
-        say(f"  {sum(plan.to_hold.values()):,} will be held, {plan.held_again:,} of them as now: {reasons}")
+        say(f"  {sum(plan.to_hold.values()):,} will be held, {plan.held_again:,} of them as now:")
+    for code, jobs in plan.to_hold.items():
+        reason = plan.reasons[code]
+        of_first = ", for example" if jobs > 1 and reason.parameters else ""
+        say(f"    {jobs:,}{of_first}: {sentence(reason)}")
     if plan.to_send:
         say(f"  {plan.to_send:,} will be sent")
     else:

@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, false, func, not_, or_, select
 
 from formats.calendar import months_between, period_of
+from formats.rule_codes import Reason
 from formats.view import View
 from publisher.collect import plan as collect_plan
 from publisher.collect.collect import TargetPlan
@@ -58,18 +59,20 @@ class WindowCounts(msgspec.Struct, frozen=True):
 class RepublishPlan(msgspec.Struct, frozen=True):
     """What republishing a window does, in jobs.
 
-    `counts`: what the ledger has of them. `to_send` and `to_hold` (with reason codes): what happens to the new,
-    changed, unchanged, and held ones; `held_again` of the latter are held now. What is in neither waits for the end of
-    its period. `resumes`: when the same request was made, if it is unfinished; `counts.new` of it are left. `busy`:
-    another run has the target, so nothing can be sent now. `elsewhere`: runs that wait and ended outside the window;
-    with `sends_all_due` they are sent too, since a report counts jobs of several periods, and are in `to_send` and
-    `to_hold`. `in_flight`: runs that ended outside the window and whose outcome was not recorded; they are sent first.
+    `counts`: what the ledger has of them. `to_send` and `to_hold` (by reason code): what happens to the new,
+    changed, unchanged, and held ones; `reasons`: the first reason with each code; `held_again` of the latter are
+    held now. What is in neither waits for the end of its period. `resumes`: when the same request was made, if it
+    is unfinished; `counts.new` of it are left. `busy`: another run has the target, so nothing can be sent now.
+    `elsewhere`: runs that wait and ended outside the window; with `sends_all_due` they are sent too, since a report
+    counts jobs of several periods, and are in `to_send` and `to_hold`. `in_flight`: runs that ended outside the
+    window and whose outcome was not recorded; they are sent first.
     """
 
     asked: Resend
     counts: WindowCounts
     to_send: int
     to_hold: Mapping[str, int]
+    reasons: Mapping[str, Reason]
     held_again: int
     resumes: int | None
     busy: bool
@@ -106,6 +109,7 @@ def plan_window(
         counts,
         to_send=found.to_send,
         to_hold=dict(found.to_hold),
+        reasons=found.reasons,
         held_again=found.held_again,
         resumes=resumes,
         busy=not free,
@@ -125,6 +129,7 @@ class _Foreseen:
         self._as_waiting = as_waiting
         self.to_send = 0
         self.to_hold: Counter[str] = Counter()
+        self.reasons: dict[str, Reason] = {}
         self.held_again = 0
 
     def look(self, window: Window, now: int) -> None:
@@ -148,6 +153,7 @@ class _Foreseen:
         jobs = before.total()
         if jobs:
             self.to_hold[held.reason.code] += jobs
+            self.reasons.setdefault(held.reason.code, held.reason)
             self.held_again += before[State.HELD]
 
     def _states_between(self, connection: Connection, bounds: tuple[int, int]) -> Counter[State]:
@@ -277,7 +283,7 @@ def _kept(connection: Connection, target: TargetPlan, view: View, asked: Resend,
 
 def _whole_periods(config: Config, name: str, window: Window, *, only_missing: bool) -> Resend:
     if window.from_ is None or window.until is None or window.from_ >= window.until:
-        raise UsageError("a window needs a start and a later end", hint="Give --since and --until")
+        raise UsageError("a window needs a start and a later end", hint="Give --month, or --since and --until")
     settings = config.targets[name]
     if not settings.format.is_snapshot:
         return Resend(window.from_, window.until, only_missing)
