@@ -7,7 +7,7 @@ the run, since a copied log may have a run twice; the version read last counts, 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -92,6 +92,7 @@ def source_sums(
     """
     found = SourceSums({name: SourceReading() for name in sources})
     numbers = {month.number for month in months}
+    clusters: dict[str, set[str]] = {name: set() for name in sources}
     with store.read() as connection:
         as_stored = erase.pseudonyms(connection)
     with TemporaryDatabase(_TABLES, "reconcile --source", StoreFullError) as database:
@@ -103,6 +104,7 @@ def source_sums(
                     jobs = [as_stored(job) for job in jobs if job.has_record and _month(job) in numbers]
                     _keep(database, name, jobs, labels)
                     reading.runs += len(jobs)
+                    clusters[name].update(job.cluster for job in jobs if job.cluster)
                     reading.unreadable += len(page.unreadable)
                     if stopping():
                         raise StoppedError("interrupted", hint="Nothing was changed")
@@ -111,17 +113,23 @@ def source_sums(
         _compare(store, database, labels, found)
         if with_tool:
             for name, source in sources.items():
-                _ask_tool(database, source, months, found.readings[name])
+                _ask_tool(database, source, months, clusters[name], found.readings[name])
     return found
 
 
-def _ask_tool(database: TemporaryDatabase, source: Reader, months: Sequence[Month], reading: SourceReading) -> None:
+def _ask_tool(
+    database: TemporaryDatabase,
+    source: Reader,
+    months: Sequence[Month],
+    clusters: Collection[str],
+    reading: SourceReading,
+) -> None:
     first, end = months_bounds(months)
     if [month.number for month in months_between(first, end)] != [month.number for month in months]:
         reading.tool_error = "a program is asked for months that follow one another"
     else:
         try:
-            reading.tool = source.tool_sums(Window(first, end)) if isinstance(source, HasTool) else None
+            reading.tool = source.tool_sums(Window(first, end), clusters) if isinstance(source, HasTool) else None
             if reading.tool is None:
                 reading.tool_error = f"no program is asked for a source of type {source.kind}"
         except SourceError as error:

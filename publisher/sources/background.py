@@ -10,7 +10,7 @@ A window of which most of the first page is recognised is read here: there is li
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import closing
 from typing import Final
 
@@ -110,9 +110,9 @@ class BackgroundReader:
         """See `publisher.sources.base.Source`; as the process knows it that read last."""
         return self._worker_complete_since if self._worker_read else self._here.complete_since()
 
-    def tool_sums(self, window: Window) -> ToolSums | None:
+    def tool_sums(self, window: Window, clusters: Collection[str], /) -> ToolSums | None:
         """See `publisher.sources.tool.HasTool`."""
-        return self._here.tool_sums(window) if isinstance(self._here, HasTool) else None
+        return self._here.tool_sums(window, clusters) if isinstance(self._here, HasTool) else None
 
     def check(self) -> list[Finding]:
         """See `publisher.sources.base.Source`."""

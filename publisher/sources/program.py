@@ -13,6 +13,8 @@ from typing import IO, Final
 from publisher.errors import SourceBusyError, SourceError, SourceFormatError, SourceMissingError
 
 MAX_LINE_BYTES: Final = 1 << 20
+SILENT_S: Final = 600.0
+"""How long a program may print nothing: a database may take minutes to answer for a busy month."""
 
 _BLOCK: Final = 1 << 18
 _MESSAGE_BYTES: Final = 4_096

@@ -1,27 +1,24 @@
-"""The other side of a source: what the batch system's own program says that some jobs used in all."""
+"""The sums that a batch system's own program (`qacct`, `sacct`, `arcctl`) gives for the runs that a source read."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from publisher.errors import SourceMissingError
 from publisher.sources.base import Window
-from publisher.sources.program import lines
-
-_SILENT_S: Final = 600.0
-"""A program that adds up prints nothing until it has."""
+from publisher.sources.program import SILENT_S, lines
 
 
 class ToolSums(msgspec.Struct, frozen=True):
-    """What a program says of the runs that ended in a window; None: it does not say. Milliseconds.
+    """Sums over the runs that ended in a window; None: the program does not print this sum. Milliseconds.
 
-    `cpu_within_ms`: by how much the CPU time of a run may differ, because the program adds up finer parts.
+    `cpu_within_ms`: by how much the CPU time of a run may differ, because the program adds up smaller units.
     """
 
     tool: str
@@ -34,31 +31,36 @@ class ToolSums(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class HasTool(Protocol):
-    """What a source has besides whose batch system has such a program."""
+    """A source whose batch system has such a program."""
 
-    def tool_sums(self, window: Window) -> ToolSums | None:
-        """What the program says; None: there is none.
+    def tool_sums(self, window: Window, clusters: Collection[str], /) -> ToolSums | None:
+        """The sums that the program gives; None: there is none. `clusters`: the clusters of the runs that were read.
 
-        Raises `SourceError` where it is missing, fails, or is not understood.
+        Raises `SourceError` if the program is missing or fails, or if its output is not understood.
         """
         ...
 
 
-def run(program: str, *arguments: str) -> Iterator[str]:
-    """The lines that a program of the search path prints, in the C locale and UTC. Raises `SourceError`s."""
-    found = shutil.which(program)
+def program(name: str) -> str:
+    """The path of a program of the search path. Raises `SourceMissingError`."""
+    found = shutil.which(name)
     if found is None:
-        raise SourceMissingError(f"{program} is not installed here", hint="Omit --with-tool, or install it")
+        raise SourceMissingError(f"{name} is not installed here", hint="Omit --with-tool, or install it")
+    return found
+
+
+def run(name: str, *arguments: str) -> Iterator[str]:
+    """The lines that a program of the search path prints, in the C locale and UTC. Raises `SourceError`s."""
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
-    for line in lines([found, *arguments], environment, _SILENT_S):
+    for line in lines([program(name), *arguments], environment, SILENT_S):
         yield line.decode(errors="replace")
 
 
-def uncompressed(files: Sequence[Path], program: str) -> Sequence[Path]:
-    """These files. Raises `SourceError` where the program cannot read one of them."""
+def uncompressed(files: Sequence[Path], name: str) -> Sequence[Path]:
+    """These files. Raises `SourceError` if the program cannot read one of them."""
     for file in files:
         with file.open("rb") as opened:
             head = opened.read(6)
         if head.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")):
-            raise SourceMissingError(f"{program} cannot read {file}", hint="It is compressed; compare a later month")
+            raise SourceMissingError(f"{name} cannot read {file}", hint="It is compressed; compare a later month")
     return files

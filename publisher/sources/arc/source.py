@@ -33,7 +33,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -167,7 +167,7 @@ class ArcSource:
         with closing(self._open()) as database:
             return database.first_submit()
 
-    def tool_sums(self, window: Window) -> ToolSums:
+    def tool_sums(self, window: Window, _clusters: Collection[str], /) -> ToolSums:
         """See `publisher.sources.tool.HasTool`: what `arcctl` says of the database of ARC's configuration.
 
         Its ends begin after the first instant and include the last.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -153,7 +153,7 @@ class GridEngineSource(LineSource):
             name, "gridengine", reader, lambda: GridEngineParser(cluster), complete_since=settings.complete_since
         )
 
-    def tool_sums(self, window: Window) -> ToolSums:
+    def tool_sums(self, window: Window, _clusters: Collection[str], /) -> ToolSums:
         """See `publisher.sources.tool.HasTool`: what `qacct` says."""
         return qacct_sums(self.reader.files(), window)
 

@@ -80,6 +80,10 @@ def fields(text: str) -> list[str]:
     found = _RECORD.match(text)
     if found is None:
         raise LineError("not of the form that Slurm's jobcomp/filetxt writes")
+    if found["state"] == "RESIZING" and found["start"] == found["end"]:
+        raise LineError(
+            "the job was resized, and the log has no start of the part before that: read this job from sacct"
+        )
     tail = _PAIRS.search(text, found.end())
     pairs = dict(_PAIR.findall(tail[0])) if tail else {}
     if "ExitCode" in pairs and "SubmitTime" not in pairs:

@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 from publisher.errors import SourceFormatError
-from publisher.sources.program import lines
+from publisher.sources.base import Window
+from publisher.sources.fields import LineError
+from publisher.sources.program import SILENT_S, lines
+from publisher.sources.slurm.values import NO_NODES, UNKNOWN, duration_ms, time_before_resize_s
+from publisher.sources.tool import ToolSums
 
 _DELIMITER: Final = "\x1f"
 _SIGNS: Final = "!#$&*;<>?@^`{|}~"
@@ -40,6 +44,15 @@ NUMBERS: Final = tuple(name for name in COLUMNS if name not in FREE_TEXT)
 TEXTS: Final = ("JobIDRaw", "Cluster", *FREE_TEXT, "Submit")
 """What users wrote, between what identifies the job: `JobIDRaw`, `Cluster` and `Submit` are unique in slurmdbd."""
 
+_SUMS: Final = (
+    "JobIDRaw", "NodeList", "NCPUS", "Submit", "Start", "End", "ElapsedRaw", "CPUTimeRAW", "TotalCPU", "State",
+)  # fmt: skip
+"""What sacct itself says that a run used. `CPUTimeRAW` is its elapsed time times its CPUs; `TotalCPU` is the sum of its
+steps, and 0 if sacct is asked for allocations only."""
+
+LONGEST_WINDOW_S: Final = 7 * 86_400
+"""What is asked for at a time, so that no answer grows with the years."""
+
 MAX_RECORD_BYTES: Final = 4 << 20
 """More than slurmdbd keeps of a job: each text has at most 64 KiB there."""
 
@@ -53,11 +66,13 @@ def new_delimiter() -> str:
     return _DELIMITER + "".join(secrets.choice(_SIGNS) for _ in range(_SIGNS_DRAWN))
 
 
-def arguments(program: Path, begin: int, until: int, columns: Sequence[str], delimiter: str) -> list[str]:
-    """The command that lists every run that was there between two instants (epoch seconds).
+def arguments(
+    program: Path | str, begin: int, until: int, columns: Sequence[str], delimiter: str, clusters: Collection[str] = ()
+) -> list[str]:
+    """The command that lists every run that waited or ran at some time between two instants (epoch seconds).
 
     Without states sacct gives all that ran or waited in between, so all that ended in between. Texts are asked for
-    without steps, which have no text of interest.
+    without steps, which have no text of interest. `clusters`: the clusters to ask for; empty: the local one.
     """
     return [
         str(program),
@@ -66,6 +81,7 @@ def arguments(program: Path, begin: int, until: int, columns: Sequence[str], del
         "--noconvert",
         "--parsable2",
         *(["--allocations"] if tuple(columns) == TEXTS else []),
+        *([f"--clusters={','.join(sorted(clusters))}"] if clusters else []),
         f"--delimiter={delimiter}",
         f"--starttime={_stamp(begin)}",
         f"--endtime={_stamp(until)}",
@@ -120,6 +136,48 @@ def records(
         raise SourceFormatError(f"{program} printed no header of a table", hint="Is this sacct?")
     if begun:
         raise SourceFormatError(f"what {program} printed ends in the middle of a record")
+
+
+def sacct_sums(program: Path | str, window: Window, clusters: Collection[str], environ: Mapping[str, str]) -> ToolSums:
+    """The sums of sacct's own `ElapsedRaw`, `CPUTimeRAW`, and `TotalCPU` over the runs that ended in a window.
+
+    An allocation of sacct is one run: an array task, a part of a heterogeneous job, each run of a requeued job, and
+    each size of a resized job. Raises `SourceError`s.
+    """
+    begin, end = window.from_ or 0, int(time.time()) if window.until is None else window.until
+    by = new_delimiter()
+    runs = wall_s = core_s = cpu_ms = 0
+    while begin < end:
+        until = min(end, begin + LONGEST_WINDOW_S) if begin else end
+        command = arguments(program, begin, until, _SUMS, by, clusters)
+        with closing(records(command, _SUMS, by, environment(environ), SILENT_S)) as printed:
+            for fields in printed:
+                try:
+                    run = _amounts(fields, Window(begin, until))
+                except (LineError, ValueError) as error:
+                    raise SourceFormatError(
+                        f"{program} printed a value that is not understood: {error}",
+                        hint=f"The record: {'|'.join(fields)[:200]}",
+                    ) from error
+                if run is not None:
+                    runs, wall_s, core_s, cpu_ms = runs + 1, wall_s + run[0], core_s + run[1], cpu_ms + run[2]
+        begin = until
+    return ToolSums("sacct", runs, wall_s * 1000, core_s * 1000, cpu_ms)
+
+
+def _amounts(fields: Sequence[str], window: Window) -> tuple[int, int, int] | None:
+    """Wall time and core time (s) and CPU time (ms) of an allocation that ended in a window; None: it is not one.
+
+    Raises `LineError` or `ValueError`.
+    """
+    number, nodes, cores, submit, start, end, elapsed, core_time, cpu_time, _ = fields
+    if "." in number or start in UNKNOWN or end in UNKNOWN or (elapsed == "0" and nodes in NO_NODES):
+        return None
+    if not window.holds(int(end)):
+        return None
+    before_resize = time_before_resize_s(int(start), None if submit in UNKNOWN else int(submit), int(end))
+    wall_s, core_s = int(elapsed) - before_resize, int(core_time) - before_resize * int(cores)
+    return wall_s, core_s, duration_ms(cpu_time) or 0
 
 
 def _decoded(record: bytes) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -38,19 +38,15 @@ from publisher.sources.fields import LineError
 from publisher.sources.logs.documents import SavedSource
 from publisher.sources.logs.json_stream import Damaged, JsonElements
 from publisher.sources.logs.open_log import OpenLog
+from publisher.sources.program import SILENT_S
 from publisher.sources.slurm import json, sacct, values
 from publisher.sources.slurm.parser import SlurmParser
 from publisher.sources.slurm.run import AllocationSteps
 from publisher.sources.slurm.table import Layout
 from publisher.sources.slurm.texts import JobTexts
 from publisher.sources.slurm.values import Clock
+from publisher.sources.tool import ToolSums, program
 from publisher.text import past
-
-SILENT_S: Final = 600.0
-"""How long sacct may print nothing: a database asked for a busy month may take minutes to answer."""
-
-LONGEST_WINDOW_S: Final = 7 * 86_400
-"""What is asked for at a time, so that no answer grows with the years."""
 
 _PROGRAMS: Final = (b"\x7fELF", b"#!")
 _LAYOUT: Final = Layout((*sacct.NUMBERS, *sacct.FREE_TEXT), "\x1f")
@@ -108,6 +104,11 @@ class SlurmSource:
         """As configured; else, if sacct is run, the first reading: what ended before may be purged in part."""
         return self._since
 
+    def tool_sums(self, window: Window, clusters: Collection[str], /) -> ToolSums:
+        """See `publisher.sources.tool.HasTool`: what `sacct` gives, run from the path or the search path."""
+        asked = self.path if is_program(self.path) else program("sacct")
+        return sacct.sacct_sums(asked, window, clusters, self._environ)
+
     def check(self) -> list[Finding]:
         """Whether sacct runs and lists jobs; or as every log and document."""
         if not is_program(self.path):
@@ -143,7 +144,7 @@ class SlurmSource:
             self._since = first
         here = cursor
         while True:
-            until = min(end, begin + LONGEST_WINDOW_S) if begin else end
+            until = min(end, begin + sacct.LONGEST_WINDOW_S) if begin else end
             last = until >= end
             selected = Window(begin or None, None if last and window is None else until)
             for page in self._window(begin, until, selected):

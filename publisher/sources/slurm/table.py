@@ -257,6 +257,11 @@ class Layout:
             raise LineError(f"ends at {end}, before its start at {start}")
         elif wall_ms is None:
             wall_ms = (end - start) * 1000
+        submitted = clock.instant(submit)
+        if submitted is not None and submitted > start:
+            before_resize = values.time_before_resize_s(start, submitted, end)
+            start += before_resize
+            wall_ms = None if wall_ms is None else max(0, wall_ms - before_resize * 1000)
         cores = values.count(alloc_cpus or ncpus)
         if cores is None and tres:
             cores = values.tres_count(tres, "cpu")
@@ -294,7 +299,7 @@ class Layout:
             cores=cores or None,
             slots=cores or None,
             gpus=values.gpus(tres) if "gres" in tres else _old_gpus(gres) if gres else None,
-            submit=clock.instant(submit),
+            submit=submitted,
             eligible=clock.instant(eligible),
             start=start,
             end=end,

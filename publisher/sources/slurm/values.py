@@ -160,6 +160,17 @@ def duration_ms(text: str) -> int | None:
     return whole * 1000 + (int(fraction[:3].ljust(3, "0")) if fraction else 0)
 
 
+def time_before_resize_s(start: int, submit: int | None, end: int | None) -> int:
+    """By how much a run of a resized job began later than the `Start` that Slurm gives.
+
+    A job has one record for each size. Slurm sets the submission of the later ones to the time of the change, but their
+    start to that of the job, so that sacct counts the time before the change twice. (Slurm 22.05.8, seen.)
+    """
+    if submit is None or submit <= start or (end is not None and submit > end):
+        return 0
+    return submit - start
+
+
 def size_kib(text: str) -> int | None:
     """KiB, rounded up, of `3168K`, `0.10G`, or bytes without a letter; None where there is none."""
     found = _SIZE.fullmatch(text)

@@ -72,7 +72,7 @@ def conserved(folder: Path, accounting: Path) -> Conservation:
 
 def test_sums_of_qacct(install: Install, real: Path) -> None:
     called = install("qacct", qacct(real))
-    said = source_of(real / "accounting").tool_sums(WINDOW)
+    said = source_of(real / "accounting").tool_sums(WINDOW, ())
     assert said == ToolSums("qacct", wall_ms=97_000, core_ms=136_000, cpu_ms=13_818, cpu_within_ms=2)
     ends = f"-f {real}/accounting -E -b 202611010000.00 -e 202611302359.59"
     assert called.read_text().splitlines() == [f"{ends} -m -slots", f"{ends} -slots"]
@@ -114,7 +114,7 @@ def test_compressed_files_are_not_for_qacct(install: Install, real: Path, tmp_pa
     shutil.copy(real / "accounting", tmp_path / "accounting")
     (tmp_path / "accounting.1.gz").write_bytes(gzip.compress((real / "accounting").read_bytes()))
     with pytest.raises(SourceMissingError, match=r"qacct cannot read .*accounting.1.gz"):
-        source_of(tmp_path / "accounting").tool_sums(WINDOW)
+        source_of(tmp_path / "accounting").tool_sums(WINDOW, ())
     assert not called.exists()
 
 
@@ -131,7 +131,7 @@ def test_what_is_no_row_of_figures_is_refused(row: str) -> None:
 def test_a_program_that_fails_is_an_error(install: Install, real: Path) -> None:
     install("qacct", "echo 'error: no cell' >&2; exit 3")
     with pytest.raises(SourceError, match="exit code 3: error: no cell"):
-        source_of(real / "accounting").tool_sums(WINDOW)
+        source_of(real / "accounting").tool_sums(WINDOW, ())
 
 
 def arc(path: Path) -> ArcSource:
@@ -141,7 +141,7 @@ def arc(path: Path) -> ArcSource:
 def test_sums_of_arcctl(install: Install, tmp_path: Path) -> None:
     """Its ends begin after `-b`, and include `-e`."""
     called = install("arcctl", 'case "$*" in *jobcount) echo 7;; *walltime) echo 3600;; *) echo 1800;; esac')
-    assert arc(tmp_path).tool_sums(WINDOW) == ToolSums("arcctl", jobs=7, wall_ms=3_600_000, cpu_ms=1_800_000)
+    assert arc(tmp_path).tool_sums(WINDOW, ()) == ToolSums("arcctl", jobs=7, wall_ms=3_600_000, cpu_ms=1_800_000)
     ends = "accounting stats -b 2026-10-31 23:59:59 -e 2026-11-30 23:59:59 -o"
     assert called.read_text().splitlines() == [f"{ends} jobcount", f"{ends} walltime", f"{ends} cputime"]
 
@@ -150,4 +150,4 @@ def test_sums_of_arcctl(install: Install, tmp_path: Path) -> None:
 def test_what_is_no_number_of_arcctl_is_refused(install: Install, tmp_path: Path, said: str) -> None:
     install("arcctl", f"printf '{said}\\n'")
     with pytest.raises(SourceFormatError, match="not a number"):
-        arc(tmp_path).tool_sums(WINDOW)
+        arc(tmp_path).tool_sums(WINDOW, ())

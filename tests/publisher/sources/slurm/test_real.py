@@ -177,3 +177,19 @@ def test_sums_agree_with_sacct(folder: Path) -> None:
     assert sum(job.wall_ms or 0 for job in jobs) == 1000 * sum(int(row[3]) for row in told)
     used = sum((job.wall_ms or 0) * (job.cores or 0) for job in jobs)
     assert used == 1000 * sum(int(row[5]) for row in told)
+
+
+def test_each_size_of_a_resized_job_is_a_run_of_its_own(fixtures: Path) -> None:
+    """2 cores for 4 s, then 1 core for 5 s. Slurm gives both the same start, and 9 s to the second."""
+    jobs, _ = read(fixtures / "slurm" / "two_clusters" / "saved.psv")
+    first, second = (job for job in jobs if job.local_id == "39")
+    assert (first.start, first.end, first.wall_ms, first.cores) == (1795399027, 1795399031, 4000, 2)
+    assert (second.start, second.end, second.wall_ms, second.cores) == (1795399031, 1795399036, 5000, 1)
+    assert first.record_id != second.record_id
+
+
+def test_runs_of_two_clusters_are_told_by_their_cluster(fixtures: Path) -> None:
+    jobs, _ = read(fixtures / "slurm" / "two_clusters" / "saved.psv")
+    assert Counter(job.cluster for job in jobs) == {"cluster": 40, "north": 6}
+    assert len({job.record_id for job in jobs}) == 46
+    assert [job.local_user for job in jobs if job.name == "gone"] == ["dave"], "who is no user any more"

@@ -16,8 +16,8 @@ from formats.job import Job
 from publisher.config import schema
 from publisher.errors import SourceBusyError, SourceError, SourceFormatError
 from publisher.sources.base import Window
-from publisher.sources.slurm.sacct import COLUMNS, TEXTS
-from publisher.sources.slurm.source import LONGEST_WINDOW_S, SlurmSource, is_program
+from publisher.sources.slurm.sacct import COLUMNS, LONGEST_WINDOW_S, TEXTS
+from publisher.sources.slurm.source import SlurmSource, is_program
 from tests.publisher.sources.log_reading import Seen, read_on
 
 T0 = 1_793_491_200

@@ -175,3 +175,14 @@ def test_a_folder_cannot_end_a_record_of_the_completion_log() -> None:
     lines = [LOG_RECORD, *LOG_RECORD.replace("JobId=7", "JobId=8").replace("WorkDir=/a", "WorkDir=/a \n b").split("\n")]
     found = parse_to_end(parser(), [line.encode() for line in lines])
     assert [(job.local_id, job.account) for job in found.jobs.values()] == [("7", "a"), ("8", "a")]
+
+
+def test_the_part_before_a_change_of_size_has_no_start_in_the_completion_log() -> None:
+    """Slurm 22.05 writes the time of the change as its start and its end. Nothing of it is guessed."""
+    first = LOG_RECORD.replace("COMPLETED", "RESIZING").replace("00:00:05", "00:00:09")
+    second = LOG_RECORD.replace("00:00:09", "00:00:15").replace("00:00:05", "00:00:09")
+    outcome = parser().parse(first.encode())
+    assert isinstance(outcome, UnreadableLine)
+    assert "the job was resized" in outcome.reason
+    found = parse_to_end(parser(), [first.encode(), second.encode()])
+    assert [(job.start, job.end) for job in found.jobs.values()] == [(1793491209, 1793491215)]
