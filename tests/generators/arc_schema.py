@@ -1,4 +1,4 @@
-"""The tables and indexes of ARC's accounting database, schema version 1 (the facts on ARC)."""
+"""The tables and indexes of ARC's accounting database, schema version 1 (the facts on ARC), and what 2 changes."""
 
 from __future__ import annotations
 
@@ -57,3 +57,39 @@ INDEXES: Final = [
         for column in ("RecordID", key)
     ),
 ]
+
+VERSION_2: Final = [
+    "CREATE TABLE FQANs (ID INTEGER PRIMARY KEY AUTOINCREMENT, Name TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE Benchmarks (ID INTEGER PRIMARY KEY AUTOINCREMENT, Name TEXT NOT NULL UNIQUE)",
+    "INSERT INTO FQANs (Name) VALUES ('')",
+    "INSERT INTO Benchmarks (Name) VALUES ('')",
+    "INSERT OR IGNORE INTO FQANs (Name) SELECT AttrValue FROM AuthTokenAttributes WHERE AttrKey = 'mainfqan'",
+    "INSERT OR IGNORE INTO Benchmarks (Name) SELECT InfoValue FROM JobExtraInfo WHERE InfoKey = 'benchmark'",
+    "ALTER TABLE AAR ADD COLUMN FQANID INTEGER NOT NULL DEFAULT 1",
+    "ALTER TABLE AAR ADD COLUMN BenchmarkID INTEGER NOT NULL DEFAULT 1",
+    (
+        "UPDATE AAR SET FQANID = coalesce((SELECT ID FROM FQANs JOIN AuthTokenAttributes a ON AttrValue = Name "
+        "WHERE a.RecordID = AAR.RecordID AND AttrKey = 'mainfqan' ORDER BY a.rowid LIMIT 1), 1)"
+    ),
+    (
+        "UPDATE AAR SET BenchmarkID = coalesce((SELECT ID FROM Benchmarks JOIN JobExtraInfo i ON InfoValue = Name "
+        "WHERE i.RecordID = AAR.RecordID AND InfoKey = 'benchmark' ORDER BY i.rowid LIMIT 1), 1)"
+    ),
+    "DROP INDEX AuthTokenAttributes_AttrKey_IDX",
+    "DROP INDEX JobEvents_EventKey_IDX",
+    "DROP INDEX RunTimeEnvironments_RTEName_IDX",
+    "DROP INDEX DataTransfers_URL_IDX",
+    "DROP INDEX JobExtraInfo_InfoKey_IDX",
+    "CREATE INDEX AuthTokenAttributes_RecordID_AttrKey_IDX ON AuthTokenAttributes(RecordID, AttrKey)",
+    "CREATE INDEX RunTimeEnvironments_RecordID_RTEName_IDX ON RunTimeEnvironments(RecordID, RTEName)",
+    "CREATE INDEX DataTransfers_RecordID_URL_IDX ON DataTransfers(RecordID, URL)",
+    "CREATE INDEX JobExtraInfo_RecordID_InfoKey_IDX ON JobExtraInfo(RecordID, InfoKey)",
+    "UPDATE DBConfig SET KeyValue = '2' WHERE KeyName = 'DBSCHEMA_VERSION'",
+]
+"""Makes a database of version 1 one of version 2, with the rows that a migration copies."""
+
+WRITTEN_BY_7: Final = [
+    "DELETE FROM JobExtraInfo WHERE InfoKey = 'benchmark'",
+    "UPDATE AuthTokenAttributes SET AttrKey = 'vomsfqan' WHERE AttrKey = 'mainfqan'",
+]
+"""Then makes its rows those that ARC 7 itself writes."""

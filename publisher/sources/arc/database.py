@@ -3,21 +3,12 @@
 Nothing is ever written: the file is opened read-only, in SQLite's own way to read beside a live writer. A page is read
 in one short transaction, so that all its rows are of one instant and the writer can put its WAL into the database
 between two pages. Rows are found by key; names and side tables are read by page, never by job.
-
-The file of ARC's accounting database: where it is, and whether this user can read it beside its writer.
-
-SQLite's readers of a database in WAL mode share a small file with the writer (`-shm`). While the writer (A-REX) is up,
-that file is there and being allowed to read it is enough. When the writer has stopped in good order, it is gone, and
-SQLite makes it anew: for that the reader must be allowed to write in the folder. A reader that may not is told so here;
-SQLite's `immutable` is never used, because it gives wrong answers as soon as a writer comes.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
-import stat
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,98 +16,12 @@ from typing import Any, Final
 
 import msgspec
 
-from publisher.errors import SourceBusyError, SourceError, SourceFormatError, SourceMissingError
+from publisher.errors import SourceBusyError, SourceError, SourceFormatError
+from publisher.sources.arc.file import explain_unopened, require_database_file
 from publisher.sqlite_file import open_read_only
 
-_MAGIC: Final = b"SQLite format 3\x00"
-_PLACES: Final = ("accounting.db", "accounting/accounting.db")
-
-PERMISSION_HINT: Final = (
-    "Let the publisher's user read accounting.db, accounting.db-wal and accounting.db-shm, and write in their folder, "
-    "for instance by a group of both: chgrp GROUP FOLDER; chmod 2770 FOLDER; chmod g+rw FOLDER/accounting.db*"
-)
-
-
-def find_database(path: Path) -> Path:
-    """The database at a path: the file itself, or in the folder (control directory or its accounting/) given.
-
-    Raises `SourceMissingError`, or `SourceError` where this user may not look.
-    """
-    mode = _mode(path)
-    if not stat.S_ISDIR(mode):
-        return path
-    for place in _PLACES:
-        try:
-            _mode(path / place)
-        except SourceMissingError:
-            continue
-        return path / place
-    raise SourceMissingError(
-        f"there is no accounting.db in the folder {path}",
-        hint="Give the path of ARC's accounting.db: accounting/accounting.db in A-REX's controldir",
-    )
-
-
-def require_database_file(path: Path) -> None:
-    """Raises `SourceMissingError`, `SourceError` or `SourceFormatError` unless a SQLite file is there to be read."""
-    if not stat.S_ISREG(_mode(path)):
-        raise SourceFormatError(f"{path} is not a regular file", hint="Give the path of ARC's accounting.db")
-    try:
-        with path.open("rb") as file:
-            start = file.read(len(_MAGIC))
-    except OSError as error:
-        raise _denied(path, error) from error
-    if not start:
-        raise SourceFormatError(
-            f"{path} is empty",
-            hint="A-REX makes its tables at its first job; if it has had jobs, look for another file",
-        )
-    if start != _MAGIC:
-        raise SourceFormatError(
-            f"{path} is not a SQLite database", hint="Give the path of ARC's accounting.db, or another type of source"
-        )
-
-
-def explain_unopened(path: Path, error: str) -> SourceError:
-    """Why SQLite could not open a file that is there and is a database."""
-    if _shm_missing_and_unmakeable(path):
-        return SourceError(
-            f"{path} cannot be opened: its writer has stopped, {path.name}-shm is gone, and this user may not write in "
-            f"{path.parent} to make it anew",
-            hint=PERMISSION_HINT,
-        )
-    return SourceError(f"{path} cannot be opened: {error}", hint=PERMISSION_HINT)
-
-
-def _shm_missing_and_unmakeable(path: Path) -> bool:
-    shared = path.with_name(f"{path.name}-shm")
-    return _in_wal_mode(path) and not shared.exists() and not os.access(path.parent, os.W_OK)
-
-
-def _in_wal_mode(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(20)[18:20] == b"\x02\x02"
-
-
-def _mode(path: Path) -> int:
-    try:
-        return path.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        raise SourceMissingError(
-            f"there is nothing at {path}",
-            hint="ARC 6.4 and later keep accounting/accounting.db in A-REX's controldir (arexctl or arc.conf tell it)",
-        ) from None
-    except OSError as error:
-        raise _denied(path, error) from error
-
-
-def _denied(path: Path, error: OSError) -> SourceError:
-    reason = error.strerror or str(error)
-    hint = PERMISSION_HINT if isinstance(error, PermissionError) else "Give the path of ARC's accounting.db"
-    return SourceError(f"{path} cannot be read: {reason}", hint=hint)
-
-
-SCHEMA_VERSION: Final = "1"
+_VERSIONS: Final = ("1", "2")
+"""Of DBSCHEMA_VERSION: 1 is written by ARC 6 to accounting.db, 2 by ARC 7 to accounting_v2.db."""
 
 AAR_COLUMNS: Final = (
     "RecordID",
@@ -156,8 +61,12 @@ NAME_TABLES: Final = {
     "WLCGVOs": "Name",
     "Status": "Name",
 }
+_MOVED: Final = {
+    "FQANs": ("FQANID", "AuthTokenAttributes", "mainfqan"),
+    "Benchmarks": ("BenchmarkID", "JobExtraInfo", "benchmark"),
+}
+"""What version 2 keeps in tables of names: the column of AAR, and the side table and key where version 1 has it."""
 
-_SELECT: Final = f"SELECT {', '.join(AAR_COLUMNS)} FROM AAR"  # noqa: S608
 _CACHE_KIB: Final = 2_000
 DENSE: Final = 4
 """Rows whose ids span at most so many times their number are read by range, others by list."""
@@ -188,7 +97,7 @@ class ArcDatabase:
     def __init__(self, path: Path, busy_timeout_s: float) -> None:
         require_database_file(path)
         self.path = path
-        self.names: dict[str, dict[int, Row]] = {table: {} for table in NAME_TABLES}
+        self.names: dict[str, dict[int, Row]] = {table: {} for table in (*NAME_TABLES, *_MOVED)}
         with self._explained():
             self._connection = open_read_only(path, busy_timeout_s)
         try:
@@ -216,12 +125,15 @@ class ArcDatabase:
                 hint="The database of ARC 6.4 and later is CONTROLDIR/accounting/accounting.db",
             )
         version = self.schema_version()
-        if version != SCHEMA_VERSION:
+        if version not in _VERSIONS:
             found = "no DBSCHEMA_VERSION" if version is None else f"DBSCHEMA_VERSION {version}"
             raise SourceFormatError(
-                f"{self.path} has {found}; this program reads version {SCHEMA_VERSION}",
+                f"{self.path} has {found}; this program reads versions {' and '.join(_VERSIONS)}",
                 hint="Nothing was read and nothing is lost: update the publisher, then collect again",
             )
+        self._has_moved = version == "2"
+        columns = [*AAR_COLUMNS, *(column for column, _, _ in _MOVED.values())] if self._has_moved else AAR_COLUMNS
+        self._select = f"SELECT {', '.join(columns)} FROM AAR"  # noqa: S608
 
     def close(self) -> None:
         """Let go of the file."""
@@ -258,9 +170,9 @@ class ArcDatabase:
         return None if version is None else str(version)
 
     def job_id(self, record_id: int) -> str | None:
-        """JobID of a row, as text that compares; None where there is no such row."""
+        """JobID of a row, as text that differs between versions of the schema; None: there is no such row."""
         found = self._one("SELECT hex(JobID) FROM AAR WHERE RecordID = ?", record_id)
-        return None if found is None else str(found)
+        return None if found is None else f"{found} (version 2)" if self._has_moved else str(found)
 
     def newest_end(self) -> int:
         """The latest EndTime; 0 where no job has ended."""
@@ -308,7 +220,7 @@ class ArcDatabase:
         digest = hashlib.blake2b(digest_size=8)
         some = False
         with self._explained(), self._text_as(bytes):
-            rows = self._connection.execute(f"{_SELECT} {_BY_END} ORDER BY EndTime, RecordID", _span(since, until))
+            rows = self._connection.execute(f"{self._select} {_BY_END} ORDER BY EndTime, RecordID", _span(since, until))
             while chunk := rows.fetchmany(2_000):
                 some = True
                 digest.update(msgspec.msgpack.encode(chunk))
@@ -318,11 +230,13 @@ class ArcDatabase:
 
     def after(self, record_id: int, limit: int) -> Rows:
         """The next rows by RecordID."""
-        return self._page(f"{_SELECT} WHERE RecordID > ? ORDER BY RecordID LIMIT ?", (record_id, limit), dense=True)
+        return self._page(
+            f"{self._select} WHERE RecordID > ? ORDER BY RecordID LIMIT ?", (record_id, limit), dense=True
+        )
 
     def of_ids(self, ids: Sequence[int]) -> Rows:
         """The rows of these RecordIDs, as far as they exist."""
-        return self._page(f"{_SELECT} WHERE RecordID IN ({_list(ids)})", ())
+        return self._page(f"{self._select} WHERE RecordID IN ({_list(ids)})", ())
 
     def extent(self, since: int, until: int | None) -> tuple[int, int, int]:
         """How many rows end in a span, and their lowest and highest RecordID."""
@@ -334,11 +248,13 @@ class ArcDatabase:
     def between(self, after: int, last: int, since: int, until: int | None, limit: int) -> Rows:
         """The next rows by RecordID, after `after` and up to `last`, that end in a span."""
         where = f"WHERE RecordID > ? AND RecordID <= ? AND {_ENDING.format('+EndTime')}"  # +: not by the index of ends
-        return self._page(f"{_SELECT} {where} ORDER BY RecordID LIMIT ?", (after, last, *_span(since, until), limit))
+        return self._page(
+            f"{self._select} {where} ORDER BY RecordID LIMIT ?", (after, last, *_span(since, until), limit)
+        )
 
     def by_end(self, since: int, until: int | None, after: tuple[int, int], limit: int) -> Rows:
         """The next rows by EndTime and RecordID, after `after`, that end in a span."""
-        sql = f"{_SELECT} {_BY_END} AND (EndTime, RecordID) > (?, ?) ORDER BY EndTime, RecordID LIMIT ?"
+        sql = f"{self._select} {_BY_END} AND (EndTime, RecordID) > (?, ?) ORDER BY EndTime, RecordID LIMIT ?"
         return self._page(sql, (*_span(since, until), *after, limit))
 
     def _page(self, sql: str, values: tuple[object, ...], *, dense: bool = False) -> Rows:
@@ -363,18 +279,38 @@ class ArcDatabase:
                 where = f"RecordID IN ({_list(ids)})"
             sides = {table: self._read_side(table, where) for table in SIDE_COLUMNS}
             self._read_names(aar)
+            if self._has_moved:
+                aar = self._with_moved_back(aar, sides)
         return Rows(aar, sides)
 
     def _read_side(self, table: str, where: str) -> dict[int, Row]:
-        rows = self._connection.execute(_side_select(table, where, "coalesce({}, '')")).fetchall()
+        # Version 2 has a second index that begins with RecordID, and gives the rows of a job in another order.
+        source = f"{table} INDEXED BY {table}_RecordID_IDX" if self._has_moved else table
+        rows = self._connection.execute(_side_select(source, where, table, "coalesce({}, '')")).fetchall()
         if _has_separators(table, rows):
-            rows = self._connection.execute(
-                _side_select(table, where, "replace(coalesce({}, ''), char(31), ' ')")
-            ).fetchall()
+            value = "replace(coalesce({}, ''), char(31), ' ')"
+            rows = self._connection.execute(_side_select(source, where, table, value)).fetchall()
         return {row[0]: row for row in rows}
 
+    def _with_moved_back(self, aar: list[Row], sides: Sides) -> list[Row]:
+        """The rows as version 1 has them: main FQAN and benchmark of a job are put before its other side rows.
+
+        So the same job is the same run before and after `arcctl accounting database migrate`.
+        """
+        for place, (table, (column, side, key)) in enumerate(_MOVED.items(), len(AAR_COLUMNS)):
+            names, rows = self.names[table], sides[side]
+            for row in aar:
+                name = names.get(row[place])
+                texts = (column, f"{row[place]} is not in table {table}") if name is None else (key, str(name[0] or ""))
+                if texts[1]:
+                    rows[row[0]] = _preceded(rows.get(row[0]), row[0], texts, len(SIDE_COLUMNS[side]))
+        return [row[: len(AAR_COLUMNS)] for row in aar]
+
     def _read_names(self, aar: list[Row]) -> None:
-        for column, (table, columns) in enumerate(NAME_TABLES.items(), AAR_COLUMNS.index("EndpointID")):
+        tables = [*NAME_TABLES.items(), *((table, "Name") for table in _MOVED if self._has_moved)]
+        first = AAR_COLUMNS.index("EndpointID")
+        places = [*range(first, first + len(NAME_TABLES)), len(AAR_COLUMNS), len(AAR_COLUMNS) + 1]
+        for column, (table, columns) in zip(places, tables, strict=False):
             known = self.names[table]
             wanted = {number for number in {row[column] for row in aar} - known.keys() if isinstance(number, int)}
             if wanted:
@@ -394,12 +330,21 @@ _ENDING: Final = "{0} >= ? AND {0} < ?"
 _BY_END: Final = f"WHERE {_ENDING.format('EndTime')}"
 
 
-def _side_select(table: str, where: str, value: str) -> str:
+def _preceded(row: Row | None, record_id: int, texts: tuple[str, str], groups: int) -> Row:
+    """A side row with one more key and value in front; `groups`: the number of texts in which they are kept."""
+    key, value = (text.replace(SEPARATOR, " ") for text in texts)
+    first = (f"{key}{SEPARATOR}{value}",) if groups == 1 else (key, value)
+    if row is None:
+        return (record_id, *first, 1)
+    return (record_id, *(SEPARATOR.join(pair) for pair in zip(first, row[1:-1], strict=True)), row[-1] + 1)
+
+
+def _side_select(source: str, where: str, table: str, value: str) -> str:
     # The index on RecordID gives the rows of a job in the order of their rowid, which is that of their writing.
     # The separator stands in the text of the query: char(31) would be worked out anew for every row.
     joined = (f" || '{SEPARATOR}' || ".join(value.format(column) for column in group) for group in SIDE_COLUMNS[table])
     texts = ", ".join(f"group_concat({values}, '{SEPARATOR}')" for values in joined)
-    return f"SELECT RecordID, {texts}, count(*) FROM {table} WHERE {where} GROUP BY RecordID ORDER BY RecordID"  # noqa: S608
+    return f"SELECT RecordID, {texts}, count(*) FROM {source} WHERE {where} GROUP BY RecordID ORDER BY RecordID"  # noqa: S608
 
 
 def _has_separators(table: str, rows: list[Row]) -> bool:

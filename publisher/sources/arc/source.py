@@ -45,7 +45,8 @@ from formats.job import Job
 from publisher.config import schema
 from publisher.errors import PublisherError, SourceFormatError
 from publisher.finding import Finding
-from publisher.sources.arc.database import AAR_COLUMNS, DENSE, PERMISSION_HINT, ArcDatabase, Row, Rows, find_database
+from publisher.sources.arc.database import AAR_COLUMNS, DENSE, ArcDatabase, Row, Rows
+from publisher.sources.arc.file import PERMISSION_HINT, VERSION_2, find_database
 from publisher.sources.arc.jobs import RowReader, UnreadableRowError
 from publisher.sources.arc.unchanged import ComparedRows, Marks, RowMarks, compare
 from publisher.sources.base import Cursor, Known, Page, PageBuilder, Unreadable, UnreadableLine, Window, required_path
@@ -211,6 +212,15 @@ class ArcSource:
                 Finding(subject, "green", f"first job accepted {_utc(first)}, last job ended {_utc(newest)}")
             )
         findings.append(self._check_files(subject, path))
+        if path.name != VERSION_2 and path.with_name(VERSION_2).exists():
+            findings.append(
+                Finding(
+                    subject,
+                    "yellow",
+                    f"{VERSION_2}, which ARC 7 writes, is in the same folder; this source does not read it",
+                    "Add a source with its path, and keep this one until its last job was collected",
+                )
+            )
         return findings
 
     def _check_files(self, subject: str, path: Path) -> Finding:

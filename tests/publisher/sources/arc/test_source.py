@@ -144,7 +144,7 @@ def test_the_publishing_state_is_reported_from_the_database(tmp_path: Path) -> N
     assert "publishing state" in read_error(path).message
 
 
-@pytest.mark.parametrize(("sql", "says"), [("UPDATE DBConfig SET KeyValue = '2'", "DBSCHEMA_VERSION 2"),
+@pytest.mark.parametrize(("sql", "says"), [("UPDATE DBConfig SET KeyValue = '3'", "DBSCHEMA_VERSION 3"),
                                            ("DELETE FROM DBConfig", "no DBSCHEMA_VERSION")])  # fmt: skip
 def test_an_unknown_schema_version(database: Path, sql: str, says: str) -> None:
     with ArcWriter(database) as writer:
