@@ -13,7 +13,7 @@ import msgspec
 
 from formats.job import Job
 from formats.names import parse_fqan
-from publisher.job_ids import local_id
+from publisher.job_ids import id_with_schedd, local_id
 
 BEFORE_S: Final = 86_400
 AFTER_S: Final = 28 * 86_400
@@ -57,9 +57,8 @@ def needs_entry(job: Job) -> bool:
 
 def entry_for(job: Job, entries: Iterable[GridLogEntry]) -> GridLogEntry | None:
     """The entry that is of this run: the latest that its end allows; None where there is none."""
-    assert job.local_id is not None  # `needs_entry`
     assert job.end is not None
-    own, end = local_id(job.local_id), job.end
+    own, end = local_id(id_with_schedd(job) or ""), job.end
     fitting = [
         entry
         for entry in entries

@@ -27,15 +27,20 @@ _WHOLE_ARRAY: Final = "[]"
 
 
 class LocalId(msgspec.Struct, frozen=True):
-    """A batch system's job id taken apart: `key` to look it up by; part (array index, proc) and host where told."""
+    """A batch system's job id taken apart: `key` to look it up by; part (array index, proc) and host if it has them.
+
+    `condor`: the whole id, if it is HTCondor's GlobalJobId: the same in every log.
+    """
 
     key: str
     part: str | None = None
     host: str | None = None
+    condor: str | None = None
 
     def may_be(self, other: LocalId) -> bool:
         """Whether both can be the same job: a part that only one of them has does not make them different."""
-        return self.key == other.key and _agree(self.part, other.part) and _agree(self.host, other.host)
+        pairs = ((self.part, other.part), (self.host, other.host), (self.condor, other.condor))
+        return self.key == other.key and all(one is None or there is None or one == there for one, there in pairs)
 
 
 @lru_cache(maxsize=20_000)
@@ -45,7 +50,7 @@ def local_id(text: str) -> LocalId:
     """
     text = index_key(text)
     if condor := _CONDOR.fullmatch(text):
-        return LocalId(condor[2], condor[3], _short(condor[1]))
+        return LocalId(condor[2], condor[3], _short(condor[1]), text.lower())
     found = _ID.fullmatch(text.rpartition("/")[2])
     if found is None:
         return LocalId(text)
@@ -53,11 +58,12 @@ def local_id(text: str) -> LocalId:
 
 
 def _short(host: str | None) -> str | None:
-    return host.rpartition("@")[2].partition(".")[0].lower() if host else None
+    return (host.rpartition("@")[2].partition(".")[0].lower() or None) if host else None
 
 
-def _agree(one: str | None, other: str | None) -> bool:
-    return one is None or other is None or one == other
+def id_with_schedd(job: Job) -> str | None:
+    """A run's local id; with HTCondor the GlobalJobId, which names the schedd: two schedds have jobs of one number."""
+    return job.global_id if job.global_id and _CONDOR.fullmatch(job.global_id) else job.local_id
 
 
 # --- look-up of jobs
@@ -134,7 +140,7 @@ class JobPattern:
 
 
 def _is_asked(asked: _Numbered, own: str, array_id: str | None, task: int | None, cluster: str | None) -> bool:
-    prefix, (key, part, host) = asked.prefix, msgspec.structs.astuple(asked.id)
+    prefix, key, part, host = asked.prefix, asked.id.key, asked.id.part, asked.id.host
     own_prefix, own_id = _numbered(own) or ("", local_id(own))
     if prefix not in {"", own_prefix} or (host is not None and host != (own_id.host or _short(cluster))):
         return False

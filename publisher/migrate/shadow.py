@@ -28,6 +28,7 @@ from formats.text import read_date_time, read_duration_ms
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
 from publisher.errors import UsageError
+from publisher.job_ids import id_with_schedd
 from publisher.messages.item import Held, ItemPage
 from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
@@ -367,7 +368,7 @@ class ShadowComparison:
 
 def _local_id(job: Job) -> str | None:
     """What the batch system calls a run: a task of an array by the array, which Slurm's own number does not tell."""
-    return f"{job.array_id}_{job.array_task}" if job.array_id and job.array_task is not None else job.local_id
+    return f"{job.array_id}_{job.array_task}" if job.array_id and job.array_task is not None else id_with_schedd(job)
 
 
 def _group_name(fields: Fields) -> str:

@@ -47,6 +47,9 @@ def test_spellings_of_one_job(run: str, lrms: str) -> None:
         ("1.0", "1.1_ce"),
         ("12[3]", "12[4].server"),
         ("1.server1", "1.server2"),
+        ("a.example.org#1.0#1556754961", "b.example.org#1.0#1556754961"),
+        ("a@ce.example.org#1.0#1556754961", "b@ce.example.org#1.0#1556754961"),
+        ("ce.example.org#1.0#1556754961", "ce.example.org#1.0#1556754962"),
         ("job one", "job two"),
         ("1", "x1"),
     ],
@@ -77,6 +80,16 @@ def test_the_window_of_an_entry(at: int, *, fits: bool) -> None:
 def test_the_latest_entry_counts() -> None:
     early, late = GridLogEntry(END - 100, "4711", "/CN=Eve"), GridLogEntry(END - 50, "4711", "/CN=Ada")
     assert entry_for(job_of(), [late, early]) == late
+
+
+def test_an_entry_of_another_schedd_is_not_taken() -> None:
+    """Two schedds number their jobs alike; the name of the schedd is in GlobalJobId only."""
+    job = job_of(local_id="1.0", global_id="a.example.org#1.0#1790816340")
+    own = GridLogEntry(END - 100, "a.example.org#1.0#1790816340", "/CN=Ada")
+    other = GridLogEntry(END - 50, "b.example.org#1.0#1790816340", "/CN=Eve")
+    assert entry_for(job, [own, other]) == own
+    assert entry_for(job, [other]) is None
+    assert entry_for(job_of(local_id="1.0"), [other]) == other, "nothing says which schedd"
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,8 @@ def test_an_export_of_something_else_is_noted(old: OldRecords, tmp_path: Path) -
         ("1053_2", "1053_2"),
         ("1053", "1053_2"),
         ("schedd.example.org#2376.0#1790816340", "2376.0"),
+        ("schedd.example.org#2376.0#1790816340", "schedd.example.org#2376.0#1790816340"),
+        ("2376.0", "schedd.example.org#2376.0#1790816340"),
     ],
 )
 def test_the_same_job_in_other_words(old: OldRecords, tmp_path: Path, theirs: str, ours: str) -> None:
@@ -106,6 +108,8 @@ def test_the_same_job_in_other_words(old: OldRecords, tmp_path: Path, theirs: st
         ("1053_1", "1053_2", END, "SITE"),
         ("1042.lrms1.example.org", "1042.lrms2", END, "SITE"),
         ("schedd.example.org#2376.1#1790816340", "2376.0", END, "SITE"),
+        ("a.example.org#2376.0#1790816340", "b.example.org#2376.0#1790816340", END, "SITE"),
+        ("a@example.org#2376.0#1790816340", "b@example.org#2376.0#1790816340", END, "SITE"),
     ],
 )
 def test_another_job(old: OldRecords, tmp_path: Path, theirs: str, ours: str, end: int, site: str) -> None:

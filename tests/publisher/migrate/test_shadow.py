@@ -199,3 +199,38 @@ def test_the_first_run_after_a_shadow_is_due_at_once(shadowed: Inside) -> None:
     shadowed.configure(SHADOW.replace("shadow = true\n", every))
     shadowed("run")
     assert (shadowed.folder / "files").exists()
+
+
+CONDOR = """
+[sources.condor]
+type = "htcondor"
+path = "condor.log"
+benchmark = { type = "HEPscore23", value = 14.2 }
+complete_since = "2026-09-01"
+
+[targets.apel]
+type = "directory"
+path = "sent"
+layout = "files"
+records = "apel-job"
+shadow = true
+"""
+
+
+@pytest.mark.parametrize("first", ["a", "b"])
+def test_jobs_of_two_schedds_with_one_number_and_end_are_not_mistaken(tmp_path: Path, first: str) -> None:
+    """Our local id has no schedd, that of the APEL client has: only the job of schedd `a` was delivered."""
+    site = Inside(tmp_path)
+    ids = [f"{schedd}.example.org#2376.0#1790816340" for schedd in (first, "a" if first == "b" else "b")]
+    lines = [f"{job}|alice|3600|100|5|1790816400|1790820000|1000|2000|1|1.0|\n" for job in ids]
+    (tmp_path / "condor.log").write_text("".join(lines))
+    (tmp_path / "old.tsv").write_text(
+        "Site\tLocalJobId\tEndTime\nEXAMPLE-SITE\ta.example.org#2376.0#1790816340\t2026-10-01 02:00:00\n"
+    )
+    site.configure(BASE + CONDOR)
+    site("collect").ok()
+    found = site("shadow", "apel", "--against", "old.tsv", "--json").object
+    assert (found["only_here"], found["only_there"]) == (1, 0)
+    site("shadow", "apel", "--against", "old.tsv", "--take-over")
+    query = "SELECT record_id FROM deliveries JOIN runs ON run_id = runs.id WHERE reason = 'assumed'"
+    assert site.rows(query) == [("ur-htcondor/a.example.org/2376.0/1790816400",)]
