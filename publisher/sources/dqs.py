@@ -283,7 +283,7 @@ class DqsSource(LineSource):
 
     def __init__(self, name: str, settings: schema.SourceSettings) -> None:
         path = required_path(name, settings, "DQS' act_file", "/usr/local/DQS/common/act_file")
-        reader = LogReader(path, _NAMES if path.is_dir() else None, settings.rotated_to)
+        reader = LogReader(path, _NAMES if path.is_dir() else None, settings.rotated_to, "file named act_file")
         cluster = settings.cluster or "default"
         super().__init__(name, "dqs", reader, lambda: DqsParser(cluster), complete_since=settings.complete_since)
 

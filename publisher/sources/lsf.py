@@ -352,7 +352,7 @@ class LsfSource(LineSource):
     def __init__(self, name: str, settings: schema.SourceSettings) -> None:
         path = required_path(name, settings, "lsb.acct", "/usr/share/lsf/work/cluster1/logdir/lsb.acct")
         cluster = settings.cluster
-        reader = LogReader(path, _NAMES, settings.rotated_to)
+        reader = LogReader(path, _NAMES, settings.rotated_to, "file named lsb.acct")
         super().__init__(name, "lsf", reader, lambda: LsfParser(cluster), complete_since=settings.complete_since)
         self._cluster = cluster
 

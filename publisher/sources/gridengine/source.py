@@ -148,7 +148,7 @@ class GridEngineSource(LineSource):
     def __init__(self, name: str, settings: schema.SourceSettings, environ: Mapping[str, str] = os.environ) -> None:
         path = settings.path or default_path(name, environ)
         cluster = settings.cluster or cell_of(path)
-        reader = LogReader(path, _NAMES if path.is_dir() else None, settings.rotated_to)
+        reader = LogReader(path, _NAMES if path.is_dir() else None, settings.rotated_to, "file named accounting")
         super().__init__(
             name, "gridengine", reader, lambda: GridEngineParser(cluster), complete_since=settings.complete_since
         )

@@ -66,8 +66,10 @@ class LineBlock(msgspec.Struct, frozen=True):
 class LogReader:
     """Reads the log at a path: a file with its rotated copies, a folder, or a pattern. Arguments: see `LogFiles`."""
 
-    def __init__(self, path: Path, names: re.Pattern[str] | None = None, rotated_to: Collection[Path] = ()) -> None:
-        self.log = LogFiles(path, names, rotated_to)
+    def __init__(
+        self, path: Path, names: re.Pattern[str] | None = None, rotated_to: Collection[Path] = (), expected: str = ""
+    ) -> None:
+        self.log = LogFiles(path, names, rotated_to, expected)
 
     def files(self) -> list[Path]:
         """The files the log is made of at present, in the order of their writing. Raises `SourceError`s."""

@@ -23,6 +23,7 @@ from typing import Final
 
 from publisher.errors import SourceError, SourceMissingError
 from publisher.sources.logs.compression import SUFFIXES
+from publisher.text import counted
 
 MOST_LISTED: Final = 20_000
 """Files of a folder that are looked at in the search for a copy with an unexpected name."""
@@ -41,14 +42,17 @@ class LogFiles:
     """Which files a log is made of: see the module.
 
     `names` says which files of a folder count (matched against the whole name without its compression suffix); a file
-    that is named itself always counts, and so does each that a pattern matches. `rotated_to`: further folders to which
-    the log is rotated. Nothing is opened.
+    that is named itself always counts, and so does each that a pattern matches. `expected`: those names in words, for
+    the message when a folder has none. `rotated_to`: further folders to which the log is rotated. Nothing is opened.
     """
 
-    def __init__(self, path: Path, names: re.Pattern[str] | None = None, rotated_to: Collection[Path] = ()) -> None:
+    def __init__(
+        self, path: Path, names: re.Pattern[str] | None = None, rotated_to: Collection[Path] = (), expected: str = ""
+    ) -> None:
         self.path = path
         self.rotated_to = tuple(rotated_to)
         self._names = names
+        self._expected = expected or "file of this log"
 
     def present(self) -> list[Path]:
         """The files to read, in the order of their writing. A compressed copy beside its own plain file is left out.
@@ -141,8 +145,13 @@ class LogFiles:
 
     def _nothing(self) -> SourceMissingError:
         if self.path.is_dir():
+            others = sum(1 for _ in islice(self.path.iterdir(), MOST_LISTED))
+            lacks = f"has no {self._expected}"
             return SourceMissingError(
-                f"{self.path}: no file of this folder belongs to the log", hint="Name the log file itself"
+                f"the folder {self.path} {lacks}; it has {counted(others, 'other file')}"
+                if others
+                else f"the folder {self.path} is empty: it {lacks}",
+                hint="Set `path` of the source to the folder in which the batch system writes this log, or to the file",
             )
         if self._is_pattern():
             return SourceMissingError(

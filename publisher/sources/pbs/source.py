@@ -32,6 +32,7 @@ from publisher.sources.pbs.jobs import PBS, TORQUE, Dialect
 from publisher.sources.pbs.lines import LocalClock, RestOfRecord, attributes, frame
 
 _DAY: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:[._-][\w.-]*)?", re.ASCII)
+_EXPECTED: Final = "accounting file, which the server names by its day, such as 20261101"
 _ZONE_SLACK_S: Final = 900
 _SAMPLE_LINES: Final = 2_000
 
@@ -99,7 +100,7 @@ class PbsSource:
         self._dialect = dialect
         self._settings = settings
         path = required_path(name, settings, "the accounting folder", "/var/spool/torque/server_priv/accounting")
-        self._reader = LogReader(path, _DAY, settings.rotated_to)
+        self._reader = LogReader(path, _DAY, settings.rotated_to, _EXPECTED)
         self._since: int | None = None
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:

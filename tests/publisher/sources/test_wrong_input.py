@@ -72,7 +72,7 @@ def holding(content: bytes) -> Callable[[Path], object]:
 
 FAILING = {
     "nothing": (lambda _file: None, "there is no such file"),
-    "a folder without logs": (a_folder, "no file of this folder belongs to the log"),
+    "a folder without logs": (a_folder, "is empty: it has no file named accounting"),
     "a FIFO": (a_fifo, "this is a FIFO (named pipe), not a file"),
     "a loop": (a_loop, "the symbolic links lead in a circle"),
     "no permission": (forbidden, ("permission denied", "Input/output error")),

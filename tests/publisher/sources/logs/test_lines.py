@@ -147,7 +147,7 @@ def test_what_is_not_a_file_is_refused_and_never_waited_for(tmp_path: Path) -> N
         server.bind(str(tmp_path / "socket"))
         with pytest.raises(SourceFormatError, match="this is a socket"):
             list(source(tmp_path / "socket").pages({}))
-    with pytest.raises(SourceMissingError, match="no file of this folder belongs to the log"):
+    with pytest.raises(SourceMissingError, match="has no file of this log"):
         list(source(tmp_path).pages({}))  # a folder without any accounting file
 
 

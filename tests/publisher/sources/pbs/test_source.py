@@ -8,6 +8,7 @@ import pytest
 
 from formats.job import Job
 from publisher.config import schema
+from publisher.errors import SourceMissingError
 from publisher.sources.pbs.jobs import PBS, TORQUE
 from publisher.sources.pbs.source import PbsParser, PbsProSource
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, parse_all, read_on
@@ -162,3 +163,17 @@ def test_the_samples_of_xdmod(shared: Path) -> None:
     no_usage = next(job for job in found.jobs.values() if job.local_id == "7904")
     assert (no_usage.wall_ms, no_usage.cpu_ms, no_usage.memory_rss_kib) == (8_407_000, None, None)
     assert next(job for job in found.jobs.values() if job.local_id == "10711").memory_rss_kib == 12565
+
+
+LACKS = "has no accounting file, which the server names by its day, such as 20261101"
+
+
+@pytest.mark.parametrize(("others", "said"), [(0, f"is empty: it {LACKS}"), (2, f"{LACKS}; it has 2 other files")])
+def test_a_folder_without_accounting_files_is_named_with_what_to_do(tmp_path: Path, others: int, said: str) -> None:
+    for number in range(others):
+        (tmp_path / f"sched_log.{number}").touch()
+    (finding, *_) = source(tmp_path).check()
+    assert (finding.level, finding.message) == ("red", f"the folder {tmp_path} {said}")
+    assert finding.hint.startswith("Set `path` of the source to the folder in which the batch system writes this log")
+    with pytest.raises(SourceMissingError, match="has no accounting file"):
+        list(source(tmp_path).pages({}))
