@@ -31,8 +31,8 @@ class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a run may hold the lines of its slaves, which reports count once (`publisher.sources.dqs`)."""
     logs: frozenset[str] = frozenset()
     """The kinds of log (`publisher.sources.logs.sniff`) that no other batch system writes."""
-    database: str = ""
-    """The name of its database, by which a path is recognised."""
+    databases: tuple[str, ...] = ()
+    """The names of its database, by which a path is recognised."""
     is_program: bool = False
     """Whether jobs may be asked of a program instead of read from a file."""
     usual_path: str = ""
@@ -48,7 +48,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             name="arc",
             factory="publisher.sources.arc.source:ArcSource",
             logs=frozenset({"sqlite"}),
-            database="accounting.db",
+            databases=("accounting.db", "accounting_v2.db"),
             usual_path="/var/spool/arc/jobstatus/accounting/accounting.db",
             has_scores=True,
         ),

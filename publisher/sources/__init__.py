@@ -62,7 +62,7 @@ def recognised(place: Path) -> str | None:
     """
     kinds = SOURCE_KINDS.values()
     for kind in kinds:
-        if kind.database and (place.name == kind.database or (place / kind.database).exists()):
+        if any(place.name == name or (place / name).exists() for name in kind.databases):
             return kind.name
     if place.is_file() and os.access(place, os.X_OK):
         return next((kind.name for kind in kinds if kind.is_program), None)
