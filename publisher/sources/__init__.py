@@ -1,9 +1,8 @@
-"""Sources: the accounting files and databases of batch systems, one module a kind.
+"""Sources: the accounting files and databases of batch systems, one module for each kind.
 
-A kind of source is named by the `type` of a source in the configuration. Those of this program are listed in
-`publisher.config.sources.SOURCE_KINDS`, by where they are to be imported from, so that only what a site uses is
-imported; installed packages add theirs by an entry point in the group `usage_publisher.sources`. Either is called with
-the name of the source and its settings.
+The `type` of a source in the configuration names its kind. `publisher.config.sources.SOURCE_KINDS` lists the kinds of
+this program with the modules to import, so that only those in use are imported; installed packages add theirs by an
+entry point in the group `usage_publisher.sources`. Both are called with the name of the source and its settings.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from publisher.sources.logs.sniff import looks_like
 from publisher.sources.plugin import AddedSource
 
 _MOST_LOOKED_AT: Final = 50
-"""Files of a folder that is to be recognised."""
+"""The number of files of a folder that are looked at to recognise it."""
 
 
 def make_source(name: str, settings: schema.SourceSettings) -> Source:
@@ -45,20 +44,20 @@ def make_source(name: str, settings: schema.SourceSettings) -> Source:
         raise ConfigError(
             f"unknown type of source {settings.type!r}; known are {', '.join(kinds)}",
             key=f"sources.{name}.type",
-            hint=f'Did you mean "{near[0]}"?' if near else "An add-on brings its type when it is installed beside this",
+            hint=f'Did you mean "{near[0]}"?' if near else "A type of an add-on is known once the add-on is installed",
         )
     return make(name, settings) if settings.type in SOURCE_KINDS else AddedSource(name, settings, make)
 
 
 def known_kinds() -> list[str]:
-    """Every type of source, in order."""
+    """All types of sources, in order."""
     return sorted({*SOURCE_KINDS, *plugins.names(plugins.SOURCES)})
 
 
 def recognised(place: Path) -> str | None:
-    """The type of source that a path is, by what is there; None where that cannot be seen.
+    """The type of source of a path, from its content; None: it is not recognised.
 
-    TORQUE and PBS Pro write alike: which of them it is has to be said.
+    TORQUE and PBS Pro write the same format, so their type must be configured.
     """
     kinds = SOURCE_KINDS.values()
     for kind in kinds:

@@ -1,11 +1,11 @@
-"""Reads the rest of a large source in a worker process, while this process stores what it gives.
+"""Reads the rest of a large source in a worker process, while this process stores what was read.
 
 Reading and storing cost about the same, and a process uses one core. The first pages are read here, since most collects
-find little. If the source goes on, a worker reads from its cursor on (a window from its beginning), sends page after
-page through a pipe, and waits while the pipe is full. It also encodes the runs, so that only look-ups and rows are left
-to do here. It writes nothing else, and ends with its parent.
+find little. If the source goes on, a worker reads from its cursor on (a window from its beginning), sends the pages
+through a pipe, and waits while the pipe is full. It also encodes the runs, so that this process only looks up and
+writes rows. It writes nothing else, and ends with its parent.
 
-A window of which most of the first page is recognised is read here: there is little to read.
+A window whose first page is mostly recognised is read here: there is little to read.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _decoder: Final = msgspec.msgpack.Decoder(_PageRead)
 
 
 class BackgroundReader:
-    """A source whose long reads are done by a worker process, where there is a core for it."""
+    """A source of which a worker process does the long readings, if there is a core for it."""
 
     def __init__(self, name: str, settings: schema.SourceSettings, *, cores: int | None = None) -> None:
-        """`cores`: the number that this process may use. Raises `ConfigError` as `make_source`."""
+        """`cores`: the number of cores this process may use. Raises `ConfigError` as `make_source`."""
         self._here = make_source(name, settings)
         self._settings = settings
         self._may_use_worker = (cores or subprocess_worker.cores()) > 1
@@ -60,7 +60,7 @@ class BackgroundReader:
         yield from self._pages(cursor, window, None)
 
     def window_pages(self, cursor: Cursor, window: Window, known: Known) -> Iterator[EncodedPage]:
-        """See `publisher.sources.base.Recognising`; a source that is not one reads the whole window."""
+        """See `publisher.sources.base.Recognising`; a source that does not recognise runs reads the whole window."""
         yield from self._pages(cursor, window, known)
 
     def _pages(self, cursor: Cursor, window: Window | None, known: Known | None) -> Iterator[EncodedPage]:
@@ -87,13 +87,13 @@ class BackgroundReader:
                 for read in map(_decoder.decode, worker.frames()):
                     self._worker_read, self._worker_complete_since = True, read.complete_since
                     page = msgspec.structs.replace(read.page, cursor=cursor_of(read.cursor))
-                    del read  # one in memory at a time
+                    del read  # only one in memory at a time
                     yield page
                     del page
         except subprocess_worker.EndedError as error:
             raise SourceError(
-                f"the process that read the source {self.name} ended before its work was done ({error})",
-                hint="What it had read is stored; the next collect continues from there",
+                f"the process that read the source {self.name} ended too early ({error})",
+                hint="What it read is stored; the next collect continues from there",
             ) from None
 
     def _pages_here(
@@ -107,7 +107,7 @@ class BackgroundReader:
             yield encode_page(page, classed=window is None)
 
     def complete_since(self) -> int | None:
-        """See `publisher.sources.base.Source`; as the process knows it that read last."""
+        """See `publisher.sources.base.Source`; from the process that read last."""
         return self._worker_complete_since if self._worker_read else self._here.complete_since()
 
     def tool_sums(self, window: Window, clusters: Collection[str], /) -> ToolSums | None:

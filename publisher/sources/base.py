@@ -1,8 +1,8 @@
-"""What a source of jobs is: the one seam between the accounting of batch systems and the store.
+"""The protocol of a source of jobs, between the accounting of batch systems and the store.
 
-A source reads forward from a cursor of its own making and gives pages: runs, input that could not be read, and the
-cursor to go on from. The caller stores a page and its cursor in one transaction, so what was read is never read over
-and never skipped. A source never writes to what it reads. Every source fills its pages with a `PageBuilder`.
+A source reads forward from a cursor, whose content only the source knows, and gives pages: runs, input that could not
+be read, and the next cursor. The caller stores a page and its cursor in one transaction, so nothing is read twice or
+skipped. A source never writes to what it reads. Every source fills its pages with a `PageBuilder`.
 """
 
 from __future__ import annotations
@@ -25,47 +25,48 @@ from publisher.sources.limits import LimitError, bounded
 from publisher.text import utf8
 
 Cursor = Mapping[str, Any]
-"""Where reading stopped, as plain JSON values; its meaning is the source's own. Empty: read from the beginning.
+"""Where reading stopped, as plain JSON values; only the source knows their meaning. Empty: read from the beginning.
 
-One key is for others: `waiting`, a list of texts, each of which says what was met and waits for what completes it.
+One key is read by others: `waiting`, a list of texts, each of which describes input that waits for more input to
+complete it.
 """
 
 
 def text_of(cursor: Cursor) -> str:
-    """A cursor as it is stored: JSON, which here has names of files that are not UTF-8 as well."""
+    """The stored form of a cursor: JSON, which may contain file names that are not UTF-8."""
     return json.dumps(cursor, separators=(",", ":"))
 
 
 def cursor_of(text: str) -> Cursor:
-    """The cursor of a stored one."""
+    """The cursor of a stored form."""
     found: Cursor = json.loads(text)
     return found
 
 
 Known = Callable[[Sequence[str]], Mapping[str, tuple[bytes, int]]]
-"""Gives, for record ids, the marks of those of these runs that are stored as finished, and when they ended.
+"""Gives, for record ids, the mark and the end of those runs that are stored as finished.
 
-A mark is a digest of all that a source has of a run and of how it is read: if it is the same, so is the run.
+A mark is a digest of all that a source has of a run and of how it is read: the same mark means the same run.
 """
 
 WAITING: Final = "waiting"
 
 FUTURE_S: Final = 86_400
-"""Ends of jobs that are later than now by more than this show that a clock is wrong."""
+"""A job that ended more than this after now shows that a clock is wrong."""
 
 PAGE_RECORDS: Final = 2_000
-"""What a page holds at least, unless it is the last: runs, unreadable input, and what is skipped."""
+"""The least number of runs, unreadable pieces of input, and skipped pieces in a page, unless it is the last."""
 
 RAW_BYTES: Final = 65_536
-"""Of an unreadable piece of input that are kept."""
+"""The most bytes that are kept of an unreadable piece of input."""
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A piece of input that is not a record: kept with its place and reason, never dropped in silence.
+    """A piece of input that is not a record: kept with its place and reason.
 
-    `raw` holds at most its first `RAW_BYTES`; `offset` is its byte offset in the file, its row id, or its
-    number among the jobs of a document. `unread_from`: it is a file that disappeared before it was read to its end; the
-    jobs in it that were not read ended then (epoch seconds) or later.
+    `raw` holds at most its first `RAW_BYTES`; `offset` is its byte offset in the file, its row id, or its number among
+    the jobs of a document. `unread_from`: the file disappeared before it was read to its end; the jobs in it that were
+    not read ended then (epoch seconds) or later.
     """
 
     file: str
@@ -77,16 +78,19 @@ class Unreadable(msgspec.Struct, frozen=True):
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """A file that was given as `Unreadable`, since it disappeared before it was read to its end, and is found again."""
+    """A file that was found again after it was given as `Unreadable` because it disappeared before it was read to its
+    end.
+    """
 
     file: str
     offset: int
 
 
 class Recognised(msgspec.Struct, frozen=True):
-    """What was found stored as it is by its mark, and not read further: `count` of it, `unchanged` in the window.
+    """Runs that were found unchanged in the store by their marks and not read further: `count` in all, `unchanged` in
+    the window.
 
-    `last_end`: the latest end of the latter, epoch seconds.
+    `last_end`: the latest end of those in the window, epoch seconds.
     """
 
     count: int = 0
@@ -100,9 +104,9 @@ NONE_RECOGNISED: Final = Recognised()
 class Page(msgspec.Struct, frozen=True):
     """Some runs in the order of the source, and the cursor after them.
 
-    `skipped` counts what was understood and is not a run to keep (never started, headers of other records). `read`
-    counts everything looked at. `at_end` is True on the last page: the source was read to its present end. `marks`:
-    those of the runs, one each, from a source that gives marks. `recovered`: what is no longer `unreadable`.
+    `skipped` counts input that was understood and is not a run to keep (never started, headers). `read` counts all
+    input. `at_end` is True on the last page: the source was read to its present end. `marks`: one for each run, from a
+    source that gives marks. `recovered`: files that are no longer `unreadable`.
     """
 
     jobs: tuple[Job, ...]
@@ -117,9 +121,9 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class Line(enum.Enum):
-    """What a line is that gives no job by itself.
+    """The meaning of a line that gives no job by itself.
 
-    `SKIPPED`: understood, and not a run to keep (never started, folded into another record); counted. `IGNORED`: not a
+    `SKIPPED`: understood, and not a run to keep (never started, merged into another record); counted. `IGNORED`: not a
     record, such as a comment; not counted. `MORE`: kept by the parser until later lines complete it; not counted.
     """
 
@@ -129,12 +133,12 @@ class Line(enum.Enum):
 
 
 class UnreadableLine(msgspec.Struct, frozen=True):
-    """A line that is not a record, and why: one sentence without the line's content.
+    """A line that is not a record, and why: one sentence without the content of the line.
 
-    `raw` replaces the line where the parser gives up an earlier one, `back` lines before the present one. With `hint`,
-    what to do, it is the head of a table that cannot be used: a file of which no line is understood for it is refused
-    as a whole, once. `cut`: the line ends within a text that a user chose, so a line feed in it may have broken the
-    record (`publisher.sources.logs.broken_record`).
+    `raw` replaces the line if the parser refuses an earlier one, `back` lines before the present one. With `hint` (what
+    to do), the line is the header of a table that cannot be used: a file of which no line is understood for that reason
+    is refused as a whole, once. `cut`: the line ends within a text that a user chose, so a line feed in it may have
+    broken the record (`publisher.sources.logs.broken_record`).
     """
 
     reason: str
@@ -144,12 +148,12 @@ class UnreadableLine(msgspec.Struct, frozen=True):
     cut: bool = False
 
     def of_file(self, file: str, offset: int | None = None) -> Unreadable:
-        """As unreadable input of a file, where the place in it is not known as a line."""
+        """The line as unreadable input of a file, if its line number is unknown."""
         return Unreadable(file, None, offset, self.reason, (self.raw or b"")[:RAW_BYTES])
 
 
 Outcome = Job | Line | UnreadableLine
-"""What a piece of the input is: a line, an element of a document, or a record of a program's output."""
+"""The result of parsing a piece of the input: a line, an element of a document, or a record of a program's output."""
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -159,17 +163,17 @@ class Window(msgspec.Struct, frozen=True):
     until: int | None = None
 
     def holds(self, end: int | None) -> bool:
-        """Whether what ended then, if it did, ended in the window."""
+        """Whether an end, if there is one, is in the window."""
         if end is None:
             return False
         return (self.from_ is None or end >= self.from_) and (self.until is None or end < self.until)
 
 
 class PageBuilder:
-    """Fills the pages of a source, in the order of the source, and counts what is looked at.
+    """Fills the pages of a source, in the order of the source, and counts the input.
 
     A run with a text that is too long is cut or unreadable (`publisher.sources.limits`). With a window, runs that did
-    not end in it are skipped; `keep_running`: except those in progress, which have no end.
+    not end in it are skipped; `keep_running`: except running ones, which have no end.
     """
 
     def __init__(self, window: Window | None = None, *, keep_running: bool = False) -> None:
@@ -179,19 +183,19 @@ class PageBuilder:
 
     def _clear(self) -> None:
         self.jobs: list[Job] = []
-        """What `add` was given, and runs whose texts need no look: those are appended here."""
+        """What `add` was given, and runs whose texts need no check: those are appended here."""
         self.marks: list[bytes | None] = []
-        """Those of the runs, one each, from a source that gives marks."""
+        """One for each run, from a source that gives marks."""
         self.unreadable: list[Unreadable] = []
         self.skipped = 0
 
     @property
     def read(self) -> int:
-        """How much was looked at."""
+        """How many pieces of input were read."""
         return len(self.jobs) + len(self.unreadable) + self.skipped
 
     def add(self, outcome: Outcome, place: Callable[[UnreadableLine], Unreadable]) -> None:
-        """Add what a piece of the input is; `place` says where it is if it is unreadable."""
+        """Add the outcome of a piece of input; `place` gives its place if it is unreadable."""
         if isinstance(outcome, Job):
             try:
                 self.jobs.append(bounded(outcome))
@@ -203,7 +207,7 @@ class PageBuilder:
             self.skipped += 1
 
     def extend(self, part: PageBuilder) -> None:
-        """Add all that was added to another one."""
+        """Add the content of another builder."""
         self.jobs += part.jobs
         self.marks += part.marks
         self.unreadable += part.unreadable
@@ -217,7 +221,7 @@ class PageBuilder:
         recognised: Recognised = NONE_RECOGNISED,
         recovered: tuple[Recovered, ...] = (),
     ) -> Page:
-        """The page of what was added since the last one."""
+        """The page of everything added since the last one."""
         read, jobs, marks = self.read + recognised.unchanged, self.jobs, self.marks
         if self._window is not None:
             inside = [self._is_inside(job.end) for job in jobs]
@@ -244,7 +248,7 @@ class PageBuilder:
 
 
 class EncodedPage(msgspec.Struct, frozen=True):
-    """A page whose runs are in the form in which they are stored."""
+    """A page whose runs are encoded as they are stored."""
 
     runs: tuple[EncodedRun, ...]
     cursor: Cursor
@@ -257,7 +261,7 @@ class EncodedPage(msgspec.Struct, frozen=True):
 
 
 def encode_page(page: Page | EncodedPage, *, classed: bool) -> EncodedPage:
-    """A page with its runs encoded; `classed`: with the keys of their classes."""
+    """Encode the runs of a page; `classed`: with the keys of their classes."""
     if isinstance(page, EncodedPage):
         return page
     marks = page.marks or (None,) * len(page.jobs)
@@ -269,13 +273,13 @@ def encode_page(page: Page | EncodedPage, *, classed: bool) -> EncodedPage:
 
 
 def waiting_in(cursor: Cursor) -> tuple[str, ...]:
-    """What a cursor says to be waiting for what completes it: sentences for people."""
+    """What waits in a cursor for more input to complete it: sentences for people."""
     found = cursor.get(WAITING)
     return tuple([text for text in found if isinstance(text, str)]) if isinstance(found, list) else ()
 
 
 def required_path(name: str, settings: schema.SourceSettings, what: str, example: str) -> Path:
-    """The path of a source that cannot do without: of what, and for instance. Raises `ConfigError`."""
+    """The path of a source that needs one; `what` it is, and an `example`. Raises `ConfigError`."""
     if settings.path is None:
         raise ConfigError(
             f"a source of type {settings.type} needs the path of {what}",
@@ -286,7 +290,7 @@ def required_path(name: str, settings: schema.SourceSettings, what: str, example
 
 
 class Reader(Protocol):
-    """What collecting needs of a source, here or in a worker process."""
+    """What collecting needs of a source, in this process or in a worker."""
 
     name: str
     kind: str
@@ -302,12 +306,12 @@ class Reader(Protocol):
 
 @runtime_checkable
 class Recognising(Protocol):
-    """What a source of this program has besides that recognises by its mark what is stored, without reading it."""
+    """A source of this program that recognises by its mark a run that is stored, without reading it."""
 
     def window_pages(self, cursor: Cursor, window: Window, known: Known) -> Iterator[Page | EncodedPage]:
         """The pages of a window as `Source.pages` gives them, without the runs that `known` knows with their marks.
 
-        A page is looked up when it is asked for: what came before it must be stored by then.
+        A page is looked up when it is asked for: earlier pages must be stored by then.
         """
         ...
 
@@ -318,17 +322,17 @@ class Source(Reader, Protocol):
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
         """Read from the cursor to the present end; the last page has `at_end`. Memory does not grow with the input.
 
-        With a window, runs whose end lies in it are read again, wherever the cursor is, and the cursors of the
-        pages are the one that was given.
+        With a window, runs whose end is in it are read again, independently of the cursor, and the pages carry the
+        given cursor.
 
         Raises `SourceError` and its kinds.
         """
         ...
 
     def complete_since(self) -> int | None:
-        """From which end time on (epoch seconds) this source knows every run; None where it does not know."""
+        """The end time (epoch seconds) from which this source knows every run; None: unknown."""
         ...
 
     def check(self) -> list[Finding]:
-        """What an administrator should know: readable, understood, first and last run seen."""
+        """Findings for an administrator: whether the source can be read and understood, the first and last run."""
         ...

@@ -1,9 +1,10 @@
-"""Grid logs: the BLAH lines of BLAH, ARC and HTCondor-CE, which say whose each local job is (facts on sources, 8).
+"""Grid logs: the BLAH lines of BLAH, ARC, and HTCondor-CE, which give the grid user of each local job (facts on
+sources, 8).
 
     "timestamp=2026-11-20 10:00:00" "userDN=/DC=org/CN=Ada" "userFQAN=/atlas/Role=NULL/Capability=NULL" "ceID=..."
     "jobID=..." "lrmsID=4711.server" "localUser=10001"
 
-All on one line. Quotes and backslashes in a value are escaped by ARC and not by the others; both are understood.
+An entry is one line. ARC escapes quotes and backslashes in a value, the others do not; both are understood.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _ESCAPED: Final = re.compile(r'\\(["\\])')
 
 
 class GridPage(msgspec.Struct, frozen=True):
-    """Some entries, what could not be read, the cursor after them, and what is no longer unreadable."""
+    """Some entries, unreadable input, the cursor after them, and files that are no longer unreadable."""
 
     entries: tuple[GridLogEntry, ...]
     unreadable: tuple[Unreadable, ...]
@@ -45,7 +46,7 @@ class GridPage(msgspec.Struct, frozen=True):
 
 
 def entry(line: bytes) -> GridLogEntry | None:
-    """The entry of a line; None for one that names nobody, and for an empty line. Raises `LineError`."""
+    """The entry of a line; None: it names no user, or is empty. Raises `LineError`."""
     if len(line) > MAX_LINE_BYTES:
         raise LineError(f"is longer than {MAX_LINE_BYTES} bytes")
     text = decoded(line).strip()
@@ -54,7 +55,7 @@ def entry(line: bytes) -> GridLogEntry | None:
     if len(text) < 2 or text[0] != '"':
         raise LineError('is not a BLAH line: those are pairs "key=value"')
     if text[-1] != '"':
-        raise CutError("its last quote is missing: a torn line, or a line feed in a name")
+        raise CutError("its last quote is missing: the line is cut off, or a name contains a line feed")
     single: dict[str, str] = {}
     fqans: dict[str, None] = {}
     for pair in _BETWEEN.split(text[1:-1]):
@@ -84,10 +85,10 @@ def _instant(text: str) -> int:
 
 
 class _GridParser:
-    """A `LineParser` of grid logs and of the ads of a history, in any mixture. It gives entries, and no runs."""
+    """A `LineParser` of grid logs and of the ads of a history, in any mixture. It gives entries, not runs."""
 
     reads = frozenset(KINDS)
-    """A line that is not understood is unreadable by itself, whatever the file looks like."""
+    """A line that is not understood is unreadable by itself, whatever the rest of the file is."""
 
     def __init__(self) -> None:
         self._ads = GridEntryParser()
@@ -110,37 +111,37 @@ class _GridParser:
         return Line.SKIPPED
 
     def file_begins(self, file: str) -> None:
-        """The file of one job is its ad."""
+        """A file with one job is one ad."""
         self._ads.file_begins(file)
 
     def finish(self) -> list[Outcome]:
-        """The ads of files that are one job each, and an ad that is cut off so far."""
+        """The ads of files with one job each, and an ad that is incomplete so far."""
         return self._ads.finish()
 
     def waiting(self) -> str | None:
-        """Whether an ad is not complete."""
+        """Whether an ad is incomplete."""
         return self._ads.waiting()
 
     def taken(self) -> tuple[GridLogEntry, ...]:
-        """The entries that were found since the last call."""
+        """The entries found since the last call."""
         found = (*self._entries, *self._ads.entries)
         self._entries, self._ads.entries = [], []
         return found
 
     def state(self) -> Any:
-        """The ad that is not complete, and the lines of a broken record."""
+        """The incomplete ad, and the lines of a broken record."""
         ad, held = self._ads.state(), self._joiner.state()
         return ad if held is None else {_HELD: held, _AD: ad}
 
     def resume(self, state: Any) -> None:
-        """Go on as `state()` was; anything else is taken as nothing."""
+        """Continue from `state()`; anything else counts as empty."""
         held = isinstance(state, dict) and state.keys() == {_HELD, _AD}
         self._joiner.resume(state[_HELD] if held else None)
         self._ads.resume(state[_AD] if held else state)
 
 
 def _is_rest(first: bytes, line: bytes) -> bool:
-    """Whether a line ends the record that begins with the first: it is none itself, and both together are one."""
+    """Whether a line ends the record that begins with the first: it is not a record, and both together are one."""
     bare = line.strip()
     if bare.startswith(b'"') and bare != b'"' and not bare.startswith(b'" "'):
         return False
@@ -151,7 +152,7 @@ def _is_rest(first: bytes, line: bytes) -> bool:
 
 
 def pages(path: Path, cursor: Cursor, rotated_to: Collection[Path] = ()) -> Iterator[GridPage]:
-    """Read on from a cursor to the present end. Raises `SourceError`, after the last page, for what cannot be read."""
+    """Read from a cursor to the present end. Raises `SourceError`, after the last page, for unreadable files."""
     parser, log = _log(path, rotated_to)
     for page in log.pages(cursor):
         if page.cursor != cursor or page.recovered:
@@ -164,7 +165,7 @@ def _log(path: Path, rotated_to: Collection[Path] = ()) -> tuple[_GridParser, Li
 
 
 def check(source: str, path: Path) -> Finding:
-    """Whether the beginning of the log can be read and understood."""
+    """Check that the beginning of the log can be read and understood."""
     subject = f"{source}: grid log"
     parser, log = _log(path)
     try:
@@ -174,6 +175,6 @@ def check(source: str, path: Path) -> Finding:
     if parser.taken():
         return Finding(subject, "green", f"{path}: understood")
     if not page.read:
-        return Finding(subject, "yellow", f"{path}: no whole line in it yet")
+        return Finding(subject, "yellow", f"{path}: it has no complete line yet")
     said = f"; the first unreadable line {page.unreadable[0].reason}" if page.unreadable else ""
-    return Finding(subject, "red", f"{path}: no entry at its beginning{said}", "Look at grid_log.path")
+    return Finding(subject, "red", f"{path}: its beginning has no entry{said}", "Correct grid_log.path")

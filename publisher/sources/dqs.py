@@ -1,25 +1,17 @@
 """Source `dqs`: finished jobs of the Distributed Queueing System, from its act_file.
 
-Promise kept here: one record a run is published, and every line of the act_file is tallied in a report, once, in
-whatever order and however far apart the lines of a job are written.
+A line has 31 fields between colons; nothing is escaped, so a line with another number of fields cannot be understood.
+DQS writes a line for every queue that a job held; one of them has the master flag and is the run, with its queue,
+times, and exit code. The slaves' lines are added to its record: CPU as a sum, memory as the largest, hosts as their
+union, as with Grid Engine, which descends from DQS. So one record for each run is published.
 
-A line is written for every queue that a job held; one of them says that it is the master's, and is the run: queue,
-times and exit are its. The slaves' lines are folded into its record: CPU as a sum, memory as the largest, hosts as
-their union, as with Grid Engine, which descends from DQS.
+Reports count each line once, as DQS' own programs do. So each slave's line is also stored by itself, as a `slave`,
+which depends on nothing but the line; of a run with slaves, reports count the master's line only (`without_slaves`).
 
-Reports tally each line, as DQS' own programs do. So each slave's line is stored by itself as well, as a `slave`, which
-depends on nothing but the line; of a run with slaves reports count the master's line alone (`without_slaves`).
-
-No document says in which order the lines of a job are written, so any will do: slaves' lines wait for their master's,
-of 256 jobs, however many others come meanwhile; the last 256 runs are remembered, in the cursor too, since a slave's
-line that comes after its master's gives the run again, with the slave in it. What comes later still, or never finds
-its master, is in no record, and told.
-(DQS accounting manual, "Accounting Files"; the facts on sources, 3.)
-
-Lines of DQS' act_file, the run that a job's lines tell together, and what reports count of each.
-
-Pure. A line has 31 fields between colons; nothing is escaped, so a line with more or fewer cannot be understood.
-(DQS accounting manual, "Accounting Files".)
+The order of a job's lines is not documented, so any order is accepted: slaves' lines of up to 256 jobs wait for their
+master's. The last 256 runs are remembered, in the cursor too: a slave's line that comes after its master's gives the
+run again, with the slave in it. Lines that come later still, or whose master never comes, are in no record and are
+reported. (DQS accounting manual, "Accounting Files"; the facts on sources, 3.)
 """
 
 from __future__ import annotations
@@ -43,16 +35,16 @@ from publisher.sources.logs.reader import LogReader
 
 FIELDS: Final = 31
 SEVERAL_LINES: Final = b"]],["
-"""In `extras["act_lines"]` of every run that has slaves' lines in it, and so in the run as it is stored."""
+"""The key in the extras of every run with slaves' lines, and so in the stored run."""
 _OF_ALL_LINES: Final = ("hosts", "nodes", "slots", "cpu_ms", "cpu_user_ms", "cpu_system_ms", "memory_rss_kib")
-"""What a run has of its slaves."""
+"""The number of a run's slaves."""
 _LINE_BYTES: Final = 12
 _MOST_DIGITS: Final = 15
 _CUT_IN_TEXT: Final = frozenset({4, 7})
 
 
 class ActError(ValueError):
-    """A line is not a line of an act_file; the message says why."""
+    """A line is not a line of an act_file; the message is the reason."""
 
 
 class CutActError(ActError):
@@ -103,7 +95,7 @@ def parse_line(text: str) -> ActLine:
     if start and end < start:
         raise ActError("the run ends before it starts" if end else "the run started and has no end")
     if fields[2] not in ("0", "1"):
-        raise ActError("field 3 should be 0 or 1: whether this is the master's line")
+        raise ActError("field 3 should be 0 or 1: 1 for the master's line")
     return ActLine(
         fields[0], fields[1], int(fields[2]), fields[3], fields[4], fields[5], fields[6], fields[7],
         job_number, submit, start, end, exit_status, tuple(numbers[5:]),
@@ -111,7 +103,7 @@ def parse_line(text: str) -> ActLine:
 
 
 def run_of(master: ActLine, slaves: list[ActLine], cluster: str) -> Job:
-    """The run of a job's lines. `extras["act_lines"]` keeps them all."""
+    """The run of a job's lines. `extras["act_lines"]` contains them all."""
     lines = [master, *slaves]
     extras = with_measures(_rusage(master), (measures_of(_rusage(slave)) for slave in slaves))
     if master.complexes:
@@ -154,19 +146,19 @@ def _rusage(line: ActLine) -> Extras:
 
 
 def slave_of(line: ActLine, cluster: str) -> Job:
-    """The line of a slave as reports count it: a run that is not a record. Its id is a function of all of the line."""
+    """The line of a slave as reports count it: a run that is not a record. Its id is a function of the whole line."""
     digest = blake2b(msgspec.json.encode(line), digest_size=_LINE_BYTES).hexdigest()
     record_id = run_record_id("dqs", cluster, str(line.job_number), line.start, f"slave-{digest}")
     return msgspec.structs.replace(run_of(line, [], cluster), record_id=record_id, slave=True)
 
 
 def act_lines(job: Job) -> list[ActLine]:
-    """The lines of the act_file that a run of DQS was made of, the master's first."""
+    """The lines of the act_file from which a run of DQS was made, the master's first."""
     return msgspec.json.decode(str(job.extras.get("act_lines", "[]")), type=list[ActLine])
 
 
 def without_slaves(job: Job) -> Job:
-    """A run as reports count it: of DQS what its master's line tells, since its slaves are counted by themselves."""
+    """A run as reports count it: of DQS the master's line only, since its slaves are counted by themselves."""
     if job.system != "dqs" or len(lines := act_lines(job)) < 2:
         return job
     alone = run_of(lines[0], [], job.cluster or "")
@@ -175,20 +167,20 @@ def without_slaves(job: Job) -> Job:
 
 MOST_JOBS: Final = 256
 MOST_SLAVES: Final = 4_096
-_IN_NO_RECORD: Final = "reports count what they used, no record has it"
+_IN_NO_RECORD: Final = "reports count their usage, but no record has it"
 _HELD: Final = "held"
 _JOBS: Final = "jobs"
 _NAMES: Final = re.compile(r"act_file(?:[._-](?:\d[\d._T-]*|old))?", re.ASCII)
 
 
 class _Seen(msgspec.Struct):
-    """The lines of a run that were met so far."""
+    """The lines of a run that were read so far."""
 
     master: ActLine | None = None
     slaves: list[ActLine] = []
 
     def takes(self, line: ActLine) -> bool:
-        """Whether a line of the same job is of this run and not of a later one."""
+        """Whether a line of the same job belongs to this run and not to a later one."""
         if self.master is None:
             return not line.master or all(slave.end >= line.start for slave in self.slaves)
         if line.master:
@@ -206,23 +198,23 @@ class DqsParser:
         self._cluster = cluster
         self._most_jobs, self._most_slaves = most_jobs, most_slaves
         self._alone: dict[str, _Seen] = {}
-        """Jobs whose master's line has not come."""
+        """Jobs whose master's line is missing."""
         self._whole: dict[str, _Seen] = {}
         """The last jobs that were given as runs."""
         self._joiner = RecordJoiner(self.parse, _is_rest)
         self.release = self._joiner.release
 
     def file_begins(self, file: str) -> None:
-        """The lines of a job may lie in different files."""
+        """The lines of a job may be in different files."""
 
     def state(self) -> Any:
-        """The lines of the last jobs, and of those that wait; with those of a broken record, if there is one."""
+        """The lines of the last jobs and of those that wait, and those of a broken record, if there is one."""
         seen, held = self._alone | self._whole, self._joiner.state()
         jobs = msgspec.to_builtins(seen) if seen else None
         return jobs if held is None else {_HELD: held, _JOBS: jobs}
 
     def resume(self, state: Any) -> None:
-        """Go on as `state()` was; anything else is taken as nothing."""
+        """Continue from `state()`; anything else counts as empty."""
         held = isinstance(state, dict) and state.keys() == {_HELD, _JOBS}
         self._joiner.resume(state[_HELD] if held else None)
         state = state[_JOBS] if held else state
@@ -239,10 +231,10 @@ class DqsParser:
             return None
         lines = sum(len(seen.slaves) for seen in self._alone.values())
         jobs = len(self._alone)
-        return f"slave lines ({lines}) of jobs ({jobs}) whose master's line has not come: in reports, and in no record"
+        return f"slave lines ({lines}) of jobs ({jobs}) without a master's line so far: in reports, but in no record"
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
-        """What a line is: see `publisher.sources.logs.lines.LineParser`."""
+        """See `publisher.sources.logs.lines.LineParser`."""
         if self._joiner.holds:
             return self._joiner.take(line)
         if not line.strip():
@@ -289,7 +281,7 @@ class DqsSource(LineSource):
 
 
 def _is_rest(first: bytes, line: bytes) -> bool:
-    """Whether a line ends the record that begins with the first: it is none itself, and both together are one."""
+    """Whether a line ends the record that begins with the first: it is not a record, and both together are one."""
     if first.count(b":") + line.count(b":") + 1 != FIELDS or line.count(b":") + 1 == FIELDS:
         return False
     try:

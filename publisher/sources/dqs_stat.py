@@ -1,7 +1,7 @@
-"""DQS' stat_file: samples of the queues, for reports of queues in use; it tells nothing of single jobs.
+"""DQS' stat_file: samples of the queues, for reports of queues in use. It has nothing about single jobs.
 
-One line a queue, written at every interval (ten minutes by default), eight fields between colons.
-(DQS accounting manual, "Statistics".)
+One line for each queue at every interval (ten minutes by default), eight fields between colons. (DQS accounting manual,
+"Statistics".)
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ STATES: Final = {
 }  # fmt: skip
 """Letters of a queue's states and what they mean."""
 
-_HINT: Final = "Name the file in which DQS keeps samples of its queues: eight fields between colons"
+_HINT: Final = "Give the stat_file of DQS, which has samples of its queues in eight fields between colons"
 _FIELDS: Final = 8
 _MOST_DIGITS: Final = 15
 
 
 class StatError(ValueError):
-    """A line is not a line of a stat_file; the message says why."""
+    """A line is not a line of a stat_file; the message is the reason."""
 
 
 class QueueSample(msgspec.Struct, frozen=True):
-    """How a kind of queue was at an instant: `at` epoch seconds UTC, `queues` of this name, `active` ones with jobs.
+    """The state of a kind of queue at an instant: `at` epoch seconds UTC, `queues` of this name, `active` ones with
+    jobs.
 
-    `load` is the load average as the file has it, a whole number whose scale no document tells.
+    `load` is the load average as the file has it, a whole number of undocumented scale.
     """
 
     at: int
@@ -55,17 +56,18 @@ def parse_sample(line: bytes) -> QueueSample:
     at, load, queues, active = (_count(fields, place) for place in (0, 3, 4, 5))
     unknown = set(fields[7]) - set(STATES)
     if unknown:
-        raise StatError("field 8 has letters that are no state of a queue")
+        raise StatError("field 8 has letters that are not states of a queue")
     if active > queues:
-        raise StatError("more queues are active than there are")
+        raise StatError("the number of active queues is larger than the number of queues")
     complexes = tuple(part.strip() for part in fields[6].split(",") if part.strip())
     return QueueSample(at, fields[1], fields[2], load, queues, active, complexes, frozenset(fields[7]))
 
 
 def read_samples(path: Path) -> Iterator[QueueSample | Unreadable]:
-    """The samples of a stat_file and its rotated copies in the order of writing; lines that are none with the reason.
+    """The samples of a stat_file and its rotated copies in the order of writing; for other lines the reason.
 
-    Raises `SourceError`s, at the end for what could not be read to its end or has no sample in all of its first lines.
+    Raises `SourceError`s, at the end, for files that could not be read to their end or have no sample in all of their
+    first lines.
     """
     reading = LogReader(path).read({})
     for chunk in reading:

@@ -1,4 +1,4 @@
-"""Fields of accounting lines: why a line is not a record, its text, and numbers written as text. Pure."""
+"""Fields of accounting lines: decoding of text and numbers, and the error for a line that is not a record. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 _INTEGER: Final = re.compile(r"-?\d{1,15}", re.ASCII)
 
 
-NUL: Final = "holds NUL bytes: a write that was interrupted"
+NUL: Final = "contains NUL bytes, which an interrupted write leaves"
 
 
 class LineError(ValueError):
-    """A line is not a record; the message is the reason as it is shown to the administrator."""
+    """A line is not a record; the message is the reason that the administrator sees."""
 
 
 class CutError(LineError):
@@ -26,15 +26,15 @@ def _json_escape(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 JSON_BYTES: Final = "publisher.json-bytes"
-"""What to do with bytes of JSON that are not UTF-8: its strings have them as `\\xNN` then, as `decoded` has them."""
+"""The handler of bytes of JSON that are not UTF-8: they become `\\xNN` in its strings, as in `decoded`."""
 
 codecs.register_error(JSON_BYTES, _json_escape)
 
 
 def decoded(raw: bytes) -> str:
-    """Text of a line; bytes that are not UTF-8 are kept as `\\xNN`, so that they can be stored and shown.
+    """Text of a line; bytes that are not UTF-8 become `\\xNN`, so that they can be stored and shown.
 
-    Raises `LineError` for NUL bytes, which an interrupted write leaves behind.
+    Raises `LineError` for NUL bytes, which an interrupted write leaves.
     """
     if b"\0" in raw:
         raise LineError(NUL)
@@ -45,14 +45,14 @@ def decoded(raw: bytes) -> str:
 
 
 def integer(text: str | None) -> int | None:
-    """A decimal number with or without a minus, or None."""
+    """A decimal number with or without a minus sign, or None."""
     if text and len(text) <= 15 and text.isdecimal() and text.isascii():  # nearly always
         return int(text)
     return int(text) if text and _INTEGER.fullmatch(text) else None
 
 
 def instant(text: str | None) -> int | None:
-    """Epoch seconds; None for nothing, zero and what is not an instant."""
+    """Epoch seconds; None: empty, zero, or not an instant."""
     if text and text.isdecimal() and len(text) <= 12 and text.isascii():
         return int(text) or None
     return None

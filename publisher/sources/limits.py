@@ -1,9 +1,8 @@
-"""How long the texts of a run may be: what a source lets in.
+"""The longest texts of a run that a source accepts.
 
-A text that names who or what is charged, or that tells runs apart, is never cut, so that no two of them become one: a
-run with a longer one is not a record, and listed. Other texts are cut, and the run says so under `SHORTENED` in its
-extras. The limits are beyond what any receiver takes (`formats.rules`: 2,500 characters at most), so no real run meets
-them.
+A text that identifies a user or account, or distinguishes runs, is never cut, so that two of them cannot become one: a
+run with a longer one is unreadable. Other texts are cut, and the run notes it under `SHORTENED` in its extras. The
+limits exceed those of all receivers (`formats.rules`: at most 2,500 characters), so no real run meets them.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ IDENTITY_CHARACTERS: Final = 4_096
 TEXT_CHARACTERS: Final = 16_384
 EXTRA_CHARACTERS: Final = 65_536
 EXTRAS: Final = 4_096
-"""Values beside the fields of a run."""
+"""The most values besides the fields of a run."""
 
 SHORT_BYTES: Final = IDENTITY_CHARACTERS // 4
-"""A run that was read from so many bytes holds no text that is too long: a byte becomes four characters at most."""
+"""A run that was read from so many bytes has no text that is too long: a byte becomes at most four characters."""
 
 SHORTENED: Final = "shortened"
 
@@ -35,7 +34,7 @@ IDENTITIES: Final = (
 TEXTS: Final = ("name", "service_class", "system_software", "end_reason")
 
 _OURS: Final = frozenset({"pe_tasks", "act_lines"})
-"""Extras that sources make of lines whose own texts are bounded."""
+"""Extras that sources make from lines with bounded texts."""
 _KEY_CHARACTERS: Final = 1_024
 _identities: Final = attrgetter(*IDENTITIES)
 _texts: Final = attrgetter(*TEXTS)
@@ -46,7 +45,7 @@ class LimitError(LineError):
 
 
 def bounded(job: Job) -> Job:
-    """The run with no text beyond its limit. Raises `LimitError`."""
+    """The run with all texts within their limits. Raises `LimitError`."""
     for name, value in zip(IDENTITIES, _identities(job), strict=True):
         require_short(name, value)
     for fqan in job.fqans:
@@ -75,17 +74,17 @@ def bounded(job: Job) -> Job:
 
 
 def require_short(name: str, value: str | None) -> None:
-    """Raises `LimitError` for a text that must not be cut and is too long."""
+    """Raises `LimitError` if a text that must not be cut is too long."""
     if value is not None and len(value) > IDENTITY_CHARACTERS:
         raise LimitError(f"{name} has {len(value)} characters; at most {IDENTITY_CHARACTERS} are read")
 
 
 def _extras(extras: dict[str, int | float | str], notes: list[str]) -> dict[str, int | float | str]:
-    """The extras with what is too long cut, and a note of each; those beyond the number are left out."""
+    """The extras, with long values cut and a note of each; values beyond the allowed number are omitted."""
     kept: dict[str, int | float | str] = {}
     for key, value in extras.items():
         if len(kept) >= EXTRAS:
-            notes.append(f"{len(extras) - len(kept)} more values are left out")
+            notes.append(f"{len(extras) - len(kept)} more values are omitted")
             break
         name, text = key[:_KEY_CHARACTERS], value
         if name != key:

@@ -1,13 +1,11 @@
 """Source `lsf`: runs from LSF's lsb.acct and its archived copies lsb.acct.1, lsb.acct.2 ...
 
-A record whose quoted text holds line feeds is put together from its lines. A record that never ends costs itself: the
-next one is known by its beginning.
+A record whose quoted text contains line feeds is put together from its lines. A record that never ends affects only
+itself: the next one is known by its beginning.
 
-A record of LSF's lsb.acct: its fields, and the run of a JOB_FINISH.
-
-Fields are separated by blanks; text is in double quotes, a quote in it twice. Positions shift by the number of
-hosts asked for and used. What LSF 7, 8, 9 and 10 add comes last; older and cut-off records lack it.
-(The facts on sources, 9; the manual of lsb.acct for LSF 6.2, 8, 9.1 and 10.1.)
+Fields are separated by blanks; text is in double quotes, with a quote doubled. Positions shift by the numbers of hosts
+asked for and used. Fields that LSF 7, 8, 9, and 10 added come last; older and cut-off records lack them. (The facts on
+sources, 9; the manual of lsb.acct for LSF 6.2, 8, 9.1 and 10.1.)
 """
 
 from __future__ import annotations
@@ -41,10 +39,12 @@ _RUSAGE: Final = (
     "ru_oublock", "ru_ioch", "ru_msgsnd", "ru_msgrcv", "ru_nsignals", "ru_nvcsw", "ru_nivcsw", "ru_exutime",
 )  # fmt: skip
 _FIXED: Final = 23
-"""Fields before the hosts asked for, their number included."""
+"""The number of fields before the hosts asked for, including their number."""
 
 _LEAST: Final = 35
-"""Fields after the hosts used, which the oldest known version has: no number that counts is the last, and so cut."""
+"""The number of fields after the hosts used in the oldest known version. None of the numbers that are used is the last
+field, which may be cut.
+"""
 
 _EXITS: Final = (
     "TERM_UNKNOWN", "TERM_PREEMPT", "TERM_WINDOW", "TERM_LOAD", "TERM_OTHER", "TERM_RUNLIMIT", "TERM_DEADLINE",
@@ -65,13 +65,13 @@ _EXIT, _DONE = 32, 64
 
 
 def record_type(raw: bytes) -> str | None:
-    """The type of the record that begins with this line, e.g. JOB_FINISH; None if none begins here."""
+    """The type of the record that begins with this line, such as JOB_FINISH; None: no record begins here."""
     found = _TYPE.match(raw)
     return found[1].decode() if found else None
 
 
 def goes_on(raw: bytes) -> bool:
-    """True if a quoted text is still open at the end: the record goes on in the next line."""
+    """True if a quoted text is open at the end: the record continues in the next line."""
     return raw.count(b'"') % 2 == 1
 
 
@@ -90,7 +90,7 @@ def fields(raw: bytes) -> list[str]:
 
 
 def _long_fields(text: str) -> list[str]:
-    """The fields of a record in which one may be longer than the module csv takes, for the whole process."""
+    """The fields of a record with a field longer than the limit of module csv, which is one for the whole process."""
     found = _FIELD.findall(text)
     if _FIELD.sub("", text).strip(" "):
         raise LineError("cannot be split into fields")
@@ -98,7 +98,7 @@ def _long_fields(text: str) -> list[str]:
 
 
 def run(record: Sequence[str], cluster: str | None) -> Job | None:
-    """The run of a JOB_FINISH record; None if the job never started. Raises `LineError`."""
+    """The run of a JOB_FINISH record; None: the job never started. Raises `LineError`."""
     number, start, end, submit = (integer(record[at]) if len(record) > at else None for at in (3, 10, 2, 7))
     if number is None or start is None or end is None or submit is None:
         raise LineError("cut off, or job id or times are not numbers")
@@ -108,7 +108,7 @@ def run(record: Sequence[str], cluster: str | None) -> Job | None:
     hosts = record[at + 1 : at + 1 + used]
     at += 1 + used
     if len(record) < at + _LEAST:
-        raise LineError(f"cut off: {len(record)} fields, a job of this many hosts has {at + _LEAST} at least")
+        raise LineError(f"cut off: {len(record)} fields, a job with this many hosts has at least {at + _LEAST}")
     if start <= 0:
         return None
     if end < start:
@@ -163,7 +163,7 @@ def _at(record: Sequence[str], index: int) -> str:
 
 
 def _length(record: Sequence[str], index: int) -> int:
-    """A number of fields that follow."""
+    """The number of fields that follow."""
     count = integer(_at(record, index))
     if count is None or count < 0 or index + count >= len(record):
         raise LineError("cut off, or the number of hosts is not a number")
@@ -184,7 +184,7 @@ def _slots(hosts: Sequence[str]) -> dict[str, int]:
 
 
 def _milliseconds(text: str) -> int | None:
-    """Of seconds; LSF writes -1 for what it does not know."""
+    """Milliseconds of seconds; LSF writes -1 for unknown."""
     if not _SECONDS.fullmatch(text):
         raise LineError("a CPU time is not a number")
     seconds = float(text)
@@ -213,7 +213,7 @@ def _ending(job_status: int | None, exit_info: int | None) -> tuple[Status, str 
 
 
 def _extras(record: Sequence[str], at: int) -> dict[str, int | float | str]:
-    """What has no field of its own; paths and the command are left out, they may hold secrets."""
+    """Values without a field of their own; paths and the command are omitted, since they may contain secrets."""
     extras: dict[str, int | float | str] = {
         "version": record[1],
         "numProcessors": record[6],
@@ -237,7 +237,7 @@ def _extras(record: Sequence[str], at: int) -> dict[str, int | float | str]:
 
 
 def _run_time(record: Sequence[str], at: int) -> int | None:
-    """Seconds of running, without suspensions: after two lists that LSF 9 and 10 write. None where it is not."""
+    """Seconds of running, without suspensions, which LSF 9 and 10 write after two lists; None: missing."""
     pairs = integer(_at(record, at + 53))
     if pairs is None or not 0 <= pairs <= len(record):
         return None
@@ -265,14 +265,14 @@ class LsfParser:
         self._begun: list[bytes] = []
         self._bytes = 0
         self._passes_over = False
-        """Whether the lines of a record that is too long are passed over."""
+        """Whether the lines of a record that is too long are skipped."""
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
-        """The run of a record that ends in this line, or why there is none."""
+        """See `publisher.sources.logs.lines.LineParser`."""
         kind = record_type(line)
         if not self._begun and not self._passes_over:
             return self._begins(line, kind) if line.strip() else Line.IGNORED
-        if kind is not None:  # in a text a quote is doubled, so no text begins a line so
+        if kind is not None:  # a quote in a text is doubled, so no line of a text begins like this
             given_up = [] if self._passes_over else [self._given_up("a quoted text in it is never closed", present=0)]
             self._passes_over = False
             return [*given_up, self._begins(line, kind)]
@@ -297,11 +297,11 @@ class LsfParser:
         """Nothing depends on the file."""
 
     def state(self) -> Any:
-        """The record that is not complete, one character a byte; True while one that is too long is passed over."""
+        """The incomplete record, one character for each byte; True while one that is too long is skipped."""
         return b"\n".join(self._begun).decode("latin-1") if self._begun else self._passes_over or None
 
     def resume(self, state: Any) -> None:
-        """Go on with a record that was not complete."""
+        """Continue with an incomplete record."""
         self._forget()
         self._passes_over = state is True
         if isinstance(state, str) and state:
@@ -312,8 +312,8 @@ class LsfParser:
                 self._forget()
 
     def waiting(self) -> str | None:
-        """Whether a record is not complete."""
-        return "a record whose quoted text is not closed yet" if self._begun or self._passes_over else None
+        """The incomplete record, if there is one."""
+        return "a record with a quoted text that is not closed yet" if self._begun or self._passes_over else None
 
     def _keep(self, line: bytes) -> None:
         self._begun.append(line)
@@ -323,7 +323,7 @@ class LsfParser:
         self._begun, self._bytes = [], 0
 
     def _given_up(self, reason: str, present: int) -> UnreadableLine:
-        """The record that is not complete. `present`: 1 if the present line is its last, 0 if the one before is."""
+        """Refuse the incomplete record. `present`: 1 if the present line is its last, 0 if the previous one is."""
         whole, back = b"\n".join(self._begun), len(self._begun) - present
         self._forget()
         return UnreadableLine(reason, raw=whole[:MAX_RECORD_BYTES], back=back)
@@ -347,7 +347,7 @@ class LsfParser:
 
 
 class LsfSource(LineSource):
-    """The lsb.acct of an LSF cluster with its archived copies, or the folder they are in."""
+    """The lsb.acct of an LSF cluster with its archived copies, or the folder that contains them."""
 
     def __init__(self, name: str, settings: schema.SourceSettings) -> None:
         path = required_path(name, settings, "lsb.acct", "/usr/share/lsf/work/cluster1/logdir/lsb.acct")
@@ -357,9 +357,11 @@ class LsfSource(LineSource):
         self._cluster = cluster
 
     def check(self) -> list[Finding]:
-        """As every log; and whether the cluster has a name, since LSF's records do not have it."""
+        """Check the log, and whether the cluster has a name, since LSF's records do not have it."""
         findings = super().check()
         if self._cluster is None:
             hint = "Set `cluster` to the name that lsid shows, before the first job is published"
-            findings.append(Finding(self.name, "yellow", "the cluster has no name: job ids of two could collide", hint))
+            findings.append(
+                Finding(self.name, "yellow", "the cluster has no name: ids of two clusters could be equal", hint)
+            )
         return findings

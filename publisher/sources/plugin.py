@@ -1,4 +1,4 @@
-"""A source of an add-on: what goes wrong in it, or is wrong with what it gives, is a problem of this source alone."""
+"""A source of an add-on: an error in it, or in the pages it gives, is a problem of this source only."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _decoder: Final = msgspec.msgpack.Decoder(Page)
 
 
 class AddedSource:
-    """A `SourceSettings` that raises nothing but `SourceError`; `make` is what the add-on brings.
+    """A source whose methods raise nothing but `SourceError`; `make` is the factory of the add-on.
 
-    One that cannot be made says why when it is to be read, so that others are read beside it.
+    If it cannot be made, the reason is raised when it is read, so that other sources are still read.
     """
 
     def __init__(
         self, name: str, settings: schema.SourceSettings, make: Callable[[str, schema.SourceSettings], Source]
     ) -> None:
-        """Raises `ConfigError` where the add-on does: its settings are wrong."""
+        """Raises `ConfigError` if the add-on does: its settings are wrong."""
         self.name = name
         self.kind = self._added_as = settings.type
         self._made: Source | SourceError
@@ -61,10 +61,10 @@ class AddedSource:
             return msgspec.convert(list(self._source().check()), list[Finding])
 
     def _checked(self, cursor: Cursor, window: Window | None) -> Generator[Page, None, None]:
-        """Its pages, as far as they can be read again once they are stored."""
+        """The pages of the add-on, as far as they can be decoded again once they are stored."""
         for page in self._source().pages(cursor, window):
             _decoder.decode(_encoder.encode(page))
-            yield msgspec.structs.replace(page, marks=(), recognised=NONE_RECOGNISED)  # of our own sources alone
+            yield msgspec.structs.replace(page, marks=(), recognised=NONE_RECOGNISED)  # these are internal
 
     def _source(self) -> Source:
         if isinstance(self._made, SourceError):

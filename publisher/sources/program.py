@@ -1,4 +1,6 @@
-"""Running a program that tells of jobs: no shell, no waiting for ever, no output kept: lines stream through memory."""
+"""Running a program that prints accounting data: no shell, with a time-out, as a stream of lines through bounded
+memory.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def lines(command: list[str], environ: Mapping[str, str], silent_s: float) -> Ge
         )  # fmt: skip
     except FileNotFoundError as error:
         raise SourceMissingError(
-            f"{command[0]}: there is no such program", hint="Look at the path of the source"
+            f"{command[0]}: this program does not exist", hint="Correct `path` of the source"
         ) from error
     except OSError as error:
         raise SourceError(f"{command[0]}: cannot be run: {error.strerror or error}") from error
@@ -54,24 +56,24 @@ def lines(command: list[str], environ: Mapping[str, str], silent_s: float) -> Ge
         )
     if "error:" in message or "fatal:" in message:
         raise SourceError(
-            f"{command[0]} reported an error, so its answer may be a part: {_one_line(message)}",
+            f"{command[0]} reported an error, so its answer may be incomplete: {_one_line(message)}",
             hint="Run it by hand as the user of the publisher",
         )
 
 
 def _one_line(message: str) -> str:
-    return " / ".join(message.split("\n"))[:500] or "it said nothing"
+    return " / ".join(message.split("\n"))[:500] or "without a message"
 
 
 def _silent(program: str, silent_s: float) -> SourceBusyError:
     return SourceBusyError(
         f"{program} printed nothing for {silent_s:g} s and was ended",
-        hint="Look at what it asks; it is tried again",
+        hint="The next run tries again. If it fails too, check the service that the program asks",
     )
 
 
 def _blocks(process: subprocess.Popen[bytes], said: list[bytes], silent_s: float) -> Iterator[bytes]:
-    """What the process prints; what it says on standard error is put into `said`, the beginning of it."""
+    """The output of the process; the beginning of its standard error goes into `said`."""
     out, err = process.stdout, process.stderr
     if out is None or err is None:
         raise SourceError("the pipes of the program are missing")
@@ -106,7 +108,7 @@ def _split(blocks: Iterator[bytes], program: str) -> Iterator[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process and what it started, and let go of its pipes."""
+    """End the process and its children, and close its pipes."""
     for stop, wait_s in ((signal.SIGTERM, _GRACE_S), (signal.SIGKILL, None)):
         if process.poll() is not None:
             break
@@ -121,5 +123,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _signal(process: subprocess.Popen[bytes], stop: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it ended in between
+    with contextlib.suppress(ProcessLookupError):  # it ended in the meantime
         os.killpg(process.pid, stop)

@@ -1,8 +1,8 @@
-"""ARC's accounting database, opened and read: SQL, and what can go wrong with a file that another program writes.
+"""ARC's accounting database: opening and reading it, and the errors of a file that another program writes.
 
-Nothing is ever written: the file is opened read-only, in SQLite's own way to read beside a live writer. A page is read
-in one short transaction, so that all its rows are of one instant and the writer can put its WAL into the database
-between two pages. Rows are found by key; names and side tables are read by page, never by job.
+Nothing is ever written: the file is opened read-only, as SQLite allows it beside a live writer. A page is read in one
+short transaction, so that all its rows are of one instant and the writer can checkpoint its WAL between two pages. Rows
+are found by key; names and side tables are read by page, not by job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from publisher.sources.arc.file import explain_unopened, require_database_file
 from publisher.sqlite_file import open_read_only
 
 _VERSIONS: Final = ("1", "2")
-"""Of DBSCHEMA_VERSION: 1 is written by ARC 6 to accounting.db, 2 by ARC 7 to accounting_v2.db."""
+"""Values of DBSCHEMA_VERSION: ARC 6 writes 1 to accounting.db, ARC 7 writes 2 to accounting_v2.db."""
 
 AAR_COLUMNS: Final = (
     "RecordID",
@@ -53,7 +53,7 @@ SIDE_COLUMNS: Final = {
     "DataTransfers": (("TransferType", "URL", "FileSize", "TransferStart", "TransferEnd"),),
     "JobExtraInfo": (("InfoKey",), ("InfoValue",)),
 }
-"""The columns of each side table, in groups: those of a group are read as one text."""
+"""The columns of each side table, in groups: the columns of a group are read as one text."""
 NAME_TABLES: Final = {
     "Endpoints": "Interface, URL",
     "Queues": "Name",
@@ -65,24 +65,25 @@ _MOVED: Final = {
     "FQANs": ("FQANID", "AuthTokenAttributes", "mainfqan"),
     "Benchmarks": ("BenchmarkID", "JobExtraInfo", "benchmark"),
 }
-"""What version 2 keeps in tables of names: the column of AAR, and the side table and key where version 1 has it."""
+"""What version 2 keeps in tables of names: the column of AAR, and the side table and key of version 1."""
 
 _CACHE_KIB: Final = 2_000
 DENSE: Final = 4
-"""Rows whose ids span at most so many times their number are read by range, others by list."""
+"""Rows whose ids span at most this many times their number are read by range, others by list."""
 
 Row = tuple[Any, ...]
 Sides = dict[str, dict[int, Row]]
 """Rows of the side tables by table and RecordID: RecordID, a text for each group of columns, number of rows. A text has
-the values of all rows of a job, in the order they were written, joined by `SEPARATOR`; NULL is an empty text. A few
-texts a job are read and kept far quicker than a tuple a row, and jobs have few different lists of keys."""
+the values of all rows of a job, in the order they were written, joined by `SEPARATOR`; NULL is an empty text. Few texts
+for each job are read and kept much faster than a tuple for each row, and jobs have few different lists of keys.
+"""
 
 SEPARATOR: Final = "\x1f"
-"""Joins the values of side rows. A value that has it (no format could carry it) has a blank there instead."""
+"""Joins the values of side rows. In a value that contains it (no format could carry it) a blank replaces it."""
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """Rows of table AAR and all that belongs to them, of one instant."""
+    """Rows of table AAR and their side rows, of one instant."""
 
     aar: list[Row]
     sides: Sides
@@ -91,7 +92,7 @@ class Rows(msgspec.Struct, frozen=True):
 class ArcDatabase:
     """An accounting database open for reading. Every method raises `SourceError` or one of its kinds.
 
-    `names` holds the rows of the tables of names read so far, by table and ID.
+    `names` contains the rows of the tables of names read so far, by table and ID.
     """
 
     def __init__(self, path: Path, busy_timeout_s: float) -> None:
@@ -148,7 +149,9 @@ class ArcDatabase:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All reads inside see one state of the database. Keep it short: the writer's WAL grows meanwhile."""
+        """A transaction: all reads in it see one state of the database. Keep it short: the writer's WAL grows
+        meanwhile.
+        """
         with self._explained():
             self._connection.execute("BEGIN")
             try:
@@ -157,7 +160,7 @@ class ArcDatabase:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
 
-    # --- small questions
+    # --- small queries
 
     def _one(self, sql: str, *values: object) -> Any:
         with self._explained():
@@ -170,30 +173,30 @@ class ArcDatabase:
         return None if version is None else str(version)
 
     def job_id(self, record_id: int) -> str | None:
-        """JobID of a row, as text that differs between versions of the schema; None: there is no such row."""
+        """JobID of a row, as text that differs between versions of the schema; None: the row does not exist."""
         found = self._one("SELECT hex(JobID) FROM AAR WHERE RecordID = ?", record_id)
         return None if found is None else f"{found} (version 2)" if self._has_moved else str(found)
 
     def newest_end(self) -> int:
-        """The latest EndTime; 0 where no job has ended."""
+        """The latest EndTime; 0: no job has ended."""
         return int(self._one("SELECT EndTime FROM AAR WHERE EndTime < 9e18 ORDER BY EndTime DESC LIMIT 1") or 0)
 
     def first_submit(self) -> int | None:
-        """The earliest SubmitTime; None where there is none."""
+        """The earliest SubmitTime; None: there is none."""
         found = self._one(
             "SELECT SubmitTime FROM AAR WHERE SubmitTime > 0 AND SubmitTime < 9e18 ORDER BY SubmitTime LIMIT 1"
         )
         return None if found is None else int(found)
 
     def counts_by_status(self) -> dict[str, int]:
-        """Number of rows of each status."""
+        """The number of rows of each status."""
         counts = "SELECT StatusID, count(*) AS n FROM AAR GROUP BY StatusID"
         sql = f"SELECT coalesce(Name, 'status ' || StatusID), n FROM ({counts}) LEFT JOIN Status ON ID = StatusID"  # noqa: S608
         with self._explained():
             return {str(name): int(number) for name, number in self._connection.execute(sql)}
 
     def in_progress(self, up_to: int) -> set[int]:
-        """RecordIDs, not above `up_to`, of the jobs that are in progress now."""
+        """RecordIDs up to `up_to` of the jobs that are in progress now."""
         sql = (
             "SELECT RecordID FROM AAR WHERE StatusID = (SELECT ID FROM Status WHERE Name = 'in-progress') "
             "AND RecordID <= ?"
@@ -206,7 +209,7 @@ class ArcDatabase:
         return {table: int(self._one(f"SELECT max(rowid) FROM {table}") or 0) for table in SIDE_COLUMNS}  # noqa: S608
 
     def touched(self, before: dict[str, int], now: dict[str, int], up_to: int) -> set[int]:
-        """RecordIDs, not above `up_to`, to which side rows were added between two marks."""
+        """RecordIDs up to `up_to` to which side rows were added between two marks."""
         ids: set[int] = set()
         with self._explained():
             for table, mark in now.items():
@@ -216,7 +219,7 @@ class ArcDatabase:
         return ids
 
     def digest_of_ends(self, since: int, until: int | None) -> str | None:
-        """Digest of the rows of table AAR (side tables apart) that end in a span; None where there are none."""
+        """Digest of the rows of table AAR (without side tables) that end in a span; None: there are none."""
         digest = hashlib.blake2b(digest_size=8)
         some = False
         with self._explained(), self._text_as(bytes):
@@ -235,11 +238,11 @@ class ArcDatabase:
         )
 
     def of_ids(self, ids: Sequence[int]) -> Rows:
-        """The rows of these RecordIDs, as far as they exist."""
+        """The rows of those of these RecordIDs that exist."""
         return self._page(f"{self._select} WHERE RecordID IN ({_list(ids)})", ())
 
     def extent(self, since: int, until: int | None) -> tuple[int, int, int]:
-        """How many rows end in a span, and their lowest and highest RecordID."""
+        """The number of rows that end in a span, and their lowest and highest RecordID."""
         sql = f"SELECT count(*), min(RecordID), max(RecordID) FROM AAR {_BY_END}"  # noqa: S608
         with self._explained():
             count, low, high = self._connection.execute(sql, _span(since, until)).fetchone()
@@ -293,9 +296,9 @@ class ArcDatabase:
         return {row[0]: row for row in rows}
 
     def _with_moved_back(self, aar: list[Row], sides: Sides) -> list[Row]:
-        """The rows as version 1 has them: main FQAN and benchmark of a job are put before its other side rows.
+        """The rows as version 1 has them: main FQAN and benchmark of a job come before its other side rows.
 
-        So the same job is the same run before and after `arcctl accounting database migrate`.
+        So a job is the same run before and after `arcctl accounting database migrate`.
         """
         for place, (table, (column, side, key)) in enumerate(_MOVED.items(), len(AAR_COLUMNS)):
             names, rows = self.names[table], sides[side]
@@ -331,7 +334,7 @@ _BY_END: Final = f"WHERE {_ENDING.format('EndTime')}"
 
 
 def _preceded(row: Row | None, record_id: int, texts: tuple[str, str], groups: int) -> Row:
-    """A side row with one more key and value in front; `groups`: the number of texts in which they are kept."""
+    """A side row with one more key and value at its beginning; `groups`: the number of texts in which they are kept."""
     key, value = (text.replace(SEPARATOR, " ") for text in texts)
     first = (f"{key}{SEPARATOR}{value}",) if groups == 1 else (key, value)
     if row is None:
@@ -341,16 +344,16 @@ def _preceded(row: Row | None, record_id: int, texts: tuple[str, str], groups: i
 
 def _side_select(source: str, where: str, table: str, value: str) -> str:
     # The index on RecordID gives the rows of a job in the order of their rowid, which is that of their writing.
-    # The separator stands in the text of the query: char(31) would be worked out anew for every row.
+    # The separator is in the text of the query: char(31) would be evaluated for every row.
     joined = (f" || '{SEPARATOR}' || ".join(value.format(column) for column in group) for group in SIDE_COLUMNS[table])
     texts = ", ".join(f"group_concat({values}, '{SEPARATOR}')" for values in joined)
     return f"SELECT RecordID, {texts}, count(*) FROM {source} WHERE {where} GROUP BY RecordID ORDER BY RecordID"  # noqa: S608
 
 
 def _has_separators(table: str, rows: list[Row]) -> bool:
-    """Whether a value has a separator in it.
+    """Whether a value contains a separator.
 
-    Fewer separators than values less one a job there cannot be, so that the sum over all jobs tells of each.
+    A job cannot have fewer separators than values less one, so the sum over all jobs shows it for each.
     """
     values = sum([row[-1] for row in rows])
     return any(
@@ -360,7 +363,7 @@ def _has_separators(table: str, rows: list[Row]) -> bool:
 
 
 def _span(since: int, until: int | None) -> tuple[int, object]:
-    # Any text is more than any number to SQLite, so that an open span holds what is not a number too.
+    # SQLite sorts any text after any number, so that an open span includes values that are not numbers.
     return max(since, 1), "\U0010ffff" if until is None else until
 
 
@@ -377,12 +380,12 @@ def _explain(path: Path, error: sqlite3.Error) -> SourceError:
     if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
         return SourceBusyError(
             f"{path} is locked by another program",
-            hint="The next run reads it; if that persists, raise busy_timeout or see who holds it (fuser, lsof)",
+            hint="The next run reads it; if that persists, raise busy_timeout, or find what holds it (fuser, lsof)",
         )
     if code in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
         return SourceFormatError(
             f"{path} is damaged: {error}",
-            hint="Look at it with `sqlite3 FILE 'PRAGMA integrity_check'`; nothing read so far is lost",
+            hint="Check it with `sqlite3 FILE 'PRAGMA integrity_check'`; nothing read so far is lost",
         )
     if code in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}:
         return explain_unopened(path, str(error))

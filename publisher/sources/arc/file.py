@@ -30,7 +30,7 @@ PERMISSION_HINT: Final = (
 def find_database(path: Path) -> Path:
     """The database at a path: the file itself, or the one in the folder (control directory or its accounting/).
 
-    Raises `SourceMissingError`, or `SourceError` where this user may not look, or where there are several.
+    Raises `SourceMissingError`, or `SourceError` if this user has no permission, or if there are several.
     """
     if not stat.S_ISDIR(_mode(path)):
         return path
@@ -59,7 +59,7 @@ def _is_there(path: Path) -> bool:
 
 
 def require_database_file(path: Path) -> None:
-    """Raises `SourceMissingError`, `SourceError` or `SourceFormatError` unless a SQLite file is there to be read."""
+    """Raises `SourceMissingError`, `SourceError`, or `SourceFormatError` unless the path is a readable SQLite file."""
     if not stat.S_ISREG(_mode(path)):
         raise SourceFormatError(f"{path} is not a regular file", hint="Give the path of ARC's accounting.db")
     try:
@@ -70,7 +70,7 @@ def require_database_file(path: Path) -> None:
     if not start:
         raise SourceFormatError(
             f"{path} is empty",
-            hint="A-REX makes its tables at its first job; if it has had jobs, look for another file",
+            hint="A-REX creates its tables at its first job; if it has had jobs, give the path of another file",
         )
     if start != _MAGIC:
         raise SourceFormatError(
@@ -79,11 +79,11 @@ def require_database_file(path: Path) -> None:
 
 
 def explain_unopened(path: Path, error: str) -> SourceError:
-    """Why SQLite could not open a file that is there and is a database."""
+    """Why SQLite could not open a file that exists and is a database."""
     if _shm_missing_and_unmakeable(path):
         return SourceError(
             f"{path} cannot be opened: its writer has stopped, {path.name}-shm is gone, and this user may not write in "
-            f"{path.parent} to make it anew",
+            f"{path.parent} to create it again",
             hint=PERMISSION_HINT,
         )
     return SourceError(f"{path} cannot be opened: {error}", hint=PERMISSION_HINT)
@@ -105,7 +105,7 @@ def _mode(path: Path) -> int:
     except (FileNotFoundError, NotADirectoryError):
         raise SourceMissingError(
             f"there is nothing at {path}",
-            hint="ARC 6.4 and later keep accounting/accounting.db in A-REX's controldir (arexctl or arc.conf tell it)",
+            hint="ARC 6.4 and later keep accounting/accounting.db in A-REX's controldir (see arc.conf)",
         ) from None
     except OSError as error:
         raise _denied(path, error) from error

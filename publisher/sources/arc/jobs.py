@@ -1,8 +1,8 @@
-"""One row of ARC's table AAR and what belongs to it, as a `Job`.
+"""One row of ARC's table AAR and its side rows, as a `Job`.
 
-Pure. The sources of the rules are ARC's accounting technical details, tables 4 and 5, and the facts on ARC. Where ARC
-writes zero because it does not know (nodes, cores, memory), the job says None. A value that is odd but does no harm is
-kept in `extras` under its own name; a row that would make a wrong record is not a job: `UnreadableRowError`.
+Pure. The rules come from ARC's accounting technical details, tables 4 and 5, and the facts on ARC. A zero that ARC
+writes for an unknown value (nodes, cores, memory) becomes None. An unusual value that does no harm is kept in `extras`
+under its own name; a row that would make a wrong record is an `UnreadableRowError`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from publisher.sources.limits import IDENTITY_CHARACTERS, LimitError, bounded, r
 
 RUN_VERSION: Final = 1
 """The version of the run that is made of a row. Raise it with every change after which the same row makes another run,
-here or in a module that is used here: a window that is read again then reads rows that an earlier version stored."""
+here or in a module that is used here: then rows that an earlier version stored are read again.
+"""
 
 _T = TypeVar("_T")
 Direction = Literal["download", "upload"]
@@ -44,15 +45,15 @@ _JOB_ID: Final = re.compile(r"[!-\[\]-~]+")
 _JOB_ID_AT: Final = AAR_COLUMNS.index("JobID")
 _ENDPOINT_AT: Final = AAR_COLUMNS.index("EndpointID")
 _LATEST: Final = 253_402_300_799
-"""Last second of the year 9999: what is later is not a time."""
+"""The last second of the year 9999: larger values are not times."""
 
 _LONGEST_S: Final = 10**12
 _LARGEST: Final = 2**63
-"""What is larger cannot be stored, and no database of ARC's can have it."""
+"""Larger values cannot be stored, and ARC's databases cannot contain them."""
 
 
 _EVENTS: Final = ("PREPARING", "SUBMIT", "LRMSSTART", "LRMSEND", "FINISHING", "FINISHED")
-"""The events whose times stand in a record."""
+"""The events whose times are fields of a record."""
 _NO_TIMES: Final = (None,) * len(_EVENTS)
 _TEXT_SIDES: Final = ("AuthTokenAttributes", "DataTransfers", "RunTimeEnvironments")
 _BENCHMARK: Final = "benchmark"
@@ -60,19 +61,19 @@ _INFO: Final = (
     *("jobname", "projectname", "lrms", "nodenames", "nodename", "clienthost", "wninstance", "systemsoftware"),
     "localuser",
 )
-"""What else has a place in a record."""
+"""Other keys that are fields of a record."""
 
 
 class UnreadableRowError(ValueError):
-    """A row that no job can be made of; the text is the reason, for people."""
+    """A row of which no job can be made; the text is the reason, for people."""
 
 
 class RowReader:
     """Makes jobs of rows. `names` are the tables of names, as `ArcDatabase.names`, and may grow between two calls.
 
-    With `start_from_execution`, a job starts at LRMSSTART, with `end_from_lrms` it ends at LRMSEND, where ARC has seen
-    these events; without them, and else, it starts at its submission and ends when it reached its terminal state. One
-    in progress starts at LRMSSTART, or has not started.
+    With `start_from_execution` a job starts at LRMSSTART, with `end_from_lrms` it ends at LRMSEND, if ARC has these
+    events. Otherwise it starts at its submission and ends when it reached its terminal state. A job in progress starts
+    at LRMSSTART, or has not started.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class RowReader:
         self._queues = _NameTable("Queues", names["Queues"], _text)
 
     def record_id(self, row: Row) -> str | None:
-        """The record id of the job of a row; None for a row of which no job can be made."""
+        """The record id of the job of a row; None: no job can be made of it."""
         if not _is_job_id(row[_JOB_ID_AT]):
             return None
         try:
@@ -110,7 +111,7 @@ class RowReader:
         status = self._statuses[status_id]
         interface, url, id_prefix = self._endpoints[endpoint_id]
         if not _is_job_id(job_id):
-            raise UnreadableRowError("JobID is empty or no printable ASCII text")
+            raise UnreadableRowError("JobID is empty, or not printable ASCII text")
         if submit < 0 or end < 0 or wall < 0 or cpu_user < 0 or cpu_kernel < 0:
             raise UnreadableRowError(_negative(row))
         if submit > _LATEST or end > _LATEST:
@@ -130,7 +131,7 @@ class RowReader:
         benchmarks = _benchmarks(keys, info)
         started = submit or None
         if running or (self._start_from_execution and execution_start is not None):
-            started = execution_start  # what was only accepted holds no cores yet
+            started = execution_start  # an accepted job that has not started holds no cores
         ended = end or None
         if self._end_from_lrms and execution_end is not None and not running:
             ended = execution_end
@@ -220,7 +221,7 @@ class RowReader:
 
 
 class _NameTable(dict[Any, _T]):
-    """What the rows of a table of names mean, by their ID; each is made once."""
+    """The meaning of the rows of a table of names, by their ID; each is made once."""
 
     def __init__(self, table: str, rows: Mapping[int, Row], meaning: Callable[[Row], _T]) -> None:
         super().__init__()
@@ -241,7 +242,7 @@ def _is_job_id(value: Any) -> bool:
 def _local_id(value: Any) -> str | None:
     text = unescaped(str(value)) if value else None
     if text is not None and "\0" in text:
-        raise UnreadableRowError("LocalJobID holds NUL, which cannot be stored")
+        raise UnreadableRowError("LocalJobID contains NUL, which cannot be stored")
     return text
 
 
@@ -273,7 +274,7 @@ def _status(row: Row) -> Status:
 
 
 def _endpoint(row: Row) -> tuple[str | None, str | None, str]:
-    """Interface and URL, and what the record ids of its jobs begin with."""
+    """Interface and URL, and the beginning of the record ids of its jobs."""
     interface, url = (str(value or "") for value in row)
     _require_short(interface)
     _require_short(url)
@@ -300,12 +301,12 @@ def _between_ms(start: int | None, end: int | None) -> int | None:
 
 
 def _text_of(row: Row | None) -> str | None:
-    """The values of a side table whose columns are all read as one text."""
+    """The values of a side table whose columns are read as one text."""
     return None if row is None else row[1]
 
 
 def _picker(keys: Sequence[str], wanted: Sequence[str]) -> _Pick:
-    """Gives the last value of each of the wanted keys, of the values of these keys with a None after them."""
+    """Gives the last value of each wanted key, from the values of these keys followed by a None."""
     places = {key: place for place, key in enumerate(keys)}
     return itemgetter(*(places.get(key, -1) for key in wanted))
 
@@ -317,9 +318,9 @@ def _kinds(packed: str) -> tuple[tuple[str, ...], _Pick]:
 
 
 def _events(row: Row | None, extras: Extras) -> tuple[tuple[Event, ...], tuple[int | None, ...]]:
-    """The events, and when those of `_EVENTS` were.
+    """The events, and the times of those in `_EVENTS`.
 
-    A job that was run again has a state twice: the last one belongs to what is accounted.
+    A job that was run again has a state twice: the last one belongs to the accounted run.
     """
     if row is None:
         return (), _NO_TIMES
@@ -336,7 +337,7 @@ def _events(row: Row | None, extras: Extras) -> tuple[tuple[Event, ...], tuple[i
 
 
 class _Keys:
-    """What a list of keys of JobExtraInfo means. Few jobs have one of their own."""
+    """The places of a list of keys of JobExtraInfo. Cached, since few lists are different."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self.pick = _picker(keys, _INFO)
@@ -354,7 +355,7 @@ _NO_KEYS: Final = _Keys(())
 
 
 def _info(row: Row | None) -> tuple[_Keys, Sequence[Any]]:
-    """The keys, and their values with a None after them."""
+    """The keys, and their values followed by a None."""
     if row is None:
         return _NO_KEYS, (None,)
     _, packed, texts, _ = row
@@ -374,7 +375,7 @@ def _benchmarks(keys: _Keys, info: Sequence[Any]) -> tuple[Benchmark, ...]:
 
 @lru_cache(maxsize=4096)
 def _attributes(packed: str | None) -> tuple[tuple[str, ...], Extras]:
-    """The FQANs, and what else the token says. Few users have many jobs."""
+    """The FQANs, and the other attributes of the token. Cached, since few users have many jobs."""
     main: list[str] = []
     others: list[str] = []
     more: Extras = {}

@@ -1,31 +1,28 @@
 """Source `arc`: finished jobs of an ARC compute element, from its accounting database.
 
-Promise kept here: no finished job is missed, however late and in whatever order jobs finish, and a job that changes
-afterwards is given again. ARC inserts a row when it accepts a job (status in-progress, EndTime 0) and updates it at the
-end, so neither RecordID nor EndTime is an order of finishing, and no column says when a row was changed. Therefore:
+No finished job is missed, however late and in whatever order jobs finish, and a job that changes afterwards is given
+again. ARC inserts a row when it accepts a job (status in-progress, EndTime 0) and updates it at the end, so neither
+RecordID nor EndTime is the order of finishing, and no column says when a row was changed. Therefore:
 
-1. A new row has a higher RecordID than every row before it (AUTOINCREMENT, one writer at a time): rows above the
-   highest RecordID seen are read in that order.
-2. A row seen is either given as a finished job, or *pending*, which the cursor remembers by RecordID. Each read asks,
-   by index, which jobs are in progress now; what is pending and not among them has ended since and is read, whatever
-   its EndTime and whether or not it has events. What is in progress now is pending, even if it was given before.
-3. ARC writes the end of a job in several transactions: the row, its environments, transfers, extra information, and its
-   FINISHED event last. Side tables only grow: every row seen to which side rows were added since is read again. And a
-   job that ended within the last minute and has no FINISHED event yet waits for the next read, since services keep the
-   first version of a record.
+1. A new row has a higher RecordID than every earlier row (AUTOINCREMENT, one writer at a time): rows above the
+   highest known RecordID are read in that order.
+2. A known row was either given as a finished job, or is *pending*: the cursor has its RecordID. Each reading finds,
+   by index, the jobs that are in progress now; a pending job that is not among them has ended and is read, whatever
+   its EndTime and with or without events. A job in progress now is pending, even if it was given before.
+3. ARC writes the end of a job in several transactions: the row, its environments, transfers, extra information, and
+   its FINISHED event last. Side tables only grow: every known row with new side rows is read again. A job that
+   ended within the last minute and has no FINISHED event waits for the next reading, since services keep the first
+   version of a record.
 4. Rows that changed after they were given, without new side rows, are found by digests of table AAR over slices of
-   EndTime that reach `overlap` back from the newest as it was at the last read: a slice that differs is read again.
-   Marks and digests are taken before a read begins, so what changes during it is found by the next.
-5. A database in which the highest RecordID seen has another JobID, or is missing, is another one, or an older copy: it
-   is read from its beginning. Reading anything twice is harmless, since the record id is that of the run.
+   EndTime that reach `overlap` back from the newest end at the last reading: a slice that differs is read again.
+   Marks and digests are taken before a reading begins, so the next reading finds changes during it.
+5. A database in which the highest known RecordID has another JobID, or is missing, is another database or an older
+   copy: it is read from its beginning. Reading twice is harmless, since the record id is that of the run.
 
-Steps 2 to 4 cost what changed, not what is there. Pages that read again carry the cursor that was given, so that a read
-that is broken off there does it once more.
+Steps 2 to 4 cost time in proportion to what changed. Pages of rows that are read again carry the given cursor, so that
+an interrupted reading repeats them.
 
-Where reading of an ARC database stopped, and how that is written down small.
-
-The cursor is the memory by which `publisher.sources.arc.source` keeps its promise that no finished job is ever missed;
-what each part is for is told there.
+`ArcCursor` is where reading stopped, in a compact form.
 """
 
 from __future__ import annotations
@@ -57,12 +54,12 @@ Slice = tuple[int, int | None, str]
 
 
 class ArcCursor(msgspec.Struct, frozen=True):
-    """All that is remembered between two reads.
+    """The state between two readings.
 
-    `last` is the highest RecordID looked at and `anchor` its JobID; `pending` the RecordIDs up to it that were not yet
-    given as finished jobs, `reported` those of them that were reported as unreadable (both packed, see `pack`);
-    `marks` the highest rowid of each side table and `slices` the rows of the overlap, both as they were *before* the
-    read began.
+    `last` is the highest RecordID that was read and `anchor` its JobID; `pending` are the RecordIDs up to it that were
+    not yet given as finished jobs, `reported` those of them that were reported as unreadable (both packed, see `pack`);
+    `marks` is the highest rowid of each side table and `slices` the rows of the overlap, both as they were *before* the
+    reading began.
     """
 
     last: int = 0
@@ -74,7 +71,7 @@ class ArcCursor(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, cursor: Cursor) -> ArcCursor:
-        """From its plain form. One that is not ours stands for the beginning: reading all again changes nothing."""
+        """From the plain form. Any other form counts as the beginning: reading everything again changes nothing."""
         try:
             found = msgspec.convert(dict(cursor), cls)
             unpack(found.pending)
@@ -90,7 +87,7 @@ class ArcCursor(msgspec.Struct, frozen=True):
 
 
 def pack(ids: Iterable[int]) -> str:
-    """Positive ids as text: steps from one run of ids to the next, `5`, or `5+3` when three more follow at once."""
+    """Positive ids as text: steps from one run of ids to the next, `5`, or `5+3` if three more follow directly."""
     runs: list[list[int]] = []
     for number in sorted(ids):
         if runs and number == runs[-1][1] + 1:
@@ -119,7 +116,7 @@ def unpack(text: str) -> set[int]:
 
 PAGE_ROWS: Final = 1_000
 SETTLE_S: Final = 60
-"""A job that ended not longer ago, without its FINISHED event, may be half written."""
+"""A job that ended less than this ago, without its FINISHED event, may be incomplete."""
 
 _HOUR_S: Final = 3_600
 _SLICES: Final = 168
@@ -169,7 +166,7 @@ class ArcSource:
             return database.first_submit()
 
     def tool_sums(self, window: Window, _clusters: Collection[str], /) -> ToolSums:
-        """See `publisher.sources.tool.HasTool`: what `arcctl` says of the database of ARC's configuration.
+        """See `publisher.sources.tool.HasTool`: the sums of `arcctl` for the database of ARC's configuration.
 
         Its ends begin after the first instant and include the last.
         """
@@ -181,13 +178,13 @@ class ArcSource:
         for output in ("jobcount", "walltime", "cputime"):
             words = [line.strip() for line in run("arcctl", "accounting", "stats", *ends, "-o", output)]
             if len(words) != 1 or not words[0].isdecimal():
-                raise SourceFormatError(f"arcctl printed what is not a number: {' '.join(words)[:200]}")
+                raise SourceFormatError(f"arcctl printed a text that is not a number: {' '.join(words)[:200]}")
             figures.append(int(words[0]))
         jobs, wall_s, cpu_s = figures
         return ToolSums("arcctl", jobs=jobs, wall_ms=wall_s * 1000, cpu_ms=cpu_s * 1000)
 
     def check(self) -> list[Finding]:
-        """Whether the database can be read, now and when its writer has stopped, and what is in it."""
+        """Check that the database can be read, now and when its writer has stopped, and list its content."""
         subject = f"source {self.name}"
         try:
             with closing(self._open()) as database:
@@ -224,13 +221,13 @@ class ArcSource:
         return findings
 
     def _check_files(self, subject: str, path: Path) -> Finding:
-        # Which files of SQLite are there tells nothing: a reader that may not write leaves those it had to make.
+        # The presence of SQLite's files shows nothing: a reader without write permission leaves those it had to create.
         if os.access(path.parent, os.W_OK):
-            return Finding(subject, "green", f"{path} can be read whether A-REX runs or not")
+            return Finding(subject, "green", f"{path} can be read, also while A-REX is stopped")
         return Finding(
             subject,
             "yellow",
-            f"{path} can be read while A-REX runs; when it is stopped, this user could not: it may not write in "
+            f"{path} can be read while A-REX runs, but not while it is stopped: this user may not write in "
             f"{path.parent}",
             PERMISSION_HINT,
         )
@@ -302,7 +299,7 @@ class ArcSource:
     def _of_window(self, database: ArcDatabase, given: Cursor, window: Window, known: Known | None) -> Iterator[Page]:
         since, until = window.from_ or 0, window.until
         if self._settings.end_time == "lrms":
-            # LRMSEND is before EndTime, by as long as the stage-out took; a worker node's clock may be ahead.
+            # LRMSEND is before EndTime, by the time of the stage-out; a worker node's clock may be ahead.
             since, until = max(0, since - _DAY_S), None
         reading = self._reading(database)
         for rows in self._ended(database, since, until):
@@ -310,7 +307,9 @@ class ArcSource:
         yield Page(jobs=(), cursor=given, read=0, at_end=True)
 
     def _ended(self, database: ArcDatabase, since: int, until: int | None) -> Iterator[Rows]:
-        """The rows that end in a span. Jobs end nearly in the order of their rows, which are read far quicker in it."""
+        """The rows that end in a span. Jobs end nearly in the order of their rows, in which they are read much
+        faster.
+        """
         count, low, high = database.extent(since, until)
         if high - low >= DENSE * count:
             yield from self._by_end(database, since, until)
@@ -336,7 +335,7 @@ class ArcSource:
 
 
 class _ArcReading:
-    """One read: makes pages of rows, and knows which rows are not yet given as finished jobs."""
+    """One reading: makes pages of rows, and knows which rows were not yet given as finished jobs."""
 
     def __init__(
         self,
@@ -361,7 +360,7 @@ class _ArcReading:
         return page.page(cursor)
 
     def page_of_window(self, rows: Rows, cursor: Cursor, window: Window, known: Known | None) -> Page:
-        """The page of those of the rows that ended in a window and are not known."""
+        """The page of the rows that ended in a window and are not known."""
         compared = ComparedRows(rows, self._marks.of(rows))
         if known is not None:
             compared = compare(rows, compared.marks, self._reader, known, window)
@@ -410,7 +409,7 @@ _END: Final = AAR_COLUMNS.index("EndTime")
 
 
 def _changed(database: ArcDatabase, before: tuple[Slice, ...], now: tuple[Slice, ...]) -> list[tuple[int, int | None]]:
-    """Spans whose rows differ from what they were. Those the overlap has left since are looked at a last time."""
+    """Spans whose rows differ from before. Spans that have left the overlap since then are checked a last time."""
     spans = {since for since, _, _ in now}
     changed = [(since, until) for since, until, _ in set(now) - set(before)]
     for since, until, digest in before:

@@ -1,8 +1,8 @@
-"""Marks of rows of ARC's database: what is stored of a row is recognised by its mark, and the row need not be read.
+"""Marks of rows of ARC's database: a run that is stored is recognised by the mark of its row, which need not be read.
 
-A mark is a digest of all that decides which run is made of a row: the row, its rows in the side tables, the rows of the
-tables of names to which it points, the settings, and `RUN_VERSION`. A mark costs a tenth of making the run: it is of
-SHA-256, which takes a third of BLAKE2's time where the processor has instructions for it, and no more elsewhere.
+A mark is a digest of everything that decides which run is made of a row: the row, its side rows, the names to which it
+points, the settings, and `RUN_VERSION`. A mark costs a tenth of making the run. It is a SHA-256, which takes a third of
+BLAKE2's time on processors with instructions for it, and no more on others.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Marks = list[bytes | None]
 
 
 class RowMarks:
-    """Gives the marks of rows. `names` as for `RowReader`; `settings`: what else decides how they are read."""
+    """Gives the marks of rows. `names` as for `RowReader`; `settings`: the settings that decide how rows are read."""
 
     def __init__(self, names: Mapping[str, Mapping[int, Row]], *settings: bool, version: int = RUN_VERSION) -> None:
         self._names = [names[table] for table in NAME_TABLES]
@@ -36,7 +36,7 @@ class RowMarks:
         self._named: dict[Row, bytes] = {}
 
     def of(self, rows: Rows) -> Marks:
-        """The mark of each row; None for one that points to a name that is not there."""
+        """The mark of each row; None: it points to a missing name."""
         tokens, events, environments, transfers, info = (rows.sides[table].get for table in SIDE_COLUMNS)
         named, way, marks = self._named, self._way, Marks()
         for row in rows.aar:
@@ -60,7 +60,9 @@ class RowMarks:
 
 
 class ComparedRows(msgspec.Struct, frozen=True):
-    """The rows that were not recognised with their marks, and what is told of the others; `outside`: of the window."""
+    """The rows that were not recognised, with their marks, and the counts of the others; `outside`: outside of the
+    window.
+    """
 
     rows: Rows
     marks: Marks
@@ -69,9 +71,9 @@ class ComparedRows(msgspec.Struct, frozen=True):
 
 
 def compare(rows: Rows, marks: Marks, reader: RowReader, known: Known, window: Window) -> ComparedRows:
-    """Leave out the rows that are stored as they are.
+    """Omit the rows whose runs are stored unchanged.
 
-    Where two rows are of one run, which ARC does not write, the last one counts, and both are read.
+    If two rows are of one run, which ARC does not write, the last one counts, and both are read.
     """
     ids = [reader.record_id(row) for row in rows.aar]
     stored = known([record_id for record_id in ids if record_id is not None])

@@ -1,7 +1,7 @@
-"""The texts inside ARC's rows: escapes, times, hosts, users, benchmarks.
+"""The texts in ARC's rows: escapes, times, hosts, users, benchmarks.
 
-ARC's writer replaces `'`, `#`, line ends, NUL, backspace and the percent sign itself by `%` and two hexadecimal digits.
-Those are put back here, and only those; NUL and backspace stay escaped, because no format can carry them.
+ARC's writer replaces `'`, `#`, line ends, NUL, backspace, and the percent sign itself by `%` and two hexadecimal
+digits. Only those are restored here; NUL and backspace stay escaped, because no format can carry them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ _HOURS_KEPT: Final = 4_096
 
 
 class _HourEpochs(dict[str, int]):
-    """Epoch seconds at which an hour begins, by its text `2026-11-20T12:`; a text that is none is a KeyError.
+    """Epoch seconds of the beginning of an hour, by its text `2026-11-20T12:`; KeyError for other texts.
 
-    Times of the form ARC writes are parsed once an hour: eight events a job make this the hottest place of all.
+    Times of ARC's form are parsed once for each hour: with eight events for each job this is the most frequent
+    operation.
     """
 
     def __missing__(self, text: str) -> int:
@@ -56,7 +57,7 @@ def unsigned(size: int) -> int:
 
 
 def epochs_s(texts: Sequence[str]) -> list[int] | None:
-    """Epoch seconds of times as ARC writes them, `2026-11-20T12:00:00Z`; None if one of them is something else."""
+    """Epoch seconds of times as ARC writes them, `2026-11-20T12:00:00Z`; None: one of them has another form."""
     try:
         return [_hours[text[:14]] + _WITHIN_HOUR[text[14:]] for text in texts]
     except KeyError:
@@ -64,7 +65,7 @@ def epochs_s(texts: Sequence[str]) -> list[int] | None:
 
 
 def epoch_s(text: str) -> int | None:
-    """Epoch seconds of a time of JobEvents, UTC unless it says otherwise; None if it is none, or before 1970."""
+    """Epoch seconds of a time of JobEvents, UTC unless it has a zone; None: it is not a time, or before 1970."""
     try:
         at = datetime.fromisoformat(text)
         seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
@@ -75,7 +76,7 @@ def epoch_s(text: str) -> int | None:
 
 @lru_cache(maxsize=4096)
 def hosts_of(text: str) -> tuple[Host, ...]:
-    """The nodes of a list separated by colons, each once; IPv6 addresses stand in brackets, or alone."""
+    """The nodes of a list separated by colons, each once; IPv6 addresses are in brackets, or alone."""
     if _is_ipv6(text):
         return (Host(text),)
     names = dict.fromkeys(found[1] or found[2] for found in _NODE.finditer(text))
@@ -96,7 +97,7 @@ def client_host(text: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def benchmark_of(text: str) -> Benchmark | None:
-    """The score of `TYPE:value`; None for blanks. Another text, or a score that is not positive, is type and 0."""
+    """The score of `TYPE:value`; None for blanks. For another text, or a score that is not positive, the type and 0."""
     kind, _, value = (part.strip() for part in text.partition(":"))
     try:
         score = float(value)

@@ -1,8 +1,8 @@
 """Grid Engine's colon format: SGE 6.x, Son of Grid Engine, Open and Univa Grid Engine, OCS with old_accounting.
 
-Pure. Nothing in a line is escaped. The first 39 fields are fixed; the category after them may hold colons, and its end
-is found by what follows: a number, a PE task id, a number. What Univa adds comes after those and may hold colons too,
-so nothing is counted from the right. (The facts on sources, 1.)
+Pure. Nothing in a line is escaped. The first 39 fields are fixed. The category after them may contain colons; its end
+is found by the fields that follow: a number, a PE task id, a number. Univa's fields come after those and may contain
+colons too, so nothing is counted from the right. (The facts on sources, 1.)
 """
 
 from __future__ import annotations
@@ -41,36 +41,36 @@ _Numbers = tuple[
 """The numbers of a record, in the order of its fields."""
 
 _numbers = msgspec.json.Decoder(_Numbers)
-"""A line's numbers make a JSON array: read and checked in one go, which is several times faster than one by one."""
+"""A line's numbers are read as a JSON array, which is several times faster than one by one."""
 
 FEWEST_FIELDS: Final = 43
 _CUT_IN_TEXT: Final = frozenset({5, 7, 40})
-"""Fields of a line that ends within the job name, the account or the category."""
+"""Fields of a line that ends within the job name, the account, or the category."""
 _CATEGORY: Final = 39
 _FIGURES: Final = frozenset({1, *range(7, 25), 27, 28, 29, 30, 31})
 _AS_NUMBERS: Final = frozenset({27, 31})
 _PE_TASK: Final = re.compile(r"\d+\.\S+", re.ASCII)
 _NUMBER: Final = re.compile(r"-?\d{1,25}(?:\.\d{1,25})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _RECORD_NUMBERS: Final = 20
-"""So many numbers in a row are the middle of another record; no category and no command line has them."""
+"""So many numbers in a row are the middle of another record; no category or command line has them."""
 
 
 _NOTHING_MORE: Final = (0, None, None)
 
 
 class ColonError(ValueError):
-    """A line is not a record of the colon format; the message says why."""
+    """A line is not a record of the colon format; the message is the reason."""
 
 
 class CutColonError(ColonError):
-    """The line ends within a text that a user chose, or before: a line feed in it may have broken the record."""
+    """The line ends within or before a text that a user chose: a line feed in it may have broken the record."""
 
 
 def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
-    """What the record of a line without its line feed is: see `outcome`. Raises `ColonError`."""
+    """The outcome of a line without its line feed: see `outcome`. Raises `ColonError`."""
     more: list[str] = []
     numbers: _Numbers | None = None
-    if line.count(":") == 44:  # nearly always; the 24 numbers in the middle need no splitting then
+    if line.count(":") == 44:  # nearly always; the 24 numbers in the middle need no splitting
         first = line.split(":", 7)
         last = first[7].rsplit(":", 14)
         if last[11] == "NONE":
@@ -107,7 +107,7 @@ def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
 
 
 def _quickly(numbers: str) -> _Numbers | None:
-    """The numbers of a record, if each is what it should be and spelled as JSON spells it."""
+    """The numbers of a record, if each is valid and spelled as in JSON."""
     try:
         found: _Numbers = _numbers.decode(f"[{numbers}]")
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -118,14 +118,14 @@ def _quickly(numbers: str) -> _Numbers | None:
 def _carefully(fields: list[str]) -> tuple[list[str], list[str], list[str], _Numbers]:
     """The fields before the numbers, those after them from project on (with one in front), Univa's, and the numbers.
 
-    Raises `ColonError`, which names the field that is not what it should be. A measured figure out of all bounds (a
-    counter that wrapped) is no reason to lose a job: it is kept as text.
+    Raises `ColonError`, which names the invalid field. A measured figure out of all bounds (a counter that wrapped) is
+    kept as text, so that the job is not lost.
     """
     if len(fields) < FEWEST_FIELDS:
         error = CutColonError if len(fields) in _CUT_IN_TEXT else ColonError
         raise error(f"a record has at least {FEWEST_FIELDS} fields, this line has {len(fields)}")
     if len(fields) > 60 and _glued(fields[39:]):
-        raise ColonError("two records are glued into one line")
+        raise ColonError("two records are in one line")
     numbers: _Numbers | None = None
     tail = 40
     if len(fields) > 45 and fields[41] == "NONE":
@@ -140,23 +140,23 @@ def _carefully(fields: list[str]) -> tuple[list[str], list[str], list[str], _Num
             if index not in _FIGURES and (not isinstance(value, int) or not 0 <= value <= LARGEST):
                 raise ColonError(f"field {place + 1} should be a whole number that is not negative")
             kept.append(value if index in _AS_NUMBERS else storable(value))
-        numbers = cast("_Numbers", tuple(kept))  # figures out of bounds are text, which only extras see
+        numbers = cast("_Numbers", tuple(kept))  # figures out of bounds are text, which only extras use
     last = [*fields[30:39], ":".join(fields[39:tail]), *fields[tail : tail + 5]]
     return fields[:7], last, fields[tail + 5 :], numbers
 
 
 def _tail(fields: list[str]) -> int:
-    """Where the category ends. Raises `ColonError`."""
+    """The index of the end of the category. Raises `ColonError`."""
     for place in (5, *range(7, 31), *range(34, 39)):
         _number(fields[place], place)
     tails = [at for at in range(40, len(fields) - 2) if _is_tail(fields, at)]
     if not tails:
         raise ColonError("after the category there should be iow, pe_taskid and maxvmem")
     if len(tails) > 1:
-        raise ColonError("iow, pe_taskid and maxvmem are in it more than once: a user's text holds them")
+        raise ColonError("iow, pe_taskid and maxvmem occur more than once: a user's text contains them")
     (tail,) = tails
     if tail > _CATEGORY + 1 and not fields[_CATEGORY].startswith("-"):
-        raise ColonError("the category does not begin with an option: a name or account holds colons")
+        raise ColonError("the category does not begin with an option: a name or account contains colons")
     if len(fields) - tail == 4:
         raise ColonError("the line is cut short after arid")
     return tail
@@ -175,7 +175,7 @@ def _number(text: str, place: int) -> Number:
 
 
 def _is_tail(fields: list[str], at: int) -> bool:
-    """Whether iow, pe_taskid and maxvmem are at an index."""
+    """Whether iow, pe_taskid, and maxvmem are at an index."""
     task = fields[at + 1]
     return (
         (task in ("NONE", "") or _PE_TASK.fullmatch(task) is not None)
@@ -185,9 +185,10 @@ def _is_tail(fields: list[str], at: int) -> bool:
 
 
 def _univa(more: list[str], extras: Extras) -> tuple[Number, str | None, str | None]:
-    """Largest resident set (bytes), submit host and who deleted, of the fields that Open and Univa Grid Engine add.
+    """Largest resident set (bytes), submit host, and who deleted the job, from the fields of Open and Univa Grid
+    Engine.
 
-    Job class from 8.1 on, the rest from 8.2 on; what is not a field of `Job` is put into the extras.
+    Job class from 8.1 on, the rest from 8.2 on; values without a field in `Job` are put into the extras.
     """
     if (job_class := none_if_none(more[0].rstrip("\r"))) is not None:
         extras["job_class"] = job_class

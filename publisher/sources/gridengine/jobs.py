@@ -1,8 +1,9 @@
-"""The run of a Grid Engine accounting record, whichever of the two formats it is written in.
+"""The run of a Grid Engine accounting record in either of the two formats.
 
-Pure. What ran is decided by its times alone, since every failed code occurs with and without usage; how it ended by the
-failed code, the exit status and, where the record has it, who deleted it. (The facts on sources, 1 and 2.) A record
-without any usage is of a run that was deleted by force; that run is lost (`fixtures/gridengine/real/forced`).
+Pure. Whether a job ran is decided by its times only, since every failed code occurs with and without usage; how it
+ended, by the failed code, the exit status, and, if the record has it, who deleted it. (The facts on sources, 1 and 2.)
+A record without any usage is that of a run that was deleted by force; its usage is lost
+(`fixtures/gridengine/real/forced`).
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ RUSAGE: Final = (
 _LARGEST_OF_TASKS: Final = frozenset({"ru_maxrss", "maxrss", "maxpss", "maxvmem"})
 """Measures of which a parallel job has the largest of its tasks."""
 _OF_MASTER: Final = frozenset({"ru_wallclock", "wallclock", "priority", "failed", "arid", "ar_submission_time"})
-"""Numbers of a record that its slaves add nothing to."""
+"""Numbers of a record to which its slaves add nothing."""
 
 LARGEST: Final = 4_000_000_000_000_000
-"""No figure of a real record is larger; microseconds of this century and bytes of petabytes are below."""
+"""No figure of a real record is larger: microseconds of this century and bytes of petabytes are smaller."""
 
 Figure = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)] | Annotated[float, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 """A number that can be stored as it is."""
@@ -47,12 +48,12 @@ _FAILED: Final = {
     36: "checking configured daemons", 37: "enforced h_rt", 38: "adding supplementary group", 100: "after job",
 }  # fmt: skip
 _ENDED_BY_JOB: Final = frozenset({12, 13, 14, 15, 30, 37, 100})
-"""Failed codes of runs whose job itself had ended, died or used more than it may; any other is the system's doing."""
+"""Failed codes of runs whose job itself had ended, died, or exceeded a limit; any other is caused by the system."""
 
 _OVER_RUN_TIME: Final = 37
 
 _SHORTEST_LOST_MS: Final = 1_000
-"""A shorter run may have used nothing that shows: `ru_wallclock` is in whole seconds."""
+"""A shorter run may have no visible usage: `ru_wallclock` is in whole seconds."""
 
 NONE: Final = frozenset({"", "NONE"})
 
@@ -74,18 +75,18 @@ class PeTask(msgspec.Struct, frozen=True, array_like=True):
     virtual_kib: int
     rss_kib: int
     measures: dict[str, Figure] = {}
-    """The further numbers of the record that count for the job."""
+    """Further numbers of the record that count for the job."""
 
 
 class Slave(msgspec.Struct, frozen=True):
-    """A part of the parallel job with that local id, which its master's record completes."""
+    """A part of the parallel job with that local id; its master's record completes it."""
 
     job: str
     task: PeTask
 
 
 def measures_of(extras: Mapping[str, object]) -> dict[str, Number]:
-    """The numbers of a slave's record that count for its job, but for zeros."""
+    """The numbers of a slave's record that count for its job, without zeros."""
     return {
         name: value
         for name, value in extras.items()
@@ -96,8 +97,8 @@ def measures_of(extras: Mapping[str, object]) -> dict[str, Number]:
 def with_measures(extras: Extras, slaves: Iterable[Mapping[str, Number]]) -> Extras:
     """The extras of a master with the measures of its slaves: sums, and of memory the largest.
 
-    That is what Grid Engine writes itself with `accounting_summary`, for custom usage too, but for memory: it sums
-    peaks that need not have been at one time. A text of the master's is kept.
+    Grid Engine writes the same with `accounting_summary`, also for custom usage, except for memory: it sums peaks that
+    may have been at different times. A text of the master is kept.
     """
     total = dict(extras)
     for measures in slaves:
@@ -109,7 +110,7 @@ def with_measures(extras: Extras, slaves: Iterable[Mapping[str, Number]]) -> Ext
 
 
 class Cluster:
-    """The cluster or cell of the records. `prefix` is what all their record ids begin with (`run_record_id`)."""
+    """The cluster or cell of the records. `prefix`: the beginning of all their record ids (`run_record_id`)."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -122,10 +123,10 @@ def outcome(
     group: str, name: str, account: str, queue: str, project: str | None, department: str | None,
     granted_pe: str | None, client_host: str | None = None, deleted_by: str | None = None,
 ) -> Job | Slave | None:  # fmt: skip
-    """What a record is: a run, as a master or serial record alone has it; a part of one; None if nothing ran.
+    """The outcome of a record: a run, from a master or serial record; a part of one; None: nothing ran.
 
-    `pe_task` is empty for a master or serial record. `maxvmem` and `maxrss` are bytes, zero where the record has none;
-    `ru_maxrss` of the extras (KiB) is used for it. The submission time of what did not run may be missing.
+    `pe_task` is empty for a master or serial record. `maxvmem` and `maxrss` are bytes, zero if the record has none;
+    then `ru_maxrss` of the extras (KiB) is used. The submission time of a job that did not run may be missing.
     """
     local_id = f"{number}.{task}" if task else str(number)
     user_ms, system_ms = milliseconds(extras.get("ru_utime")), milliseconds(extras.get("ru_stime"))
@@ -182,14 +183,14 @@ def outcome(
 
 
 def _are_zero(extras: Mapping[str, object]) -> bool:
-    """Whether the record has the figures of getrusage(2), and all of them are zero: no process has used nothing."""
+    """Whether the record has the figures of getrusage(2), and all are zero: no real process has used nothing."""
     return all(extras.get(name) == 0 for name in RUSAGE)
 
 
 def _lost(job: Job) -> Job:
-    """A run that was deleted by force: the master forgot it without a report of its host, and wrote a good end.
+    """A run that was deleted by force: the qmaster removed it without a report of its host, and wrote a normal end.
 
-    What it used is not known; it had its slots from its start until it was deleted.
+    Its usage is unknown; it had its slots from its start until it was deleted.
     """
     return msgspec.structs.replace(
         job,
@@ -204,7 +205,7 @@ def _lost(job: Job) -> Job:
 
 
 def status_of(failed: int, exit_status: int, deleted_by: str | None) -> Status:
-    """How a run that ran ended: see the table in the documentation of the source."""
+    """How a run ended: see the table in the documentation of the source."""
     if deleted_by is not None and not deleted_by.startswith("execd@"):
         return "cancelled"
     if deleted_by is not None and failed != _OVER_RUN_TIME:
@@ -220,14 +221,14 @@ def failed_text(failed: int) -> str:
 
 
 def milliseconds(seconds: object) -> int | None:
-    """Whole milliseconds of a value in seconds, None for what is not there or no sensible number."""
+    """Whole milliseconds of a value in seconds; None: there is none, or it is not a sensible number."""
     if (type(seconds) is float or type(seconds) is int) and 0 <= seconds < LARGEST:
         return int(seconds * 1000 + 0.5)
     return None
 
 
 def kib(size: Number) -> int:
-    """KiB of bytes, rounded up; zero for what is not a sensible number (a counter that wrapped)."""
+    """KiB of bytes, rounded up; zero for a number that is not sensible (a counter that wrapped)."""
     return int(size + 1023) >> 10 if 0 < size < LARGEST else 0
 
 
@@ -240,12 +241,12 @@ def seconds_and_unit(stamp: int) -> tuple[int, int]:
 
 
 def storable(value: Number) -> int | float | str:
-    """The value, as text if it is too large for a figure."""
+    """The value, as text if it is too large for a number."""
     return value if -LARGEST < value < LARGEST else str(value)
 
 
 def none_if_none(text: str) -> str | None:
-    """Grid Engine writes NONE for what is not there."""
+    """The text; None for NONE, which Grid Engine writes for a missing value."""
     return None if text in NONE else text
 
 

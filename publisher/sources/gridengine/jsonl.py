@@ -1,8 +1,8 @@
 """Grid Engine's JSON lines: Open Cluster Scheduler and Gridware Cluster Scheduler from 9.0 on.
 
-Pure. Times are microseconds. Keys that have nothing to say are left out. The usage gathered by the execution daemon is
-`usage.usage` in 9.0 and `usage.eusage` from 9.1 on; a container may be an object, as written, or an array, as the
-manual has it; containers of other names hold what a site's `usage_patterns` collect. (The facts on sources, 2.)
+Pure. Times are microseconds. Keys without a value are omitted. The usage gathered by the execution daemon is
+`usage.usage` in 9.0 and `usage.eusage` from 9.1 on. A container may be an object, as written, or an array, as in the
+manual; containers of other names have the values that a site's `usage_patterns` collect. (The facts on sources, 2.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
 
 class JsonlError(ValueError):
-    """A line is not a record of the JSONL format; the message says why."""
+    """A line is not a record of the JSONL format; the message is the reason."""
 
 
 class _JsonlRecord(msgspec.Struct):
@@ -68,9 +68,9 @@ _lines = msgspec.json.Decoder(_JsonlRecord)
 
 
 def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
-    """What the record of a line is: see `outcome`. Raises `JsonlError`."""
+    """The outcome of a line: see `outcome`. Raises `JsonlError`."""
     if "\\u0000" in line:
-        raise JsonlError("a text in it holds NUL, which cannot be stored")
+        raise JsonlError("a text contains NUL, which cannot be stored")
     try:
         found = _lines.decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -120,11 +120,11 @@ def _figure(value: _Value) -> Number:
 
 
 def _loosely(line: str, error: Exception) -> _JsonlRecord:
-    """A record with containers as arrays, numbers as text or out of bounds, flags or null among the values."""
+    """A record with containers as arrays, numbers as text or out of bounds, flags, or null among the values."""
     try:
         loose = msgspec.json.decode(line)
         if not isinstance(loose, dict):
-            raise JsonlError("the line is JSON, and no accounting record")
+            raise JsonlError("the line is JSON, but not an accounting record")
         loose["usage"] = {name: _values(_merged(inner)) for name, inner in _merged(loose.get("usage")).items()}
         return msgspec.convert(loose, _JsonlRecord, strict=False)
     except msgspec.ValidationError as wrong:
@@ -134,7 +134,7 @@ def _loosely(line: str, error: Exception) -> _JsonlRecord:
 
 
 def _merged(container: Any) -> dict[str, Any]:
-    """An object as it is; an array of objects as one object."""
+    """An object unchanged; an array of objects as one object."""
     if isinstance(container, dict):
         return container
     merged: dict[str, Any] = {}
@@ -145,7 +145,9 @@ def _merged(container: Any) -> dict[str, Any]:
 
 
 def _values(container: dict[str, Any]) -> dict[str, Any]:
-    """What can be stored: flags as 0 and 1 as Grid Engine has them, huge figures as text, nothing for the rest."""
+    """A value that can be stored: flags as 0 and 1, as Grid Engine has them, huge figures as text; others are
+    omitted.
+    """
     values: dict[str, Any] = {}
     for name, value in container.items():
         if isinstance(value, bool):

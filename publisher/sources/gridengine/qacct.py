@@ -1,4 +1,4 @@
-"""Grid Engine's own sums: `qacct` by the end of the jobs, its master tasks by slots, and the CPU time of all tasks.
+"""Grid Engine's own sums from `qacct`: by the end of the jobs, of master tasks by slots, and CPU time of all tasks.
 
 `-b` and `-e` include their seconds. WALLCLOCK is in seconds, CPU has three decimals; a heading is underlined by `=`.
 (`fixtures/gridengine/real`; a record keeps whole milliseconds of CPU time, qacct adds up microseconds.)
@@ -18,11 +18,11 @@ from publisher.sources.tool import ToolSums, run, uncompressed
 
 _NAME: Final = "qacct"
 _FIGURES: Final = 7
-"""WALLCLOCK, UTIME, STIME, CPU, MEMORY, IO, IOW."""
+"""The columns WALLCLOCK, UTIME, STIME, CPU, MEMORY, IO, IOW."""
 
 
 def qacct_sums(files: Sequence[Path], window: Window) -> ToolSums:
-    """What qacct says of the jobs in these files that ended in a window. Raises `SourceError`s."""
+    """The sums of qacct for the jobs in these files that ended in a window. Raises `SourceError`s."""
     chosen = ["-E"]
     if window.from_ is not None:
         chosen += ["-b", _stamp(window.from_)]
@@ -46,7 +46,7 @@ def figures(lines: Iterable[str]) -> Iterator[tuple[str, int, int]]:
             continue
         row = _row(line.split())
         if row is None:
-            raise SourceFormatError(f"{_NAME} printed what is not a row of figures: {line[:200]}")
+            raise SourceFormatError(f"{_NAME} printed a line that is not a row of figures: {line[:200]}")
         yield row
 
 

@@ -1,11 +1,11 @@
 """Source `gridengine`: finished jobs of any Grid Engine, from its accounting file in either format.
 
-Promise kept here: every record of a run becomes one job; what never ran is counted; slave records of a tightly
-integrated parallel job, which are written before their master's, are added to it: CPU, memory integral and transfers as
-sums, memory as the largest of any task, hosts as their union; times, slots and exit are the master's own.
+Every record of a run becomes one job; jobs that never ran are counted. Slave records of a tightly integrated parallel
+job, which are written before their master's, are added to it: CPU, memory integral, and transfers as sums, memory as
+the largest of any task, hosts as their union; times, slots, and exit code are the master's own.
 
-The same run has the same record id from both formats. The cluster in it is `cluster` of the settings, else the cell
-of the path (`<cell>/common/accounting`), else `default`, Grid Engine's own name for the only cell.
+The same run has the same record id from both formats. The cluster in it is `cluster` of the settings, else the cell of
+the path (`<cell>/common/accounting`), else `default`, Grid Engine's own name for the only cell.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ class GridEngineParser:
         self.release = self._joiner.release
 
     def file_begins(self, file: str) -> None:
-        """Slaves and their master may lie in different files."""
+        """Slaves and their master may be in different files."""
 
     def state(self) -> Any:
-        """The slave records whose master has not come; with the lines of a broken record, if there is one."""
+        """The slave records without a master so far, and the lines of a broken record, if there is one."""
         waiting, held = self._waiting.state(), self._joiner.state()
         return waiting if held is None else {_HELD: held, _WAITING: waiting}
 
     def resume(self, state: Any) -> None:
-        """Wait for the masters of an earlier reading."""
+        """Continue to wait for the masters of an earlier reading."""
         held = isinstance(state, dict) and state.keys() == {_HELD, _WAITING}
         self._joiner.resume(state[_HELD] if held else None)
         self._waiting.resume(state[_WAITING] if held else state)
 
     def waiting(self) -> str | None:
-        """How many slave records wait."""
+        """The number of slave records that wait, as a sentence."""
         return self._waiting.waiting()
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
-        """What a line is: see `publisher.sources.logs.lines.LineParser`."""
+        """See `publisher.sources.logs.lines.LineParser`."""
         if self._joiner.holds:
             return self._joiner.take(line)
         if len(line) <= 1 or line[0] == _HASH or (line[0] <= _BLANK and line.isspace()):
@@ -94,7 +94,7 @@ class GridEngineParser:
         return self._master(found) if found and self._waiting.groups else found or Line.SKIPPED
 
     def _is_rest(self, first: bytes, line: bytes) -> bool:
-        """Whether a line ends the record that begins with the first: it is none itself, and both together are one."""
+        """Whether a line ends the record that begins with the first: it is not a record, and both together are one."""
         if line.count(b":") + 1 >= colon.FEWEST_FIELDS or line[:1] == b"{":
             return False
         try:
@@ -120,7 +120,7 @@ class GridEngineParser:
 
 
 def folded(job: Job, slaves: list[PeTask]) -> Job:
-    """The master's run with what its slaves used. Every slave is kept in `extras["pe_tasks"]`, the first 1024."""
+    """The master's run with the usage of its slaves. The first 1024 slaves are kept in `extras["pe_tasks"]`."""
     hosts = {host.name: host for host in job.hosts}
     for slave in slaves:
         hosts.setdefault(slave.host, Host(slave.host))
@@ -154,7 +154,7 @@ class GridEngineSource(LineSource):
         )
 
     def tool_sums(self, window: Window, _clusters: Collection[str], /) -> ToolSums:
-        """See `publisher.sources.tool.HasTool`: what `qacct` says."""
+        """See `publisher.sources.tool.HasTool`: the sums of `qacct`."""
         return qacct_sums(self.reader.files(), window)
 
 
@@ -163,7 +163,7 @@ def default_path(name: str, environ: Mapping[str, str]) -> Path:
     root = environ.get("SGE_ROOT")
     if not root:
         raise ConfigError(
-            "there is no path, and SGE_ROOT is not set",
+            "the source has no path, and SGE_ROOT is not set",
             key=f"sources.{name}.path",
             hint="Give the accounting file, e.g. /opt/sge/default/common/accounting",
         )
@@ -178,7 +178,7 @@ def cell_of(path: Path) -> str:
 
 
 def _as_shown(slaves: list[PeTask]) -> bytes:
-    """The first of them as JSON, without what is only there to be added up."""
+    """The first of them as JSON, without the measures, which are only added up."""
     return msgspec.json.encode([msgspec.structs.astuple(slave)[:-1] for slave in slaves[:_TASKS_SHOWN]])
 
 

@@ -1,8 +1,8 @@
-"""The run that an HTCondor job ad tells, and the one that a line of APEL's own condor log tells.
+"""The run of an HTCondor job ad, and the run of a line of APEL's own HTCondor log.
 
-HTCondor writes one ad when a job leaves the queue, whatever number of times it ran. So it is one record a job: its wall
-time is that of all its runs (RemoteWallClockTime), its CPU time too where the ad has it (CumulativeRemote*Cpu), and
-`extras` say how often it started and which attributes were used. (The facts on sources, 7.)
+HTCondor writes one ad when a job leaves the queue, however often it ran. So a job is one record: its wall time is that
+of all its runs (RemoteWallClockTime), its CPU time too if the ad has it (CumulativeRemote*Cpu), and `extras` has the
+number of its starts and the attributes that were used. (The facts on sources, 7.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEPT: Final = (
     "RemoveReason", "VacateReason", "RoutedFromJobId", "RoutedToJobId", "AcctGroupUser", "AuthTokenGroups",
     "AuthTokenScopes", "AuthTokenId", "BatchProject", "BytesSent", "BytesRecvd",
 )  # fmt: skip
-"""Attributes kept in `extras`. Commands, arguments and environments are not: they may hold secrets."""
+"""Attributes kept in `extras`. Commands, arguments, and environments are not kept: they may contain secrets."""
 
 _READ: Final = (
     "GlobalJobId", "ClusterId", "ProcId", "Owner", "QDate", "JobStartDate", "CompletionDate", "EnteredCurrentStatus",
@@ -37,13 +37,13 @@ _READ: Final = (
     "JobBatchName", "GridJobId",
 )  # fmt: skip
 WANTED: Final = frozenset(name.lower() for name in (*_READ, *KEPT))
-"""Attributes that are read, in lower case: HTCondor does not tell cases apart."""
+"""The attributes that are read, in lower case: HTCondor ignores case."""
 
 AS_WRITTEN: Final = {name.encode(): name.lower() for name in (*_READ, *KEPT)}
-"""The same by the spelling that HTCondor itself uses."""
+"""The same in HTCondor's own spelling."""
 
 SCALING: Final = ("machineattr", "match_exp_")
-"""What the names of attributes of the machine begin with, in lower case."""
+"""The prefixes of the names of machine attributes, in lower case."""
 
 _KEPT_AS: Final = {name.lower(): name for name in KEPT}
 _SCALING: Final = re.compile(r"(?:machineattr|match_exp_)\w{1,64}", re.ASCII)
@@ -67,9 +67,9 @@ def is_wanted(name: str) -> bool:
 
 
 def job(ad: Mapping[str, Value], cluster: str | None) -> Job | None:
-    """The run of an ad (names in lower case); None for a job that never started or has not left the queue.
+    """The run of an ad (names in lower case); None: the job never started or has not left the queue.
 
-    `cluster` stands in for the name of the schedd where no GlobalJobId tells it. Raises `LineError`.
+    `cluster` is used for the name of the schedd if there is no GlobalJobId. Raises `LineError`.
     """
     global_id, schedd, local_id, queued = _identity(ad)
     state = _whole(ad, "jobstatus")
@@ -84,7 +84,7 @@ def job(ad: Mapping[str, Value], cluster: str | None) -> Job | None:
     start = _whole(ad, "jobstartdate") or _whole(ad, "jobcurrentstartdate") or None
     if start is None:
         if wall_ms:
-            raise LineError("the job has wall time and no start")
+            raise LineError("the job has wall time but no start")
         return None
     end = completed or _whole(ad, "enteredcurrentstatus") or None
     if end is None or wall_ms is None:
@@ -149,12 +149,12 @@ def job(ad: Mapping[str, Value], cluster: str | None) -> Job | None:
 
 
 def grid_entry(ad: Mapping[str, Value]) -> GridLogEntry | None:
-    """Whose job it is that a computing element handed to its batch system, by the ad of the routed job in its history.
+    """The grid user of a job that a computing element gave to its batch system, from the ad of the routed job in its
+    history.
 
-    GridJobId names it there: `batch slurm ce_9619_ce#12.0#1790000000 slurm/20261101/4711`, `condor schedd pool 77.0`.
-    None for an ad that names nobody, or no job of a batch system. RoutedToJobId is not looked at: where the batch
-    system is not HTCondor, it is an id of the computing element's own, and could be taken for another job's. Raises
-    `LineError`.
+    GridJobId has its id there: `batch slurm ce_9619_ce#12.0#1790000000 slurm/20261101/4711`, `condor schedd pool 77.0`.
+    None: the ad has no user, or no job of a batch system. RoutedToJobId is not used: if the batch system is not
+    HTCondor, it is an id of the computing element itself, and could be taken for another job's. Raises `LineError`.
     """
     words = (_text(ad, "gridjobid") or "").split()
     dn, fqans = _text(ad, "x509userproxysubject"), tuple(each for each in _vo(ad)[1] if each.startswith("/"))
@@ -169,15 +169,15 @@ def grid_entry(ad: Mapping[str, Value]) -> GridLogEntry | None:
 
 
 def apel_job(text: str, cluster: str | None) -> Job | None:
-    """The run of a line `GlobalJobId|Owner|wall|user|system|start|end|rss|image|cpus|scale|`; None if it never started.
+    """The run of a line `GlobalJobId|Owner|wall|user|system|start|end|rss|image|cpus|scale|`; None: it never started.
 
-    The line does not tell how the job ended. Raises `LineError`.
+    The line does not have the job's result. Raises `LineError`.
     """
     parts = text.rstrip("\r").split("|")
     if len(parts) == 12 and not parts[11]:
         del parts[11]
     if not 10 <= len(parts) <= 11:
-        raise LineError(f"{len(parts)} fields where APEL's line for HTCondor has 11")
+        raise LineError(f"{len(parts)} fields, but APEL's line for HTCondor has 11")
     names = (
         "globaljobid", "owner", "remotewallclocktime", "remoteusercpu", "remotesyscpu", "jobstartdate",
         "completiondate", "residentsetsize_raw", "imagesize_raw", "cpusprovisioned", "scale",
@@ -245,7 +245,7 @@ def _status(state: int, code: int | None, signal: int | None, removed: str | Non
 
 
 def _cpu(ad: Mapping[str, Value]) -> tuple[str, int | None, int | None]:
-    """CPU time of all runs if the ad has it, else of what RemoteUserCpu covers; which attributes it is of."""
+    """CPU time of all runs if the ad has it, else that of RemoteUserCpu; and the names of the attributes used."""
     for prefix in ("CumulativeRemote", "Remote"):
         user = _milliseconds(ad, f"{prefix}UserCpu".lower())
         system = _milliseconds(ad, f"{prefix}SysCpu".lower())
@@ -255,7 +255,7 @@ def _cpu(ad: Mapping[str, Value]) -> tuple[str, int | None, int | None]:
 
 
 def _cores(ad: Mapping[str, Value]) -> tuple[int | None, str]:
-    """Cores granted; where no attribute tells them, those asked for, and that they are those."""
+    """Granted cores; if no attribute has them, the requested ones, and a note of that."""
     granted = _whole(ad, "cpusprovisioned") or _whole(ad, "machineattrcpus0")
     if granted:
         return granted, ""
@@ -306,7 +306,7 @@ def _scaling(ad: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _benchmarks(scaling: Mapping[str, Value]) -> tuple[Benchmark, ...]:
-    """Scores that come with their type: `MachineAttrApelSpecs0 = [ HEPSPEC = 15.2; SI2K = 2793 ]`."""
+    """Scores with their type: `MachineAttrApelSpecs0 = [ HEPSPEC = 15.2; SI2K = 2793 ]`."""
     found: dict[str, float] = {}
     for value in scaling.values():
         pairs = value.items() if isinstance(value, dict) else _PAIR.findall(value) if isinstance(value, str) else ()
@@ -327,7 +327,7 @@ def _text(ad: Mapping[str, Value], name: str) -> str | None:
 
 
 def _whole(ad: Mapping[str, Value], name: str) -> int | None:
-    """A number that is not negative; None for undefined, expressions, and what is out of all bounds."""
+    """A number that is not negative; None: undefined, an expression, or out of all bounds."""
     value = ad.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _LARGEST:
         return None

@@ -1,8 +1,8 @@
-"""Lines of HTCondor's history as jobs, and of the log that APEL has HTCondor write.
+"""Lines of HTCondor's history as jobs, and of the log that APEL lets HTCondor write.
 
-An ad is one attribute a line. It ends with a banner (`*** Offset = ...`), in `condor_history -long` with an empty line,
-in a file of a per-job history directory (`history.C.P`) with the file. Where a banner is damaged, the next ad is known
-by an attribute that comes a second time.
+An ad has one attribute in each line. It ends with a banner (`*** Offset = ...`), in `condor_history -long` with an
+empty line, and in a file of a per-job history directory (`history.C.P`) with the file. If a banner is damaged, the next
+ad is recognised by an attribute that occurs a second time.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _APEL: Final = re.compile(rb"(?:[^|=\s]*#)?\d{1,12}\.\d{1,12}(?:#\d*)?\|")
 _BANNER_ID: Final = re.compile(rb"ClusterId = (\d{1,12}) ProcId = (\d{1,12})")
 _PER_JOB: Final = re.compile(r"history\.\d+\.\d+(?:\.(?:gz|bz2|xz|zst))?", re.ASCII)
 _LONGEST: Final = 4 * EXTRA_CHARACTERS + 64
-"""Bytes of an attribute that are looked at: enough for its text to be known as too long where it is."""
+"""Bytes of an attribute that are read: enough to recognise a text that is too long."""
 _MOST_ATTRIBUTES: Final = 512
 
 
 class AdState(msgspec.Struct):
-    """The ad that is not complete and whether that was reported, and complete ones of files that ended."""
+    """The incomplete ad and whether it was reported, and complete ones of files that ended."""
 
     ad: dict[str, str] = {}
     whole: list[dict[str, str]] = []
@@ -49,20 +49,20 @@ class HTCondorParser:
         self.file = ""
 
     def file_begins(self, file: str) -> None:
-        """The file of one job is its ad."""
+        """A file with one job is one ad."""
         if self._ad and self.file != file and _PER_JOB.fullmatch(PurePath(self.file).name):
             self._whole.append(self._ad)
             self._ad = {}
         self.file = file
 
     def state(self) -> Any:
-        """The ad that is not complete."""
+        """The incomplete ad."""
         return (
             msgspec.to_builtins(AdState(self._ad, self._whole, self._is_reported)) if self._ad or self._whole else None
         )
 
     def resume(self, state: Any) -> None:
-        """Go on with an ad that was not complete."""
+        """Continue with an incomplete ad."""
         try:
             found = AdState() if state is None else msgspec.convert(state, AdState)
         except msgspec.ValidationError:
@@ -70,13 +70,13 @@ class HTCondorParser:
         self._ad, self._whole, self._is_reported = found.ad, found.whole, found.is_reported
 
     def waiting(self) -> str | None:
-        """Whether an ad is not complete."""
+        """The incomplete ad, if there is one."""
         if not self._ad or _PER_JOB.fullmatch(PurePath(self.file).name):
             return None
-        return f"{self.file}: the last ad is not complete; it is read when it is"
+        return f"{self.file}: the last ad is incomplete; it is read when it is complete"
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
-        """What a line is: see `publisher.sources.logs.lines.LineParser`."""
+        """See `publisher.sources.logs.lines.LineParser`."""
         if self._whole:
             return [*self._close_whole(), *self._outcomes(line)]
         outcome = self._attribute(line) if self._ad else None  # nearly always
@@ -86,8 +86,7 @@ class HTCondorParser:
         return outcomes[0] if len(outcomes) == 1 else outcomes
 
     def finish(self) -> list[Outcome]:
-        """At the end of all that there is: the ad of a file that is one job; an ad that is cut off so far is
-        reported."""
+        """At the end of the input: give the ad of a file with one job, and report an ad that is incomplete."""
         ready = self._close_whole()
         if not self._ad:
             return ready
@@ -96,10 +95,10 @@ class HTCondorParser:
         if self._is_reported:
             return ready
         self._is_reported = True
-        return [*ready, UnreadableLine("the last ad is not complete so far; it is read when it is", raw=_raw(self._ad))]
+        return [*ready, UnreadableLine("the last ad is incomplete; it is read when it is complete", raw=_raw(self._ad))]
 
     def _close_whole(self) -> list[Outcome]:
-        """The runs of files that are one ad each and have ended."""
+        """The runs of files with one ad each that have ended."""
         whole, self._whole = [*self._whole, self._ad], []
         outcomes: list[Outcome] = []
         for self._ad in whole[:-1]:
@@ -122,15 +121,15 @@ class HTCondorParser:
         return self._put(key, value.strip()) if htcondor_ad.is_wanted(key) else [Line.IGNORED]
 
     def _put(self, key: str, value: bytes) -> list[Outcome]:
-        """Keep an attribute. One that is there already is of another ad: the banner between them is damaged."""
+        """Keep an attribute. One that occurs again belongs to another ad: the banner between them is damaged."""
         closed = self._close() if key in self._ad else []
         if b"\0" in value or len(self._ad) >= _MOST_ATTRIBUTES:
-            return [*closed, UnreadableLine("holds NUL bytes, or the ad has too many attributes")]
+            return [*closed, UnreadableLine("contains NUL bytes, or the ad has too many attributes")]
         self._ad[key] = _shown(value)
         return closed or [Line.MORE]
 
     def _attribute(self, line: bytes) -> Outcome | None:
-        """What an ordinary attribute of the present ad is; None for everything else."""
+        """The outcome of an ordinary attribute of the present ad; None for everything else."""
         name, found, value = line.partition(b" = ")
         key = htcondor_ad.AS_WRITTEN.get(name) or name.decode("latin-1").lower()
         if key in htcondor_ad.WANTED:
@@ -152,7 +151,7 @@ class HTCondorParser:
         return from_ad(ad, self._cluster)
 
     def _close(self, banner: bytes = b"") -> list[Outcome]:
-        """The ad is complete: its run, or what else it is."""
+        """Take the end of an ad: give its run or other outcome."""
         texts, self._ad, self._is_reported = self._ad, {}, False
         if not texts:
             return [UnreadableLine("a banner without an ad before it")]
@@ -169,14 +168,14 @@ class HTCondorParser:
 
 
 class GridEntryParser(HTCondorParser):
-    """Of the ads in a computing element's history only whose jobs they are: `entries`."""
+    """Takes from the ads in a computing element's history only the users of jobs: `entries`."""
 
     def __init__(self) -> None:
         super().__init__(None)
         self.entries: list[GridLogEntry] = []
 
     def made_of(self, ad: dict[str, htcondor_ad.Value]) -> Outcome:
-        """Keep the entry of an ad, if it is one."""
+        """Keep the entry of an ad, if it has one."""
         try:
             entry = htcondor_ad.grid_entry(ad)
         except LineError as error:
@@ -198,7 +197,7 @@ def _shown(value: bytes) -> str:
 
 
 def from_json(element: dict[str, Any], cluster: str | None) -> Outcome:
-    """The run of an ad of `condor_history -json`, where expressions stand in `/Expr(...)/`."""
+    """The run of an ad of `condor_history -json`, where expressions are in `/Expr(...)/`."""
     ad = {name.lower(): _json_value(value) for name, value in element.items() if htcondor_ad.is_wanted(name.lower())}
     return from_ad(ad, cluster)
 

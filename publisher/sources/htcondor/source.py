@@ -1,8 +1,8 @@
 """Source `htcondor`: finished jobs of HTCondor and HTCondor-CE.
 
-Promise kept here: every ad of a job that ran becomes one job. Read are history files with their rotated copies
-(`history`, `history.YYYYMMDDTHHMMSS`), a per-job history directory (files `history.C.P`, which stay where they are),
-what `condor_history` printed with `-long`, `-json` and `-xml`, and the log that APEL has HTCondor write.
+Every ad of a job that ran becomes one job. It reads history files with their rotated copies (`history`,
+`history.YYYYMMDDTHHMMSS`), a per-job history directory (files `history.C.P`, which stay in place), output of
+`condor_history` with `-long`, `-json`, or `-xml`, and the log that APEL lets HTCondor write.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HEAD: Final = 4_096
 
 
 class HTCondorSource(SavedSource):
-    """History of a schedd: a file, a folder or a pattern."""
+    """The history of a schedd: a file, a folder, or a pattern."""
 
     def __init__(self, name: str, settings: schema.SourceSettings) -> None:
         path = required_path(

@@ -1,13 +1,13 @@
-"""Ads of `condor_history -xml`, one after the other, in memory that is bounded by the largest ad.
+"""Ads of `condor_history -xml`, one after the other; memory is bounded by the largest ad.
 
-A file may hold several documents one behind the other, as when the output of the command is appended to it. One that is
-cut off or damaged costs what is behind that place in it, and no other.
+A file may contain several documents, for instance if output of the command is appended to it. In one that is cut off or
+damaged, only the ads after that place are lost.
 
-HTCondor writes control characters, and bytes that are not UTF-8, as they are, which XML forbids. They become `?` and
-`\\xNN`: no text in an ad damages its document.
+HTCondor writes control characters, and bytes that are not UTF-8, unchanged, which XML forbids. They become `?` and
+`\\xNN`, so that no text in an ad damages its document.
 
 Input is hostile: no entities, no DTD, no network, no huge texts. The document type that HTCondor writes names a DTD,
-which is not read; one that declares anything itself is refused.
+which is not read; one with declarations is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _BLOCK: Final = 1 << 16
 _MOST_BYTES: Final = 16 * 2**20
 """Between the ends of two ads."""
 _MARK: Final = re.compile(rb"(?P<begin><\?xml[ \t\r\n])|(?P<end></classads[ \t\r\n]{0,16}>)|(?P<entity><!ENTITY)")
-"""Where a document begins or ends, or declares an entity: in what a document tells, `<` is always spelled `&lt;`."""
+"""The beginning or end of a document, or a declaration of an entity: `<` in the content of a document is always
+`&lt;`.
+"""
 _LONGEST_MARK: Final = 32
 _LONGEST_HEAD: Final = 4_096
 _NO_ADS: Final = re.compile(rb"[ \t\r\n]*(?:<\?xml[ \t\r\n][^>]*(?:\?>[ \t\r\n]*)?)?")
@@ -37,10 +39,10 @@ _BLANK: Final = b"\xef\xbb\xbf \t\r\n"
 
 
 def ads(read: Callable[[int], bytes]) -> Iterator[dict[str, Value] | UnreadableLine]:
-    """The attributes of each ad, names in lower case; what cannot be read ends its document with a `UnreadableLine`."""
+    """The attributes of each ad, names in lower case; unreadable input ends its document with an `UnreadableLine`."""
     document = _Document(line=1)
     for kind, piece in _pieces(read):
-        if kind == "begin":  # the one before may have been cut off
+        if kind == "begin":  # the previous one may be cut off
             yield from document.close()
             document = _Document(document.line)
         if kind == "entity":
@@ -53,7 +55,7 @@ def ads(read: Callable[[int], bytes]) -> Iterator[dict[str, Value] | UnreadableL
 
 
 class _Document:
-    """A document that is being read. `line`: the line of the file that comes next."""
+    """A document that is being read. `line`: the next line of the file."""
 
     def __init__(self, line: int) -> None:
         self.line = line
@@ -64,7 +66,7 @@ class _Document:
         self._over = False
 
     def feed(self, piece: bytes) -> Iterator[dict[str, Value] | UnreadableLine]:
-        """The ads that end in the next piece of it."""
+        """The ads that end in the next piece of the document."""
         if self._parser is None and not self._head:
             bare = piece.lstrip(_BLANK)
             self.line += piece[: len(piece) - len(bare)].count(b"\n")
@@ -75,7 +77,7 @@ class _Document:
         if self._parser is None:
             self._head = piece = self._head + piece
             if len(piece) < _LONGEST_HEAD and _NO_ADS.fullmatch(piece):
-                return  # a parser costs more than all of a document without anything in it
+                return  # a parser costs more than an empty document
             self._parser = etree.XMLPullParser(
                 events=("end",), tag="c", resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False,
                 remove_comments=True, remove_pis=True, encoding="utf-8",
@@ -86,14 +88,14 @@ class _Document:
             yield from self.refuse(f"an ad of more than {_MOST_BYTES} bytes")
 
     def close(self) -> Iterator[dict[str, Value] | UnreadableLine]:
-        """What is missing at its end."""
+        """What is missing at the end of the document."""
         if self._parser is not None:
             yield from self._parsed(self._parser.close)
         elif self._head:
-            yield from self.refuse(f"the document in line {self._begins} of the file holds nothing")
+            yield from self.refuse(f"the document in line {self._begins} of the file is empty")
 
     def refuse(self, reason: str) -> Iterator[UnreadableLine]:
-        """Read no more of it, and say why; once."""
+        """Stop reading the document, and give the reason, once."""
         if not self._over:
             self._over, self._parser = True, None
             yield UnreadableLine(reason)
@@ -109,7 +111,7 @@ class _Document:
         for _, element in events:
             parent = element.getparent()
             if parent is not None and parent.tag != "classads":
-                continue  # an ad inside an ad
+                continue  # an ad in an ad
             self._since = 0
             yield _attributes(element)
             element.clear()
@@ -122,7 +124,7 @@ class _Document:
 
 
 def _pieces(read: Callable[[int], bytes]) -> Iterator[tuple[str, bytes]]:
-    """Everything that is read, in pieces: each mark by itself with its kind, and what stands between them."""
+    """The input in pieces: each mark by itself with its kind, and the text between them."""
     rest = b""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace")
     while block := read(_BLOCK):
@@ -133,7 +135,7 @@ def _pieces(read: Callable[[int], bytes]) -> Iterator[tuple[str, bytes]]:
             yield mark.lastgroup or "", mark[0]
             at = mark.end()
         cut = data.rfind(b"<", max(at, len(data) - _LONGEST_MARK))
-        cut = len(data) if cut < 0 else cut  # a mark may go on in the next block
+        cut = len(data) if cut < 0 else cut  # a mark may continue in the next block
         yield "", data[at:cut]
         rest = data[cut:]
     yield "", rest + decoder.decode(b"", final=True).encode()
@@ -141,7 +143,7 @@ def _pieces(read: Callable[[int], bytes]) -> Iterator[tuple[str, bytes]]:
 
 def _allowed(block: bytes, decoder: codecs.IncrementalDecoder) -> bytes:
     """A block in UTF-8, with only characters that XML allows."""
-    if not block.isascii() or decoder.getstate()[0]:  # a character may go on in the next block
+    if not block.isascii() or decoder.getstate()[0]:  # a character may continue in the next block
         text = decoder.decode(block)
         block = text.replace("\ufffe", "?").replace("\uffff", "?").encode()
     return block.translate(_ALLOWED)

@@ -1,10 +1,10 @@
-"""Records of one line each that a line feed in a user's text breaks into several.
+"""Records of one line that a line feed in a user's text breaks into several lines.
 
 Batch systems that escape nothing (TORQUE, PBS, DQS, Grid Engine's colon file) write a line feed in a job's name or
-account as it is. What comes after it may look like a record of anybody: a user could forge one. So a line that ends
-within a user's text is held, and with it all that follows in the file, up to the line that is the rest of the record:
-one that is not a record itself and ends as one does. All of these lines are then one record, and only that. Where none
-comes, the line was torn, and those after it are what they seem.
+account unchanged. The text after it may look like a record of another user, so a user could forge one. Therefore a line
+that ends within a user's text is held with all lines that follow in the file, up to the line that is the rest of the
+record: one that is not a record itself and ends as one does. All of these lines are then one record and nothing else.
+If no such line comes, the first line was cut off, and the lines after it are read normally.
 
 Memory is bounded: at most `MAX_HELD_BYTES` are held.
 """
@@ -24,10 +24,10 @@ Parse = Callable[[bytes], Outcome | list[Outcome]]
 
 
 class RecordJoiner:
-    """Holds the lines of a broken record for a parser, and puts them together.
+    """Holds the lines of a broken record for a parser, and joins them.
 
-    `parse` is the parser's: it gives what it refuses to `refused` and, while the joiner `holds`, all lines to `take`.
-    It is also given records put together, with their line feeds. `is_rest(first, line)` says whether a line can be
+    The parser passes to `refused` what its `parse` refuses and, while the joiner `holds`, all lines to `take`. `parse`
+    is also called with joined records, including their line feeds. `is_rest(first, line)` says whether a line can be
     the last of the broken record that begins with the first.
     """
 
@@ -40,7 +40,7 @@ class RecordJoiner:
         self._deciding = False
 
     def refused(self, line: bytes, reason: str, *, cut: bool) -> Outcome:
-        """What a line is that is not a record. `cut`: it ends within a user's text."""
+        """The outcome of a line that is not a record. `cut`: it ends within a user's text."""
         if not cut or self._deciding:
             return UnreadableLine(reason, cut=cut)
         self._hold(line)
@@ -59,11 +59,11 @@ class RecordJoiner:
             return self._all_given_up(present=0)
 
     def state(self) -> list[str] | None:
-        """The lines that are held, one character a byte; None if there are none."""
+        """The lines that are held, one character for each byte; None: there are none."""
         return [line.decode("latin-1") for line in self._held] or None
 
     def resume(self, state: Any) -> None:
-        """Hold what `state()` gave; anything else is taken as nothing."""
+        """Hold what `state()` gave; anything else counts as nothing."""
         self._clear()
         lines = state if isinstance(state, list) and all(isinstance(line, str) for line in state) else []
         try:
@@ -83,7 +83,7 @@ class RecordJoiner:
 
     @contextmanager
     def _decision(self) -> Iterator[None]:
-        """Meanwhile the parser parses what it is given, and what it refuses is refused."""
+        """Let the parser refuse lines directly in the meantime."""
         self.holds, self._deciding = False, True
         try:
             yield
@@ -91,7 +91,7 @@ class RecordJoiner:
             self.holds, self._deciding = bool(self._held), False
 
     def _completed(self) -> list[Outcome]:
-        """What the lines are together, if the last is the rest of the first."""
+        """The outcome of the joined lines, if the last is the rest of the first."""
         if not self._is_rest(self._held[0], self._held[-1]):
             return []
         count, whole = len(self._held), b"\n".join(self._held)
@@ -99,7 +99,7 @@ class RecordJoiner:
         if type(outcome) is UnreadableLine:
             if outcome.cut:
                 return self._all_given_up(present=1)
-            outcome = UnreadableLine(f"{outcome.reason} (the record goes over {count} lines)", whole, back=count - 1)
+            outcome = UnreadableLine(f"{outcome.reason} (the record has {count} lines)", whole, back=count - 1)
         self._clear()
         return outcome if isinstance(outcome, list) else [outcome]
 
@@ -116,9 +116,9 @@ class RecordJoiner:
         return outcomes
 
     def _give_up(self, present: int) -> list[Outcome]:
-        """The first line that is held was torn; those after it are what they seem, up to one that is cut as well.
+        """The first held line was cut off; those after it are read normally, up to one that is cut off as well.
 
-        `present`: 1 if the last line that is held is the present one, 0 if it is the one before.
+        `present`: 1 if the last held line is the present one, 0 if it is the previous one.
         """
         outcomes: list[Outcome] = []
         first = True

@@ -1,7 +1,7 @@
-"""Compressed logs: recognised by their first bytes, read as the plain bytes they were, in constant memory.
+"""Compressed logs: recognised by their first bytes, decompressed in constant memory.
 
-A rotated log keeps its content when it is compressed, so everything else works on plain bytes. Damage inside a
-compressed file is one kind of error here, whatever library noticed it.
+A rotated log keeps its content when it is compressed, so all other modules work on plain bytes. Damage in a compressed
+file is one kind of error, independent of the library.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import zlib
 from typing import BinaryIO, Final, cast
 
 SUFFIXES: Final = (".gz", ".bz2", ".xz", ".zst")
-"""Names of compressed copies. The content decides what a file is; names only say what is a copy of what."""
+"""Suffixes of compressed copies. The content decides what a file is; names only show what is a copy of what."""
 
 _MAGIC: Final = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _ZSTD_PIECE: Final = 256
-"""Compressed bytes taken at a time: what they can grow to bounds the memory used."""
+"""Compressed bytes read at a time; their decompressed size bounds the memory used."""
 
 
 class DamagedError(Exception):
@@ -26,12 +26,12 @@ class DamagedError(Exception):
 
 
 def compression_of(head: bytes) -> str | None:
-    """Name of the compression that the first six bytes of a file tell, None for a plain file."""
+    """The compression that the first six bytes of a file show; None: a plain file."""
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
 
 
 def plain(raw: BinaryIO, compression: str) -> PlainStream:
-    """The plain bytes of an open compressed file, which stands at its beginning and is closed with the stream."""
+    """The plain bytes of an open compressed file, which is at its beginning and is closed with the stream."""
     stream: io.BufferedReader
     if compression == "gzip":
         stream = cast("io.BufferedReader", gzip.GzipFile(fileobj=raw, mode="rb"))
@@ -54,7 +54,7 @@ class PlainStream:
         self._damage: DamagedError | None = None
 
     def read(self, size: int) -> bytes:
-        """`size` plain bytes, fewer only before the end or before damage. There it raises `DamagedError`."""
+        """`size` plain bytes, fewer only before the end or before damage. At damage it raises `DamagedError`."""
         if self._damage is not None:
             raise self._damage
         pieces: list[bytes] = []
@@ -86,7 +86,7 @@ class PlainStream:
 
 
 class _ZstdStream(io.RawIOBase):
-    """Zstandard frames, one behind the other; a frame that is cut short is an EOFError as with the other kinds."""
+    """Zstandard frames, one after the other; a frame that is cut short raises EOFError, as in the other formats."""
 
     def __init__(self, raw: BinaryIO) -> None:
         import zstandard  # noqa: PLC0415 - only sites with .zst logs pay for it

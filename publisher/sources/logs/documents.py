@@ -1,8 +1,7 @@
-"""A source whose path holds logs of lines, and documents (JSON, XML) that are read as a whole; any mixture of them.
+"""A source whose path contains logs of lines, and documents (JSON, XML) that are read as a whole, in any mixture.
 
-Logs are read for ever, as every log (`publisher.sources.logs.reader`). A document is read when it is new or was
-changed: it is known by its device, inode, size and time of change. Reading one again changes nothing, since the record
-id is that of the run.
+Logs are read as usual (`publisher.sources.logs.reader`). A document is read when it is new or changed: it is identified
+by device, inode, size, and time of change. Reading one again changes nothing, since the record id is that of the run.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ _SNIFF: Final = 4_096
 _BEGUN: Final = "begun"
 _BEGUN_NUMBERS: Final = 5
 Stamp = list[int]
-"""Device, inode, size, time of change (ns) of a document."""
+"""Device, inode, size, and time of change (ns) of a document."""
 
 
 class SavedSource:
     """A `Source` of logs and documents at a path.
 
-    `documents` are the kinds of document, as `recognise.document_kind` names them, that it understands: one that is
-    plainly of another kind is refused as a whole. `parse_document` gives the outcomes of an open document, and never
-    raises but for what `OpenLog.read` raises.
+    `documents`: the kinds of document that it understands, as `sniff.document_kind` names them; a document of another
+    kind is refused as a whole. `parse_document` gives the outcomes of an open document, and raises only what
+    `OpenLog.read` raises.
     """
 
     def __init__(
@@ -71,11 +70,11 @@ class SavedSource:
         self._parse_document = parse_document
 
     def complete_since(self) -> int | None:
-        """As configured: saved output does not know what was before it."""
+        """The configured time: saved output does not show what was before it."""
         return self._logs.complete_since()
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
-        """Pages of the logs, then of the documents, as `Source.pages` says."""
+        """Pages of the logs, then of the documents; see `Source.pages`."""
         documents = [file for file in self._all.files() if is_document(file)]
         here: dict[str, Any] = {key: value for key, value in cursor.items() if key != _BEGUN}
         begun = _begun(cursor) if window is None else []
@@ -100,7 +99,7 @@ class SavedSource:
     def _all_documents(
         self, files: list[Path], here: Cursor, begun: list[int], window: Window | None
     ) -> Iterator[Page | SourceError]:
-        """Pages of the documents that are new or were changed, and what keeps others from being read.
+        """Pages of the documents that are new or changed, and errors of those that cannot be read.
 
         `begun`: the stamp of the document in which an earlier reading stopped, and how many jobs of it were given.
         """
@@ -127,7 +126,7 @@ class SavedSource:
             yield Page((), {**here, "documents": seen}, 0, at_end=True)
 
     def check(self) -> list[Finding]:
-        """As every log; and whether each document can be understood."""
+        """Check the log, and whether each document can be understood."""
         try:
             documents = [file for file in self._all.files() if is_document(file)]
         except SourceError as error:
@@ -144,7 +143,7 @@ class SavedSource:
                 findings.append(Finding(self.name, "red", f"{file}: {error}"))
                 continue
             if first is None:
-                findings.append(Finding(self.name, "yellow", f"{file}: the document holds no job"))
+                findings.append(Finding(self.name, "yellow", f"{file}: the document contains no job"))
             elif isinstance(first, UnreadableLine):
                 findings.append(Finding(self.name, "red", f"{file}: the first job is not understood: {first.reason}"))
             else:
@@ -152,7 +151,7 @@ class SavedSource:
         return findings
 
     def _check_logs(self) -> list[Finding]:
-        """As every log; where no run ends at the beginning of a file, what the first page gives."""
+        """Check the log; if no run ends at the beginning of a file, give the findings of the first page."""
         findings = self._logs.check()
         if any(finding.level != "yellow" for finding in findings):
             return findings
@@ -167,12 +166,12 @@ class SavedSource:
         log.unread(head)
         kind = document_kind(head)
         if kind is not None and kind not in self._documents:
-            raise SourceFormatError(f"{file}: this looks like {KINDS[kind]}", hint="Look at path and type")
+            raise SourceFormatError(f"{file}: this looks like {KINDS[kind]}", hint="Correct `path` or `type`")
 
     def _document_pages(
         self, file: Path, log: OpenLog, window: Window | None, given: int
     ) -> Iterator[tuple[int, Page]]:
-        """Pages of a document without its first `given` jobs, each with the number of the last job it holds."""
+        """Pages of a document without its first `given` jobs, each with the number of its last job."""
         number = given
         page = PageBuilder(window)
         for number, outcome in enumerate(self._parse_document(log), 1):
@@ -197,7 +196,9 @@ class _Logs(LogReader):
 
 
 def is_document(file: Path) -> bool:
-    """Whether a file begins as JSON or XML do. What cannot be opened is none: reading it as a log says why."""
+    """Whether a file begins as JSON or XML do. False for one that cannot be opened: reading it as a log gives the
+    reason.
+    """
     try:
         with open_log(file) as log:
             return log.read(_SNIFF).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in {b"{", b"[", b"<"}

@@ -1,8 +1,8 @@
-"""Elements of a large JSON document, one after the other, in memory that is bounded by the largest element.
+"""Elements of a large JSON document, one after the other; memory is bounded by the largest element.
 
-A document is an array of objects, objects one behind the other, or an object with the array under a key. An element
-that is damaged costs itself where the document is laid out in lines, as the batch systems' commands write it: reading
-goes on with the next line that begins an element with the same indentation.
+A document is an array of objects, several objects in sequence, or an object with the array under a key. A damaged
+element affects only itself if the document is formatted in lines, as the batch systems' commands write it: reading
+continues with the next line that begins an element with the same indentation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from publisher.sources.fields import JSON_BYTES, LineError
 
 MAX_ELEMENT: Final = 16 * 2**20
-"""Characters of an element, and of what stands beside the array."""
+"""The most characters of an element, and of the text besides the array."""
 
 _BLOCK: Final = 1 << 18
 _BLANK: Final = re.compile(r"[ \t\r\n\ufeff]*")
@@ -27,7 +27,7 @@ _DEEPEST_INDENT: Final = 256
 
 
 class Damaged(msgspec.Struct, frozen=True):
-    """A part of a document that cannot be read: why, and how it begins."""
+    """A part of a document that cannot be read: the reason, and its beginning."""
 
     reason: str
     begin: str
@@ -47,7 +47,7 @@ class JsonElements:
         self._told = False
 
     def __iter__(self) -> Iterator[dict[str, Any] | Damaged]:
-        """The elements; what is damaged in their places. A document that ends too early ends with a `Damaged`."""
+        """The elements, and damaged ones in their places. A document that ends too early ends with a `Damaged`."""
         try:
             yield from self._document()
         except LineError as error:
@@ -55,7 +55,7 @@ class JsonElements:
                 yield Damaged(str(error), self._text[self._at : self._at + 4_096])
 
     def _document(self) -> Iterator[dict[str, Any] | Damaged]:
-        """Whatever stands one behind the other: documents, as commands append them to a file, or bare objects."""
+        """The values in sequence: documents, as commands append them to a file, or bare objects."""
         while first := self._next():
             if first == "[":
                 self._at += 1
@@ -69,7 +69,7 @@ class JsonElements:
                 yield from self._element()
 
     def _member(self) -> Iterator[dict[str, Any] | Damaged]:
-        """The members of the object up to its end, the array among them."""
+        """The members of the object up to its end, including the array."""
         begin = self._text[self._at - 1 : self._at + 4_095]
         there = False
         while (mark := self._next()) != "}":
@@ -78,7 +78,7 @@ class JsonElements:
                 continue
             name = self._value()
             if self._next() != ":":
-                raise LineError("the document is cut off, or no JSON")
+                raise LineError("the document is cut off, or not JSON")
             self._at += 1
             if name == self._key and self._next() == "[":
                 self._at += 1
@@ -137,7 +137,7 @@ class JsonElements:
                     return value
 
     def _skip_to(self, pattern: re.Pattern[str]) -> bool:
-        """Stand at the next match behind the present place; False if there is none."""
+        """Move to the next match after the present position; False if there is none."""
         at = self._at + 1
         while True:
             found = pattern.search(self._text, at)
@@ -145,12 +145,12 @@ class JsonElements:
                 self._at = found.start() + 1
                 return True
             self._at = max(self._at, len(self._text) - _DEEPEST_INDENT)
-            if not self._more():  # it moves the place
+            if not self._more():  # this moves the position
                 return False
             at = self._at
 
     def _next(self) -> str:
-        """The next character that is not a blank, where reading then stands; empty at the end."""
+        """Move to the next character that is not a blank and give it; empty at the end."""
         while True:
             found = _BLANK.match(self._text, self._at)
             self._at = found.end() if found else self._at
@@ -160,10 +160,10 @@ class JsonElements:
                 return ""
 
     def _more(self) -> bool:
-        """Read on; as much again as is kept, so that a large element is not scanned too often."""
+        """Read as much again as is kept, so that a large element is not scanned too often."""
         if self._ended:
             return False
-        keep = max(0, self._at - _DEEPEST_INDENT)  # the indentation of what stands here
+        keep = max(0, self._at - _DEEPEST_INDENT)  # the indentation of the present element
         self._text, self._at = self._text[keep:], self._at - keep
         data = self._read(max(_BLOCK, len(self._text)))
         self._ended = not data
@@ -172,7 +172,7 @@ class JsonElements:
 
 
 def _without_surrogates(value: Any) -> Any:
-    """The value with each half of a surrogate pair, which JSON can write and no text may hold, spelled `\\udXXX`."""
+    """The value with each half of a surrogate pair, which JSON can contain and text cannot, as `\\udXXX`."""
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()
     if isinstance(value, list):

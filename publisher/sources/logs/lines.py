@@ -1,12 +1,11 @@
-"""From a parser of lines to a source: what every log of one line a record has in common.
+"""From a parser of lines to a source: the common part of all logs with one record for each line.
 
-A `LineParser` is pure: bytes of a line in, outcome out. What it must remember from line to line (the slave records of a
-parallel job whose master comes later, a record of several lines) it gives as plain JSON values, which travel in the
-cursor, so that a page is complete with whatever the next one needs.
+A `LineParser` is pure: it takes the bytes of a line and gives an outcome. Its state between lines (the slave records of
+a parallel job whose master comes later, a record of several lines) is plain JSON in the cursor, so that a page has
+everything that the next one needs.
 
-Slave records of parallel jobs, kept until their master's comes: in the same page, a later one, or another file.
-
-Memory is bounded: the oldest groups are given up first, and are then reported, not forgotten.
+`PendingSlaves` keeps slave records of parallel jobs until their master's record comes: in the same page, a later one,
+or another file. Its memory is bounded: the oldest groups are given up first, and are reported.
 """
 
 from __future__ import annotations
@@ -43,50 +42,50 @@ _SAMPLE_BYTES: Final = 1 << 16
 
 
 class LineParser(Protocol):
-    """Understands the lines of one kind of log. One parser serves one pass over the log's files."""
+    """Understands the lines of one kind of log. One parser is used for one pass over the files of the log."""
 
     reads: frozenset[str]
-    """The kinds of log, as `recognise.looks_like` names them, that this parser understands.
+    """The kinds of log that this parser understands, as `sniff.looks_like` names them.
 
     A parser with an attribute `joins_lines` that is False makes a run of one line, which bounds the run's texts.
     """
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
-        """What a line is. Never raises, whatever the bytes; takes time and memory in proportion to their number."""
+        """The outcome of a line. Never raises, for any bytes; time and memory are proportional to their number."""
         ...
 
     def file_begins(self, file: str) -> None:
-        """The next line is of another file than the one before."""
+        """The next line is from another file than the previous one."""
         ...
 
     def state(self) -> Any:
-        """What is remembered, as plain JSON values of bounded size; None if there is nothing."""
+        """The state of the parser, as plain JSON values of bounded size; None: empty."""
         ...
 
     def resume(self, state: Any) -> None:
-        """Remember what `state()` gave. Anything else is taken as nothing."""
+        """Restore what `state()` gave. Anything else counts as empty."""
         ...
 
     def waiting(self) -> str | None:
-        """What of it waits for later lines, though it should not for long: a sentence for people."""
+        """What waits for later lines, and should not wait for long: a sentence for people."""
         ...
 
 
 @runtime_checkable
 class LineHolder(Protocol):
-    """What a parser has besides that holds lines until a later line of the same file shows what they are."""
+    """A parser that holds lines until a later line of the same file shows their meaning."""
 
     def release(self) -> list[Outcome]:
-        """What is held, decided without a later line: no more of them stand in the file at present."""
+        """The outcome of held lines without a later line: the file has no more lines at present."""
         ...
 
 
 @runtime_checkable
 class EndingParser(LineParser, Protocol):
-    """What a parser has besides that keeps runs until the end of all that there is."""
+    """A parser that keeps runs until the end of the input."""
 
     def finish(self) -> list[Outcome]:
-        """What was kept and can be given now, and what is cut off so far; each once."""
+        """The runs that were kept, and what is incomplete so far; each once."""
         ...
 
 
@@ -97,14 +96,14 @@ class StatelessParser:
         """Nothing depends on the file."""
 
     def state(self) -> Any:
-        """Nothing is remembered."""
+        """There is no state."""
         return None
 
     def resume(self, state: Any) -> None:
-        """Nothing is remembered."""
+        """There is no state."""
 
     def waiting(self) -> str | None:
-        """Nothing is remembered."""
+        """Nothing waits."""
         return None
 
 
@@ -132,13 +131,13 @@ class LineSource:
         self._clock = clock
 
     def complete_since(self) -> int | None:
-        """As configured: a log does not show what was rotated away before it."""
+        """The configured time: a log does not show what was rotated away before it."""
         return self._complete_since
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
-        """Pages from the cursor to the present end, as `Source.pages` says; with a window, of all files anew.
+        """Pages from the cursor to the present end, as `Source.pages` describes; with a window, of all files again.
 
-        What can be read is given first; then files that could not be read to their end raise `SourceError`.
+        Everything readable is given first; then files that could not be read to their end raise `SourceError`.
         """
         parser = self._make_parser()
         if window is None:
@@ -147,7 +146,7 @@ class LineSource:
         page = PageBuilder(window)
         last: LineBlock | None = None
         for chunk in reading:
-            if chunk.lines or not chunk.set_aside:  # what is only set aside may be of a file that is gone
+            if chunk.lines or not chunk.set_aside:  # a file with only set-aside input may be gone
                 if last is None or chunk.file != last.file:
                     page.extend(_released(last, parser))
                     parser.file_begins(chunk.file)
@@ -170,7 +169,7 @@ class LineSource:
         _raise(reading.problems)
 
     def check(self) -> list[Finding]:
-        """Which files there are, whether each can be opened and understood, and the first and last end seen."""
+        """Findings: the files, whether each can be opened and understood, and the first and last end found."""
         try:
             files = self.reader.files()
         except SourceError as error:
@@ -189,34 +188,34 @@ class LineSource:
                     reason = part.unreadable[0].reason
                     findings.append(Finding(self.name, "red", f"{file}: no line is understood; the first: {reason}"))
             elif not sample.problems:
-                findings.append(Finding(self.name, "yellow", f"{file}: the file holds no whole line"))
+                findings.append(Finding(self.name, "yellow", f"{file}: the file has no complete line"))
             findings += [Finding(self.name, "red", problem.message, problem.hint) for problem in sample.problems]
         for folder in self.reader.log.rotated_to:
             if not folder.is_dir():
                 findings.append(
-                    Finding(self.name, "yellow", f"{folder}: there is no such folder", "Look at rotated_to")
+                    Finding(self.name, "yellow", f"{folder}: the folder does not exist", "Correct rotated_to")
                 )
         return [*findings, *self._ends(len(files), ends)]
 
     def _ends(self, files: int, ends: list[int]) -> list[Finding]:
         count = f"{files} file{'' if files == 1 else 's'}"
         if not ends:
-            return [Finding(self.name, "yellow", f"{count}; no finished run at the beginning of any")]
+            return [Finding(self.name, "yellow", f"{count}; the beginnings of the files have no finished run")]
         seen = f"{count}; the earliest end at the beginning of a file is {_utc(min(ends))}"
         if max(ends) > self._clock() + FUTURE_S:
-            hint = "The clock of the batch system's host was wrong, or ours is"
+            hint = "Check the clock of this host and of the batch system's host"
             return [Finding(self.name, "yellow", f"{seen}, the latest lies in the future: {_utc(max(ends))}", hint)]
         return [Finding(self.name, "green", f"{seen}, the latest {_utc(max(ends))}")]
 
 
 class _Part(PageBuilder):
-    """What the lines of one chunk gave, which is added to a page unless the file is refused."""
+    """The outcomes of the lines of one chunk, which are added to a page unless the file is refused."""
 
     def __init__(self) -> None:
         super().__init__()
         self._has_record = False
         self.head: UnreadableLine | None = None
-        """A head of a table that cannot be used."""
+        """The header of a table that cannot be used."""
 
     @property
     def understood(self) -> bool:
@@ -224,7 +223,7 @@ class _Part(PageBuilder):
         return self._has_record or bool(self.jobs)
 
     def parse(self, chunk: LineBlock, parser: LineParser) -> None:
-        """Add what each line of a chunk gives."""
+        """Add the outcome of each line of a chunk."""
         self.unreadable += chunk.set_aside
         jobs = self.jobs
         parse = parser.parse
@@ -239,7 +238,7 @@ class _Part(PageBuilder):
                 self.take(outcome, chunk, index)
 
     def take(self, outcome: Outcome | list[Outcome], chunk: LineBlock, index: int) -> None:
-        """Add what the line at an index of the chunk gave."""
+        """Add the outcome of one line of the chunk."""
         for each in outcome if isinstance(outcome, list) else (outcome,):
             self.add(each, partial(_with_place, chunk, index))
             if isinstance(each, UnreadableLine):
@@ -249,7 +248,7 @@ class _Part(PageBuilder):
 
 
 def _with_place(chunk: LineBlock, index: int, refused: UnreadableLine) -> Unreadable:
-    """A line that is not a record, with its place; without its offset where it is in an earlier chunk."""
+    """A line that is not a record, with its place; without its offset if it is in an earlier chunk."""
     at = index - refused.back
     if 0 <= at < len(chunk.lines):
         place = chunk.unreadable(at, refused.reason)
@@ -259,7 +258,7 @@ def _with_place(chunk: LineBlock, index: int, refused: UnreadableLine) -> Unread
 
 
 def _released(chunk: LineBlock | None, parser: LineParser) -> _Part:
-    """What a parser held of the file of which the chunk is the last so far."""
+    """Add what a parser held of the file to which the chunk belongs and which ends here."""
     part = _Part()
     if chunk is not None and isinstance(parser, LineHolder):
         part.take(parser.release(), chunk, len(chunk.lines))
@@ -267,9 +266,9 @@ def _released(chunk: LineBlock | None, parser: LineParser) -> _Part:
 
 
 def _is_refused(chunk: LineBlock, part: _Part, parser: LineParser, reading: Reading) -> bool:
-    """Whether the beginning of a file, not understood, shows that all of it cannot be used; it is then refused.
+    """Refuse a file if its beginning, which is not understood, shows that none of it can be used.
 
-    It is of something else, or a table whose head lacks what is needed.
+    It is then a file of something else, or a table whose header lacks required columns.
     """
     if part.head is not None:
         reading.refuse(f"{chunk.file}: {part.head.reason}", part.head.hint)
@@ -278,7 +277,8 @@ def _is_refused(chunk: LineBlock, part: _Part, parser: LineParser, reading: Read
     if kind is None or kind in parser.reads:
         return False
     reading.refuse(
-        f"{chunk.file}: this looks like {KINDS[kind]}, and no line of it is understood", "Look at path and type"
+        f"{chunk.file}: this looks like {KINDS[kind]}, and no line of it is understood",
+        "Correct `path` or `type`",
     )
     return True
 
@@ -311,7 +311,7 @@ SlaveT = TypeVar("SlaveT", bound=msgspec.Struct)
 
 
 class PendingSlaves(Generic[SlaveT]):
-    """Slave records by job, in the order in which the jobs' first slaves came."""
+    """Slave records by job, in the order of the jobs' first slaves."""
 
     def __init__(self, slave_type: type[SlaveT]) -> None:
         self._type = slave_type
@@ -319,7 +319,7 @@ class PendingSlaves(Generic[SlaveT]):
         self._slaves = 0
 
     def add(self, job: str, slave: SlaveT) -> list[tuple[str, list[SlaveT]]]:
-        """Keep a slave record of a job. The groups that were given up for it, oldest first."""
+        """Keep a slave record of a job. Gives the groups that were given up for it, oldest first."""
         self.groups.setdefault(job, []).append(slave)
         self._slaves += 1
         given_up: list[tuple[str, list[SlaveT]]] = []
@@ -329,27 +329,27 @@ class PendingSlaves(Generic[SlaveT]):
         return given_up
 
     def take(self, job: str) -> list[SlaveT]:
-        """The slave records of a job, which are no longer kept; empty if there are none."""
+        """Remove and give the slave records of a job; empty: there are none."""
         slaves = self.groups.pop(job, [])
         self._slaves -= len(slaves)
         return slaves
 
     def waiting(self) -> str | None:
-        """How many are kept, for people."""
+        """The number of kept records, for people."""
         if not self.groups:
             return None
         jobs = len(self.groups)
         return (
             f"{self._slaves} slave record{'' if self._slaves == 1 else 's'} of {jobs} parallel "
-            f"job{'' if jobs == 1 else 's'}: the master's record has not come"
+            f"job{'' if jobs == 1 else 's'} without the master's record so far"
         )
 
     def state(self) -> Any:
-        """What is kept, as plain JSON values; None if nothing is."""
+        """The kept records, as plain JSON values; None: there are none."""
         return msgspec.to_builtins(self.groups) if self.groups else None
 
     def resume(self, state: Any) -> None:
-        """Keep what `state()` gave; anything else is taken as nothing."""
+        """Restore what `state()` gave; anything else counts as nothing."""
         try:
             self.groups = {} if state is None else msgspec.convert(state, dict[str, list[self._type]])  # type: ignore[name-defined]
         except msgspec.ValidationError:

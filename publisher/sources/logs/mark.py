@@ -1,6 +1,6 @@
-"""The mark of a file of a log: which file it is, how far it was read, and whether another file holds the same content.
+"""The mark of a file of a log: its identity, how far it was read, and whether another file has the same content.
 
-A file is known by its device and inode, and by digests of its plain content: of its first 4 KiB, and of the bytes
+A file is identified by device and inode, and by digests of its plain content: of its first 4 KiB, and of the bytes
 before the place where reading stopped.
 """
 
@@ -23,12 +23,12 @@ _KEPT_TO_NS: Final = (1, 100, 1_000, 1_000_000, 1_000_000_000)
 
 
 class Mark(msgspec.Struct, array_like=True):
-    """How far a file was read: `offset` plain bytes and `line` whole lines.
+    """How far a file was read: `offset` plain bytes and `line` complete lines.
 
-    `size` and `mtime_ns` are those of the file when its present end was reached, -1 before. `lead`, `head` and `tail`
-    are digests of the first 256 bytes, of the first `head_bytes` and of the last `tail_bytes` before the offset.
-    `unfinished` bytes of a last line without an end were after the offset when the file was read. `grew`: it was read
-    on at least once. `moved`: it was found under a name that does not belong to the log.
+    `size` and `mtime_ns` are those of the file when its present end was reached, -1 before. `lead`, `head`, and `tail`
+    are digests of the first 256 bytes, of the first `head_bytes`, and of the last `tail_bytes` before the offset.
+    `unfinished`: bytes of an incomplete last line after the offset when the file was read. `grew`: it was continued at
+    least once. `moved`: it was found under a name that does not belong to the log.
     """
 
     path: str
@@ -54,22 +54,23 @@ class Mark(msgspec.Struct, array_like=True):
 
     @property
     def end(self) -> int:
-        """Plain bytes that were seen: whole lines, and the beginning of the unfinished one."""
+        """The plain bytes that were read: complete lines, and the beginning of the incomplete one."""
         return self.offset + self.unfinished
 
     @property
     def is_empty(self) -> bool:
-        """Whether the file held nothing when it was read."""
+        """Whether the file was empty when it was read."""
         return not self.head_bytes
 
     @property
     def is_certain(self) -> bool:
-        """Whether enough is known of the content to distinguish it from other files, which may begin with the same
-        header."""
+        """Whether enough of the content is known to distinguish it from other files, which may begin with the same
+        header.
+        """
         return bool(self.lead)
 
     def is_at(self, path: Path) -> bool:
-        """Whether the file at a path is this one by device and inode; also if that cannot be found out."""
+        """Whether the file at a path is this one by device and inode; True if that cannot be found out."""
         try:
             found = path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -79,14 +80,16 @@ class Mark(msgspec.Struct, array_like=True):
         return (found.st_dev, found.st_ino) == self.key
 
     def is_continued_by(self, head: bytes, log: OpenLog) -> bool:
-        """Whether a file, with its first 4 KiB, holds what was read of this one; if so, the log stands behind that."""
+        """Whether a file, given its first 4 KiB, has all that was read of this one; if so, the log is positioned after
+        it.
+        """
         same_head = 0 < self.head_bytes <= len(head) and digest(head[: self.head_bytes]) == self.head
         if not same_head or self.tail_bytes > self.offset or not log.seek(self.offset - self.tail_bytes):
             return False
         return digest(log.read(self.tail_bytes)) == self.tail if self.tail_bytes else True
 
     def is_continued_at(self, path: Path) -> bool:
-        """The same of the file at a path; False if it cannot be read."""
+        """The same for the file at a path; False if it cannot be read."""
         try:
             with open_log(path) as log:
                 return self.is_continued_by(log.read(HEAD_BYTES), log)
@@ -94,7 +97,7 @@ class Mark(msgspec.Struct, array_like=True):
             return False
 
     def is_outgrown_at(self, path: Path) -> bool:
-        """Whether the file at a path holds what was read of this one, and more than was seen of it."""
+        """Whether the file at a path has all that was read of this one, and more."""
         try:
             with open_log(path) as log:
                 if not self.is_continued_by(log.read(HEAD_BYTES), log):
@@ -107,15 +110,15 @@ class Mark(msgspec.Struct, array_like=True):
             return False
 
     def has_mtime(self, mtime_ns: int) -> bool:
-        """Whether a time of last change is this file's, as copies keep it: whole, or cut to a unit up to 1 s."""
+        """Whether a time of last change is this file's, as copies keep it: complete, or cut to a unit of up to 1 s."""
         return self.mtime_ns >= 0 and any(mtime_ns == self.mtime_ns - self.mtime_ns % unit for unit in _KEPT_TO_NS)
 
 
 def digest(data: bytes) -> str:
-    """Of content that is compared."""
+    """The digest of content that is compared."""
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
 def lead_of(head: bytes) -> str:
-    """Key of the contents to compare with; empty for a file that was too short for one."""
+    """The key of the contents to compare with; empty for a file that was too short for one."""
     return hashlib.blake2b(head[:_LEAD_BYTES], digest_size=6).hexdigest() if len(head) >= _LEAD_BYTES else ""

@@ -1,4 +1,4 @@
-"""Finding a file of a log that is no longer in its place: under whatever name, by its inode, else by its content."""
+"""Finding a file of a log that is no longer in its place, under any name: by its inode, else by its content."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from publisher.sources.logs.mark import Mark
 from publisher.sources.logs.rotation import LogFiles, by_inode, newest_first, written_after
 
 _LATE_S: Final = 86_400
-"""A job may be written to a log so long after its end."""
+"""The longest time between the end of a job and its line in a log."""
 
 
 @dataclass(frozen=True)
 class Copies:
-    """Files that hold what was read of a file, and those rotated after it.
+    """Files that contain what was read of a file, and those rotated after it.
 
-    `is_whole`: they are known to hold all that was written to it. A copy that ends where reading stopped is known to
-    only if its time of last change is that of the file when it was read: else lines may have been added to the file
-    after the copy was made.
+    `is_whole`: they are known to contain everything written to it. For a copy that ends where reading stopped, that is
+    known only if its time of last change is that of the file when it was read: otherwise lines may have been added to
+    the file after the copy was made.
     """
 
     paths: list[Path]
@@ -34,16 +34,16 @@ NO_COPIES: Final = Copies([], is_whole=False)
 
 
 def copies_of(mark: Mark, log: LogFiles, *, is_continued: bool, known: Collection[tuple[int, int]] = ()) -> Copies:
-    """Where the content of a file lies that is no longer in its place: the file itself, else a copy of it; with what
-    was rotated in the same way after it.
+    """Where the content of a file is that is no longer in its place: the file itself, else a copy of it, and the files
+    that were rotated after it in the same way.
 
-    `is_continued`: another file of the log is known to hold its content; then only the file itself is looked for, since
-    it may have grown after that copy was made. Raises `SourceError` if the file itself is there and cannot be read.
+    `is_continued`: another file of the log is known to have its content; then only the file itself is searched, since
+    it may have grown after that copy was made. Raises `SourceError` if the file itself exists and cannot be read.
 
     An inode is used again when its file is gone, and files may begin with the same header: if too little was read of
-    the file to be certain, what has a name like its own counts, all of it. Reading too much changes nothing. A file
-    that was empty has no content to be known by: it is what has its inode, else what has a name like its own and is
-    none of `known`, the files (device, inode) that were met before.
+    the file to be certain, all of any file with a similar name counts. Reading too much changes nothing. A file that
+    was empty has no content to compare: the file with its inode counts, else one with a similar name that is not in
+    `known`, the files (device, inode) that were read before.
     """
     place = Path(mark.path)
     folders = log.folders(place)
@@ -102,9 +102,9 @@ def _alike(copy: Path, place: Path, log: LogFiles) -> list[Path]:
 
 
 def not_read(mark: Mark, log: LogFiles | None, copies: list[Path], *, was_cut: bool) -> Unreadable:
-    """The report of a file of which an unknown rest was not read: other content is in its place, or it is gone.
+    """The report of a file of which an unknown rest was not read: it has other content now, or it is gone.
 
-    `copies`: files that hold what was read of it, of which none is known to be whole.
+    `copies`: files that contain what was read of it, none of which is known to be complete.
     """
     folders = log.folders(Path(mark.path)) if log is not None else [Path(mark.path).parent]
     what = "was cut or overwritten" if was_cut else "was moved, removed or replaced"
@@ -116,8 +116,8 @@ def not_read(mark: Mark, log: LogFiles | None, copies: list[Path], *, was_cut: b
         else f"no file that begins with these was found in {where}"
     )
     reason = (
-        f"the file {what} after {mark.offset} bytes of it were read, and {found}: lines that were added between the "
-        "last reading and then were not read"
+        f"the file {what} after {mark.offset} bytes of it were read, and {found}: lines that were added after the "
+        "last reading were not read"
     )
     begin = max(0, mark.mtime_ns // 1_000_000_000 - _LATE_S)
     return Unreadable(mark.path, None, mark.offset, reason, b"", unread_from=begin)

@@ -1,6 +1,7 @@
 """Opening a log file: regular files only, never for writing, never waiting for a writer.
 
-A FIFO, socket or device is refused before it is opened; what takes its place in between is refused after.
+A FIFO, socket, or device is refused before it is opened, and again after opening, in case the file was replaced in
+between.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _KINDS: Final = (
 
 
 class OpenLog:
-    """An open log, seen as its plain bytes whether it is compressed or not.
+    """An open log as its plain bytes, compressed or not.
 
     `size` and `mtime_ns` are the file's own when it was opened.
     """
@@ -47,7 +48,7 @@ class OpenLog:
         return self._compression is not None
 
     def read(self, size: int) -> bytes:
-        """Up to `size` plain bytes from where the log stands. Raises `DamagedError` inside a compressed file."""
+        """Up to `size` plain bytes from the present position. Raises `DamagedError` in a compressed file."""
         data, self._pending = (self._pending, b"") if self._pending else (self._plain.read(size), b"")
         if len(data) > size:
             data, self._pending = data[:size], data[size:]
@@ -60,7 +61,7 @@ class OpenLog:
         self._at -= len(data)
 
     def seek(self, offset: int) -> bool:
-        """Stand at a plain offset; False if the log is shorter."""
+        """Move to a plain offset; False if the log is shorter."""
         if self._compression is None:
             self._pending = b""
             self._raw.seek(offset)
@@ -87,7 +88,7 @@ class OpenLog:
 
 
 def open_log(path: Path) -> OpenLog:
-    """Open a log for reading. Raises `SourceError`s that say what is at the path instead, or what forbids it."""
+    """Open a log for reading. Raises `SourceError`s that say what is at the path instead, or why it cannot be read."""
     try:
         _refuse_irregular(path, path.stat().st_mode)
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
@@ -106,7 +107,7 @@ def open_log(path: Path) -> OpenLog:
 def _refuse_irregular(path: Path, mode: int) -> None:
     if stat.S_ISREG(mode):
         return
-    kind = next((name for test, name in _KINDS if test(mode)), "no regular file")
+    kind = next((name for test, name in _KINDS if test(mode)), "not a regular file")
     raise SourceFormatError(f"{path}: this is {kind}, not a file", hint="Name the log file itself")
 
 
@@ -116,5 +117,5 @@ def _explained(path: Path, error: OSError) -> SourceError:
     if error.errno in (errno.EACCES, errno.EPERM):
         return SourceError(f"{path}: permission denied", hint="Let the user of the publisher read the file")
     if error.errno == errno.ELOOP:
-        return SourceError(f"{path}: the symbolic links lead in a circle", hint="Mend the link")
+        return SourceError(f"{path}: the symbolic links lead in a circle", hint="Correct the link")
     return SourceError(f"{path}: {error.strerror or error}")

@@ -1,21 +1,21 @@
-"""Reading log files for ever: each byte once, whatever happens to the names and places of the files.
+"""Reading growing log files: each byte once, whatever happens to the names and places of the files.
 
-Promise kept here: no line of a growing, rotated, copied, truncated or compressed log is passed over, only regular files
-are read, and memory does not grow with the size of a file or a line. Nothing is opened for writing.
+No line of a growing, rotated, copied, truncated, or compressed log is missed, only regular files are read, and memory
+does not grow with the size of a file or a line. Nothing is opened for writing.
 
-A file is known by its mark (`publisher.sources.logs.mark`). A file found under another name, inode or compression,
-whose content agrees up to the place where reading stopped, goes on there; a file whose content does not agree is read
-from its beginning, which changes nothing where jobs were read before, since the record id is that of the run.
+A file is identified by its mark (`publisher.sources.logs.mark`). A file under another name, inode, or compression whose
+content is the same up to the place where reading stopped is continued there; a file with other content is read from its
+beginning, which changes nothing for jobs that were read before, since the record id is that of the run.
 
-A file that may have grown after it was read and is no longer in its place is looked for by its inode and its content,
-whatever its name (`publisher.sources.logs.moved`). If it is not found, what was not read of it is reported once, and it
-is looked for in every reading from then on.
+A file that may have grown after it was read and is no longer in its place is searched by its inode and content under
+any name (`publisher.sources.logs.moved`). If it is not found, its unread rest is reported once, and it is searched in
+every later reading.
 
-`LogReader(path).read(cursor)` gives a `Reading`; it is iterated for `LineBlock`s of whole lines, and its `cursor()` is,
-at any time, the one after the block given last.
+`LogReader(path).read(cursor)` gives a `Reading`; it is iterated for `LineBlock`s of complete lines, and its `cursor()`
+is, at any time, the one after the last block.
 
-An unfinished last line waits for its end. In a compressed file, which does not grow, it is set aside; so is a line that
-is longer than 1 MiB.
+An incomplete last line waits for its end. In a compressed file, which does not grow, it is set aside; so is a line
+longer than 1 MiB.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ MAX_LINE_BYTES: Final = 1 << 20
 _BLOCK_BYTES: Final = 1 << 18
 _WAITING_NAMED: Final = 10
 _GONE_KEPT: Final = 64
-"""Files that are gone are remembered, the latest ones, since a copy may appear after its original went."""
+"""How many files that are gone are remembered, the latest ones, since a copy may appear after its original went."""
 _MISSING_KEPT: Final = 16
-"""Files that were reported as not read to their end and are looked for, the latest ones."""
+"""How many files that were reported as not read to their end are still searched, the latest ones."""
 
 
 class LineBlock(msgspec.Struct, frozen=True):
-    """Whole lines of one file, without their line feeds. `offset` (plain bytes) and `line` (from 1) are the first's.
+    """Complete lines of one file, without their line feeds. `offset` (plain bytes) and `line` (from 1) are the first's.
 
-    `set_aside` holds what is not a line to parse: too long, or the torn end of a compressed file.
+    `set_aside` has input that is not parsed: lines that are too long, or the cut-off end of a compressed file.
     """
 
     file: str
@@ -72,21 +72,21 @@ class LogReader:
         self.log = LogFiles(path, names, rotated_to, expected)
 
     def files(self) -> list[Path]:
-        """The files the log is made of at present, in the order of their writing. Raises `SourceError`s."""
+        """The present files of the log, in the order of their writing. Raises `SourceError`s."""
         return self.log.present()
 
     def read(self, cursor: Cursor) -> Reading:
-        """Read on from a cursor of an earlier reading; from an empty one, everything. Raises `SourceError`s.
+        """Continue from a cursor of an earlier reading; from an empty one, read everything. Raises `SourceError`s.
 
-        A cursor that cannot be understood is taken as empty: reading again is harmless.
+        A cursor that cannot be understood counts as empty: reading again is harmless.
         """
         return Reading(self.files(), cursor, self.log)
 
 
 class Reading:
-    """One pass over the files of a log. `problems` says afterwards what kept files from being read to their end.
+    """One pass over the files of a log. `problems` has afterwards the errors of files that were not read to their end.
 
-    `log`: where files are looked for that are no longer in their place; without it they are not.
+    `log`: where files that are no longer in their place are searched; None: they are not searched.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Reading:
         self._open = self._open_marks()
 
     def cursor(self) -> dict[str, Any]:
-        """The cursor after the chunk given last, as plain JSON values."""
+        """The cursor after the last chunk, as plain JSON values."""
         return {
             "files": msgspec.to_builtins(list(self._marks.values())),
             "gone": msgspec.to_builtins(self._gone[-_GONE_KEPT:]),
@@ -127,34 +127,34 @@ class Reading:
         }
 
     def recovered(self) -> tuple[Recovered, ...]:
-        """The files, reported as not read to their end, that were found since this was last asked."""
+        """The files that were reported as not read to their end and found since the last call."""
         found, self._recovered = tuple(self._recovered), []
         return found
 
     def waiting(self) -> list[str]:
-        """Of which files the last line waits for its end, the first of them by name."""
+        """The files whose last line waits for its end; the first of them by name."""
         unfinished = [mark for mark in self._marks.values() if mark.unfinished]
         texts = [
-            f"{mark.path}: the last line has no end yet ({mark.unfinished} bytes); it is read when it has"
+            f"{mark.path}: the last line is incomplete ({mark.unfinished} bytes); it is read when it is complete"
             for mark in unfinished[:_WAITING_NAMED]
         ]
         more = len(unfinished) - len(texts)
         return [*texts, f"and the last lines of {more} more files"] if more else texts
 
     def refuse(self, reason: str, hint: str = "") -> None:
-        """Take the chunk given last back and leave its file as it is: it is not what it should be."""
+        """Take the last chunk back and leave its file unread: it is not what it should be."""
         self._refused = True
         self.problems.append(SourceFormatError(reason, hint=hint))
 
     def __iter__(self) -> Iterator[LineBlock]:
-        """Chunks of all files from where the cursor stood to their present ends."""
+        """Chunks of all files from the place of the cursor to their present ends."""
         reported = list(self._missing)
         for path in self._moved_files():
             yield from self._try(path, moved=True)
         for path in self._files:
             for mark in self._open.get(str(path), ()):
                 if not mark.is_at(path):
-                    yield from self._find(mark)  # first: it was written before what took its place
+                    yield from self._find(mark)  # first: it was written before the file in its place
             yield from self._try(path)
         for mark in [mark for key, mark in self._marks.items() if key not in self._met]:
             yield from self._left(mark)
@@ -163,7 +163,7 @@ class Reading:
         del self._gone[:-_GONE_KEPT], self._missing[:-_MISSING_KEPT]
 
     def _try(self, path: Path, *, moved: bool = False) -> Iterator[LineBlock]:
-        """What is new in a file, as far as it can be read."""
+        """The new part of a file, as far as it can be read."""
         try:
             yield from self._file(path, moved=moved)
         except SourceError as error:
@@ -185,7 +185,7 @@ class Reading:
                 return
             at = 0
             try:
-                head = log.read(HEAD_BYTES).rstrip(b"\0")  # NULs at the end are a hole, which may yet be filled
+                head = log.read(HEAD_BYTES).rstrip(b"\0")  # NULs at the end are a hole, which may still be filled
                 mark = self._mark(path, log, head, before)
                 mark.moved = moved
                 self._marks[key] = mark
@@ -198,12 +198,12 @@ class Reading:
             except DamagedError as error:
                 raise SourceFormatError(
                     f"{path}: the compressed file is cut short or damaged after byte {at} of its content ({error})",
-                    hint="What comes before was read. Put a whole copy in its place, or move it away and settle what "
+                    hint="All before it was read. Put a complete copy in its place, or move it away and settle what "
                     "is then reported as not read",
                 ) from error
 
     def _mark(self, path: Path, log: OpenLog, head: bytes, before: Mark | None) -> Mark:
-        """Where to go on in a file. The log stands there afterwards."""
+        """Where to continue in a file. The log is positioned there afterwards."""
         lead = lead_of(head)
         new = Mark(str(path), log.device, log.inode, lead=lead, head_bytes=len(head), head=digest(head))
         if before is not None and before.is_empty and before.path == new.path:
@@ -223,9 +223,9 @@ class Reading:
     # --- files that are no longer in their place
 
     def _open_marks(self) -> dict[str, list[Mark]]:
-        """By path, the files that may hold what was not read: they may have grown, or were not read to their end.
+        """By path, the files that may have unread content: they may have grown, or were not read to their end.
 
-        A file of which nothing was taken, since it was refused, is none.
+        A file from which nothing was read, since it was refused, is not among them.
         """
         found: dict[str, list[Mark]] = {}
         if self._log is None:
@@ -242,19 +242,19 @@ class Reading:
         return any(mark is each for each in self._open.get(mark.path, ()))
 
     def _moved_files(self) -> list[Path]:
-        """Files that were found under a name that does not belong to the log, and are still there: they may grow."""
+        """Files that were found under a name that does not belong to the log, and still exist: they may grow."""
         paths = {Path(mark.path): mark for mark in self._marks.values() if mark.moved}
         return [path for path, mark in paths.items() if str(path) not in self._listed and mark.is_at(path)]
 
     def _replaced(self, before: Mark, now: Mark) -> Iterator[LineBlock]:
-        """Other content is where the content of a file was: it was cut, or its inode is used again."""
+        """Note that a file has other content than before: it was truncated, or its inode is used again."""
         self._gone.append(before)
         was_cut = before.path == now.path and before.offset > 0
         if was_cut or self._is_open(before):
             yield from self._find(before, was_cut=was_cut)
 
     def _left(self, mark: Mark) -> Iterator[LineBlock]:
-        """What becomes of a file that was not met: it cannot be read, was moved, or is gone."""
+        """Handle a file that was not found in this pass: it cannot be read, was moved, or is gone."""
         if mark.is_at(Path(mark.path)):
             return
         if self._is_open(mark):
@@ -263,19 +263,21 @@ class Reading:
             self._let_go(mark)
 
     def _let_go(self, mark: Mark) -> None:
-        """Keep the mark of a file that is gone: a copy may turn up."""
+        """Keep the mark of a file that is gone: a copy may appear."""
         if self._marks.get(mark.key) is mark:
             self._gone.append(self._marks.pop(mark.key))
 
     def _is_continued(self, mark: Mark) -> bool:
-        """Whether all of a file was read in this pass under its name or another: see `Copies` for what proves that."""
+        """Whether all of a file was read in this pass under its own or another name: see `Copies` for the
+        conditions.
+        """
         return id(mark) in self._continued or any(copy.end > mark.end for copy in self._copied.get(id(mark), ()))
 
     def _find(self, mark: Mark, *, was_cut: bool = False) -> Iterator[LineBlock]:
-        """Go on in a file that is no longer in its place, wherever it lies now; report it if it is not found whole.
+        """Continue a file that is no longer in its place; report it if it is not found complete.
 
-        If the file itself is there with other content, it was copied and emptied: a copy with a name of the log is
-        taken as whole, since nothing tells such a rotation from one that was made earlier.
+        If the file itself exists with other content, it was copied and truncated: a copy with a name of the log counts
+        as complete, since such a rotation cannot be distinguished from an earlier one.
         """
         was_emptied = mark.key in self._met
         is_continued = self._is_continued(mark) or (was_emptied and id(mark) in self._copied)
@@ -294,7 +296,7 @@ class Reading:
         yield LineBlock(mark.path, [], mark.offset, mark.line + 1, (report,))
 
     def _find_missing(self, mark: Mark, *, search: bool) -> Iterator[LineBlock]:
-        """Whether a file that was reported as not read to its end was found; with `search`, look for it again."""
+        """Whether a file that was reported as not read to its end was found; with `search`, search it again."""
         is_continued = mark.is_certain and self._is_continued(mark)
         copies = (self._copies_of(mark, is_continued=is_continued) if search else None) or NO_COPIES
         if copies.is_whole or is_continued:
@@ -304,7 +306,7 @@ class Reading:
             yield from self._read_copies(copies.paths)
 
     def _copies_of(self, mark: Mark, *, is_continued: bool) -> Copies | None:
-        """See `copies_of`; None where the file itself is found and cannot be read."""
+        """See `copies_of`; None: the file itself is found and cannot be read."""
         try:
             if self._log is None:
                 return NO_COPIES
@@ -357,7 +359,7 @@ class Reading:
                 return
         if rest and not rest.strip(b"\0"):
             self.problems.append(_only_nuls(mark))
-            return  # and it is looked at again in every reading, since its end was not reached
+            return  # it is read again in every reading, since its end was not reached
         if log.compressed and rest:
             reason = "the compressed file ends in the middle of this line"
             aside = (*aside, Unreadable(mark.path, mark.line + 1, mark.offset, reason, rest[:RAW_BYTES]))
@@ -370,8 +372,9 @@ class Reading:
 
 
 def _to_line_end(log: OpenLog, data: bytes) -> tuple[int, bytes]:
-    """Pass over the rest of a line that begins so; its whole length with the line feed, and a NUL if it is nothing else
-    up to the end of the file."""
+    """Skip the rest of a line with this beginning. Gives its length with the line feed, and a NUL if there is nothing
+    else up to the end of the file.
+    """
     length, nuls = len(data), not data.strip(b"\0")
     while block := log.read(_BLOCK_BYTES):
         end = block.find(b"\n") + 1
@@ -387,7 +390,7 @@ def _only_nuls(mark: Mark) -> SourceFormatError:
     return SourceFormatError(
         f"{mark.path}: nothing but NUL bytes from byte {mark.offset} to the end of the file, as a power failure or a "
         "full disk leaves it",
-        hint="Put a whole copy in its place, or let the batch system begin a new file",
+        hint="Put a complete copy in its place, or let the batch system begin a new file",
     )
 
 

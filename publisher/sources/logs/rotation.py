@@ -1,12 +1,12 @@
-"""Which files a log is made of: the live file, its rotated copies, all files of a folder, or those of a pattern.
+"""The files of a log: the live file and its rotated copies, all files of a folder, or those of a pattern.
 
-Rotated copies of the file that the configuration names belong to it, so that what was written just before a rotation is
-not lost: `accounting.1`, `accounting-20261121.gz`, `accounting-20261122-1795354333`, `accounting-20261122.1`,
-`accounting.2026-11-21_1200.zst`, `accounting.old`, and for a name with an ending `acct-20261121.log`; in the folder of
-the log, and in those that are named beside it. Files come in the order in which they were written.
+Rotated copies of the configured file belong to it, so that lines written just before a rotation are not lost:
+`accounting.1`, `accounting-20261121.gz`, `accounting-20261122-1795354333`, `accounting-20261122.1`,
+`accounting.2026-11-21_1200.zst`, `accounting.old`, and for a name with an extension `acct-20261121.log`; in the folder
+of the log, and in further configured folders. Files are in the order in which they were written.
 
-A copy with any other name is not in the list; `by_inode`, `newest_first` and `written_after` give the files among which
-it is looked for when a file that was read before is no longer in its place.
+A copy with any other name is not in the list; `by_inode`, `newest_first`, and `written_after` give the files among
+which a file that was read before and is no longer in its place is searched.
 """
 
 from __future__ import annotations
@@ -26,24 +26,26 @@ from publisher.sources.logs.compression import SUFFIXES
 from publisher.text import counted
 
 MOST_LISTED: Final = 20_000
-"""Files of a folder that are looked at in the search for a copy with an unexpected name."""
+"""The most files of a folder that are considered in the search for a copy with an unexpected name."""
 MOST_OPENED: Final = 256
-"""Of these, the newest, those whose content may be looked at."""
+"""The most of these, the newest, whose content may be read."""
 
 _DATE: Final = r"(?:(?:19|20)\d\d-?[01]\d(?:-?[0-3]\d\d{0,6}(?:[-_T.:]\d{1,10})*)?|1\d{9})"
 _DAY_OR_MONTH: Final = frozenset({6, 8})
-"""Digits in the name of a file that is the log of a day, or of a month, and grows until the next one begins."""
+"""The number of digits in the name of a file that is the log of a day or a month, and grows until the next one
+begins.
+"""
 _DATED: Final = re.compile(rf"(?P<stem>.*?)[._-]?(?P<date>{_DATE})(?P<ending>\.[A-Za-z]\w*)?", re.DOTALL)
 _NUMBERED: Final = re.compile(r"(?P<stem>.+?)[._-](?P<number>\d{1,5}|old)(?P<ending>\.[A-Za-z]\w*)?", re.DOTALL)
 _TEMPORARY: Final = re.compile(r"\..*|.*~|.*\.(?:tmp|swp|part|lock)", re.DOTALL)
 
 
 class LogFiles:
-    """Which files a log is made of: see the module.
+    """The files of a log: see the module.
 
-    `names` says which files of a folder count (matched against the whole name without its compression suffix); a file
+    `names` says which files of a folder count (matched against the full name without its compression suffix); a file
     that is named itself always counts, and so does each that a pattern matches. `expected`: those names in words, for
-    the message when a folder has none. `rotated_to`: further folders to which the log is rotated. Nothing is opened.
+    the message if a folder has none. `rotated_to`: further folders to which the log is rotated. Nothing is opened.
     """
 
     def __init__(
@@ -55,9 +57,9 @@ class LogFiles:
         self._expected = expected or "file of this log"
 
     def present(self) -> list[Path]:
-        """The files to read, in the order of their writing. A compressed copy beside its own plain file is left out.
+        """The files to read, in the order of their writing. A compressed copy next to its own plain file is omitted.
 
-        Raises `SourceMissingError` if there is nothing, `SourceError` if a folder cannot be listed.
+        Raises `SourceMissingError` if there is no file, `SourceError` if a folder cannot be listed.
         """
         try:
             found = [*self._here(), *self._elsewhere()]
@@ -67,9 +69,7 @@ class LogFiles:
                 hint="Let the user of the publisher list the folder",
             ) from error
         except OSError as error:
-            raise SourceError(
-                f"{self.path}: {error.strerror or error}", hint="Look at the path of the source"
-            ) from error
+            raise SourceError(f"{self.path}: {error.strerror or error}", hint="Correct `path` of the source") from error
         if not found:
             raise self._nothing()
         plain = {file for file in found if file.suffix not in SUFFIXES}
@@ -79,10 +79,10 @@ class LogFiles:
         )
 
     def growing(self, known: Iterable[str], changed: Collection[str]) -> set[str]:
-        """Of the paths of files that were read, those whose writer may have gone on after that, as their names tell.
+        """Of the paths of files that were read, those whose writer may have continued afterwards, by their names.
 
-        That is the file that the configuration names; in a folder and of a pattern the one without a number or date,
-        and the newest day. `changed`: the paths of files that were seen to grow.
+        That is the configured file; in a folder and for a pattern, the one without a number or date, and the newest
+        day. `changed`: the paths of files that were seen to grow.
         """
         is_folder = self._is_folder()
         if not is_folder and not self._is_pattern():
@@ -103,7 +103,7 @@ class LogFiles:
         return found
 
     def folders(self, path: Path) -> list[Path]:
-        """The folders that a copy of a file of the log may lie in."""
+        """The folders that may contain a copy of a file of the log."""
         return list(dict.fromkeys([path.parent, *self.rotated_to]))
 
     def is_named_like(self, path: Path, copy: Path) -> bool:
@@ -131,7 +131,7 @@ class LogFiles:
         return [*rotated, self.path] if self.path.is_symlink() or self.path.exists() else rotated
 
     def _elsewhere(self) -> Iterator[Path]:
-        """The files of the log in the further folders; one that does not exist yet has none."""
+        """The files of the log in the further folders; a folder that does not exist yet has none."""
         for folder in self.rotated_to:
             for file in folder.iterdir() if folder.is_dir() else ():
                 if self._is_folder():
@@ -154,14 +154,12 @@ class LogFiles:
                 hint="Set `path` of the source to the folder in which the batch system writes this log, or to the file",
             )
         if self._is_pattern():
-            return SourceMissingError(
-                f"{self.path}: no file matches this pattern", hint="Look at the path of the source"
-            )
+            return SourceMissingError(f"{self.path}: no file matches this pattern", hint="Correct `path` of the source")
         return SourceMissingError(f"{self.path}: there is no such file", hint="Look at the path of the source")
 
 
 def by_inode(folders: Iterable[Path], device: int, inode: int) -> list[Path]:
-    """The files of these folders that are this one, whatever their names. A folder that cannot be listed has none."""
+    """The files of these folders with this inode, under any name. A folder that cannot be listed has none."""
     found = []
     for entry in _entries(folders):
         if entry.inode() == inode:
@@ -172,7 +170,7 @@ def by_inode(folders: Iterable[Path], device: int, inode: int) -> list[Path]:
 
 
 def newest_first(folders: Iterable[Path], changed_since_ns: int) -> list[Path]:
-    """Files of these folders that were changed then or later, but for temporary ones, newest first.
+    """Files of these folders that were changed then or later, except temporary ones, newest first.
 
     Whole seconds are compared, since compressed copies keep no fractions. Bounded: see `MOST_LISTED`, `MOST_OPENED`.
     """
@@ -188,9 +186,9 @@ def newest_first(folders: Iterable[Path], changed_since_ns: int) -> list[Path]:
 
 
 def written_after(copy: Path) -> list[Path]:
-    """The files beside this one with a name of the same form (only its digits differ), changed later; oldest first.
+    """The files next to this one with a name of the same form (only its digits differ), changed later; oldest first.
 
-    A log that was rotated several times between two readings left copies that nobody ever saw under their own name.
+    A log that was rotated several times between two readings left copies that were never read under their own name.
     """
     form = re.compile(re.sub(r"\d+", r"\\d+", re.escape(_without_compression(copy.name))))
     if r"\d+" not in form.pattern:
@@ -209,11 +207,11 @@ def _entries(folders: Iterable[Path]) -> Iterator[os.DirEntry[str]]:
             with os.scandir(folder) as entries:
                 yield from entries
         except OSError:
-            continue  # the source's own folder is listed, and its error told, before; others may not exist yet
+            continue  # the source's own folder was listed, and its error raised, before; others may not exist yet
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Of a regular file, its status."""
+    """The status of a regular file; None: it is not one."""
     try:
         return entry.stat(follow_symlinks=False) if entry.is_file(follow_symlinks=False) else None
     except OSError:

@@ -1,4 +1,6 @@
-"""What a log looks like: so that a path with the wrong type is reported once, not as a million unreadable lines."""
+"""Recognising the kind of a log, so that a path with the wrong type is reported once, not as a million unreadable
+lines.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ KINDS: Final = {
     "xml": "an XML document",
     "binary": "binary data",
 }
-"""Kinds of log and how they are called in messages."""
+"""The kinds of log, and their names in messages."""
 
 _SQLITE: Final = b"SQLite format 3\0"
 _N: Final = rb"-?\d+(?:\.\d+)?"
@@ -54,15 +56,15 @@ _DOCUMENTS: Final = (
     ("htcondor-json", re.compile(rb'[\[\s,]*\{(?s:.*)"(?:ClusterId|ProcId|GlobalJobId|MyType|JobUniverse)"\s*:')),
     ("htcondor-xml", re.compile(rb"<(?s:.*)classads>")),
 )
-"""What a file begins with that is read as a whole, not line by line."""
+"""The first characters of a file that is read as a whole, not line by line."""
 
 _BYTES: Final = 4096
 
 
 def looks_like(first_lines: Sequence[bytes]) -> str | None:
-    """The kind (a key of `KINDS`) that most of the first lines of a file have, None if they show nothing."""
+    """The kind (a key of `KINDS`) that most of the first lines of a file have; None: unknown."""
     if first_lines and first_lines[0].startswith(_SQLITE):
-        return "sqlite"  # its other lines are binary, and more
+        return "sqlite"  # its other lines are binary
     if document := document_kind(b"\n".join(first_lines)[:_BYTES]):
         return document
     votes: dict[str, int] = {}
@@ -73,7 +75,7 @@ def looks_like(first_lines: Sequence[bytes]) -> str | None:
 
 
 def document_kind(head: bytes) -> str | None:
-    """The kind of a document of JSON or XML that begins so, None if its beginning shows nothing."""
+    """The kind of a document of JSON or XML with this beginning; None: unknown."""
     head = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     return next((kind for kind, pattern in _DOCUMENTS if pattern.match(head)), None)
 

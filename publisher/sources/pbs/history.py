@@ -1,11 +1,11 @@
-"""What must be remembered between the lines of TORQUE and PBS Pro: the path of each job that is not over.
+"""State between the lines of TORQUE and PBS Pro: the path of each unfinished job.
 
-Lines come in the order of the log; the state after a line is a function of the lines up to it, however they were cut
-into reads. It travels in the cursor as compact JSON, so it is bounded: the oldest jobs are forgotten first, and what
-is forgotten costs only the earlier part of a path, because an E record has its run alone.
+Lines come in the order of the log; the state after a line is a function of the lines up to it, however they were
+divided into readings. It is kept in the cursor as compact JSON, so it is bounded: the oldest jobs are forgotten first,
+which loses only the earlier part of a path, because an E record alone has its run.
 
-Paths (Li, Yang, Wu 2016, figure 2; the facts on sources, 4): Q S+ E, Q S D E, Q S E R S E, and what TORQUE really
-writes for a rerun, Q S R S E, where R says nothing and the lost run is estimated from S and R.
+Paths (Li, Yang, Wu 2016, figure 2; the facts on sources, 4): Q S+ E, Q S D E, Q S E R S E, and TORQUE's real path of a
+rerun, Q S R S E, where R has no usage and the lost run is estimated from S and R.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from publisher.sources.pbs.lines import (
 
 
 class HistoryLimits(msgspec.Struct, frozen=True):
-    """How much is remembered of jobs.
+    """Limits of the state.
 
     `weight` of all open jobs together: one each, and one for every 256 characters of the S record of a running one.
-    `ended`: jobs whose path is kept a while, because an R or an E may still follow; `completed`: those that ended well
-    whose path is kept a while, because an R may still follow.
+    `ended`: jobs whose path is kept for a while, because an R or an E may follow; `completed`: those that ended
+    normally, whose path is kept for a while, because an R may follow.
     """
 
     weight: int = 65_536
@@ -49,19 +49,20 @@ USUAL_LIMITS: Final = HistoryLimits()
 MAX_EVENTS: Final = 64
 
 _MOST: Final = 1 << 62
-"""What damaged numbers can add up to, so that it can be stored."""
+"""The largest sum of damaged numbers that can be stored."""
 
 _Job = TypeVar("_Job")
 _NO_JOBS: Final[tuple[Job, ...]] = ()
 _NONE: Final[dict[str, str]] = {}
 _NOTHING: Final = (_NONE, "")
 _SHORT: Final = 32
-"""Characters of a text that holds no attributes of a run."""
+"""Characters of a text that has no attributes of a run."""
 
 
 class OpenJob(msgspec.Struct, array_like=True):
-    """A job between two lines. `start` and `text` (of its S record) are of the run in progress, `core_ms` and
-    `phase_ms` what its ended phases used."""
+    """A job between two lines. `start` and `text` (of its S record) belong to the run in progress; `core_ms` and
+    `phase_ms` are the usage of its ended phases.
+    """
 
     events: list[Event]
     start: int | None = None
@@ -78,14 +79,14 @@ class OpenJob(msgspec.Struct, array_like=True):
     suspended_s: int = 0
 
     def note(self, at: int, kind: str) -> None:
-        """Add an event; of a path that grows too long the middle is left out."""
+        """Add an event; the middle of a path that is too long is omitted."""
         if len(self.events) >= MAX_EVENTS:
             del self.events[MAX_EVENTS // 2]
             self.left_out += 1
         self.events.append(Event(at, kind))
 
     def close_run(self) -> None:
-        """Forget the run in progress and what belongs to it."""
+        """Forget the run in progress."""
         self.start = None
         self.text = ""
         self.shown = self.deleted = False
@@ -95,7 +96,7 @@ class OpenJob(msgspec.Struct, array_like=True):
 
 
 class Completed(msgspec.Struct, array_like=True):
-    """A job that ended well: its path, the number of its starts, and of events left out."""
+    """A job that ended normally: its path, the number of its starts, and the number of omitted events."""
 
     events: list[Event]
     starts: int
@@ -103,22 +104,23 @@ class Completed(msgspec.Struct, array_like=True):
 
 
 class HistoryState(msgspec.Struct, array_like=True):
-    """All that is remembered: open jobs, ended ones, the instant the log has reached, and those that ended well. In the
-    order they came."""
+    """The whole state: open jobs, ended ones, the instant that the log has reached, and those that ended normally. In
+    the order of the log.
+    """
 
     open: dict[str, OpenJob] = {}
     ended: dict[str, OpenJob] = {}
     at: int = 0
     completed: dict[str, Completed] = {}
     forged: list[str] = []
-    """The last jobs whose start record has an end."""
+    """The last jobs whose start record contains an end."""
 
 
 _decoder: Final = msgspec.json.Decoder(HistoryState)
 
 
 class JobPaths:
-    """Takes the lines of a log one after the other and gives the runs they begin, lose and end."""
+    """Takes the lines of a log in order and gives the runs that begin, are lost, and end."""
 
     def __init__(
         self,
@@ -140,19 +142,19 @@ class JobPaths:
         return msgspec.json.encode(self._state).decode()
 
     def running(self) -> list[Job]:
-        """Runs in progress that were not given yet."""
+        """Runs in progress that were not given before."""
         runs = []
         for key, job in self._state.open.items():
             if job.start is not None and not job.shown:
                 job.shown = True
-                with suppress(LineError):  # its end is a record of its own, and will be refused or not
+                with suppress(LineError):  # its end has a record of its own, which is checked by itself
                     runs.append(msgspec.structs.replace(self._begun(key, job), events=tuple(job.events)))
         return runs
 
     def take(self, line: PbsLogEntry) -> tuple[Job, ...] | None:
-        """The runs of a line: empty where it has none, None where it is remembered for later lines.
+        """The runs of a line: empty if it has none, None if it is kept for later lines.
 
-        Raises `LineError` where it makes no sense; the state is then as it was before.
+        Raises `LineError` if it contradicts the state, which then stays unchanged.
         """
         kind = line.kind
         if kind not in self._dialect.job_kinds:
@@ -194,14 +196,14 @@ class JobPaths:
             if kind == "E" or (kind == "R" and found):
                 require_whole_end(found)
                 if self._state.forged and line.job_id in self._state.forged:
-                    raise LineError("the start record of the job has an end, so this one may be of a user's text")
+                    raise LineError("the start record of the job has an end, so this record may be a user's text")
             return found, found.get("end" if kind in {"E", "R"} else "start", "")
         if " start=" in line.text and " queue=" in line.text:
-            raise LineError(f"a record of type {kind} holds a run's attributes: a line feed in a user's text")
+            raise LineError(f"a record of type {kind} has a run's attributes: a line feed in a user's text")
         return _NOTHING
 
     def _queue(self, key: str, at: int) -> tuple[Job, ...]:
-        """A job comes into a queue: a new one, an old one moved, or a new one under an old number."""
+        """Take a Q record: a new job, a job that moved, or a new job with an old number."""
         state = self._state
         jobs = _NO_JOBS
         job = state.open.get(key)
@@ -218,15 +220,15 @@ class JobPaths:
         return jobs
 
     def _start(self, line: PbsLogEntry, written: str) -> tuple[Job, ...]:
-        """A run begins. It is kept as it is written: most runs end with a record that has all."""
+        """Take an S record. It is kept unparsed: most runs end with a record that has everything."""
         start = instant(written)
         if start is None:
-            raise LineError("a start record without a start")
+            raise LineError("the start record has no start")
         if len(line.text) > SHORT_BYTES:
             self._begun(line.job_id, OpenJob([], start, line.text))
         job = self._reopen(line.job_id)
         jobs = _NO_JOBS
-        if job.start == start:  # written again, with other hosts
+        if job.start == start:  # the record was written again, with other hosts
             job.shown = False
         else:
             if job.start is not None:
@@ -234,7 +236,7 @@ class JobPaths:
             self._weight -= job.weight - 1
             job.close_run()
             job.starts += 1
-        if self._state.forged and line.job_id in self._state.forged:  # a line feed broke it, and it was put together
+        if self._state.forged and line.job_id in self._state.forged:  # a line feed broke it, and it was joined again
             self._state.forged = [each for each in self._state.forged if each != line.job_id]
         job.start, job.text = start, line.text
         job.note(start, line.kind)
@@ -245,7 +247,7 @@ class JobPaths:
         return jobs
 
     def _begun(self, key: str, job: OpenJob) -> Job:
-        """The run in progress. Raises `LineError` where its text is unclear, or too long."""
+        """The run in progress. Raises `LineError` if its text is ambiguous or too long."""
         found = attributes(job.text, quoted=self._dialect.quoted)
         run = pbs_jobs.running(
             self._dialect,
@@ -258,20 +260,22 @@ class JobPaths:
         return run if len(job.text) <= SHORT_BYTES else bounded(run)
 
     def _unfinished(self, key: str, job: OpenJob, reason: str) -> Job:
-        """A start that no record ended: an attempt for which resources were short."""
+        """Note a start that no record ended: an attempt for which resources were missing."""
         run = self._begun(key, job)
         path = _path(job, run.lrms_submit, run.start or 0)
         return msgspec.structs.replace(run, status="never_started", end_reason=reason, events=path)
 
     def _lose(self, key: str, at: int) -> tuple[Job, ...]:
-        """R without usage: the run in progress is thrown away; what it used is start to now, on all its cores."""
+        """Take an R record without usage: the run in progress is discarded; its usage is the time from start to now, on
+        all its cores.
+        """
         job = self._state.open.get(key)
         if job is None or job.start is None:
             self._rerun(key).note(at, "R")
             return _NO_JOBS
         start = job.start
         if at < start:
-            raise LineError(f"rerun at {at}, before the start at {start}: is the source's `timezone` right?")
+            raise LineError(f"rerun at {at}, before the start at {start}: check the source's `timezone`")
         run = self._begun(key, job)
         job.note(at, "R")
         lost = msgspec.structs.replace(
@@ -332,9 +336,9 @@ class JobPaths:
         return (*before, run)
 
     def _happen(self, line: PbsLogEntry, found: Mapping[str, str], at: int) -> bool:
-        """Records that neither begin nor end a run, but belong to its path or to a phase of it.
+        """Take a record that neither begins nor ends a run, but belongs to its path or to a phase of it.
 
-        False where the job is over without having run.
+        False if the job is finished and did not run.
         """
         key, kind = line.job_id, line.kind
         state = self._state
@@ -342,14 +346,14 @@ class JobPaths:
             job = state.open.get(key) or state.ended.get(key) or OpenJob([])
             job.note(at, kind)
             job.deleted = job.deleted or kind == "D"
-            if job.start is None:  # it waited: nothing ran; or its start is in a file that is gone
+            if job.start is None:  # it waited and did not run, or its start is in a file that is gone
                 self._forget(key)
                 _remember(state.ended, key, job, self._limits.ended)
             return job.start is not None
         phase_ms = values.duration_ms(found.get("resources_used.walltime"))
         cores = pbs_jobs.cores_of(found) if found else None
         if kind in {"u", "e"} and (phase_ms is None or cores is None):
-            raise LineError("a phase record without resources_used.walltime or without hosts")
+            raise LineError("the phase record has no resources_used.walltime or no hosts")
         job = self._reopen(key)
         job.note(at, kind)
         if kind in {"u", "e"} and phase_ms is not None and cores is not None:
@@ -366,7 +370,7 @@ class JobPaths:
         return True
 
     def _more(self, job: OpenJob, wall_s: int, end: int) -> dict[str, int | float | str]:
-        """What the path says of a run beyond its last record."""
+        """What the path adds to the last record of a run."""
         more: dict[str, int | float | str] = {}
         if job.phase_ms:
             rest_ms = max(wall_s * 1000 - job.phase_ms, 0)
@@ -394,7 +398,7 @@ class JobPaths:
             self._weight -= job.weight
 
     def _reopen(self, key: str) -> OpenJob:
-        """The open job, taken back from the ended ones or made where none is known."""
+        """The open job, moved back from the ended ones, or created if it is unknown."""
         job = self._state.open.get(key)
         if job is None:
             job = self._state.ended.pop(key, None) or OpenJob([])
@@ -402,8 +406,9 @@ class JobPaths:
         return job
 
     def _rerun(self, key: str) -> OpenJob:
-        """The job that runs again after a run that ended: what ended well is taken back by an R alone, since other
-        lines that come again are of a file that is read again."""
+        """The job that runs again after a run that ended. A job that ended normally is reopened by an R only, since
+        other repeated lines come from a file that is read again.
+        """
         done = self._state.completed.pop(key, None)
         if done is not None and key not in self._state.open and key not in self._state.ended:
             self._keep(key, OpenJob(done.events, starts=done.starts, left_out=done.left_out))
@@ -418,9 +423,9 @@ def _remember(jobs: dict[str, _Job], key: str, job: _Job, most: int) -> None:
 
 
 def _path(job: OpenJob, queued: int | None, start: int) -> tuple[Event, ...]:
-    """The path so far. Its Q and S are in the run's own record, also where their lines were never seen."""
+    """The path so far. Its Q and S are in the run's own record, even if their lines were not read."""
     events = job.events
-    if len(events) == 1 and queued is not None and events[0].kind == "E":  # nothing known but the E record itself
+    if len(events) == 1 and queued is not None and events[0].kind == "E":  # only the E record itself is known
         events[:0] = (Event(queued, "Q"), Event(start, "S"))
         return tuple(events)
     kinds = [event.kind for event in events]

@@ -1,10 +1,9 @@
 """The run of a record of TORQUE or PBS Pro: from attributes to `Job`.
 
-Pure. Slots are those granted (exec_host), cores what was allocated (PBS: resources_used.ncpus, then exec_vnode), never
-what was asked for; which cores these were, TORQUE says and PBS Pro does not. The wall time is end minus start;
-`resources_used.walltime` is kept beside it, since it leaves out suspensions. Whatever has no field of its own is kept
-in `extras` under its own name.
-(The facts on sources, 4, 5 and "Common rules".)
+Pure. Slots are those granted (exec_host); cores are those allocated (PBS: resources_used.ncpus, then exec_vnode), never
+those requested. TORQUE gives the numbers of the cores, PBS Pro does not. The wall time is end minus start;
+`resources_used.walltime`, which omits suspensions, is kept besides it. Attributes without a field are kept in `extras`
+under their own names. (The facts on sources, 4, 5 and "Common rules".)
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ _CACHED_CHARACTERS: Final = 256
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """What TORQUE and PBS Pro do differently.
+    """The differences between TORQUE and PBS Pro.
 
-    `job_kinds`: record types of jobs; `other_kinds`: of licences and reservations, which are not jobs. `has_vnodes`:
-    cores are granted on virtual nodes, and the numbers behind hosts are not those of cores.
+    `job_kinds`: record types of jobs; `other_kinds`: those of licences and reservations. `has_vnodes`: cores are
+    granted on virtual nodes, and the numbers after hosts are not core numbers.
     """
 
     system: Literal["torque", "pbs"]
@@ -55,7 +54,7 @@ PBS: Final = Dialect("pbs", True, frozenset("QSEDARCTsuceMazrPp"), frozenset("LU
 
 
 class JobId(NamedTuple):
-    """The parts of a job id. `array` for the record of a whole array, which is not a run of its own."""
+    """The parts of a job id. `array`: the record is that of a whole array, which is not a run."""
 
     local: str
     server: str
@@ -70,7 +69,7 @@ def job_id(text: str) -> JobId:
         return JobId(digits[0], digits[2])
     found = _ID.fullmatch(text)
     if found is None:
-        raise LineError("the job id is not of the form 123.server or 123[4].server")
+        raise LineError("the job id does not have the form 123.server or 123[4].server")
     number, index, old_index, server = found.groups()
     if index == "":
         return JobId(f"{number}[]", server or "", number, None, array=True)
@@ -79,9 +78,9 @@ def job_id(text: str) -> JobId:
 
 
 def instants(found: Mapping[str, str]) -> tuple[int, int] | None:
-    """Start and end of an E record (or of an R record with usage); None if it never started.
+    """Start and end of an E record (or of an R record with usage); None: it never started.
 
-    Raises `LineError` where one is missing or they contradict each other.
+    Raises `LineError` if one is missing or they contradict each other.
     """
     written = found.get("start")
     start = instant(written)
@@ -98,7 +97,7 @@ def instants(found: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def cores_of(found: Mapping[str, str]) -> int | None:
-    """Cores of a phase of a run, as its exec_vnode or exec_host says."""
+    """Cores of a phase of a run, from its exec_vnode or exec_host."""
     cores = values.vnode_cpus(found.get("exec_vnode", ""))
     if cores is None and (hosts := values.exec_hosts(found.get("exec_host", ""))):
         cores = sum(hosts.values())
@@ -108,7 +107,7 @@ def cores_of(found: Mapping[str, str]) -> int | None:
 def running(
     dialect: Dialect, ident: JobId, found: Mapping[str, str], *, cluster: str | None, start: int, run: int
 ) -> Job:
-    """The run that an S record begins; what was asked for is left out."""
+    """The run that an S record begins; requested resources are omitted."""
     return _job(
         dialect,
         ident,
@@ -136,7 +135,7 @@ def finished(
     events: tuple[Event, ...],
     more: Mapping[str, int | float | str],
 ) -> Job:
-    """The run that an E record (or an R record with usage) closes. `more` goes into its extras."""
+    """The run that an E record (or an R record with usage) ends. `more` is added to its extras."""
     extras: dict[str, int | float | str] = {key: value for key, value in found.items() if key not in _STORED}
     extras.update(more)
     return _job(
@@ -155,9 +154,9 @@ def finished(
 
 @lru_cache(maxsize=4096)
 def _hosts(exec_host: str) -> tuple[tuple[Host, ...], int | None, tuple[str, ...]]:
-    """Hosts, the sum of their slots (None where the list cannot be read) and the numbers of their cores as in TORQUE.
+    """Hosts, the sum of their slots (None: the list cannot be read), and the numbers of their cores as in TORQUE.
 
-    The same few come all the time.
+    Cached, since few different lists occur.
     """
     by_host = values.exec_hosts(exec_host)
     if by_host is None:

@@ -1,10 +1,9 @@
-"""The line of an accounting file of TORQUE or PBS Pro: its frame, its local time, its attributes.
+"""The line of an accounting file of TORQUE or PBS Pro: its parts, its local time, its attributes.
 
     MM/DD/YYYY HH:MM:SS;X;job id;text
 
-The text may hold semicolons; only the stamp is in the server's local time, every instant inside the text is epoch
-seconds. Keeps the promise that nothing is guessed in silence: a line that does not fit is a `LineError` with a reason.
-(The facts on sources, 4 and 5.)
+The text may contain semicolons. Only the stamp is in the server's local time; every instant in the text is epoch
+seconds. Nothing is guessed: a line of another form is a `LineError` with a reason. (The facts on sources, 4 and 5.)
 """
 
 from __future__ import annotations
@@ -19,10 +18,12 @@ from zoneinfo import ZoneInfo
 from publisher.sources.fields import CutError, LineError, decoded
 
 FOLD_SLACK_S: Final = 300
-"""A stamp of a repeated hour is of its second pass if, as one of the first, it went back by more than this."""
+"""A stamp of a repeated hour belongs to its second pass if, in the first, it would be earlier than the previous line by
+more than this.
+"""
 
 FOLD_REACH_S: Final = 7200
-"""But not by more than this: then the log before it is another one."""
+"""The upper limit of that: beyond it, the previous line belongs to another log."""
 
 FREE_TEXT: Final = frozenset({"user", "group", "account", "project", "jobname", "accounting_id", "gridname", "depend"})
 """Attributes whose value the user may choose: a blank or a `word=` in them belongs to the value."""
@@ -30,7 +31,7 @@ FREE_TEXT: Final = frozenset({"user", "group", "account", "project", "jobname", 
 _FIRST_WINS: Final = frozenset({"user", "group", "account", "jobname"})
 
 _BEFORE_NAME: Final = ("user", "group", "account", "project", "accounting_id")
-"""What is before the job name, which is before the queue; TORQUE writes the first three of them."""
+"""Attributes before the job name, which is before the queue; TORQUE writes the first three of them."""
 
 _TORQUE_BEFORE_NAME: Final = 3
 _OF_END: Final = frozenset(
@@ -39,7 +40,7 @@ _OF_END: Final = frozenset(
         "run_count",
     }
 )  # fmt: skip
-"""What is after all that was asked for, and with it `resources_used`."""
+"""Attributes after all requested resources, followed by `resources_used`."""
 
 _PLAIN_KEYS: Final = FREE_TEXT | frozenset(
     {
@@ -57,7 +58,7 @@ _STAMP: Final = re.compile(r"\d\d/\d\d/\d{4} \d\d:\d\d:[0-5]\d", re.ASCII)
 _SECONDS: Final = {f":{second:02}": second for second in range(60)}
 _MOST_MINUTES: Final = 4_096
 _CREATED: Final = re.compile(r" ctime=\d+ qtime=\d+ etime=\d+(?= |$)", re.ASCII)
-"""The server writes these together, right after the queue and what belongs to it."""
+"""The server writes these together, directly after the queue and its attributes."""
 _ASKED_KEY: Final = re.compile(r"(?:^| )Resource_List\.[A-Za-z_][\w.-]*=", re.ASCII)
 _QUOTE_AND_KEY: Final = re.compile(r"[\"'] (?:project|accounting_id|jobname)=")
 _USER: Final = re.compile(rb";user=(\S+)")
@@ -65,15 +66,15 @@ _OWNER: Final = re.compile(rb" owner=([^@\s]+)")
 _INSTANT_DIGITS: Final = 12
 _KEYS_CHARACTERS: Final = 4_096
 _WRITTEN_WITHIN_S: Final = 5
-"""The server takes the time of a start or an end when it writes the record of it."""
+"""The server takes the time of a start or an end when it writes its record."""
 _OF_RUNS: Final = frozenset({b"S", b"s", b"E", b"R", b"u", b"c", b"e"})
-"""Types of records that hold the attributes of a run."""
+"""Types of records that have the attributes of a run."""
 _FRAMED: Final = re.compile(rb"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;", re.ASCII)
 _GLUED: Final = re.compile(r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z];", re.ASCII)
 
 
 class ForgedEndError(CutError):
-    """A start record has an end, which only a user's text can: so the end record will tell the same."""
+    """A start record contains an end, which only a user's text can: the end record will contain it too."""
 
 
 class PbsLogEntry(NamedTuple):
@@ -86,35 +87,35 @@ class PbsLogEntry(NamedTuple):
 
 
 def frame(raw: bytes) -> PbsLogEntry:
-    """The four parts of a line, decoded; bytes that are not UTF-8 are kept as `\\xNN`.
+    """The four parts of a line, decoded; bytes that are not UTF-8 become `\\xNN`.
 
-    Raises `LineError` for anything else, and for a torn line with another record glued to it.
+    Raises `LineError` for anything else, and for a cut-off line followed by another record in the same line.
     """
     parts = (raw.decode() if raw.isascii() and b"\0" not in raw else decoded(raw)).split(";", 3)
-    if len(parts) == 3:  # a record without text, written without its last separator
+    if len(parts) == 3:  # a record without text and without its last separator
         parts.append("")
     if len(parts) != 4 or len(parts[0]) != 19 or parts[0][2] != "/" or parts[0][10] != " ":
-        raise LineError("not of the form `MM/DD/YYYY HH:MM:SS;type;job;text`")
+        raise LineError("it does not have the form `MM/DD/YYYY HH:MM:SS;type;job;text`")
     stamp, kind, job_id, text = parts
     if len(kind) != 1 or not job_id:
         raise LineError("the record type is not one letter, or the job id is missing")
     if ";" in text and _GLUED.search(text):
-        raise LineError("a torn record with another one glued to it")
+        raise LineError("a part of a record, followed by another record in the same line")
     return PbsLogEntry(stamp, kind, job_id, text)
 
 
 def require_whole_start(text: str, *, quoted: bool) -> None:
-    """Raises `CutError` where the text of an S record ends within a text that a user chose."""
+    """Raises `CutError` if the text of an S record ends within a text that a user chose."""
     if " queue=" in text and " end=" not in text and " jobname=" in text:  # nearly always
         return
     found = attributes(text, quoted=quoted)
     _require_name_and_queue(found)
     if "end" in found or "Exit_status" in found:
-        raise ForgedEndError("a start record with an end in it: a user's text holds a record's attributes")
+        raise ForgedEndError("a start record contains an end: a user's text has a record's attributes")
 
 
 def require_whole_end(found: Mapping[str, str]) -> None:
-    """Raises `CutError` where the attributes of an E record, or R with usage, end within a text that a user chose."""
+    """Raises `CutError` if the attributes of an E record, or R with usage, end within a text that a user chose."""
     if "jobname" in found and "queue" in found and "start" in found and "end" in found:  # nearly always
         return
     _require_name_and_queue(found)
@@ -125,14 +126,14 @@ def require_whole_end(found: Mapping[str, str]) -> None:
 
 
 def _require_name_and_queue(found: Mapping[str, str]) -> None:
-    """The server writes a queue after each job name, and a job name after each account and project."""
+    """Raises `CutError` unless each job name is followed by a queue, and each account and project by a job name."""
     named = "jobname" in found
     if (named and "queue" not in found) or (not named and ("account" in found or "project" in found)):
-        raise CutError("no job name or no queue: a torn record, or a line feed in an account or a name")
+        raise CutError("no job name or no queue: the record is cut off, or an account or name has a line feed")
 
 
 class LocalClock:
-    """Instants of local stamps. An hour that a change of the clocks repeats is decided by the lines around it."""
+    """Instants of local stamps. In a repeated hour (end of daylight saving time) the lines around a stamp decide."""
 
     def __init__(self, zone: str) -> None:
         self._zone = ZoneInfo(zone)
@@ -141,9 +142,8 @@ class LocalClock:
     def instant(self, stamp: str, *, after: int, near: str = "") -> int:
         """Epoch seconds of `MM/DD/YYYY HH:MM:SS`.
 
-        In a repeated hour the reading nearest to `near` (an instant inside the record, as written there) is taken;
-        without one the first, unless the log, at `after`, is past it already. Raises `LineError` for what is not a
-        time.
+        In a repeated hour, the instant nearest to `near` (an instant in the record, as written) is taken; without one,
+        the first, unless the log, at `after`, is already past it. Raises `LineError` for a text that is not a time.
         """
         both = self._minutes.get(stamp[:16])
         seconds = _SECONDS.get(stamp[16:])
@@ -158,9 +158,9 @@ class LocalClock:
         return second if FOLD_SLACK_S < after - first <= FOLD_REACH_S else first
 
     def _readings(self, stamp: str) -> tuple[int, int]:
-        """Both readings of the minute of a stamp, which the next lines most likely have too."""
+        """Both possible instants of the minute of a stamp; the next lines most likely have the same minute."""
         if not _STAMP.fullmatch(stamp):
-            raise LineError("the time is not of the form MM/DD/YYYY HH:MM:SS")
+            raise LineError("the time does not have the form MM/DD/YYYY HH:MM:SS")
         month, day, year, hour, minute = map(int, (stamp[:2], stamp[3:5], stamp[6:10], stamp[11:13], stamp[14:16]))
         try:
             local = datetime(year, month, day, hour, minute, tzinfo=self._zone)
@@ -174,11 +174,11 @@ class LocalClock:
 
 
 class RestOfRecord:
-    """Tells the last line of a record that line feeds in users' texts broke.
+    """Recognises the last line of a record that line feeds in users' texts broke.
 
-    Called with the first line and one that follows. That one is not a record of a run, nor one that lost its beginning;
-    it has what the server writes after the texts that users choose and the first line lacks, and agrees with the first
-    in the user, where it names the owner, and in the time at which the record was written.
+    It is called with the first line and a later one. The later line is not a record of a run, nor one without its
+    beginning; it has the attributes that the server writes after the texts of users and that the first line lacks, and
+    agrees with the first in the user, if it names the owner, and in the time at which the record was written.
     """
 
     def __init__(self, clock: LocalClock) -> None:
@@ -206,13 +206,13 @@ class RestOfRecord:
 def attributes(text: str, *, quoted: bool) -> dict[str, str]:
     """The `key=value` pairs of a record's text.
 
-    Values may hold blanks, quotes and semicolons, so a value ends where a known key begins. `quoted`: PBS Pro's way,
-    where a value with a blank may stand in `"` or `'`, without escapes.
+    Values may contain blanks, quotes, and semicolons, so a value ends where a known key begins. `quoted`: PBS Pro's
+    way: a value with a blank may be in `"` or `'`, without escapes.
 
-    A user chooses account, job name and values of what is asked for, so what looks like an attribute in them is none:
-    attributes count only in the order in which the server writes them, as far as its `ctime qtime etime` shows where
-    that begins. Raises `LineError` where the text does not begin with an attribute, or where a user's text makes it
-    unclear which of two values the server wrote.
+    A user chooses the account, the job name, and values of requested resources, so text in them that looks like an
+    attribute is not one: attributes count only in the order in which the server writes them, as far as `ctime qtime
+    etime` shows where that begins. Raises `LineError` if the text does not begin with an attribute, or if a user's text
+    makes it ambiguous which of two values the server wrote.
     """
     text = text.strip(" ")
     if not text:
@@ -228,7 +228,7 @@ def attributes(text: str, *, quoted: bool) -> dict[str, str]:
     if quoted and ('"' in text or "'" in text):
         account = found.get("account", "")
         if len(account) > 1 and account[0] == account[-1] == '"' and text.count('"') == 2 and "'" not in text:
-            found["account"] = account[1:-1]  # what PBS Pro always quotes; nearly always the only one
+            found["account"] = account[1:-1]  # PBS Pro always quotes it, and nearly always only it
             return found
         for key, value in found.items():
             if value[:1] in {'"', "'"}:
@@ -240,9 +240,10 @@ def attributes(text: str, *, quoted: bool) -> dict[str, str]:
 
 @lru_cache(maxsize=1024)
 def _are_in_order(keys: str, quoted: bool, /) -> bool:
-    """Whether keys, with blanks between, are all known and as the server writes them, so that none is of a user's text.
+    """Whether keys, with blanks between, are all known and in the server's order, so that none belongs to a user's
+    text.
 
-    A site has few different lists of them.
+    Cached, since a site has few different lists of keys.
     """
     order = [_place(key, quoted=quoted) for key in keys.split(" ")]
     return _NOWHERE not in order and order == sorted(order)
@@ -253,7 +254,7 @@ _NAME, _QUEUE, _GRANTED, _ASKED, _END, _USED = range(len(_BEFORE_NAME), len(_BEF
 
 
 def _place(key: str, *, quoted: bool) -> int:
-    """Where the server writes a key: a rank; keys of one rank stand in any order. `_NOWHERE` for what is not known."""
+    """The rank of a key in the server's order; keys of one rank have any order. `_NOWHERE`: unknown."""
     if key in _BEFORE_NAME:
         rank = _BEFORE_NAME.index(key)
         return rank if quoted or rank < _TORQUE_BEFORE_NAME else _NOWHERE
@@ -267,7 +268,7 @@ def _place(key: str, *, quoted: bool) -> int:
 
 
 def start_in(text: str, *, quoted: bool) -> str:
-    """The start in a record's text, as `attributes` would find it; empty if there is none. Raises `LineError`."""
+    """The start in a record's text, as `attributes` would find it; empty: there is none. Raises `LineError`."""
     before, key, after = text.partition(" start=")
     in_doubt = quoted and ("'" in text or text.count('"') > 2 or before.count('"') % 2)
     if key and " start=" not in after and not in_doubt and _KEY.match(before):
@@ -278,9 +279,9 @@ def start_in(text: str, *, quoted: bool) -> str:
 def _split_with_care(text: str, *, quoted: bool) -> dict[str, str]:
     created = [found.start() for found in _CREATED.finditer(text)]
     if len(created) > 1:
-        raise LineError("`ctime= qtime= etime=` is in it more than once: a user's text holds a record's attributes")
+        raise LineError("`ctime= qtime= etime=` occurs more than once: a user's text has a record's attributes")
     queue = text.rfind(" queue=", 0, created[0]) if created else -1
-    if queue < 0:  # of another writer, or shortened: the order says nothing
+    if queue < 0:  # another program wrote or shortened it: the order is unknown
         return _as_found(text, quoted=quoted)
     of_server = _of_server(text[queue + 1 :], quoted=quoted)
     found = _of_user(text[:queue], quoted=quoted, status_too="end" in of_server and "Exit_status" not in of_server)
@@ -290,7 +291,7 @@ def _split_with_care(text: str, *, quoted: bool) -> dict[str, str]:
 
 
 def _as_found(text: str, *, quoted: bool) -> dict[str, str]:
-    """The attributes of a text whose order says nothing: of user, group, account and name the first, else the last."""
+    """The attributes of a text without a known order: of user, group, account, and name the first, else the last."""
     found: dict[str, str] = {}
     for key, value, rest in _parts(text, lambda _key, _at: True, quoted=quoted):
         if key and (key not in _FIRST_WINS or key not in found):
@@ -300,9 +301,9 @@ def _as_found(text: str, *, quoted: bool) -> dict[str, str]:
 
 
 def _of_user(text: str, *, quoted: bool, status_too: bool) -> dict[str, str]:
-    """The attributes before the queue. All that is after the job name belongs to it.
+    """The attributes before the queue. Everything after the job name belongs to it.
 
-    `status_too`: but the exit status, which is written there by some program and is nowhere else.
+    `status_too`: except the exit status, which some program writes there and nowhere else.
     """
     known = {*_BEFORE_NAME[: None if quoted else _TORQUE_BEFORE_NAME], "jobname"}
     named = False
@@ -319,12 +320,12 @@ def _of_user(text: str, *, quoted: bool, status_too: bool) -> dict[str, str]:
             found.setdefault(key, value)
         _put_unknown(found, rest)
     if quoted and any(_QUOTE_AND_KEY.search(value) for value in found.values()):
-        raise LineError("a quote in a user's text makes it unclear where the account, project or job name ends")
+        raise LineError("a quote in a user's text makes it ambiguous where the account, project or job name ends")
     return found
 
 
 def _of_server(text: str, *, quoted: bool) -> dict[str, str]:
-    """The attributes from the queue on: what was granted, what was asked for, which users choose, and the end."""
+    """The attributes from the queue on: granted resources, requested ones, which users choose, and the end."""
     asked = [match.start() for match in _ASKED_KEY.finditer(text)]
     first, last = (asked[0], asked[-1]) if asked else (len(text), -1)
     ended = False
@@ -336,7 +337,7 @@ def _of_server(text: str, *, quoted: bool) -> dict[str, str]:
             counts = at < first or at > last
         elif place in {_QUEUE, _GRANTED, _ASKED}:
             counts = place == _ASKED or at < first
-        else:  # of the user: only after the end, where another program than the server wrote it
+        else:  # a user's text, except after the end, where another program wrote it
             counts = at > last and ended
         ended = ended or (counts and key in {"end", "session"})
         return counts
@@ -344,16 +345,16 @@ def _of_server(text: str, *, quoted: bool) -> dict[str, str]:
     found: dict[str, str] = {}
     for key, value, rest in _parts(text, is_key, quoted=quoted):
         if key and found.setdefault(key, value) != value:
-            raise LineError(f"`{key}=` is in it twice: a user's text holds a record's attributes")
+            raise LineError(f"`{key}=` occurs twice: a user's text has a record's attributes")
         _put_unknown(found, rest)
     return found
 
 
 def _parts(text: str, is_key: Callable[[str, int], bool], *, quoted: bool) -> Iterator[tuple[str, str, str]]:
-    """Key, value, and what is after a value that ends before the next key, in the order of the text.
+    """Key, value, and the text after a value that ends before the next key, in the order of the text.
 
-    `is_key` is asked for each known key and its place, in that order; one that does not count is part of a value.
-    Raises `LineError` where the text does not begin with an attribute.
+    `is_key` is called for each known key and its place, in that order; a key that does not count is part of a value.
+    Raises `LineError` if the text does not begin with an attribute.
     """
     at = _next_key(text, 0, is_key)
     unclosed: set[str] = set()
@@ -367,7 +368,7 @@ def _parts(text: str, is_key: Callable[[str, int], bool], *, quoted: bool) -> It
         end = -1
         if quoted and mark in {'"', "'"} and mark not in unclosed:
             end = _closing(text, begin, mark)
-            if end < 0:  # nor will there be one for any later value: keeps this linear
+            if end < 0:  # no later value has one either: this keeps the search linear
                 unclosed.add(mark)
         if end >= 0:
             value = text[begin + 1 : end]
@@ -393,7 +394,9 @@ def _is_known(key: str) -> bool:
 
 
 def _closing(text: str, begin: int, mark: str) -> int:
-    """Where the quote that opens at `begin` is closed: before the end, or before something that looks like a key."""
+    """The place where the quote that opens at `begin` closes: before the end, or before something that looks like a
+    key.
+    """
     end = begin
     while (end := text.find(mark, end + 1)) >= 0:
         if end + 1 == len(text) or _KEY.match(text, end + 1):
@@ -404,7 +407,7 @@ def _closing(text: str, begin: int, mark: str) -> int:
 
 
 def _put_unknown(found: dict[str, str], rest: str) -> None:
-    """Attributes of a version we do not know, between known ones: kept under their names."""
+    """Attributes of an unknown version, between known ones: kept under their names."""
     last = ""
     for word in rest.split(" ") if rest else ():
         key, equals, value = word.partition("=")

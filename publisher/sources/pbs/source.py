@@ -1,11 +1,8 @@
-"""The accounting folder of TORQUE and PBS Pro as a source: `server_priv/accounting`, one file a local day.
+"""The accounting folder of TORQUE and PBS Pro: `server_priv/accounting/YYYYMMDD`, one file for each local day.
 
-Keeps the promise that nothing is lost between reads: what a line leaves for later ones (a job that waits or runs, the
-path of its events) travels in the cursor with the place where reading stopped.
-
-Source `pbs`: runs from the accounting files of PBS Pro and OpenPBS (`server_priv/accounting/YYYYMMDD`).
-
-Source `torque`: runs from the accounting files of TORQUE (`server_priv/accounting/YYYYMMDD`).
+Source `pbs` reads PBS Pro and OpenPBS, source `torque` reads TORQUE. Nothing is lost between readings: state that a
+line leaves for later ones (a job that waits or runs, the path of its events) is in the cursor, with the place where
+reading stopped.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ class PbsParser:
         self.release = self._joiner.release
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
-        """The runs of a line, or why it is none."""
+        """See `publisher.sources.logs.lines.LineParser`."""
         if self._joiner.holds:
             return self._joiner.take(line)
         if not line.strip():
@@ -70,7 +67,7 @@ class PbsParser:
         return [*self._paths.running()]
 
     def file_begins(self, file: str) -> None:
-        """Nothing depends on the file: jobs live on from day to day."""
+        """Nothing depends on the file: jobs span days."""
 
     def state(self) -> str | dict[str, Any]:
         """Open jobs, as JSON in a text; with the lines of a broken record, if there is one."""
@@ -78,11 +75,11 @@ class PbsParser:
         return self._paths.dump() if held is None else {"jobs": self._paths.dump(), "held": held}
 
     def waiting(self) -> str | None:
-        """Nothing: what is open are jobs that wait or run, and they are known as such."""
+        """Nothing waits: open jobs are known as waiting or running."""
         return None
 
     def resume(self, state: Any) -> None:
-        """Go on with the open jobs of an earlier pass."""
+        """Continue with the open jobs of an earlier pass."""
         self._joiner.resume(state.get("held") if isinstance(state, dict) else None)
         state = state.get("jobs") if isinstance(state, dict) else state
         try:
@@ -104,9 +101,9 @@ class PbsSource:
         self._since: int | None = None
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
-        """Pages as `Source.pages` says; the last one gives the runs in progress too, each once.
+        """See `Source.pages`; the last page also gives the runs in progress, each once.
 
-        A window reads all files anew, since the path of a job may begin long before its end.
+        A window reads all files again, since the path of a job may begin long before its end.
         """
         parser = self._parser()
         known = [since for since in (instant(str(cursor.get("since", ""))), self._first_day()) if since is not None]
@@ -117,12 +114,12 @@ class PbsSource:
             yield page
 
     def complete_since(self) -> int | None:
-        """As configured, else the midnight before the first file there ever was: a day's file is never rotated."""
+        """The configured time, else the midnight before the first file ever read: a day's file is never rotated."""
         configured = self._settings.complete_since
         return self._since if configured is None else configured
 
     def check(self) -> list[Finding]:
-        """As every log; and whether the time zone is that of the server."""
+        """Check the log, and whether the time zone is that of the server."""
         return [*self._lines(self._parser()).check(), *self._check_zone()]
 
     def _parser(self) -> PbsParser:
@@ -146,7 +143,7 @@ class PbsSource:
         return min(days, default=None)
 
     def _check_zone(self) -> list[Finding]:
-        """Compare the local stamps of the newest file with the instants inside its records."""
+        """Compare the local stamps of the newest file with the instants in its records."""
         try:
             reading = Reading(self._reader.files()[-1:], {})
         except SourceError:

@@ -1,7 +1,7 @@
 """Values in accounting records of TORQUE and PBS Pro: durations, memory, hosts, exit status.
 
-Pure. A value that cannot be read gives None, never zero: the caller keeps it as it was written.
-(The facts on sources, 4 and 5; exit codes as in the manuals of both systems.)
+Pure. A value that cannot be read is None, never zero: the caller keeps the original text. (The facts on sources, 4 and
+5; exit codes as in the manuals of both systems.)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from formats import cores
 from formats.job import Status
 
 MAX_SLOTS: Final = 10_000_000
-"""More slots than any job has: what asks for more is damaged."""
+"""More slots than any job has: a larger number is damaged."""
 
 MAX_KIB: Final = 1 << 53
 
@@ -29,7 +29,9 @@ _WORD_BYTES: Final = 8
 
 
 def duration_ms(text: str | None) -> int | None:
-    """Milliseconds of `HH:MM:SS` (hours beyond 24 too, a cut last part as it is), `MM:SS`, plain seconds."""
+    """Milliseconds of `HH:MM:SS` (hours above 24, and a last part that was cut, are accepted), `MM:SS`, or plain
+    seconds.
+    """
     if not text:
         return None
     if len(text) == 8 and text[2] == text[5] == ":":  # nearly all: a third of the time of the pattern
@@ -68,9 +70,9 @@ def memory_kib(text: str | None) -> int | None:
 
 
 def exec_hosts(text: str) -> dict[str, int] | None:
-    """Slots by host, in the order of the list: `n1/0+n1/1`, `n1/0-3+n2/0,2`, `n1/0*8`, `n1/0*0`, mixed as they come.
+    """Slots by host, in the order of the list: `n1/0+n1/1`, `n1/0-3+n2/0,2`, `n1/0*8`, `n1/0*0`, in any mixture.
 
-    None where the list cannot be read.
+    None: the list cannot be read.
     """
     slots: dict[str, int] = {}
     total = 0
@@ -106,12 +108,12 @@ def _count(places: str) -> int | None:
 
 
 def exec_cores(text: str) -> tuple[str, ...]:
-    """Core numbers by host of a list of TORQUE that `exec_hosts` reads, in its order; () where it names none.
+    """Core numbers by host of a TORQUE list that `exec_hosts` reads, in its order; (): it has none.
 
-    What is after the slash in TORQUE is an execution slot of the host, numbered from 0 to its `np`. In PBS Pro it
-    is the job's place in the host's list of jobs, and names no core (`hw_index` in its node_manager.c).
+    In TORQUE the number after the slash is an execution slot of the host, from 0 to its `np`. In PBS Pro it is the
+    job's place in the host's list of jobs, not a core (`hw_index` in its node_manager.c).
     """
-    if "*" in text:  # of PBS Pro
+    if "*" in text:  # PBS Pro
         return ()
     parts = text.split("+")
     if len(parts) == 1 and (only := _ONE_CORE.fullmatch(text)):
@@ -126,7 +128,7 @@ def exec_cores(text: str) -> tuple[str, ...]:
             numbers.append(int(places))
         elif places:
             numbers += cores.expand(places) or (cores.MOST,)
-        else:  # so many, and not which
+        else:  # a number of cores, without their numbers
             named[host] = None
         if len(numbers) > cores.MOST:
             named[host] = None
@@ -135,12 +137,12 @@ def exec_cores(text: str) -> tuple[str, ...]:
 
 
 def vnode_cpus(text: str) -> int | None:
-    """Sum of `ncpus` over an exec_vnode list such as `(n1:ncpus=2:ngpus=1)+(n2:ncpus=2)`; None where there is none."""
+    """Sum of `ncpus` over an exec_vnode list such as `(n1:ncpus=2:ngpus=1)+(n2:ncpus=2)`; None: there is none."""
     return _sum(_NCPUS.findall(text))
 
 
 def vnode_gpus(text: str) -> int | None:
-    """Sum of `ngpus` over an exec_vnode list; None where there is none."""
+    """Sum of `ngpus` over an exec_vnode list; None: there is none."""
     return _sum(_NGPUS.findall(text))
 
 
@@ -150,7 +152,7 @@ def _sum(counts: list[str]) -> int | None:
 
 
 def node_gpus(text: str) -> int | None:
-    """GPUs of a TORQUE node specification such as `2:ppn=8:gpus=1+n7:gpus=2`, which it grants as asked."""
+    """GPUs of a TORQUE node specification such as `2:ppn=8:gpus=1+n7:gpus=2`, which it grants as requested."""
     if "gpus=" not in text:
         return None
     total = 0
@@ -196,9 +198,9 @@ _WELL: Final = Ending("completed", 0)
 
 
 def ending(exit_status: int | None, *, deleted: bool, codes: Mapping[int, str]) -> Ending:
-    """What an Exit_status says: 0..255 the program, 256 + signal, negative the server's own codes.
+    """The meaning of an Exit_status: 0..255 from the program, 256 + signal, negative codes of the server.
 
-    `deleted`: the run was to be deleted (a D record) before it ended.
+    `deleted`: a D record came before the end of the run.
     """
     if exit_status is None:
         return Ending("cancelled" if deleted else "completed", end_reason="no Exit_status")

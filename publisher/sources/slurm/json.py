@@ -1,7 +1,7 @@
 """A job of `sacct --json` as a row of a table, with its steps.
 
-The names changed from version to version: numbers may stand in `{"set", "infinite", "number"}`, states in a list. (The
-facts on sources, 6; what the data parsers of Slurm 22.05 to 24.11 write.)
+The names differ between versions: a number may be in `{"set", "infinite", "number"}`, a state in a list. (The facts on
+sources, 6; output of the data parsers of Slurm 22.05 to 24.11.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from publisher.sources.slurm.table import Layout, Step
 from publisher.sources.slurm.values import Clock
 
 KEY: Final = "jobs"
-"""Of the list of jobs in the document."""
+"""The key of the list of jobs in the document."""
 
 COLUMNS: Final = (
     "JobIDRaw", "JobID", "Cluster", "JobName", "State", "Start", "End", "Submit", "Eligible", "ElapsedRaw", "TotalCPU",
@@ -32,9 +32,10 @@ _RSS, _VIRTUAL = "mem", "vmem"
 
 
 def outcome(element: dict[str, Any], cluster: str) -> Outcome:
-    """The run of a job, or what else it is; a job that is refused comes with itself, by which it is known again.
+    """The run of a job, `SKIPPED`, or why it is refused. A refused job comes with its JSON, by which it is recognised
+    when it is read again.
 
-    Never raises for a document that JSON can be.
+    Never raises for any JSON document.
     """
     try:
         job = _LAYOUT.job([*_fields(element), ""], Clock("UTC"), cluster)
@@ -86,7 +87,7 @@ def _list(value: Any) -> list[dict[str, Any]]:
 
 
 def _number(value: Any) -> int | None:
-    """A number, also of `{"set": true, "infinite": false, "number": 5}`; None for what is not set."""
+    """A number, also from `{"set": true, "infinite": false, "number": 5}`; None: not set."""
     if isinstance(value, dict):
         value = value.get("number") if value.get("set", True) and not value.get("infinite", False) else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not -_NO_VALUE < value < _NO_VALUE:
@@ -115,8 +116,8 @@ def _microseconds(time: Any, name: str) -> int | None:
 def _used(element: dict[str, Any], name: str) -> str:
     """CPU time as `MM:SS.mmm`.
 
-    22.05 writes zero for a job: steps are summed before they are cut to milliseconds, as sacct's table does it, so that
-    both say the same.
+    22.05 writes zero for a job: its steps are summed before they are cut to milliseconds, as in sacct's table, so that
+    both give the same figure.
     """
     own = _microseconds(element.get("time"), name)
     steps = [_microseconds(step.get("time"), name) for step in _list(element.get("steps"))]
@@ -128,7 +129,7 @@ def _used(element: dict[str, Any], name: str) -> str:
 
 def _state(element: dict[str, Any]) -> str:
     state = _at(element, "state", "current")
-    if isinstance(state, list):  # the state, then flags
+    if isinstance(state, list):  # the state, followed by flags
         state = state[0] if state else None
     if not isinstance(state, str) or not state:
         raise LineError("the job has no state")
@@ -142,7 +143,7 @@ def _code(exit_code: Any) -> str:
 
 
 def _shown(element: dict[str, Any], number: str) -> str:
-    """The id as sacct shows it: of an array task, or of a part of a heterogeneous job."""
+    """The id of an array task or of a part of a heterogeneous job, as sacct shows it."""
     array, task = _number(_at(element, "array", "job_id")), _number(_at(element, "array", "task_id"))
     if array and task is not None:
         return f"{array}_{task}"
@@ -151,7 +152,7 @@ def _shown(element: dict[str, Any], number: str) -> str:
 
 
 def _tres(items: list[dict[str, Any]]) -> str:
-    """As `cpu=1,mem=100,gres/gpu:a100=2`; memory is in MiB."""
+    """Resources as `cpu=1,mem=100,gres/gpu:a100=2`; memory in MiB."""
     words: list[str] = []
     for item in items:
         amount = _number(item.get("count"))
@@ -166,6 +167,6 @@ def _count(items: list[dict[str, Any]], kind: str) -> int | None:
 
 
 def _kib(items: list[dict[str, Any]], kind: str) -> int | None:
-    """KiB, rounded up, of bytes."""
+    """An amount in bytes as KiB, rounded up."""
     amount = _count(items, kind)
     return -(-amount // 1024) if amount is not None and amount > 0 else None

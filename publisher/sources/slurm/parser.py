@@ -1,13 +1,11 @@
 """Lines of Slurm's accounting as runs: tables of sacct, and the job completion log.
 
-The last allocation waits for steps that are still to come; at the end of the log it is given all the same, and once
-more if steps follow later.
+The last allocation waits for steps that may follow. At the end of the log it is given anyway, and again if steps follow
+later.
 
-Slurm's job completion log (jobcomp/filetxt): `Key=value` in a fixed order, nothing quoted.
-
-Name and folder may hold blanks, equal signs and line feeds, so the keys that Slurm writes around them find them. A run
-that was requeued is there with JobState=PENDING. The log knows nothing of CPU time and memory. (The facts on
-sources, 6.)
+Slurm's job completion log (jobcomp/filetxt) has `Key=value` in a fixed order, without quotes. A name and a folder may
+contain blanks, equal signs, and line feeds, so they are found by the keys around them. A run that was requeued has
+JobState=PENDING. The log has neither CPU time nor memory. (The facts on sources, 6.)
 """
 
 from __future__ import annotations
@@ -57,14 +55,15 @@ def begins(raw: bytes) -> bool:
 
 
 def is_in_text(lines: Sequence[bytes]) -> bool:
-    """Whether the beginning of a record goes as far as a text of a user, the name."""
+    """Whether the beginning of a record includes a text of a user, the name."""
     return b" Name=" in lines[0]
 
 
 def ends(raw: bytes, *, modern: bool) -> bool:
-    """Whether a record ends with this line: with the exit code, or with the blank that older versions end with.
+    """Whether a record ends with this line: with the exit code, or with the blank that older versions write.
 
-    `modern`: the log is of a version that writes the exit code, so a blank after a folder is of its name.
+    `modern`: the version that wrote the log writes the exit code, so a blank at the end belongs to the name of the
+    folder.
     """
     return _END.search(raw) is not None or (
         not modern and raw.endswith(b" ") and b" WorkDir=" in raw and b" Account=" not in raw
@@ -74,12 +73,12 @@ def ends(raw: bytes, *, modern: bool) -> bool:
 def fields(text: str) -> list[str]:
     """The fields of a record, in the order of `COLUMNS`. Raises `LineError`."""
     if _AGAIN.search(text, 6):
-        raise LineError("a torn record with another one glued to it")
+        raise LineError("a part of a record, followed by another record in the same line")
     if len(_STATE.findall(text)) != 1:
-        raise LineError("JobState and what follows stand not once in the record: a name may hold them too")
+        raise LineError("the record does not have JobState and the keys after it exactly once")
     found = _RECORD.match(text)
     if found is None:
-        raise LineError("not of the form that Slurm's jobcomp/filetxt writes")
+        raise LineError("this is not the form that Slurm's jobcomp/filetxt writes")
     if found["state"] == "RESIZING" and found["start"] == found["end"]:
         raise LineError(
             "the job was resized, and the log has no start of the part before that: read this job from sacct"
@@ -87,7 +86,7 @@ def fields(text: str) -> list[str]:
     tail = _PAIRS.search(text, found.end())
     pairs = dict(_PAIR.findall(tail[0])) if tail else {}
     if "ExitCode" in pairs and "SubmitTime" not in pairs:
-        raise LineError("a folder that holds what looks like the end of a record")
+        raise LineError("the name of the folder contains text that looks like the end of a record")
     number = found["id"]
     array, het = pairs.get("ArrayJobId"), pairs.get("HetJobId") or pairs.get("PackJobId")
     shown = number
@@ -105,10 +104,10 @@ def fields(text: str) -> list[str]:
 
 
 MOST_BYTES: Final = 131_072
-"""Of the lines that one record is put together from."""
+"""The most bytes of the lines that one record is put together from."""
 
 _MOST_TRIED: Final = 64
-"""Of the lines before the end of a record: where its beginning is looked for."""
+"""The number of lines before the end of a record among which its beginning is searched."""
 _MOST_FILES: Final = 16
 
 _WRITTEN_BY: Final = "Write it anew: sacct --allusers --duplicates --noconvert --parsable2 --format=" + ",".join(
@@ -132,12 +131,12 @@ WITHOUT_HEADER: Final = tuple(
         _AUDITOR,
     )
 )
-"""Columns of tables that other accounting programs have sacct write without a header."""
+"""Columns of the tables without a header that other accounting programs let sacct write."""
 _ASSUMED: Final = frozenset(layout.header for layout in WITHOUT_HEADER)
 
 
 class ParserState(msgspec.Struct):
-    """What the parser remembers from page to page."""
+    """The state of a parser between two pages."""
 
     headers: dict[str, str] = {}
     run: Run | None = None
@@ -150,11 +149,11 @@ class ParserState(msgspec.Struct):
 class SlurmParser:
     """A `LineParser` of sacct's tables with a header and of job completion logs; each file is one of them.
 
-    `cluster` is used where the table has no such column. `file` is the one that is being read.
+    `cluster` is used if the table has no such column. `file` is the one that is being read.
 
-    Texts of users stand in both as they are, so a record may go over many lines, and one of these may look like a
-    record or a header. Once a record is begun and cut in a text, such a line waits for the next: if that ends the
-    record that was begun, it was of its text. (What a user can forge all the same: docs/sources/slurm.md.)
+    Both contain texts of users unchanged, so a record may have many lines, and one of them may look like a record or a
+    header. After the beginning of a record that is cut in a text, such a line waits for the next line: if that one ends
+    the record, the line belonged to its text. (What a user can forge nevertheless: docs/sources/slurm.md.)
     """
 
     reads: frozenset[str] = frozenset({"slurm", "slurm-jobcomp"})
@@ -168,25 +167,26 @@ class SlurmParser:
         self._begun_bytes = 0
         self._begun_delimiters = 0
         self._holds_others = False
-        """Behind the beginning of a record there are lines that are records or headers, if they are not of its text."""
+        """After the beginning of a record there are lines that are records or headers, unless they belong to its text.
+        """
         self._is_reported = False
         self._completion: list[str] = []
         """Files that are job completion logs of a version that ends each record with the exit code."""
         self._doubtful: list[str] = []
-        """Tables in which a line looked like a header of other columns, which may have been a text."""
+        """Tables in which a line looked like a header of other columns, but may have been a text."""
         self.file = ""
 
     def file_begins(self, file: str) -> None:
-        """Go on with the header of that file, or with the one before until a header comes.
+        """Continue with the header of that file, or with the previous one until a header comes.
 
-        Columns that were assumed for want of a header are those of their file alone: the next may have others.
+        Columns that were assumed because there was no header apply to their file only: the next may have others.
         """
         self.file = file
         before = self._layout if self._layout is not None and self._layout.header not in _ASSUMED else None
         self._take(self._layouts.get(file, before))
 
     def state(self) -> Any:
-        """Headers of the files, the allocation that waits for steps, the lines of a record that is not complete."""
+        """The headers of the files, the allocation that waits for steps, and the lines of an incomplete record."""
         headers = {file: layout.header for file, layout in self._layouts.items()}
         begun = [line.decode("latin-1") for line in self._begun]
         if not headers and self._runs.run is None and not begun and not self._completion:
@@ -195,11 +195,11 @@ class SlurmParser:
         return msgspec.to_builtins(kept)
 
     def waiting(self) -> str | None:
-        """Whether a record of several lines is not complete."""
-        return f"{self.file}: the last record is not complete; it is read when it is" if self._begun else None
+        """Whether a record of several lines is incomplete."""
+        return f"{self.file}: the last record is incomplete; it is read when it is complete" if self._begun else None
 
     def resume(self, state: Any) -> None:
-        """Go on where another parser stood."""
+        """Continue from the state of another parser."""
         try:
             found = ParserState() if state is None else msgspec.convert(state, ParserState)
             begun = [line.encode("latin-1") for line in found.begun]
@@ -217,7 +217,7 @@ class SlurmParser:
         self._begin(begun)
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
-        """What a line is: see `publisher.sources.logs.lines.LineParser`."""
+        """See `publisher.sources.logs.lines.LineParser`."""
         layout = self._layout
         if layout is not None and not self._begun:
             try:
@@ -233,7 +233,7 @@ class SlurmParser:
         return self._slow(line)
 
     def finish(self) -> list[Outcome]:
-        """At the end of all that there is: the allocation that waits; a record that is cut off so far is reported."""
+        """At the end of the input: give the allocation that waits, and report a record that is incomplete."""
         outcomes: list[Outcome] = []
         if self._begun and self._holds_others:
             outcomes += [each for each in self._give_up(_CUT_OFF) if not isinstance(each, Line)]
@@ -248,7 +248,7 @@ class SlurmParser:
         return outcomes
 
     def _slow(self, line: bytes) -> Outcome | list[Outcome]:
-        """Everything but a line that is a row by itself."""
+        """Parse a line that is not a complete row."""
         if self._begun:
             self._is_reported = False
             if self._is_log:
@@ -262,7 +262,7 @@ class SlurmParser:
         return self._table_line(line) if line.strip() else Line.IGNORED
 
     def _table_line(self, line: bytes) -> Outcome | list[Outcome]:
-        """A line of a table that is not a row by itself, after a whole record."""
+        """Parse a line of a table that is not a complete row, after a complete record."""
         header = Layout.of(line.decode("ascii", "replace").rstrip("\r"))
         if header is not None:
             return self._header(header)
@@ -273,7 +273,7 @@ class SlurmParser:
         return self._begins(line)
 
     def _header(self, header: Layout) -> Outcome:
-        """A line that is a header, if no user wrote it: in the last column its text may be any."""
+        """Take a line as a header, unless it may be a text: in the last column a text may contain anything."""
         before = self._layouts.get(self.file)
         if self.file in self._completion:
             return UnreadableLine("a header of a table in a job completion log")
@@ -290,11 +290,11 @@ class SlurmParser:
 
     @property
     def _is_log(self) -> bool:
-        """Whether the record that is begun is one of a job completion log."""
+        """Whether the record that was begun belongs to a job completion log."""
         return self.file not in self._layouts and begins(self._begun[0])
 
     def _begins(self, line: bytes) -> Outcome | list[Outcome]:
-        """A line that is not a row by itself, after a whole record."""
+        """Parse a line that is not a complete row, after a complete record."""
         layout = self._layout or _without_header(line)
         if layout is None:
             return UnreadableLine(_NO_HEADER)
@@ -303,7 +303,7 @@ class SlurmParser:
         return self._first(layout, line)
 
     def _first(self, layout: Layout, line: bytes) -> Outcome | list[Outcome]:
-        """A line with the wrong number of fields, after a whole record."""
+        """Parse a line with another number of fields than the header, after a complete record."""
         try:
             text = decoded(line)
             if text.count(layout.delimiter) + 1 >= layout.columns:
@@ -322,7 +322,9 @@ class SlurmParser:
             del self._layouts[next(iter(self._layouts))]
 
     def _take(self, layout: Layout | None) -> None:
-        """Read lines as a header says; after one that lacks what is needed, none is read by another's."""
+        """Read lines as this header says. After a header that lacks required columns, do not read lines by the previous
+        one.
+        """
         usable = layout is None or not (layout.missing or self.file in self._doubtful)
         self._layout, self._unusable = (layout, None) if usable else (None, layout)
 
@@ -343,7 +345,7 @@ class SlurmParser:
         return self._give_up("never ends") if self._begun_bytes > MOST_BYTES else Line.MORE
 
     def _is_by_itself(self, line: bytes) -> bool:
-        """Whether a line is a record or a header, were it not after the beginning of a record."""
+        """Whether a line would be a record or a header if it did not follow the beginning of a record."""
         if self._is_log:
             return begins(line)
         if Layout.of(line.decode("ascii", "replace").rstrip("\r")) is not None:
@@ -351,7 +353,7 @@ class SlurmParser:
         return self._layout is not None and self._fields(self._layout, line) is not None
 
     def _in_table(self, layout: Layout, line: bytes) -> Outcome | list[Outcome]:
-        """A line after the beginning of a record of a table."""
+        """Parse a line that follows the beginning of a record of a table."""
         in_text = layout.begins(self._begun[0])
         if self._is_by_itself(line):
             if not in_text:
@@ -370,13 +372,13 @@ class SlurmParser:
         return gone
 
     def _fits(self, layout: Layout, lines: list[bytes], fields: int) -> bool:
-        """Whether lines make a record of a table that ends with a text, in which no line shows the end."""
+        """Whether these lines make a record of a table whose last column is a text, so that no line shows the end."""
         if not layout.free_last or fields > layout.columns + MOST_EXCESS:
             return False
         return self._fields(layout, b"\n".join(lines)) is not None
 
     def _whole(self, layout: Layout, lines: list[bytes]) -> list[Outcome]:
-        """The record that begins with the first of these lines, in a text, and ends with the last."""
+        """The record that begins in a text with the first of these lines and ends with the last."""
         raw = b"\n".join(lines)
         try:
             fields = layout.fields(decoded(raw).split(layout.delimiter))
@@ -386,13 +388,13 @@ class SlurmParser:
         return self._put_together(layout, fields, lines)
 
     def _fewest(self, layout: Layout, lines: list[bytes]) -> list[Outcome]:
-        """The record of the fewest lines that ends with the last of these; what is before is not a record."""
+        """The record of the fewest lines that ends with the last of these; the lines before are not a record."""
         for begin in range(len(lines) - 1, max(-1, len(lines) - 1 - _MOST_TRIED), -1):
             fields = self._fields(layout, b"\n".join(lines[begin:]))
             if fields is not None:
                 return [*self._other_lines(lines[:begin]), *self._put_together(layout, fields, lines[begin:])]
         self._runs.refuse()
-        return [UnreadableLine("the lines make no record together", raw=b"\n".join(lines))]
+        return [UnreadableLine("these lines together are not a record", raw=b"\n".join(lines))]
 
     def _put_together(self, layout: Layout, fields: list[str], lines: Sequence[bytes]) -> list[Outcome]:
         """A record of several lines."""
@@ -404,7 +406,7 @@ class SlurmParser:
             return [UnreadableLine(str(error), raw=b"\n".join(lines))]
 
     def _fields(self, layout: Layout, joined: bytes) -> list[str] | None:
-        """The fields of lines that make a record; None if they make none."""
+        """The fields of lines that make a record; None: they do not."""
         if joined.count(layout.delimiter.encode()) + 1 < layout.columns:
             return None
         try:
@@ -414,7 +416,7 @@ class SlurmParser:
         return fields if layout.fits(fields) else None
 
     def _in_log(self, line: bytes) -> Outcome | list[Outcome]:
-        """A line after the beginning of a record of a job completion log."""
+        """Parse a line that follows the beginning of a record of a job completion log."""
         is_end = ends(line, modern=self._is_modern)
         if begins(line):
             if not is_in_text(self._begun) or (self._holds_others and not is_end):
@@ -444,7 +446,7 @@ class SlurmParser:
         return self.file in self._completion
 
     def _give_up(self, reason: str) -> list[Outcome]:
-        """Lines that make no record; those after the first that are records by themselves are read as such."""
+        """Report lines that are not a record; those after the first that are complete records are read."""
         begun, self._begun = self._begun, []
         if not self._holds_others:
             return [UnreadableLine(self._why(begun, reason), raw=b"\n".join(begun))] if begun else []
@@ -454,15 +456,14 @@ class SlurmParser:
         return outcomes
 
     def _other_lines(self, lines: Sequence[bytes]) -> list[Outcome]:
-        """Lines that belong to no record."""
+        """Report lines that belong to no record."""
         return [
             UnreadableLine(self._why([line], "has another number of fields than the header has columns"), raw=line)
             for line in lines
         ]
 
     def _why(self, lines: Sequence[bytes], reason: str) -> str:
-        """Why lines are not record: what goes on after the last column is not a torn record, but the rest of a
-        text."""
+        """Why these lines are not a record: text after the last column is the rest of a text, not a damaged record."""
         layout = self._layout
         if layout is None or not layout.free_last:
             return reason
@@ -492,7 +493,7 @@ def _lacking(layout: Layout) -> str:
 
 
 def _without_header(line: bytes) -> Layout | None:
-    """The layout without a header that a line fits."""
+    """The layout of a table without a header that this line fits."""
     for layout in WITHOUT_HEADER:
         try:
             if layout.fits(layout.fields(decoded(line).split(layout.delimiter))):

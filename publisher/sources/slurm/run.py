@@ -1,8 +1,7 @@
 """A run of Slurm with its steps.
 
-Keeps the promise that every run is one record: the steps of an allocation, which sacct writes after it, are folded
-into it (memory as the largest of any step, CPU time as their sum where the allocation has none) and are never
-records of their own.
+Every run is one record: the steps of an allocation, which sacct writes after it, are added to it (memory as the largest
+of any step, CPU time as their sum if the allocation has none) and are never records of their own.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from publisher.sources.slurm.values import Clock
 
 
 class Run(msgspec.Struct):
-    """An allocation that waits for its steps, and what those that came used."""
+    """An allocation that waits for its steps, and the sums of the steps so far."""
 
     job: Job
     key: str
@@ -31,10 +30,10 @@ class Run(msgspec.Struct):
     system: int = 0
     given: bool = False
     closed: bool = False
-    """A run after it was refused: the steps that come now are not of this one."""
+    """A later run was refused: further steps do not belong to this one."""
 
     def add(self, step: Step) -> None:
-        """Fold a step in."""
+        """Add a step."""
         rss, virtual, total, user, system = step
         self.steps += 1
         self.given = False
@@ -45,7 +44,7 @@ class Run(msgspec.Struct):
         self.system += system or 0
 
     def whole(self) -> Job:
-        """The run with its steps. Without steps, no CPU time is no knowledge of any."""
+        """The run with its steps. Without steps, a CPU time of zero means that it is unknown."""
         job = self.job
         if not self.steps:
             if job.cpu_ms == 0 and not job.cpu_user_ms and not job.cpu_system_ms:
@@ -66,7 +65,7 @@ class Run(msgspec.Struct):
 
 
 class AllocationSteps:
-    """Folds the lines of steps into the allocation before them. `cluster` is used for a missing column."""
+    """Adds the steps to the allocation before them. `cluster` is used if the column is missing."""
 
     def __init__(self, clock: Clock, cluster: str) -> None:
         self.run: Run | None = None
@@ -74,7 +73,7 @@ class AllocationSteps:
         self._cluster = cluster
 
     def add(self, layout: Layout, fields: list[str]) -> Outcome | list[Outcome]:
-        """What a line of a table is, given as one field for each column. Raises `LineError`."""
+        """Take a line of a table, one field for each column. Raises `LineError`."""
         key = layout.job_id(fields)
         if "." in key:
             return self._step(layout, fields, key)
@@ -91,12 +90,12 @@ class AllocationSteps:
         return before[0] if before else Line.MORE
 
     def refuse(self) -> None:
-        """An allocation was refused: the steps that follow are of no run."""
+        """Note that an allocation was refused: the steps that follow belong to no run."""
         if self.run is not None:
             self.run.closed = True
 
     def waiting(self) -> list[Job]:
-        """The allocation that waits for steps, unless it was given."""
+        """The allocation that waits for steps, unless it was given already."""
         run = self.run
         if run is None or run.given:
             return []
@@ -104,10 +103,11 @@ class AllocationSteps:
         return [run.whole()]
 
     def _step(self, layout: Layout, fields: Sequence[str], key: str) -> Outcome:
-        """A step of the allocation that waits; one of an allocation that never ran or was refused counts nowhere."""
+        """Take a step; one of an allocation that never ran or was refused counts nowhere."""
         run = self.run
         if run is not None and not run.closed and key.partition(".")[0] == run.key:
             start = layout.start(fields, self._clock)
-            if start is None or run.job.end is None or start <= run.job.end:  # else it is of a later, refused run
+            # A later step belongs to a later run, which was refused.
+            if start is None or run.job.end is None or start <= run.job.end:
                 run.add(layout.step(fields))
         return Line.SKIPPED

@@ -1,11 +1,11 @@
-"""Running sacct: its arguments, its environment, and the records it prints, as they come.
+"""Running sacct: its arguments, its environment, its records as a stream, and its sums.
 
-No shell, no waiting for ever, no output kept: records stream through bounded memory. An answer counts only if sacct
-ended with exit code 0, printed its header and reported no error, because it may print a part and then fail.
+No shell is used, a time-out applies, and memory is bounded. An answer counts only if sacct ended with exit code 0,
+printed its header, and reported no error, because it may print a part and then fail.
 
-sacct prints what users wrote as it is, line feeds included, so a line of its answer is not a record. Two answers are
-asked for: `NUMBERS`, the columns that no user can write, and `TEXTS`, the columns that users write, each between ids.
-A record of either ends after its last column, wherever line feeds are.
+sacct prints what users wrote unchanged, line feeds included, so a line of its answer is not a record. It is asked
+twice: for `NUMBERS`, the columns that no user can write, and for `TEXTS`, the columns that users write, each between
+ids. A record ends after its last column, wherever line feeds are.
 """
 
 from __future__ import annotations
@@ -33,16 +33,20 @@ COLUMNS: Final = (
     "NNodes", "NodeList", "AllocTRES", "ReqTRES", "ReqMem", "TimelimitRaw", "ConsumedEnergyRaw", "ExitCode",
     "DerivedExitCode", "Reservation", "JobName", "Comment", "WCKey", "DBIndex", "State",
 )  # fmt: skip
-"""The columns of a whole table. The last is never empty and has no line feed, so that every record has a known end."""
+"""The columns of a complete table. The last is never empty and has no line feed, so that the end of every record is
+known.
+"""
 
 FREE_TEXT: Final = ("Account", "JobName", "Comment", "WCKey")
-"""Columns that users write: any text where Slurm does not check it against its database, line feeds included."""
+"""Columns that users write: any text, line feeds included, unless Slurm checks it against its database."""
 
 NUMBERS: Final = tuple(name for name in COLUMNS if name not in FREE_TEXT)
 """The columns that Slurm, its administrators, and the system's user database write."""
 
 TEXTS: Final = ("JobIDRaw", "Cluster", *FREE_TEXT, "Submit")
-"""What users wrote, between what identifies the job: `JobIDRaw`, `Cluster` and `Submit` are unique in slurmdbd."""
+"""The texts of users, between the columns that identify the job: `JobIDRaw`, `Cluster`, and `Submit` are unique in
+slurmdbd.
+"""
 
 _SUMS: Final = (
     "JobIDRaw", "NodeList", "NCPUS", "Submit", "Start", "End", "ElapsedRaw", "CPUTimeRAW", "TotalCPU", "State",
@@ -51,18 +55,18 @@ _SUMS: Final = (
 steps, and 0 if sacct is asked for allocations only."""
 
 LONGEST_WINDOW_S: Final = 7 * 86_400
-"""What is asked for at a time, so that no answer grows with the years."""
+"""The longest time for which sacct is asked at once, so that an answer does not grow with the years."""
 
 MAX_RECORD_BYTES: Final = 4 << 20
 """More than slurmdbd keeps of a job: each text has at most 64 KiB there."""
 
 _EARLIEST: Final = 86_400
-"""Zero is not a time for sacct, it would take today's midnight."""
+"""The earliest time sacct is asked for: it takes zero as midnight of today."""
 _NOT_FOR_SACCT: Final = ("SACCT_", "SLURM_TIME_FORMAT", "SLURM_CLUSTERS", "SLURM_BITSTR_LEN")
 
 
 def new_delimiter() -> str:
-    """The separator of the fields of one answer: drawn anew, so that no user can have put it into a text."""
+    """A random separator of the fields of one answer, so that no user can have put it into a text."""
     return _DELIMITER + "".join(secrets.choice(_SIGNS) for _ in range(_SIGNS_DRAWN))
 
 
@@ -71,8 +75,8 @@ def arguments(
 ) -> list[str]:
     """The command that lists every run that waited or ran at some time between two instants (epoch seconds).
 
-    Without states sacct gives all that ran or waited in between, so all that ended in between. Texts are asked for
-    without steps, which have no text of interest. `clusters`: the clusters to ask for; empty: the local one.
+    Without states sacct lists all that waited or ran in between, hence all that ended in between. Texts are asked for
+    without steps, whose texts are not used. `clusters`: the clusters to ask for; empty: the local one.
     """
     return [
         str(program),
@@ -90,7 +94,9 @@ def arguments(
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """The environment of sacct: ours, in UTC, times as epoch seconds, and nothing that changes its output."""
+    """The environment of sacct: that of this process, with UTC, times as epoch seconds, and without settings that
+    change its output.
+    """
     kept = {name: value for name, value in own.items() if not name.startswith(_NOT_FOR_SACCT)}
     return {**kept, "TZ": "UTC", "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
 
@@ -98,12 +104,12 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
 def records(
     command: list[str], columns: Sequence[str], delimiter: str, environ: Mapping[str, str], silent_s: float
 ) -> Generator[list[str], None, None]:
-    """The records that a command prints, each as its fields; the header before them is checked and left out.
+    """The records that a command prints, each as its fields; the header before them is checked and omitted.
 
-    A record has as many delimiters as it has columns, less one, and ends with the first line feed after them: what a
-    text holds, other than the delimiter, cannot end it.
+    A record has one delimiter less than columns, and ends with the first line feed after them: a text without the
+    delimiter cannot end it.
 
-    Raises `SourceError`s: as `lines` does, and for an answer without header or with a record of another number of
+    Raises `SourceError`s: as `lines` does, and for an answer without a header or a record with another number of
     fields. Nothing after that record is given.
     """
     program, by = command[0], delimiter.encode()
@@ -125,7 +131,7 @@ def records(
                 if found > between:
                     raise SourceFormatError(
                         f"{program} printed a record of {len(fields)} fields where {len(columns)} were asked for",
-                        hint="It is asked again at the next run. If that fails too, run it by hand",
+                        hint="The next run asks again. If that fails too, run it by hand",
                     )
                 yield fields
             elif tuple(fields) != tuple(columns):
@@ -133,7 +139,7 @@ def records(
             has_header = True
             begun, found, size = [], 0, 0
     if not has_header:
-        raise SourceFormatError(f"{program} printed no header of a table", hint="Is this sacct?")
+        raise SourceFormatError(f"{program} did not print the header of a table", hint="Check that `path` is sacct")
     if begun:
         raise SourceFormatError(f"what {program} printed ends in the middle of a record")
 
@@ -181,7 +187,7 @@ def _amounts(fields: Sequence[str], window: Window) -> tuple[int, int, int] | No
 
 
 def _decoded(record: bytes) -> str:
-    """The text of a record; bytes that are not UTF-8, and NUL, as `\\xNN`."""
+    """The text of a record; NUL and bytes that are not UTF-8 as `\\xNN`."""
     return record.decode("utf-8", "backslashreplace").replace("\0", "\\x00")
 
 

@@ -1,11 +1,11 @@
-"""Source `slurm`: finished jobs from sacct, which it runs itself, or from what sacct or Slurm's plugins saved.
+"""Source `slurm`: finished jobs from sacct, which it runs itself, or from files that sacct or Slurm's plugins wrote.
 
-Promise kept here: every run becomes one job, requeued ones too; no run slips through between two reads, since the
-window of each read begins `overlap` before the end of the last, and a window counts only when sacct printed all of it.
+Every run becomes one job, requeued ones too. No run is missed between two readings: each reading begins `overlap`
+before the end of the last one, and a reading counts only if sacct printed everything.
 
-The path is the program (`/usr/bin/sacct`, also without a path if it is on PATH), or a saved file, folder or pattern:
-tables of `sacct --parsable2` (or `-p`, or with any delimiter) with their header line, documents of `sacct --json`, and
-logs of jobcomp/filetxt.
+The path is the program (`/usr/bin/sacct`; without a path, the one on PATH), or a saved file, folder, or pattern: tables
+of `sacct --parsable2` (or `-p`, or with any delimiter) with their header line, documents of `sacct --json`, and logs of
+jobcomp/filetxt.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _WITHOUT_TEXT: Final = (
 
 
 class SlurmSource:
-    """Slurm's accounting by sacct, or as it was saved. `clock` gives epoch seconds."""
+    """Slurm's accounting, from sacct or from files. `clock` gives epoch seconds."""
 
     kind = "slurm"
 
@@ -79,7 +79,7 @@ class SlurmSource:
             found = shutil.which("sacct", path=environ.get("PATH"))
             if found is None:
                 raise ConfigError(
-                    "there is no path, and no sacct on PATH",
+                    "the source has no path, and sacct is not on PATH",
                     key=f"sources.{name}.path",
                     hint="Give the program, e.g. /usr/bin/sacct, or a file that sacct wrote",
                 )
@@ -97,20 +97,20 @@ class SlurmSource:
         )  # fmt: skip
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
-        """Pages as `Source.pages` says."""
+        """See `Source.pages`."""
         return self._run(cursor, window) if is_program(self.path) else self._saved.pages(cursor, window)
 
     def complete_since(self) -> int | None:
-        """As configured; else, if sacct is run, the first reading: what ended before may be purged in part."""
+        """The configured time; else, if sacct is run, the first reading: earlier runs may be purged in part."""
         return self._since
 
     def tool_sums(self, window: Window, clusters: Collection[str], /) -> ToolSums:
-        """See `publisher.sources.tool.HasTool`: what `sacct` gives, run from the path or the search path."""
+        """See `publisher.sources.tool.HasTool`: the sums of `sacct`, from the path or the search path."""
         asked = self.path if is_program(self.path) else program("sacct")
         return sacct.sacct_sums(asked, window, clusters, self._environ)
 
     def check(self) -> list[Finding]:
-        """Whether sacct runs and lists jobs; or as every log and document."""
+        """Check that sacct runs and lists jobs; files are checked as all logs and documents."""
         if not is_program(self.path):
             return self._saved.check()
         until = int(self._clock())
@@ -136,7 +136,7 @@ class SlurmSource:
                 yield json.outcome(element, cluster)
 
     def _run(self, cursor: Cursor, window: Window | None) -> Iterator[Page]:
-        """Ask sacct for one stretch of time after the other. The cursor moves when all of a stretch was read."""
+        """Ask sacct for one span of time after the other. The cursor moves when the whole span was read."""
         now = int(self._clock())
         begin, end = self._span(cursor, window, now)
         first = _noted(cursor, "since", now) or now
@@ -156,10 +156,10 @@ class SlurmSource:
             begin = until
 
     def _span(self, cursor: Cursor, window: Window | None, now: int) -> tuple[int, int]:
-        """From when to when sacct is asked, epoch seconds.
+        """The time for which sacct is asked, epoch seconds.
 
-        The end of the last reading counts unless it lies in the future: the clock was wrong then. The publisher then
-        begins again at its first reading, before which everything was read.
+        It begins with the end of the last reading, unless that is in the future because the clock was wrong. Then it
+        begins with the first reading, before which everything was read.
         """
         if window is not None:
             return max(0, window.from_ or 0), now if window.until is None else min(now, window.until)
@@ -169,11 +169,11 @@ class SlurmSource:
         return max(0, self._settings.complete_since or 0), now
 
     def _window(self, begin: int, until: int, selected: Window) -> Iterator[Page]:
-        """Pages of what sacct answers for one span: runs that ended in `selected`, and those that run. The last has
+        """Pages of sacct's answer for one span: runs that ended in `selected`, and running ones. The last page has
         `at_end`.
 
-        What users wrote is asked for first, and each run of the second answer, which holds no text of a user, takes
-        its own from there. So no text can add, change or hide a run. Raises `SourceError`s.
+        The texts of users are asked for first; each run of the second answer, which has no text of a user, takes its
+        own from them. So no text can add, change, or hide a run. Raises `SourceError`s.
         """
         page = PageBuilder(selected, keep_running=True)
         allocations = AllocationSteps(Clock("UTC"), self._settings.cluster or "")
@@ -193,7 +193,8 @@ class SlurmSource:
 
     def _add(self, page: PageBuilder, outcome: Outcome) -> None:
         if isinstance(outcome, Job):
-            page.jobs.append(outcome)  # however long its texts are: a user must not hide a run from sacct with one
+            # Without a limit on its texts: a user must not hide a run with a long one.
+            page.jobs.append(outcome)
         else:
             page.add(outcome, lambda refused: refused.of_file(str(self.path)))
 
@@ -204,7 +205,7 @@ class SlurmSource:
 
 
 def _noted(cursor: Cursor, key: str, now: int) -> int | None:
-    """An instant of the cursor, epoch seconds, `now` at most; None where it is missing or lies in the future."""
+    """An instant of the cursor, epoch seconds, at most `now`; None: it is missing or in the future."""
     value = cursor.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
         return None
@@ -213,7 +214,7 @@ def _noted(cursor: Cursor, key: str, now: int) -> int | None:
 
 
 def _outcome(numbers: list[str], texts: JobTexts, allocations: AllocationSteps) -> Outcome | list[Outcome]:
-    """What a record of `NUMBERS` is, with the texts of its job."""
+    """The outcome of a record of `NUMBERS`, with the texts of its job."""
     number, cluster, submit = (numbers[at] for at in _IDS)
     if "." in number:
         text: tuple[str, ...] | None = _NO_TEXT
@@ -232,14 +233,14 @@ def _outcome(numbers: list[str], texts: JobTexts, allocations: AllocationSteps) 
 
 
 def _shown(numbers: list[str]) -> bytes:
-    """A record of `NUMBERS` as it is listed: the same at each reading, so without what still grows."""
+    """A record of `NUMBERS` as it is listed: the same at each reading, so without values that still grow."""
     over = numbers[sacct.NUMBERS.index("End")] not in values.UNKNOWN
     kept = numbers if over else [numbers[sacct.NUMBERS.index(name)] for name in _CONSTANT]
     return "|".join(kept).encode()
 
 
 def is_program(path: Path) -> bool:
-    """Whether a path is a program rather than a saved file: executable, and it begins like one."""
+    """Whether a path is a program rather than a saved file: it is executable and begins like a program."""
     try:
         if not path.is_file() or not os.access(path, os.X_OK):
             return False
@@ -250,7 +251,7 @@ def is_program(path: Path) -> bool:
 
 
 def _filled(pages: Iterator[Page]) -> Page:
-    """The first page that has something, else the last."""
+    """The first page that is not empty, else the last."""
     page = Page((), {}, 0)
     for page in pages:
         if page.read:

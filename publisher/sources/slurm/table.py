@@ -1,9 +1,9 @@
-"""A table that sacct wrote: which column is what, a line as its fields, and the run of an allocation's line.
+"""A table that sacct wrote: its columns, the fields of a line, and the run of an allocation's line.
 
-Any columns in any order. Names and comments may hold the delimiter; where a line has more fields than the header has
-columns, the fields are put together such that every column of a known form has that form, and if that can be done in
-more than one way, the texts concerned are left out, or the line is refused where it is accounted by one of them. A line
-with a field that is not of the form of its column is refused. (The facts on sources, 6.)
+The columns may have any order. Names and comments may contain the delimiter: if a line has more fields than the header
+has columns, fields are joined such that every column of a known form has that form. If there are several ways to do so,
+the texts concerned are omitted, or the line is refused if one of them matters for accounting. A line with a field that
+does not have the form of its column is refused. (The facts on sources, 6.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from publisher.sources.slurm.values import Clock, duration_ms
 
 _MOST_COLUMNS: Final = 256
 MOST_EXCESS: Final = 64
-"""Of the delimiters that the texts of a record may hold."""
+"""The most delimiters that the texts of a record may contain."""
 _MOST_STEPS: Final = 20_000
 _HEADER: Final = re.compile(r"[A-Za-z]+(?P<by>[^A-Za-z0-9 ]{1,8})(?:[A-Za-z]+(?P=by))*(?:[A-Za-z]+)?", re.ASCII)
 
@@ -66,20 +66,20 @@ _EXTRAS: Final = (
     "UID", "GID", "QOS", "ReqMem", "ReqCPUS", "ReqTRES", "AllocTRES", "AllocGRES", "TimelimitRaw", "DerivedExitCode",
     "WCKey", "Comment", "AdminComment", "Reservation", "Constraints", "Suspended", "DBIndex", "Flags", "Reason",
 )  # fmt: skip
-"""Columns kept beside the fields of a job. Command lines and folders are not: they may hold secrets."""
+"""Columns kept besides the fields of a job. Command lines and folders are not kept: they may contain secrets."""
 _NOT_KEPT: Final = values.UNKNOWN | {"00:00:00"}
 _GRES_GPU: Final = re.compile(r"gpu(?::[^,:()]+)?:(\d{1,6})", re.ASCII)
 _LARGEST_J: Final = 1e18
 
 
 class Step(tuple[int | None, int | None, int | None, int | None, int | None]):
-    """What a step used: largest resident set and virtual memory (KiB), CPU, user and system (ms)."""
+    """The usage of a step: largest resident set and virtual memory (KiB), CPU, user, and system time (ms)."""
 
     __slots__ = ()
 
 
 class Layout:
-    """The columns of a table. `delimiter` is between the fields of a line."""
+    """The columns of a table. `delimiter` separates the fields of a line."""
 
     def __init__(self, names: Sequence[str], delimiter: str) -> None:
         self.names = tuple(names)
@@ -101,7 +101,7 @@ class Layout:
         self._behind_free = self.columns - 1 - max(self._free, default=self.columns - 1)
         self._row: re.Pattern[bytes] | Literal[False] | None = None
         self.free_last = names[-1] if lower[-1] in _FREE else ""
-        """The last column where its text may be any, line feeds among it."""
+        """The last column, if it may contain any text, including line feeds."""
         self.missing = [
             name for name, there in (("JobID", self._id), ("Start", at.get("start", -1)), ("End", at.get("end", -1)))
             if there < 0
@@ -127,47 +127,49 @@ class Layout:
     def fields(self, parts: list[str]) -> list[str]:
         """The fields of a line that was split into at least as many parts as there are columns.
 
-        Texts that can be distinguished in several ways are left out; their columns are named in one field more. Raises
-        `LineError` where that concerns what a run is accounted by.
+        Texts that can be separated in several ways are omitted; one more field names their columns. Raises `LineError`
+        if that concerns a field that matters for accounting.
         """
         excess = len(parts) - self.columns
         if excess == 0:
             return parts
         if excess < 0 or excess > MOST_EXCESS or not self._free:
-            raise LineError(f"{len(parts)} fields where the header has {self.columns}")
+            raise LineError(f"{len(parts)} fields, but the header has {self.columns}")
         readings: list[list[str]] = []
         self._put_together(parts, [], 0, excess, readings, [_MOST_STEPS])
         if not readings:
-            raise LineError(f"{len(parts)} fields where the header has {self.columns}, and no way to join them fits")
+            raise LineError(f"{len(parts)} fields, but the header has {self.columns}, and no way to join them fits")
         first = readings[0]
         differ = {at for reading in readings[1:] for at in range(self.columns) if reading[at] != first[at]}
         if not differ:
             return first
         if differ & self._matter:
-            raise LineError("a name or comment holds the delimiter, and the fields can be separated in several ways")
+            raise LineError("a name or comment contains the delimiter, and the fields can be separated in several ways")
         known = ["" if at in differ else field for at, field in enumerate(first)]
         return [*known, ", ".join(self.names[at] for at in sorted(differ))]
 
     def fits(self, fields: Sequence[str]) -> bool:
-        """Whether each field of a known form has that form."""
+        """Whether each field has the form of its column, if that is known."""
         return self._fit(fields[: self.columns], self._forms)
 
     def check(self, fields: Sequence[str]) -> None:
-        """Raises `LineError` that names the first of the fields, one for each column, that is not of its form."""
+        """Raises `LineError`, naming the column, for the first field that does not have the form of its column."""
         for name, form, field in zip(self.names, self._forms, fields, strict=False):
             if form is not None and form.fullmatch(field) is None:
                 raise LineError(
-                    f"{name} is not of its form: a text that holds the delimiter may have shifted the columns"
+                    f"{name} does not have its form: a text that contains the delimiter may have shifted the columns"
                 )
 
     def is_row(self, line: bytes, fields: Sequence[str]) -> bool:
-        """Whether a line with as many fields as columns has in each column what belongs there."""
+        """Whether each field of a line, with as many fields as columns, has the form of its column."""
         if self._row is None:
             self._row = _row_form(self.names, self.delimiter)
         return self._row.fullmatch(line) is not None if self._row else self.fits(fields)
 
     def begins(self, line: bytes) -> bool:
-        """Whether a line is a record up to some place in its first text of a user, with its id before that."""
+        """Whether a line is the beginning of a record, up to a place in its first text of a user, with an id before
+        that.
+        """
         parts = line.decode("utf-8", "backslashreplace").split(self.delimiter)
         if not self._id < self._first_free < len(parts) < self.columns + (self._behind_free > 0):
             return False
@@ -176,9 +178,7 @@ class Layout:
         return self._fit(parts[: self._first_free], self._forms[: self._first_free]) and parts[self._id] != ""
 
     def ends(self, line: bytes) -> bool:
-        """Whether a line ends as a record does, after the last text of a user. In a table that ends with one, never
-        known.
-        """
+        """Whether a line ends as a record does, after the last text. False for a table that ends with a text."""
         last = self._behind_free
         parts = line.decode("utf-8", "backslashreplace").split(self.delimiter)
         return 0 < last < len(parts) and self._fit(parts[-last:], self._forms[-last:])
@@ -190,12 +190,12 @@ class Layout:
     def _put_together(
         self, parts: list[str], taken: list[str], at: int, excess: int, readings: list[list[str]], left: list[int]
     ) -> None:
-        """Every way to make the fields of columns from `len(taken)` on out of the parts from `at` on."""
+        """Append every way to make the fields of the columns from `len(taken)` on from the parts from `at` on."""
         taken = list(taken)
         while len(taken) < self.columns:
             left[0] -= 1
             if left[0] < 0:
-                raise LineError("a name or comment holds the delimiter too often")
+                raise LineError("a name or comment contains the delimiter too often")
             column = len(taken)
             if excess and column in self._free:
                 for more in range(excess + 1):
@@ -232,9 +232,9 @@ class Layout:
         )
 
     def job(self, fields: list[str], clock: Clock, cluster: str) -> Job | None:
-        """The run of an allocation's line; None for one that never started. `cluster` is used for a missing column.
+        """The run of an allocation's line; None: it never started. `cluster` is used if the column is missing.
 
-        `fields` ends with an empty field, which is used for every column that is missing. Raises `LineError`.
+        `fields` ends with an empty field, which stands for every missing column. Raises `LineError`.
         """
         (
             raw, shown, own_cluster, name, state, start_text, end_text, submit, eligible, elapsed_raw, elapsed,
@@ -246,11 +246,11 @@ class Layout:
         wall_ms = _whole(elapsed_raw) * 1000 if elapsed_raw else duration_ms(elapsed) if elapsed else None
         start, end = clock.span(start_text, end_text, None if wall_ms is None else wall_ms // 1000)
         if end is None and not unfinished:
-            raise LineError("a job that is over has no end")
+            raise LineError("a finished job has no end")
         if start is None or (node_list and not wall_ms and node_list in values.NO_NODES):
             return None
         if "[" in number:
-            raise LineError("tasks of an array that are in one line have a start")
+            raise LineError("a line of several array tasks has a start")
         if end is None:
             wall_ms = None
         elif end < start:
@@ -319,8 +319,8 @@ class Layout:
 
 @lru_cache(maxsize=16)
 def _row_form(names: tuple[str, ...], delimiter: str) -> re.Pattern[bytes] | Literal[False]:
-    """The forms of all columns as one, for speed: each as it is, but without the delimiter, so that a line is looked at
-    once. False for a delimiter of several characters.
+    """The forms of all columns as one expression, so that a line is matched once. False for a delimiter of several
+    characters.
     """
     if len(delimiter.encode()) > 1:
         return False
@@ -342,12 +342,12 @@ def _row_form(names: tuple[str, ...], delimiter: str) -> re.Pattern[bytes] | Lit
 
 @lru_cache(maxsize=64)
 def _prefix(cluster: str) -> str:
-    """What the record ids of a cluster begin with (`run_record_id`), whose ids hold nothing to escape."""
+    """The beginning of the record ids of a cluster (`run_record_id`); job ids need no escaping."""
     return run_record_id("slurm", cluster, "0", 0).removesuffix("0/0")
 
 
 def _ids(raw: str, shown: str) -> tuple[str, str | None, int | None, int | None]:
-    """The id of the run, and those of its array, its task and its place in a heterogeneous job."""
+    """The id of the run, its array and task, and its place in a heterogeneous job."""
     if shown == raw or not shown:
         if not (raw.isdecimal() and len(raw) <= 12 and raw.isascii()):
             found = _JOB_ID.fullmatch(raw)
@@ -373,7 +373,7 @@ def _whole(text: str) -> int:
 
 @lru_cache(maxsize=4_096)
 def _hosts(node_list: str, cores: int | None) -> tuple[Host, ...] | None:
-    """Hosts of a list of nodes; None if it cannot be distinguished. One host alone has all the cores."""
+    """The hosts of a list of nodes; None: the list is not understood. A single host has all the cores."""
     names = values.nodes(node_list)
     if names is None:
         return None
@@ -393,7 +393,7 @@ def _exit(text: str) -> tuple[int | None, int | None]:
 
 
 def _joules(text: str) -> float | None:
-    """Energy; Slurm writes zero, or the largest number there is, where nothing was measured."""
+    """Energy; None: Slurm writes zero, or the largest number, if nothing was measured."""
     try:
         value = float(text)
     except ValueError:

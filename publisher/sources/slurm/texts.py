@@ -1,4 +1,4 @@
-"""A temporary table of what users wrote about their jobs, which sacct is asked for separately from the numbers."""
+"""A temporary table of the texts that users wrote, for which sacct is asked separately from the numbers."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _FIND: Final = (
 _NUMBER: Final = re.compile(r"\d+(?:\.[\w+]+)?", re.ASCII)
 _STAMP: Final = re.compile(r"\d[\dT:-]*", re.ASCII)
 _OTHER_NUMBER: Final = re.compile(r"[\w+.,:%\[\]-]*", re.ASCII)
-"""How Slurm may write a job that has no id of its own yet: `3_[1-5]`, `3_2`, `3+1`, nothing."""
+"""How Slurm may write a job that has no id of its own yet: `3_[1-5]`, `3_2`, `3+1`, or nothing."""
 
-_AGAIN: Final = "The answer is not used; sacct is asked again at the next run. If that fails too, run it by hand"
+_AGAIN: Final = "The answer is not used; the next run asks again. If that fails too, run sacct by hand"
 
 
 class JobTexts(TemporaryDatabase):
-    """The temporary table, filled with records of `TEXTS`. Raises `SourceError` where there is no room for it."""
+    """The temporary table, filled with records of `TEXTS`. Raises `SourceError` if there is no room for it."""
 
     def __init__(self, records: Iterable[Sequence[str]]) -> None:
-        """Read all records. One without a job id of its own or a time of submission is left out.
+        """Read all records. Records without a job id of their own or a time of submission are omitted.
 
-        Raises `SourceFormatError` where something else is in the place of these ids: the answer cannot be believed;
-        and what reading the records raises.
+        Raises `SourceFormatError` if these columns contain anything else, since the answer cannot be trusted then, and
+        all errors of reading the records.
         """
         super().__init__(_TABLE, "names and comments of sacct", SourceError)
         try:
@@ -50,9 +50,8 @@ class JobTexts(TemporaryDatabase):
             raise
 
     def of(self, number: str, cluster: str, submit: str) -> tuple[str, ...] | None:
-        """What the user wrote about a job, in the order of `FREE_TEXT`.
-
-        None where the answer did not have the job, or had different texts for it.
+        """The texts of a job, in the order of `FREE_TEXT`; None: the answer did not have the job, or had different
+        texts for it.
         """
         return self.row(_FIND, number, cluster, submit)
 
@@ -60,8 +59,8 @@ class JobTexts(TemporaryDatabase):
 def _has_ids(record: Sequence[str]) -> bool:
     """Whether a record has a job id and a time of submission.
 
-    Raises `SourceFormatError` where neither these nor what Slurm writes in their place is there: the text of a user may
-    have shifted the columns.
+    Raises `SourceFormatError` if it has neither these nor what Slurm writes in their place: a text may have shifted the
+    columns.
     """
     number, submit = record[0], record[-1]
     stamped = _STAMP.fullmatch(submit) is not None

@@ -1,7 +1,7 @@
 """Values as Slurm writes them: instants, durations, sizes, resources (TRES), lists of nodes, states.
 
-Pure. Keeps the promise that nothing is guessed in silence: what is no such value is a `LineError`, what Slurm says it
-does not know is None. (The facts on sources, 6; the manual page of sacct.)
+Pure. Nothing is guessed: a value of another form is a `LineError`, a value that Slurm does not know is None. (The facts
+on sources, 6; the manual page of sacct.)
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from formats.job import Status
 from publisher.sources.fields import LineError
 
 MOST_NODES: Final = 16_384
-"""A list of more nodes is kept as it is written."""
+"""A longer list is kept as it is written."""
 
 UNKNOWN: Final = frozenset({"", "Unknown", "None", "N/A", "(null)", "NONE", "INVALID"})
-"""How Slurm writes what is not there."""
+"""How Slurm writes an unknown value."""
 
 NO_NODES: Final = frozenset({"", "None assigned", "(null)", "None", "N/A"})
 
@@ -69,27 +69,27 @@ _PENDING: Final = frozenset(
 
 @lru_cache(maxsize=1_024)
 def meaning(state: str) -> tuple[bool, Status]:
-    """Whether a job in this state may have no end, and what the state of a run means that has one.
+    """Whether a job in this state may have no end, and the status of a run with this state and an end.
 
-    A state that is not known is of the system's making. States of jobs that run or wait are, with an end, those of a
-    run that was ended for another one. Raises `LineError` for what is not a state.
+    An unknown state counts as the system's doing. A state of running or waiting jobs, on a run that has an end, means
+    that the run was ended for another one. Raises `LineError` if the text is not a state.
     """
     found = _STATE.fullmatch(state)
     if found is None:
-        raise LineError("the state is no state of Slurm")
+        raise LineError("the state is not one of Slurm's")
     word = found[1]
     return word in _UNFINISHED or word in _PENDING, _STATUS.get(word, "aborted")
 
 
 class Clock:
-    """Instants of stamps, which are epoch seconds or in the time of a zone."""
+    """Instants of stamps: epoch seconds, or local time of a zone."""
 
     def __init__(self, zone: str) -> None:
         self._zone = ZoneInfo(zone)
         self._minutes: dict[str, tuple[int, int]] = {}
 
     def instant(self, text: str) -> int | None:
-        """Epoch seconds of a stamp, the first reading in a repeated hour; None for what Slurm does not know.
+        """Epoch seconds of a stamp, the first of two possible ones in a repeated hour; None: unknown to Slurm.
 
         Raises `LineError`.
         """
@@ -102,8 +102,8 @@ class Clock:
     def span(self, start: str, end: str, elapsed_s: int | None) -> tuple[int | None, int | None]:
         """Start and end of a run.
 
-        Stamps in an hour that a change of the clocks repeats are read such that the end comes after the start, at
-        the distance of the elapsed time if that is known. Raises `LineError`.
+        Stamps in a repeated hour (end of daylight saving time) are read such that the end comes after the start, at the
+        distance of the elapsed time if that is known. Raises `LineError`.
         """
         if start.isdecimal() and end.isdecimal() and len(start) <= 11 and len(end) <= 11:
             return int(start) or None, int(end) or None
@@ -126,7 +126,7 @@ class Clock:
         return (first + seconds, second + seconds) if second > first else (first + seconds,)
 
     def _minute(self, stamp: str) -> tuple[int, int]:
-        """Both readings of the minute of a stamp that is known to be one."""
+        """Both possible instants of the minute of a stamp."""
         known = self._minutes.get(stamp[:16])
         if known is not None and len(stamp) == 19 and stamp[16] == ":" and _COUNT.fullmatch(stamp, 17):
             return known
@@ -144,7 +144,7 @@ class Clock:
 
 
 def duration_ms(text: str) -> int | None:
-    """Milliseconds of `D-HH:MM:SS`, `HH:MM:SS` or `MM:SS.mmm`; None for what is not known. Raises `LineError`."""
+    """Milliseconds of `D-HH:MM:SS`, `HH:MM:SS` or `MM:SS.mmm`; None: unknown. Raises `LineError`."""
     if len(text) == 8:  # nearly always: HH:MM:SS
         try:
             return _HOURS[text[:3]] + _MINUTES[text[3:6]] + _SECONDS[text[6:]]
@@ -161,10 +161,10 @@ def duration_ms(text: str) -> int | None:
 
 
 def time_before_resize_s(start: int, submit: int | None, end: int | None) -> int:
-    """By how much a run of a resized job began later than the `Start` that Slurm gives.
+    """Seconds by which a run of a resized job began after the `Start` that Slurm gives.
 
     A job has one record for each size. Slurm sets the submission of the later ones to the time of the change, but their
-    start to that of the job, so that sacct counts the time before the change twice. (Slurm 22.05.8, seen.)
+    start to that of the job, so sacct counts the time before the change twice. (Seen with Slurm 22.05.8.)
     """
     if submit is None or submit <= start or (end is not None and submit > end):
         return 0
@@ -172,7 +172,7 @@ def time_before_resize_s(start: int, submit: int | None, end: int | None) -> int
 
 
 def size_kib(text: str) -> int | None:
-    """KiB, rounded up, of `3168K`, `0.10G`, or bytes without a letter; None where there is none."""
+    """KiB, rounded up, of `3168K`, `0.10G`, or bytes without a letter; None: there is no size."""
     found = _SIZE.fullmatch(text)
     if found is None:
         return None
@@ -181,7 +181,7 @@ def size_kib(text: str) -> int | None:
 
 
 def count(text: str) -> int | None:
-    """A small number, None where there is none (1K of an abbreviated column is none). Raises nothing."""
+    """A small number; None: there is none (an abbreviated column with 1K has none). Never raises."""
     return int(text) if text.isdecimal() and len(text) <= 9 else None
 
 
@@ -198,13 +198,13 @@ def gpus(tres: str) -> int | None:
 
 @lru_cache(maxsize=4_096)
 def tres_count(tres: str, name: str) -> int | None:
-    """The amount of one resource, e.g. of `cpu`; None where it is not a plain number."""
+    """The amount of one resource, such as `cpu`; None: it is not a plain number."""
     return count(dict(_TRES.findall(tres)).get(name, ""))
 
 
 @lru_cache(maxsize=4_096)
 def nodes(text: str) -> tuple[str, ...] | None:
-    """Names of the nodes of `n[1-3,5],m1`; None for a list that is too long or not of that form."""
+    """Names of the nodes of `n[1-3,5],m1`; None: the list is too long or of another form."""
     if text in NO_NODES:
         return ()
     names: list[str] = []

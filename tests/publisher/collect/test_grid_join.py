@@ -317,7 +317,7 @@ def test_check_looks_into_the_log(cluster: GridCluster) -> None:
     assert not any("grid log" in said for said in cluster.check())
     (cluster.folder / "blah.log").write_text("nonsense\n", encoding="ascii")
     assert any(
-        "no entry at its beginning; the first unreadable line is not a BLAH line" in said for said in cluster.check()
+        "its beginning has no entry; the first unreadable line is not a BLAH line" in said for said in cluster.check()
     )
     (cluster.folder / "blah.log").unlink()
     assert any(said.startswith("ce1: grid log: ") and "blah.log" in said for said in cluster.check())

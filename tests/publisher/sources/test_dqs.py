@@ -185,7 +185,7 @@ def test_a_slave_waits_for_its_master_however_many_jobs_come_meanwhile(lines: li
     parser.parse(slave)
     for number in range(4 * MOST_JOBS):
         assert isinstance(parser.parse(master.replace(b"DQS.6", b"DQS.1%d" % number)), Job)
-    told = "slave lines (1) of jobs (1) whose master's line has not come: in reports, and in no record"
+    told = "slave lines (1) of jobs (1) without a master's line so far: in reports, but in no record"
     assert parser.waiting() == told
     again = DqsParser("c")
     again.resume(parser.state())

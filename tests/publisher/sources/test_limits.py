@@ -91,7 +91,7 @@ def test_so_are_those_in_lists_and_beside() -> None:
 def test_their_number_is_bounded_too() -> None:
     job = bounded(msgspec.structs.replace(JOB, extras={str(number): number for number in range(5_000)}))
     assert len(job.extras) == EXTRAS + 1
-    assert job.extras[SHORTENED] == f"{5_000 - EXTRAS} more values are left out"
+    assert job.extras[SHORTENED] == f"{5_000 - EXTRAS} more values are omitted"
 
 
 TOO_LONG = b"x" * 400_000

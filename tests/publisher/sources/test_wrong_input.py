@@ -119,7 +119,7 @@ UNREADABLE = {
     ),
     "an end before the start": (SERIAL.replace(b":1793500110:", b":1793500000:"), "the run ends before it starts"),
     "a torn line": (SERIAL[:100] + b"\n", "a record has at least 43 fields, this line has 33"),
-    "two lines glued": (SERIAL[:-1] + SERIAL, "two records are glued into one line"),
+    "two lines glued": (SERIAL[:-1] + SERIAL, "two records are in one line"),
     "binary": (bytes(range(1, 10)) * 50 + b"\n", "a record has at least 43 fields, this line has 1"),
     "a line that is too long": (SERIAL.replace(b":d:", b":" + LONG + b":"), "the line is longer than 1048576 bytes"),
 }  # fmt: skip
@@ -171,10 +171,10 @@ def test_a_last_line_without_end_is_named_until_it_has_one(tmp_path: Path, capsy
     file.write_bytes(SERIAL + (GOOD % (2, b"NONE", b"NONE"))[:70])
     collect(site)
     (text,) = status_of(site).waiting
-    assert text == f"{file}: the last line has no end yet (70 bytes); it is read when it has"
+    assert text == f"{file}: the last line is incomplete (70 bytes); it is read when it is complete"
     assert status_json(site.publisher.status())["sources"]["ge"]["waiting"] == [text]
     show_status(site.publisher.status())
-    assert "the last line has no end yet (70 bytes)" in " ".join(capsys.readouterr().out.split())
+    assert "the last line is incomplete (70 bytes)" in " ".join(capsys.readouterr().out.split())
     collect(site)
     assert status_of(site).waiting == (text,)
     file.write_bytes(SERIAL + GOOD % (2, b"NONE", b"NONE"))
@@ -186,7 +186,7 @@ def test_slave_records_wait_for_their_master_in_sight(tmp_path: Path) -> None:
     site, file = site_of(tmp_path), tmp_path / "accounting"
     file.write_bytes(SLAVES)
     collect(site)
-    assert status_of(site).waiting == ("2 slave records of 1 parallel job: the master's record has not come",)
+    assert status_of(site).waiting == ("2 slave records of 1 parallel job without the master's record so far",)
     file.write_bytes(SLAVES + GOOD % (7, b"mpi", b"NONE"))
     collect(site)
     assert (status_of(site).waiting, status_of(site).jobs) == ((), 1)

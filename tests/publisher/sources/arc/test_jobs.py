@@ -275,9 +275,9 @@ def test_text_that_is_not_utf_8_costs_nothing_but_itself(tmp_path: Path) -> None
         ({"cpu_user": 2**63 - 1}, "UsedWalltime, UsedCPUUserTime or UsedCPUKernelTime is larger than any real one"),
         ({"cores": "many"}, "CPUCount is not a whole number"),
         ({"end": "soon"}, "EndTime is not a whole number"),
-        ({"job_id": ""}, "JobID is empty or no printable ASCII text"),
-        ({"job_id": "a b"}, "JobID is empty or no printable ASCII text"),
-        ({"job_id": b"a\xe9"}, "JobID is empty or no printable ASCII text"),
+        ({"job_id": ""}, "JobID is empty, or not printable ASCII text"),
+        ({"job_id": "a b"}, "JobID is empty, or not printable ASCII text"),
+        ({"job_id": b"a\xe9"}, "JobID is empty, or not printable ASCII text"),
     ],
 )
 def test_rows_no_record_can_be_made_of(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:

@@ -211,7 +211,7 @@ def test_an_unprivileged_reader_beside_a_live_writer(database: Path) -> None:
         findings = _check_as_nobody(database)
     database.parent.chmod(0o755)
     assert [found.split()[0] for found in findings] == ["green", "green", "yellow"]
-    assert "when it is stopped, this user could not" in findings[2]
+    assert "but not while it is stopped" in findings[2]
 
 
 def test_a_reader_of_the_group_and_the_writer_take_turns(database: Path) -> None:
@@ -240,7 +240,7 @@ def test_check_reports_what_is_there(database: Path) -> None:
     assert "schema version 1, 120 jobs" in first.message
     assert "2 in-progress" in first.message or "1 in-progress" in first.message
     assert "first job accepted 2026-09-0" in second.message
-    assert "whether A-REX runs or not" in third.message
+    assert "also while A-REX is stopped" in third.message
 
 
 def test_check_of_an_empty_database_and_of_none(tmp_path: Path) -> None:

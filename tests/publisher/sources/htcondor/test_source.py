@@ -25,7 +25,7 @@ from tests.publisher.sources.log_reading import Seen, compare, fuzz, fuzz_record
 from tests.publisher.sources.saved_reading import grown, parse_to_end
 
 FILES = ("history", "per-job", "long.txt", "history.json", "history.xml")
-LOST_ENDS = {"the last ad is not complete so far; it is read when it is"}
+LOST_ENDS = {"the last ad is incomplete; it is read when it is complete"}
 
 
 def source(path: Path) -> HTCondorSource:

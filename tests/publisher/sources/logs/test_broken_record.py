@@ -54,7 +54,7 @@ def test_a_record_inside_another_is_not_a_record(tmp_path: Path) -> None:
     (listed,) = seen.unreadable
     assert (listed.line, listed.offset) == (1, 0)
     assert listed.raw.startswith(b"11/01/2026 00:00:10;E;1.s;user=u1 group=g account=a\n")
-    assert "goes over 3 lines" in listed.reason
+    assert "has 3 lines" in listed.reason
 
 
 def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:

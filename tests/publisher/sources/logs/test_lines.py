@@ -37,7 +37,7 @@ def test_a_further_folder_that_does_not_exist_is_reported(tmp_path: Path) -> Non
     old = tmp_path / "old"
     settings = Settings(type="gridengine", path=tmp_path / "accounting", rotated_to=(old,))
     told = [finding for finding in GridEngineSource("ge", settings).check() if str(old) in finding.message]
-    assert [(finding.level, finding.hint) for finding in told] == [("yellow", "Look at rotated_to")]
+    assert [(finding.level, finding.hint) for finding in told] == [("yellow", "Correct rotated_to")]
 
 
 def test_pages_are_bounded_and_each_carries_its_cursor(file: Path) -> None:
@@ -70,7 +70,7 @@ def test_an_empty_file(file: Path) -> None:
     file.write_bytes(b"")
     (page,) = source(file).pages({})
     assert (page.read, page.at_end) == (0, True)
-    assert any("holds no whole line" in finding.message for finding in source(file).check())
+    assert any("has no complete line" in finding.message for finding in source(file).check())
 
 
 FOREIGN = {
@@ -147,7 +147,7 @@ def test_what_is_not_a_file_is_refused_and_never_waited_for(tmp_path: Path) -> N
         server.bind(str(tmp_path / "socket"))
         with pytest.raises(SourceFormatError, match="this is a socket"):
             list(source(tmp_path / "socket").pages({}))
-    with pytest.raises(SourceMissingError, match="has no file of this log"):
+    with pytest.raises(SourceMissingError, match="has no file named accounting"):
         list(source(tmp_path).pages({}))  # a folder without any accounting file
 
 

@@ -42,7 +42,7 @@ def test_the_first_files_that_wait_are_named(tmp_path: Path) -> None:
     assert sum(len(chunk.lines) for chunk in reading) == 13
     *named, rest = reading.waiting()
     assert (len(named), rest) == (10, "and the last lines of 3 more files")
-    assert "acct.12: the last line has no end yet (2 bytes)" in named[0]
+    assert "acct.12: the last line is incomplete (2 bytes)" in named[0]
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)

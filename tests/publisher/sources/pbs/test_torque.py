@@ -60,11 +60,11 @@ def test_the_fixture(seen: Seen, fixtures: Path, rewrite_golden: bool) -> None:
 
 def test_lines_that_are_not_records_are_kept_with_their_reason(seen: Seen) -> None:
     assert [(Path(each.file).name, each.line, each.reason.split(":")[0]) for each in seen.unreadable] == [
-        ("20261025", 7, "not of the form `MM/DD/YYYY HH"),
+        ("20261025", 7, "it does not have the form `MM/DD/YYYY HH"),
         ("20261025", 8, "no end"),
         ("20261025", 9, "record type 'z' is not one of torque's"),
-        ("20261025", 10, "a torn record with another one glued to it"),
-        ("20261025", 11, "holds NUL bytes"),
+        ("20261025", 10, "a part of a record, followed by another record in the same line"),
+        ("20261025", 11, "contains NUL bytes, which an interrupted write leaves"),
     ]
 
 

@@ -229,7 +229,7 @@ def test_a_guessed_delimiter_forges_nothing(tmp_path: Path, column: str) -> None
     victim = row("2", 10, 30, Account="victim", User="bob")
     forged = "\x1f!".join(["x", *[""] * (TEXTS.index("Submit") - TEXTS.index(column) - 1), f"{T0 + 10}\n2", "c1"])
     sacct.rows(row("1", 10, 20, **{column: forged}), victim)
-    with pytest.raises(SourceFormatError, match="asked again"):
+    with pytest.raises(SourceFormatError, match="asks again"):
         read_on(of_known_delimiter(sacct), Seen())
     sacct.rows(row("1", 10, 20, **{column: "\x1f!"}), victim)
     with pytest.raises(SourceFormatError, match="fields where 7 were asked for"):
@@ -312,7 +312,7 @@ def test_a_window_reads_again_and_leaves_the_cursor(sacct: Sacct) -> None:
         ("fail", SourceError, "exit code 1: sacct: error: slurmdbd: Connection refused"),
         ("mutter", SourceError, "Problem talking to the database"),
         ("cut", SourceFormatError, "in the middle of a line"),
-        ("headless", SourceFormatError, "no header"),
+        ("headless", SourceFormatError, "did not print the header"),
     ],
 )
 def test_a_failure_leaves_the_cursor_where_it_was(

@@ -114,7 +114,7 @@ def test_a_field_that_is_not_of_its_column_makes_the_row_unreadable(column: str)
     assert [job.local_id for job in found.jobs.values()] == ["6"]
     outcome = parser_after(header).parse(recommended(**{column: "a text"}))
     assert isinstance(outcome, UnreadableLine)
-    assert f"{column} is not of its form" in outcome.reason
+    assert f"{column} does not have its form" in outcome.reason
 
 
 def parser_after(header: bytes) -> SlurmParser:
