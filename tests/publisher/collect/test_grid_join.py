@@ -312,7 +312,7 @@ def test_the_order_of_runs_and_entries_does_not_matter(runs: list[int], entries:
 
 
 def test_check_looks_into_the_log(cluster: GridCluster) -> None:
-    assert any("grid log: " in said and "no whole line" in said for said in cluster.check())
+    assert any("grid log: " in said and "no complete line" in said for said in cluster.check())
     cluster.blah(1)
     assert not any("grid log" in said for said in cluster.check())
     (cluster.folder / "blah.log").write_text("nonsense\n", encoding="ascii")
