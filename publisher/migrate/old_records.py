@@ -75,9 +75,11 @@ class OldRecord(msgspec.Struct, frozen=True):
 
 
 class KeptRecord(msgspec.Struct, frozen=True):
-    """A record of ours without one of theirs by the same spelling; `held`: why it would be held, if it would."""
+    """A record of ours; `digest`: of the version of its run that is compared; `held`: why it would be held, if it
+    would."""
 
     run_id: int
+    digest: bytes
     name: str
     local: str | None
     fields: Fields
@@ -92,7 +94,8 @@ CREATE TABLE old (
 CREATE INDEX jobs ON old (job);
 CREATE INDEX pairs ON old (pair);
 CREATE INDEX numbers ON old (number, end);
-CREATE TABLE ours (run_id INTEGER, name TEXT, local TEXT, fields BLOB, held TEXT)
+CREATE TABLE ours (run_id INTEGER, digest BLOB, name TEXT, local TEXT, fields BLOB, held TEXT);
+CREATE TABLE delivered (run_id INTEGER PRIMARY KEY, digest BLOB)
 """
 _OLD: Final = "SELECT name, end, fields, is_export, matched_by FROM old "
 
@@ -207,8 +210,19 @@ class OldRecords(TemporaryDatabase):
 
     def keep_for_later(self, ours: KeptRecord) -> None:
         """Keep a record of ours that no record of theirs matches, for `match_the_rest`."""
-        row = (ours.run_id, ours.name, ours.local, msgspec.json.encode(ours.fields), ours.held)
-        self.change("INSERT INTO ours VALUES (?, ?, ?, ?, ?)", [row])
+        row = (ours.run_id, ours.digest, ours.name, ours.local, msgspec.json.encode(ours.fields), ours.held)
+        self.change("INSERT INTO ours VALUES (?, ?, ?, ?, ?, ?)", [row])
+
+    def keep_delivered(self, run_id: int, digest: bytes) -> None:
+        """Keep a run of ours that was delivered by the other, and the digest of the version that was compared."""
+        self.change("INSERT OR REPLACE INTO delivered VALUES (?, ?)", [(run_id, digest)])
+
+    def delivered(self) -> Iterator[tuple[int, bytes]]:
+        """The runs of `keep_delivered`."""
+        for page in self.pages(
+            "SELECT run_id, digest FROM delivered WHERE run_id > ? ORDER BY run_id LIMIT ?", after=-1
+        ):
+            yield from ((run_id, digest) for run_id, digest in page)
 
     def match_the_rest(self) -> Iterator[tuple[KeptRecord, OldRecord | None]]:
         """Each that was kept, and what matches it of theirs that no other has by the same spelling: the same job by
@@ -217,10 +231,13 @@ class OldRecords(TemporaryDatabase):
         Several of ours with the same end may be found for one of theirs: all but the first get it with `matched_by`.
         """
         for tolerance_s in (0, _ROUNDING_S):
-            query = "SELECT rowid, run_id, name, local, fields, held FROM ours WHERE rowid > ? ORDER BY rowid LIMIT ?"
+            query = (
+                "SELECT rowid, run_id, digest, name, local, fields, held FROM ours WHERE rowid > ? "
+                "ORDER BY rowid LIMIT ?"
+            )
             for page in self.pages(query, after=0):
-                for number, run_id, name, local, stored, held in page:
-                    ours = KeptRecord(run_id, name, local, _fields.decode(stored), held)
+                for number, run_id, digest, name, local, stored, held in page:
+                    ours = KeptRecord(run_id, digest, name, local, _fields.decode(stored), held)
                     found = self._spelled_otherwise(ours.fields, local, tolerance_s)
                     if found is not None:
                         self.mark_matched(found.name, name)

@@ -37,6 +37,7 @@ from publisher.reason import sentence
 from publisher.sources.base import Window
 from publisher.store import deliveries, registry, runs
 from publisher.store.database import Store
+from publisher.store.runs import StoredRun
 from publisher.store.schema import State
 
 _REASONS: Final = tuple(
@@ -128,6 +129,12 @@ class ShadowRecord(msgspec.Struct, frozen=True):
     def is_on_both_sides(self) -> bool:
         """Whether both have it, alike or not."""
         return self.kind in {"same", "differs", "other key"}
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether their record shows that a run of ours was delivered: not where another run of ours has the same key,
+        for it is one record at the service."""
+        return self.run_id is not None and self.is_on_both_sides and (self.same_as is None or self.kind == "other key")
 
     @property
     def would_count_twice(self) -> bool:
@@ -222,16 +229,17 @@ class ShadowComparison:
 
     def _of_runs(self) -> Iterator[ShadowRecord]:
         for section, page in self._ours():
-            yield from self._held(page.held)
             run_ids = [item.members.run_ids[0] for item in page.items]
-            jobs, settled = self._jobs(run_ids), self._settled(run_ids)
+            found, settled = self._runs(run_ids), self._settled(run_ids)
             for item, run_id in zip(page.items, run_ids, strict=True):
                 ours = fields_of(self._settings.records, section.form.message([item.body]))
+                kept = KeptRecord(run_id, item.digest, item.key, _local_id(found[run_id].job), ours)
                 old = self._old.match(ours, item.key)
                 if old is None:
-                    self._old.keep_for_later(KeptRecord(run_id, item.key, _local_id(jobs[run_id]), ours))
+                    self._old.keep_for_later(kept)
                 else:
-                    yield self._compared(item.key, old, ours, run_id, is_settled=run_id in settled)
+                    yield self._of_kept(kept, old, is_settled=run_id in settled)
+            yield from self._held(page.held)
         for kept, old in self._old.match_the_rest():
             if old is None:
                 reason = kept.held or "the other did not send it"
@@ -243,9 +251,9 @@ class ShadowComparison:
     def _held(self, held: Sequence[Held]) -> Iterator[ShadowRecord]:
         """What would be held may have been sent by the other all the same."""
         run_ids = [each.members.run_ids[0] for each in held]
-        jobs, settled, view = self._jobs(run_ids), self._settled(run_ids), self._recipient.view
+        found, settled, view = self._runs(run_ids), self._settled(run_ids), self._recipient.view
         for each, run_id in zip(held, run_ids, strict=True):
-            job, reason = jobs[run_id], f"it would be held: {sentence(each.reason)}"
+            job, reason = found[run_id].job, f"it would be held: {sentence(each.reason)}"
             record_id = view.record_id_prefix + job.record_id if self._settings.format.key == "record id" else None
             known = (
                 ("Site", job.site or view.site),
@@ -255,7 +263,7 @@ class ShadowComparison:
                 ("RecordIdentity@recordId", record_id),
             )
             ours: Fields = {name: (value,) for name, value in known if value is not None}
-            kept = KeptRecord(run_id, each.key, _local_id(job), ours, reason)
+            kept = KeptRecord(run_id, found[run_id].digest, each.key, _local_id(job), ours, reason)
             old = self._old.match(ours, each.key)
             if old is None:
                 self._old.keep_for_later(kept)
@@ -263,17 +271,19 @@ class ShadowComparison:
                 yield self._of_kept(kept, old, is_settled=run_id in settled)
 
     def _of_kept(self, ours: KeptRecord, old: OldRecord, *, is_settled: bool) -> ShadowRecord:
-        if ours.held is None:
-            return self._compared(ours.name, old, ours.fields, ours.run_id, is_settled=is_settled)
-        # of what would be held there are the parts of the key alone, as in an export
-        old = msgspec.structs.replace(old, is_export=True)
+        if ours.held is not None:  # of what would be held there are the parts of the key alone, as in an export
+            old = msgspec.structs.replace(old, is_export=True)
         found = self._compared(ours.name, old, ours.fields, ours.run_id, is_settled=is_settled)
-        return msgspec.structs.replace(found, reason=ours.held)
+        if found.is_delivered:
+            self._old.keep_delivered(ours.run_id, ours.digest)
+        return found if ours.held is None else msgspec.structs.replace(found, reason=ours.held)
 
-    def _jobs(self, run_ids: Sequence[int]) -> dict[int, Job]:
+    def _runs(self, run_ids: Sequence[int]) -> dict[int, StoredRun]:
         with self._store.read() as connection:
             found = runs.by_ids(connection, run_ids)
-        return {run.run_id: self._enrichers.apply(run.source, run.job) for run in found}
+        return {
+            run.run_id: msgspec.structs.replace(run, job=self._enrichers.apply(run.source, run.job)) for run in found
+        }
 
     def _settled(self, run_ids: Sequence[int]) -> set[int]:
         """Those of these runs that count as delivered before us: accepted, and never sent from here."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
+
+import msgspec
 
 from formats.calendar import Month, month_bounds, month_of
 from publisher.reason import sentence
@@ -47,45 +51,27 @@ class ByRecord:
     def month(self, month: MonthFound) -> None:
         """Compare a month."""
         month.service_jobs, month.service_wall_s, month.service_cpu_s = 0, 0.0, 0.0
-        for entries in self._ledger.counted_pages(month):
+        for entries in _with_whole_seconds(self._ledger.counted_pages(month)):
             keys = self._keys.of([entry.run for entry in entries])
             others = [other for entry in entries if (other := kept_as(entry.run)) is not None]
             evidence = self._database.match(self._found.target, [*keys.values(), *others])
             gone = self._taken_away(entries) if self._spool is not None else frozenset()
+            records = [
+                evidence.get(keys.get(entry.run.run_id, "")) or evidence.get(kept_as(entry.run) or "")
+                for entry in entries
+            ]
             page = ConfirmedPage([], [], [], [])
-            for entry in entries:
-                at_service = evidence.get(keys.get(entry.run.run_id, "")) or evidence.get(kept_as(entry.run) or "")
-                self._compare(month, page, entry, at_service, taken=entry.run.batch_id in gone)
+            for entry, found in zip(entries, _found_records(entries, records, gone), strict=True):
+                self._compare(month, page, entry, found)
             month.confirmed += self._verdicts.write(page)
 
-    def _compare(
-        self, month: MonthFound, page: ConfirmedPage, entry: LedgerRun, theirs: EvidenceRecord | None, *, taken: bool
-    ) -> None:
+    def _compare(self, month: MonthFound, page: ConfirmedPage, entry: LedgerRun, found: _FoundRecord) -> None:
+        if found.record is not None:
+            _add(month, found.record)
+            self._compare_present(month, page, entry, found)
+            return
         run, state = entry.run, entry.run.state
-        if theirs is not None:
-            _add(month, theirs)
-            if state is State.SUPERSEDED:
-                page.differences.append(
-                    Difference(month.month, "superseded", run.record_id, sentence(run.reason) or _KEPT)
-                )
-            elif state is State.WAIVED and run.sent:
-                pass  # superseded, and waived
-            elif state is not State.ACCEPTED:
-                month.unsettled += 1
-                if _difference(entry, theirs) is None:
-                    page.has_unsent(entry)
-                page.differences.append(Difference(month.month, "unsettled", run.record_id, f"here: {state.word}"))
-            elif (difference := _difference(entry, theirs)) is not None:
-                month.differing += 1
-                month.other_hours += 1
-                if self._found.keeps_first:
-                    page.doubts(entry)
-                else:
-                    page.lacks(entry)
-                page.differences.append(Difference(month.month, "differs", run.record_id, difference))
-            else:
-                page.agrees(entry)
-        elif taken and entry.counted:
+        if found.taken_away and entry.counted:
             month.taken += 1
         elif state is State.SUPERSEDED:
             page.again.append((run.run_id, state))
@@ -95,6 +81,35 @@ class ByRecord:
             page.lacks(entry)
             detail = "delivered before us, as an import said" if run.batch_id is None else ""
             page.differences.append(Difference(month.month, "missing", run.record_id, detail))
+
+    def _compare_present(self, month: MonthFound, page: ConfirmedPage, entry: LedgerRun, found: _FoundRecord) -> None:
+        run, state = entry.run, entry.run.state
+        if state is State.SUPERSEDED:
+            detail = sentence(run.reason) or _KEPT
+            page.differences.append(Difference(month.month, "superseded", run.record_id, detail))
+        elif state is State.WAIVED and run.sent:
+            pass  # superseded, and waived
+        elif state is not State.ACCEPTED:
+            month.unsettled += 1
+            why_not_same = found.difference or found.why_ambiguous
+            if why_not_same is None:
+                page.has_unsent(entry)
+            detail = f"here: {state.word}" + (f"; {why_not_same}" if why_not_same is not None else "")
+            page.differences.append(Difference(month.month, "unsettled", run.record_id, detail))
+        elif found.difference is not None:
+            month.differing += 1
+            month.other_hours += 1
+            if self._found.keeps_first:
+                page.doubts(entry)
+            else:
+                page.lacks(entry)
+            page.differences.append(Difference(month.month, "differs", run.record_id, found.difference))
+        elif found.why_ambiguous is not None:  # to send one again would replace the other
+            month.differing += 1
+            page.doubts(entry)
+            page.differences.append(Difference(month.month, "differs", run.record_id, found.why_ambiguous))
+        else:
+            page.agrees(entry)
 
     def _taken_away(self, entries: list[LedgerRun]) -> frozenset[int]:
         """The batches of these runs whose message is no longer in the directory."""
@@ -131,6 +146,55 @@ class ByRecord:
             self._database.add_differences(self._found.target, differences)
 
 
+class _FoundRecord(msgspec.Struct, frozen=True):
+    """What the service has of a run. `record`: None where it has none, or the message was `taken_away` from a folder.
+
+    `difference`: how its sums differ; `why_ambiguous`: other runs have the same key there, and it may be one of theirs.
+    """
+
+    record: EvidenceRecord | None
+    taken_away: bool
+    difference: str | None = None
+    why_ambiguous: str | None = None
+
+
+def _found_records(
+    entries: Sequence[LedgerRun], records: Sequence[EvidenceRecord | None], gone: frozenset[int]
+) -> Iterator[_FoundRecord]:
+    """What was found of each run of a page. A record shows that one run was delivered, not several with its key.
+
+    A run that was delivered from here comes before those that were not: the record is of what was sent.
+    """
+    differences = [
+        None if record is None else _difference(entry, record) for entry, record in zip(entries, records, strict=True)
+    ]
+    equal, delivered = Counter[str](), Counter[str]()
+    for entry, record, difference in zip(entries, records, differences, strict=True):
+        if record is not None and difference is None:
+            equal[record.key] += 1
+            delivered[record.key] += entry.run.state is State.ACCEPTED
+    for entry, record, difference in zip(entries, records, differences, strict=True):
+        if record is None:
+            yield _FoundRecord(None, entry.run.batch_id in gone)
+            continue
+        sharing = (delivered if entry.run.state is State.ACCEPTED else equal)[record.key]
+        why = f"{sharing} runs have the key of this one record" if sharing > 1 else None
+        yield _FoundRecord(record, taken_away=False, difference=difference, why_ambiguous=why)
+
+
+def _with_whole_seconds(pages: Iterable[list[LedgerRun]]) -> Iterator[list[LedgerRun]]:
+    """The same runs, with those that ended in one second in one page: runs with one key at the service are together."""
+    left: list[LedgerRun] = []
+    for page in pages:
+        left += page
+        complete = [entry for entry in left if entry.run.end != left[-1].run.end]
+        if complete:
+            yield complete
+            left = left[len(complete) :]
+    if left:
+        yield left
+
+
 def _add(month: MonthFound, theirs: EvidenceRecord) -> None:
     assert month.service_jobs is not None  # it begins at 0
     month.service_jobs += 1
@@ -143,12 +207,13 @@ def _add(month: MonthFound, theirs: EvidenceRecord) -> None:
 
 
 def _difference(entry: LedgerRun, theirs: EvidenceRecord) -> str | None:
-    """How the sums of a record differ from those sent, where they do."""
+    """How the sums of a record differ from those sent, or from those of a run that was not sent, where they do."""
     if not entry.known:
         return None
+    ours = "sent" if entry.run.sent else "here"
     parts = []
     if theirs.wall_s is not None and abs(theirs.wall_s - entry.wall_s) > _WALL_ROUNDING_S:
-        parts.append(f"wall {theirs.wall_s:g} s, sent {entry.wall_s} s")
+        parts.append(f"wall {theirs.wall_s:g} s, {ours} {entry.wall_s} s")
     if theirs.cpu_s is not None and abs(theirs.cpu_s - entry.cpu_s) > _CPU_ROUNDING_S:
-        parts.append(f"CPU {theirs.cpu_s:g} s, sent {entry.cpu_s} s")
+        parts.append(f"CPU {theirs.cpu_s:g} s, {ours} {entry.cpu_s} s")
     return "; ".join(parts) or None

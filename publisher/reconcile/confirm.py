@@ -29,7 +29,7 @@ class ConfirmedPage(msgspec.Struct):
     doubted: list[int] = []
     again: list[tuple[int, State]] = []
     differences: list[Difference] = []
-    delivered: list[int] = []
+    delivered: list[tuple[int, bytes]] = []
 
     def agrees(self, entry: LedgerRun) -> None:
         """The service has this run as it was sent."""
@@ -39,7 +39,7 @@ class ConfirmedPage(msgspec.Struct):
     def has_unsent(self, entry: LedgerRun) -> None:
         """The service has this run, which was not sent from here as far as this store knows."""
         if entry.run.state in {State.WAITING, State.HELD} and not entry.run.sent:
-            self.delivered.append(entry.run.run_id)
+            self.delivered.append((entry.run.run_id, entry.run.digest))
 
     def lacks(self, entry: LedgerRun) -> None:
         """The service does not have this run, or perhaps not; it may be sent again."""

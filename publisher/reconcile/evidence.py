@@ -29,7 +29,7 @@ CREATE TABLE records (
 CREATE TABLE differences (id INTEGER PRIMARY KEY, target TEXT, month INTEGER, kind TEXT, record TEXT, detail TEXT);
 CREATE INDEX differences_of ON differences (target, id);
 CREATE TABLE again (target TEXT, run_id INTEGER, state INTEGER, PRIMARY KEY (target, run_id)) WITHOUT ROWID;
-CREATE TABLE delivered (target TEXT, run_id INTEGER, PRIMARY KEY (target, run_id)) WITHOUT ROWID;
+CREATE TABLE delivered (target TEXT, run_id INTEGER, digest BLOB, PRIMARY KEY (target, run_id)) WITHOUT ROWID;
 CREATE TABLE again_groups (
     target TEXT, kind TEXT, month INTEGER, key TEXT, PRIMARY KEY (target, kind, month, key)
 ) WITHOUT ROWID;
@@ -114,15 +114,17 @@ class EvidenceDatabase(TemporaryDatabase):
         for page in self.pages(query, target, after=-1):
             yield [(run_id, State(state)) for run_id, state in page]
 
-    def add_delivered_runs(self, target: str, run_ids: Iterable[int]) -> int:
-        """Keep runs that were never sent from here, and that the service has; gives how many were new."""
-        return self.change("INSERT OR IGNORE INTO delivered VALUES (?, ?)", ((target, run_id) for run_id in run_ids))
+    def add_delivered_runs(self, target: str, found: Iterable[tuple[int, bytes]]) -> int:
+        """Keep runs that were never sent from here, and that the service has, with the digest of the version that was
+        compared; return how many were new."""
+        rows = ((target, *run) for run in found)
+        return self.change("INSERT OR IGNORE INTO delivered VALUES (?, ?, ?)", rows)
 
-    def delivered_runs(self, target: str) -> Iterator[int]:
-        """The runs that were never sent from here, and that the service has."""
-        query = "SELECT run_id FROM delivered WHERE target = ? AND run_id > ? ORDER BY run_id LIMIT ?"
+    def delivered_runs(self, target: str) -> Iterator[tuple[int, bytes]]:
+        """The runs of `add_delivered_runs`."""
+        query = "SELECT run_id, digest FROM delivered WHERE target = ? AND run_id > ? ORDER BY run_id LIMIT ?"
         for page in self.pages(query, target, after=-1):
-            yield from (run_id for (run_id,) in page)
+            yield from ((run_id, digest) for run_id, digest in page)
 
     def add_groups_to_send(self, target: str, found: Iterable[tuple[str, int, str]]) -> int:
         """Keep groups that are to be sent again: (kind, month's number, key); gives how many were new."""

@@ -37,7 +37,7 @@ def matched(old: OldRecords, *ours: tuple[str, Fields, str]) -> dict[str, OldRec
     for run_id, (name, sent, local) in enumerate(ours):
         found[name] = old.match(sent, name)
         if found[name] is None:
-            old.keep_for_later(KeptRecord(run_id, name, local, sent))
+            old.keep_for_later(KeptRecord(run_id, b"", name, local, sent))
     return found | {kept.name: record for kept, record in old.match_the_rest()}
 
 

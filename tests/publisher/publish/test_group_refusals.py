@@ -373,7 +373,8 @@ def test_what_changes_while_its_group_is_refused_is_known_by_the_version_that_wa
         if service.posts > 1:
             return None
         site.sources["ce1"].add(make_job(2, user_dn="/DC=org/CN=User 2", wall_s=77))
-        site.another_publisher().collect()
+        with site.another_publisher() as other:
+            other.collect()
         return REFUSED
 
     service.fault = refuses_once_and_a_job_changes
