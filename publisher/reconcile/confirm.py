@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from formats.calendar import Month
 from publisher.reconcile.evidence import EvidenceDatabase
 from publisher.reconcile.ledger import LedgerRun
 from publisher.reconcile.result import Difference, Found
@@ -96,8 +97,12 @@ def remember(
     problem: str | None,
     has_evidence: bool,
     differences: int,
+    next_month: Month | None = None,
 ) -> None:
-    """Record that a target was reconciled. `due_at`: when `run` does so next; None: as it was planned before."""
+    """Record that a target was reconciled. `due_at`: when `run` does so next; None: as it was planned before.
+
+    `next_month`: the one with which `run` continues, where it had no time for all.
+    """
     with store.read() as connection:
         last_batch_id = reconciliations.last_batch(connection, target_id)  # first: what comes later is in neither
         unconfirmed = reconciliations.unconfirmed_months(connection, target_id)
@@ -110,6 +115,7 @@ def remember(
         differences=differences,
         unconfirmed_since=min(unconfirmed.values(), default=None),
         last_batch_id=last_batch_id,
+        next_month=before.next_month if due_at is None else None if next_month is None else next_month.number,
     )
     with store.write() as connection:
         reconciliations.record(connection, target_id, reconciled)

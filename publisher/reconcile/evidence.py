@@ -89,9 +89,13 @@ class EvidenceDatabase(TemporaryDatabase):
         )
         self.change("INSERT INTO differences (target, month, kind, record, detail) VALUES (?, ?, ?, ?, ?)", rows)
 
-    def count_differences(self, target: str) -> int:
-        """How many differences of a target there are."""
-        ((number,),) = self.rows("SELECT COUNT(*) FROM differences WHERE target = ?", target)
+    def count_differences(self, target: str, months: Iterable[Month] | None = None) -> int:
+        """How many differences of a target there are: in all, or of these months and of no known month."""
+        query, values = "SELECT COUNT(*) FROM differences WHERE target = ?", [target]
+        if months is not None:
+            query += " AND (month IS NULL OR month IN (SELECT value FROM json_each(?)))"
+            values.append(json.dumps([month.number for month in months]))
+        ((number,),) = self.rows(query, *values)
         return int(number)
 
     def differences(self, target: str, limit: int | None = None) -> Iterator[Difference]:

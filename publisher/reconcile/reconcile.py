@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+import msgspec
+
 from formats.calendar import Month, month_bounds, month_numbered, month_of
 from formats.rule_codes import Reason
 from publisher.collect.collect import TargetPlan
@@ -63,24 +65,43 @@ def usual_months(now: int) -> list[Month]:
     return [month_of(month_bounds(this)[0] - 1), this]
 
 
+class ReconcileScope(msgspec.Struct, frozen=True):
+    """What is compared. `months`: None for those that the evidence names, or the usual ones. `file`: the evidence.
+
+    `newest_first`: the order, else they are compared as listed. `begin_at`: those before it in this order are left out.
+    """
+
+    months: Sequence[Month] | None = None
+    file: Path | None = None
+    newest_first: bool = False
+    begin_at: Month | None = None
+
+    def ordered(self, months: Sequence[Month]) -> list[Month]:
+        """Those of these months that are compared, in their order."""
+        listed = sorted(months, reverse=True) if self.newest_first else list(months)
+        left = [month for month in listed if self.begin_at is None or month <= self.begin_at]
+        return left or listed
+
+
 def reconcile(
     store: Store,
     config: Config,
-    name: str,
     plan: TargetPlan,
-    months: Sequence[Month] | None,
-    file: Path | None,
+    scope: ReconcileScope,
     tools: Tools,
     database: EvidenceDatabase,
-) -> Found:
-    """Reconcile one target for these months; None: those of the file, or the usual ones. Differences go to `database`.
+    found: Found,
+) -> None:
+    """Reconcile the target of `found`, which gets the result; differences go to `database`.
 
-    Raises `StoreError`, `StoppedError`, and `UsageError` for a file that cannot be read; the result says the rest.
+    Raises `StoreError`, `StoppedError`, and `UsageError` for a file that cannot be read. After an interruption, `found`
+    says which months are done.
     """
-    with store.lock(f"target-{name}") as held:
-        if not held:
-            return Found(name, busy=True, months=[], notes=[], registered={})
-        return _OneTarget(store, config, tools, database, name, plan).reconcile(months, file)
+    with store.lock(f"target-{found.target}") as held:
+        if held:
+            _OneTarget(store, config, tools, database, plan, scope, found).reconcile()
+        else:
+            found.busy = True
 
 
 class Reconciliation:
@@ -123,8 +144,8 @@ def reconcile_targets(
     found = Reconciliation()
     try:
         for name, plan in plans.items():
-            one = reconcile(store, config, name, plan, months, file, tools, found.database)
-            found.targets[name] = one
+            one = found.targets[name] = Found.of(name, config.targets[name])
+            reconcile(store, config, plan, ReconcileScope(months, file), tools, found.database, one)
             if not one.busy:
                 differences = found.count_differences(name)
                 remember(
@@ -141,35 +162,44 @@ class _OneTarget:
     """One target, whose lock is held."""
 
     def __init__(
-        self, store: Store, config: Config, tools: Tools, database: EvidenceDatabase, name: str, plan: TargetPlan
+        self,
+        store: Store,
+        config: Config,
+        tools: Tools,
+        database: EvidenceDatabase,
+        plan: TargetPlan,
+        scope: ReconcileScope,
+        found: Found,
     ) -> None:
+        name = found.target
         self._store = store
         self._config = config
         self._clock, self._stopping, self._make_target = tools.clock, tools.stopping, tools.make_target
         self._database = database
         self._settings = config.targets[name]
         self._view = view_of(self._settings, config)
-        self._found = Found(name, keeps_first=self._settings.kind.keeps_first, months=[], notes=[], registered={})
+        self._scope = scope
+        self._found = found
         self._keys = RecordKeys(Recipient(store, config, name))
         by_receipt = self._keys if self._settings.kind.receipts_name_records else None
         self._ledger = Ledger(store, config, plan.target_id, by_receipt, tools.stopping)
         self._sends_reports = self._settings.reporting is not None
         self._verdicts = Verdicts(store, plan.target_id, self._found, database, tools.clock())
 
-    def reconcile(self, months: Sequence[Month] | None, file: Path | None) -> Found:
+    def reconcile(self) -> None:
         found = self._found
-        if file is not None:
-            self._by_given(file, months)
-            return found
+        if self._scope.file is not None:
+            self._by_given(self._scope.file)
+            return
         # by receipts alone, too: one measure in one table
         self._ledger.per_core = self._settings.evidence_source == "query"
         context = TargetContext(self._config.credentials, time.time, self._stopping)
         try:
             if self._settings.evidence is not None:
                 with configured_evidence(self._settings, self._settings.evidence, context) as path:
-                    self._by_given(path, months)
-                return found
-            listed = self._months(months, [])
+                    self._by_given(path)
+                return
+            listed = self._months([])
             service = self._make_target(found.target, self._settings, context)
             try:
                 if isinstance(service, KeepsMessages) and self._sends_reports:
@@ -198,21 +228,20 @@ class _OneTarget:
                 raise
             found.unavailable, found.unauthorised = str(error), error.exit_code == CredentialError.exit_code
             if not found.months:
-                self._months(months, [])
+                self._months([])
             self._by_receipts(self._afresh())
-        return found
 
-    def _by_given(self, file: Path, months: Sequence[Month] | None) -> None:
+    def _by_given(self, file: Path) -> None:
         found = self._found
         if self._sends_reports:
             reports = reports_of_file(file, self._config.site.name, self._clock())
             found.evidence, found.notes = "file", list(reports.all_notes())
             reported = sorted({month_of(start) for start, _ in reports.reports})
-            self._by_report(self._months(months, reported), reports, None)
+            self._by_report(self._months(reported), reports, None)
             return
         evidence = read_file(file, found.target, self._settings.format, _sites(self._config), self._database)
         found.evidence, found.notes = "file", evidence.notes
-        self._by_file(self._months(months, evidence.months), evidence)
+        self._by_file(self._months(evidence.months), evidence)
 
     def _afresh(self) -> list[MonthFound]:
         """The months for which there is no evidence, to be counted once more."""
@@ -223,14 +252,16 @@ class _OneTarget:
                 unknown.append(self._found.months[place])
         return unknown
 
-    def _months(self, months: Sequence[Month] | None, named: Sequence[Month]) -> list[MonthFound]:
-        """The months to look at. For one that was purged it is no longer known what was sent."""
+    def _months(self, named: Sequence[Month]) -> list[MonthFound]:
+        """The months to compare; `named`: by the evidence. For one that was purged it is not known what was sent."""
+        months = self._scope.months
         chosen = list(months) if months is not None else list(named) or usual_months(self._clock())
         listed = []
-        for month in chosen:
+        for month in self._scope.ordered(chosen):
             one = MonthFound(month)
             with self._store.read() as connection:
                 one.purged = queries.is_purged(connection, month.number)
+            one.is_done = one.purged
             self._found.months.append(one)
             if not one.purged:
                 listed.append(one)
@@ -241,6 +272,7 @@ class _OneTarget:
         for month in months:
             for _entries in self._ledger.counted_pages(month):
                 pass
+            month.is_done = True
 
     def _by_query(self, months: Sequence[MonthFound], service: GivesSums) -> None:
         by_day = ByDay(self._ledger, self._view, service, self._found, self._verdicts)
@@ -251,6 +283,7 @@ class _OneTarget:
                 month.service_jobs = month.service_wall_s = month.service_cpu_s = None
                 self._by_receipts(months[number + 1 :])
                 return
+            month.is_done = True
         self._compare_registrations()
 
     def _compare_registrations(self) -> None:
@@ -276,45 +309,48 @@ class _OneTarget:
         if service.taken_away:
             found.notes.append(_TAKEN)
         by_group = self._by_group(evidence, service)
-        if self._settings.format.shape == "summary":
-            for month in months:
+        by_record = None if self._settings.format.shape == "summary" else self._by_record(service)
+        for month in months:
+            if by_record is None:
                 by_group.summaries(month, DIMENSIONS)
-        else:
-            self._by_record(months, service)
-        if self._settings.sends_sync:
-            for month in months:
+            else:
+                by_record.month(month)
+            if self._settings.sends_sync:
                 by_group.sync(month, _SYNC_DIMENSIONS)
+            month.is_done = True
+        if by_record is not None:
+            by_record.foreign({month.month: month for month in months})
 
     def _by_file(self, months: Sequence[MonthFound], evidence: EvidenceFile) -> None:
         kinds = {group.kind for group in evidence.groups}
+        if evidence.records and self._settings.format.shape == "summary":
+            raise UsageError(f"the file lists records, and {self._found.target} is sent summaries")
+        by_record = self._by_record(None) if evidence.records else None
         by_group = self._by_group(evidence.groups, None)
-        if evidence.records:
-            if self._settings.format.shape == "summary":
-                raise UsageError(f"the file lists records, and {self._found.target} is sent summaries")
-            self._by_record(months, None)
-        elif groups.SUMMARY in kinds:
-            dimensions = dimensions_of(evidence.groups, groups.SUMMARY)
-            for month in months:
+        dimensions = dimensions_of(evidence.groups, groups.SUMMARY)
+        sync_dimensions = dimensions_of(evidence.groups, groups.SYNC)
+        for month in months:
+            if by_record is not None:
+                by_record.month(month)
+            elif groups.SUMMARY in kinds:
                 by_group.summaries(month, dimensions)
-        else:
-            for month in months:
+            else:
                 for _entries in self._ledger.counted_pages(month):
                     pass
-        if groups.SYNC in kinds:
-            dimensions = dimensions_of(evidence.groups, groups.SYNC)
-            for month in months:
-                by_group.sync(month, dimensions)
+            if groups.SYNC in kinds:
+                by_group.sync(month, sync_dimensions)
+            month.is_done = True
+        if by_record is not None:
+            by_record.foreign({month.month: month for month in months})
 
     def _by_report(self, months: Sequence[MonthFound], evidence: EvidenceReports, spool: KeepsMessages | None) -> None:
         by_report = ByReport(self._ledger, self._settings.period_kind, evidence, self._verdicts, spool)
         for month in months:
             by_report.month(month)
+            month.is_done = True
 
-    def _by_record(self, months: Sequence[MonthFound], spool: KeepsMessages | None) -> None:
-        by_record = ByRecord(self._ledger, self._keys, self._found, self._database, self._verdicts, spool)
-        for month in months:
-            by_record.month(month)
-        by_record.foreign({month.month: month for month in months})
+    def _by_record(self, spool: KeepsMessages | None) -> ByRecord:
+        return ByRecord(self._ledger, self._keys, self._found, self._database, self._verdicts, spool)
 
     def _by_group(self, evidence: Sequence[EvidenceGroup], spool: KeepsMessages | None) -> ByGroup:
         return ByGroup(self._ledger, self._view, self._settings.format, evidence, self._verdicts, spool, self._clock())

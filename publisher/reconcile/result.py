@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from formats.calendar import Month
+from publisher.config.schema import Target
 from publisher.store.schema import State
 
 Evidence = Literal["query", "files", "file", "receipts"]
@@ -37,7 +38,7 @@ class MonthFound(msgspec.Struct):
     and `without_receipt` are named by no receipt that is kept. `service_*`: what the service has, None where it is not
     known; seconds, of all processors together where `per_core`. Differences are counted in jobs, for summaries and sums
     by group in groups. `other_hours`: those of `differing` whose number of jobs is as it was sent. `taken`: in messages
-    that were taken away from a directory, as is meant to happen.
+    that were taken away from a directory, as is meant to happen. `is_done`: the comparison was not interrupted.
     """
 
     month: Month
@@ -59,6 +60,7 @@ class MonthFound(msgspec.Struct):
     unsettled: int = 0
     taken: int = 0
     purged: bool = False
+    is_done: bool = False
 
     @property
     def states_open(self) -> int:
@@ -98,6 +100,11 @@ class Found(msgspec.Struct):
     again_jobs: int = 0
     again_groups: int = 0
     delivered_jobs: int = 0
+
+    @staticmethod
+    def of(target: str, settings: Target) -> Found:
+        """Of a target, before anything was found."""
+        return Found(target, keeps_first=settings.kind.keeps_first, months=[], notes=[], registered={})
 
     @property
     def agrees(self) -> bool:

@@ -7,11 +7,11 @@ It comes after publishing, so it delays nothing that waits. No evidence, or a se
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from formats.calendar import Month
+from formats.calendar import Month, month_numbered
 from publisher.collect.collect import TargetPlan
 from publisher.config.schema import Config, Target
 from publisher.errors import PublisherError, StoppedError
@@ -19,6 +19,9 @@ from publisher.publish.context import Tools
 from publisher.store import deliveries, reconciliations, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
+
+if TYPE_CHECKING:
+    from publisher.reconcile.result import Found
 
 LONGEST_S: Final = 300
 """So long at most is reconciled in one run, all targets together; what is left is looked at in the next one."""
@@ -89,32 +92,53 @@ class _Scheduled:
     def reconcile(self) -> ReconcileResult | None:
         """None where another run is at work for the target, or this one is interrupted: the next run does it."""
         from publisher.reconcile.evidence import EvidenceDatabase  # noqa: PLC0415 - a run in which nothing is due
-        from publisher.reconcile.reconcile import reconcile  # noqa: PLC0415 - need not load what reads messages
+        from publisher.reconcile.reconcile import ReconcileScope, reconcile  # noqa: PLC0415 - does not load what
+        from publisher.reconcile.result import Found  # noqa: PLC0415 - reads messages
 
         tools = msgspec.structs.replace(self._tools, stopping=self._stops)
-        problem, differences, has_evidence = None, 0, False
-        try:
-            with EvidenceDatabase() as database:
-                found = reconcile(
-                    self._store, self._config, self._name, self._plan, self._months(), None, tools, database
-                )
-                if found.busy:
-                    return None
-                problem, has_evidence = found.unavailable, found.has_evidence
-                differences = database.count_differences(self._name)
-        except StoppedError:
-            pass
-        except PublisherError as error:
-            problem = str(error)
-        if self._tools.stopping():
+        began = self._tools.clock()
+        with self._store.read() as connection:
+            before = reconciliations.of_target(connection, self._plan.target_id)
+        begin_at = None if before is None or before.next_month is None else month_numbered(before.next_month)
+        differences = before.differences if before is not None and begin_at is not None else 0
+        scope = ReconcileScope(self._months(), newest_first=True, begin_at=begin_at)
+        found, problem = Found.of(self._name, self._settings), None
+        with EvidenceDatabase() as database:
+            try:
+                reconcile(self._store, self._config, self._plan, scope, tools, database, found)
+                problem = found.unavailable
+            except StoppedError:
+                pass
+            except PublisherError as error:
+                problem = str(error)
+            done = [month.month for month in found.months if month.is_done]
+            differences += database.count_differences(self._name, done if self._late else None)
+        if found.busy or self._tools.stopping():
             return None
         if self._late:
             problem = None  # it is ours: the request was ended
-        self._remember(problem, differences, has_evidence=has_evidence)
+        had_most_of_the_time = 2 * (self._until - began) >= LONGEST_S
+        next_month = self._next_month(found, begin_at, leave_out=had_most_of_the_time) if self._late else None
+        continues = self._late and (next_month is not None or not found.months)
+        self._remember(problem, differences, next_month, continues=continues, has_evidence=found.has_evidence)
         with self._store.read() as connection:
             confirmed = deliveries.confirmed(connection, self._plan.target_id)
             accepted = deliveries.of_target(connection, self._plan.target_id)[State.ACCEPTED]
         return ReconcileResult(confirmed, accepted, differences, problem, self._late)
+
+    @staticmethod
+    def _next_month(found: Found, begin_at: Month | None, *, leave_out: bool) -> Month | None:
+        """The month with which the next run continues; None: all were compared, or left out.
+
+        `leave_out`: the month with which this run began, if it is not done either, waits for the next reconciliation:
+        the time of two runs was not enough for it, and others would never be compared.
+        """
+        left = [month.month for month in found.months if not month.is_done]
+        if not found.months:
+            return begin_at
+        if leave_out and left[:1] == [begin_at]:
+            del left[0]
+        return next(iter(left), None)
 
     def _stops(self) -> bool:
         self._late = self._tools.clock() >= self._until
@@ -132,14 +156,16 @@ class _Scheduled:
             if deliveries.confirmed(connection, self._plan.target_id) == accepted:
                 return usual
             unconfirmed = reconciliations.unconfirmed_months(connection, self._plan.target_id)
-        return sorted({*unconfirmed, *usual}, reverse=True)
+        return list({*unconfirmed, *usual})
 
-    def _remember(self, problem: str | None, differences: int, *, has_evidence: bool) -> None:
+    def _remember(
+        self, problem: str | None, differences: int, next_month: Month | None, *, continues: bool, has_evidence: bool
+    ) -> None:
         from publisher.reconcile.confirm import remember  # noqa: PLC0415 - as above
 
         now, every_s = self._tools.clock(), int(self._settings.reconcile_every)
-        pause_s = 0 if self._late else every_s if problem is None else min(every_s, _AGAIN_S)
+        pause_s = 0 if continues else every_s if problem is None else min(every_s, _AGAIN_S)
         remember(
             self._store, self._plan.target_id, now, due_at=now + pause_s, problem=problem, has_evidence=has_evidence,
-            differences=differences,
+            differences=differences, next_month=next_month,
         )  # fmt: skip
