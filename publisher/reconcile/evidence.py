@@ -16,7 +16,7 @@ from formats.apel.fold import Group, SyncCount
 from formats.calendar import Month, month_numbered
 from formats.text import duration_seconds
 from publisher.errors import StoreFullError
-from publisher.reconcile.result import Difference
+from publisher.reconcile.result import ALL_MEASURES, Difference, Measure
 from publisher.sqlite_file import TemporaryDatabase
 from publisher.store import groups
 from publisher.store.schema import State
@@ -45,6 +45,12 @@ class EvidenceRecord(msgspec.Struct, frozen=True, gc=False):
     cpu_s: float | None = None
 
 
+def measures(*, has_wall: bool, has_cpu: bool) -> tuple[Measure, ...]:
+    """Numbers of jobs, and these times."""
+    known = {"jobs": True, "wall": has_wall, "cpu": has_cpu}
+    return tuple(measure for measure in ALL_MEASURES if known[measure])
+
+
 class EvidenceDatabase(TemporaryDatabase):
     """The temporary database of one reconciliation. Raises `StoreFullError` where there is no room for it."""
 
@@ -59,6 +65,11 @@ class EvidenceDatabase(TemporaryDatabase):
         self.change(
             "INSERT OR REPLACE INTO records (target, key, end_time, wall_s, cpu_s) VALUES (?, ?, ?, ?, ?)", rows
         )
+
+    def measures(self, target: str) -> tuple[Measure, ...]:
+        """What is known of any of the records."""
+        ((walls, cpus),) = self.rows("SELECT COUNT(wall_s), COUNT(cpu_s) FROM records WHERE target = ?", target)
+        return measures(has_wall=bool(walls), has_cpu=bool(cpus))
 
     def match(self, target: str, keys: Sequence[str]) -> dict[str, EvidenceRecord]:
         """Those of these records that the service has, which are then no longer among the `unmatched`."""

@@ -34,12 +34,12 @@ from publisher.reconcile.by_record import ByRecord
 from publisher.reconcile.by_report import ByReport
 from publisher.reconcile.configured_evidence import configured_evidence
 from publisher.reconcile.confirm import Verdicts, remember
-from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup, folded
+from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup, folded, measures
 from publisher.reconcile.evidence_files import EvidenceFile, read_file
 from publisher.reconcile.evidence_messages import read_messages
 from publisher.reconcile.evidence_reports import EvidenceReports, reports_of_file, reports_of_messages
 from publisher.reconcile.ledger import Ledger, RecordKeys
-from publisher.reconcile.result import Difference, Found, MonthFound
+from publisher.reconcile.result import ALL_MEASURES, Difference, Found, MonthFound
 from publisher.store import deliveries, groups, queries, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
@@ -283,6 +283,7 @@ class _OneTarget:
                 month.service_jobs = month.service_wall_s = month.service_cpu_s = None
                 self._by_receipts(months[number + 1 :])
                 return
+            self._found.compared = ALL_MEASURES
             month.is_done = True
         self._compare_registrations()
 
@@ -308,6 +309,7 @@ class _OneTarget:
         found.notes += unreadable
         if service.taken_away:
             found.notes.append(_TAKEN)
+        found.compared = ALL_MEASURES
         by_group = self._by_group(evidence, service)
         by_record = None if self._settings.format.shape == "summary" else self._by_record(service)
         for month in months:
@@ -329,6 +331,14 @@ class _OneTarget:
         by_group = self._by_group(evidence.groups, None)
         dimensions = dimensions_of(evidence.groups, groups.SUMMARY)
         sync_dimensions = dimensions_of(evidence.groups, groups.SYNC)
+        self._found.compared = (
+            self._database.measures(self._found.target)
+            if by_record is not None
+            else measures(
+                has_wall=any(group.wall_s is not None for group in evidence.groups),
+                has_cpu=any(group.cpu_s is not None for group in evidence.groups),
+            )
+        )
         for month in months:
             if by_record is not None:
                 by_record.month(month)
@@ -344,6 +354,7 @@ class _OneTarget:
             by_record.foreign({month.month: month for month in months})
 
     def _by_report(self, months: Sequence[MonthFound], evidence: EvidenceReports, spool: KeepsMessages | None) -> None:
+        self._found.compared = ALL_MEASURES
         by_report = ByReport(self._ledger, self._settings.period_kind, evidence, self._verdicts, spool)
         for month in months:
             by_report.month(month)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -13,6 +13,9 @@ from publisher.store.schema import State
 Evidence = Literal["query", "files", "file", "receipts"]
 """What the service was known by: its own query interface, the files in a directory, a file that was given, or
 nothing but the receipts that it once gave us."""
+
+Measure = Literal["jobs", "wall", "cpu"]
+ALL_MEASURES: Final[tuple[Measure, ...]] = ("jobs", "wall", "cpu")
 
 Kind = Literal["missing", "suspect", "differs", "hours", "foreign", "superseded", "unsettled"]
 """`missing`: sent, and not there. `suspect`: one of several jobs of which some are not there, and the service does not
@@ -85,6 +88,8 @@ class Found(msgspec.Struct):
     `again_jobs`, `again_groups`: what `--resend` would send again. `delivered_jobs`: what the service has and was never
     sent from here, as far as this store knows. `busy`: another run is at work for this target.
     `keeps_first`: the service keeps the first version of a record, so that sending again does not change what differs.
+    `compared`: what the evidence has, and so what a confirmation rests on: of records and groups, their number alone or
+    with their times; nothing where there are receipts only.
     """
 
     target: str
@@ -100,6 +105,7 @@ class Found(msgspec.Struct):
     again_jobs: int = 0
     again_groups: int = 0
     delivered_jobs: int = 0
+    compared: tuple[Measure, ...] = ()
 
     @staticmethod
     def of(target: str, settings: Target) -> Found:
