@@ -283,7 +283,8 @@ class _OneTarget:
                 month.service_jobs = month.service_wall_s = month.service_cpu_s = None
                 self._by_receipts(months[number + 1 :])
                 return
-            self._found.compared = ALL_MEASURES
+            if month.sent:
+                self._found.compared = ALL_MEASURES
             month.is_done = True
         self._compare_registrations()
 
