@@ -40,7 +40,7 @@ from publisher.reconcile.evidence_messages import read_messages
 from publisher.reconcile.evidence_reports import EvidenceReports, reports_of_file, reports_of_messages
 from publisher.reconcile.ledger import Ledger, RecordKeys
 from publisher.reconcile.result import ALL_MEASURES, Difference, Found, MonthFound
-from publisher.store import deliveries, groups, queries, registry
+from publisher.store import deliveries, groups, queries, reconciliations, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
 from publisher.targets.base import EvidenceUnavailable, GivesSums, KeepsMessages
@@ -396,6 +396,7 @@ def send_again(
         months = ", ".join(str(month.month) for month in found.months)
         detail = f"{moved} jobs and {len(again)} groups of {months} are sent again ({found.evidence})"
         registry.record_action(connection, "reconcile --resend", found.target, detail, now)
+        reconciliations.make_due(connection, plan.target_id, now)
     return moved
 
 

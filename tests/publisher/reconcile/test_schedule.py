@@ -22,7 +22,17 @@ from publisher.reconcile.schedule import LONGEST_S
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki
 from publisher.status.status import TargetStatus
-from tests.publisher.reconcile.reconciled_site import DAY, ams, asked, confirmed, files, sgas, site_of, summaries
+from tests.publisher.reconcile.reconciled_site import (
+    DAY,
+    ams,
+    asked,
+    confirmed,
+    files,
+    resent,
+    sgas,
+    site_of,
+    summaries,
+)
 from tests.publisher.site import NOVEMBER, NOW, OCTOBER, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
@@ -148,6 +158,23 @@ def test_an_interrupted_run_reconciles_in_the_next_one(simulator: Simulator, pki
     site.stop_when = lambda: False
     site.reopen()
     assert ran(site) == {"neic"}
+
+
+@pytest.mark.parametrize("how", ["republish", "resend"])
+def test_what_was_sent_again_is_confirmed_in_the_next_run(
+    simulator: Simulator, pki: Pki, tmp_path: Path, how: str
+) -> None:
+    site = site_of(tmp_path, pki, make_jobs(3), neic=sgas(simulator))
+    assert ran(site) == {"neic"}
+    site.now += 60
+    if how == "republish":
+        site.republish("neic", NOVEMBER, NOW)
+    else:
+        simulator.sgas.forget([make_job(1).record_id])
+        assert resent(site) == 3, "SGAS does not say which one is missing"
+    assert (confirmed(site), only(site).accepted) == (0, 3)
+    assert ran(site) == {"neic"}, "although it is not a day later"
+    assert (confirmed(site), only(site).differences) == (3, 0)
 
 
 def asked_months(site: Site, slow: Callable[[Month], bool]) -> list[Month]:

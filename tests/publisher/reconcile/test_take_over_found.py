@@ -58,6 +58,7 @@ def test_a_row_without_sums_delivers_neither_of_two_runs_with_its_key(tmp_path: 
     file = export(tmp_path, row(one), row(make_job(8)))
     assert take_over(site, file) == {"apel": 1}
     assert site.in_state("apel", State.ACCEPTED) == {make_job(8).record_id}
+    assert site.publisher.status().targets["apel"].differences == 2, "the two that are left"
     found, differences = reconciled(site, file=file)
     assert (found.delivered_jobs, month(found).unsettled) == (0, 2)
     assert kinds(differences) == {"unsettled": {one.record_id, other.record_id}}
