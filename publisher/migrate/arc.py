@@ -19,6 +19,7 @@ import msgspec
 from formats.benchmark import canonical_name
 from formats.calendar import month_bounds, month_of
 from formats.registry import FORMATS
+from formats.text import LAST_INSTANT
 from publisher.errors import UsageError
 from publisher.migrate.proposal import Block, BlockFile, Proposal, read_blocks
 from publisher.sqlite_file import open_read_only
@@ -49,8 +50,10 @@ def read_watermarks(path: Path) -> dict[str, Watermark]:
     found: dict[str, Watermark] = {}
     for name, last_end, last_report in rows:
         if isinstance(last_end, int | float) and last_end > 0:
-            report = int(last_report) if isinstance(last_report, int | float) else 0
-            found[str(name)] = Watermark(int(last_end), report)
+            if last_end > LAST_INSTANT:
+                raise UsageError(f"{path}: LastEndTime of {name}, {last_end}, is not a time", hint=hint)
+            is_time = isinstance(last_report, int | float) and 0 <= last_report <= LAST_INSTANT
+            found[str(name)] = Watermark(int(last_end), int(last_report) if is_time else 0)
     return found
 
 

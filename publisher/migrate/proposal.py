@@ -76,12 +76,27 @@ class Proposal:
         return name
 
     def taken_over(self, who: str, now: int) -> None:
-        """Put into each target from what it was made, by whom and when: the audit of the store shows it afterwards."""
+        """Put into each target from what it was made, by whom and when: the audit of the store shows it afterwards.
+
+        A `delivered_until` in the future is left out: jobs that end until then would never be sent.
+        """
+        self._leave_out_future(now)
         state = [f"{remark.where}: {remark.text}" for remark in self.remarks if remark.kind == "state"]
         for target in self.targets.values():
             files = self.origin if self.state_file is None else f"{self.origin} and {self.state_file}"
             known = "; ".join([f"imported from {files} by {who} at {iso(now)}", *state])
             target["taken_over_from"] = _one_line(known)[:_MOST_CHARACTERS]
+
+    def _leave_out_future(self, now: int) -> None:
+        latest = iso(now) or ""
+        for name, target in self.targets.items():
+            if (until := target.get("delivered_until", "")) > latest:
+                del target["delivered_until"]
+                text = (
+                    f"{until} is in the future, so it is left out: set it to the end of the last job that was "
+                    "delivered, or all jobs are sent again"
+                )
+                self.remark("choose", f"targets.{name}.delivered_until", text)
 
     def tables(self) -> dict[str, Any]:
         """The configuration as plain values."""

@@ -121,7 +121,12 @@ def _csv_rows(path: Path, text: TextIO) -> Iterator[tuple[str, Row]]:
     try:
         (names,) = _split([head], delimiter) if head else ([],)
         for number, row in enumerate(_split(lines, delimiter), 1):
-            if row and any(row):
+            if any(row[len(names) :]):
+                raise UsageError(
+                    f"{path}, row {number}: {len(row)} columns, and the header has {len(names)}",
+                    hint="Put quotes around values with the separator in them",
+                )
+            if any(row):
                 yield f"row {number}", dict(zip(names, row, strict=False))
     except csv.Error as error:
         raise UsageError(f"{path}, after row {number}: cannot be read as CSV: {error}") from error

@@ -380,7 +380,9 @@ def send_again(
     moved = 0
     with store.write() as connection:
         for page in database.runs_to_send(found.target):
-            superseded = [run_id for run_id, state in page if state is State.SUPERSEDED]
+            named = [run_id for run_id, state in page if state is State.SUPERSEDED]
+            states = deliveries.states_of(connection, plan.target_id, named)
+            superseded = [run_id for run_id in named if states.get(run_id) is State.SUPERSEDED]
             wanted = still_selected(connection, plan.filter, superseded)
             moves = [
                 (run_id, state, State.WAITING, SENT_AGAIN)

@@ -103,16 +103,17 @@ class _Scheduled:
         differences = before.differences if before is not None and begin_at is not None else 0
         scope = ReconcileScope(self._months(), newest_first=True, begin_at=begin_at)
         found, problem = Found.of(self._name, self._settings), None
-        with EvidenceDatabase() as database:
-            try:
-                reconcile(self._store, self._config, self._plan, scope, tools, database, found)
-                problem = found.unavailable
-            except StoppedError:
-                pass
-            except PublisherError as error:
-                problem = str(error)
-            done = [month.month for month in found.months if month.is_done]
-            differences += database.count_differences(self._name, done if self._late else None)
+        try:
+            with EvidenceDatabase() as database:
+                try:
+                    reconcile(self._store, self._config, self._plan, scope, tools, database, found)
+                    problem = found.unavailable
+                except StoppedError:
+                    pass
+                done = [month.month for month in found.months if month.is_done]
+                differences += database.count_differences(self._name, done if self._late else None)
+        except PublisherError as error:
+            problem = str(error)
         if found.busy or self._tools.stopping():
             return None
         if self._late:

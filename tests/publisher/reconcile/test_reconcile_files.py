@@ -97,6 +97,26 @@ def test_a_superseded_record_that_is_gone_may_be_sent_again(simulator: Simulator
     assert site.counted("neic") == {State.ACCEPTED: 2}
 
 
+def test_one_that_was_sent_again_by_another_run_meanwhile_is_left_alone(
+    simulator: Simulator, pki: Pki, tmp_path: Path
+) -> None:
+    """As while the command asks whether to send: the version that the service has stays known."""
+    jobs = make_jobs(2)
+    site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
+    site.sources["ce1"].add(make_job(1, wall_s=7))
+    site.collect()
+    simulator.sgas.forget([jobs[0].record_id])
+    file = tmp_path / "holdings.json"
+    file.write_bytes(asked(simulator, pki, "GET", "/_simulator/holdings"))
+    with site.publisher.reconcile((), [NOV], file) as found:
+        assert found.targets["neic"].again_jobs == 1
+        site.publisher.retry(State.SUPERSEDED, "neic", [jobs[0].record_id])
+        site.publish()
+        site.publisher.send_missing(found)
+    assert site.counted("neic") == {State.ACCEPTED: 2}
+    assert site.rows("SELECT count(*) FROM deliveries WHERE sent_digest IS NULL") == [(0,)]
+
+
 def test_one_that_is_gone_and_no_longer_selected_is_not_sent(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
     jobs = make_jobs(2)
     site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))

@@ -186,6 +186,7 @@ def test_a_month_that_the_file_leaves_out_is_missing(simulator: Simulator, pki: 
         ("month,jobs\n2026-11,-1\n", "not a number"),
         ("month,jobs,wall\n2026-11,1,nan\n", "wall: 'nan' is not a number"),
         ('month,jobs\n2026-11,"1\n', "cannot be read as CSV"),
+        ("user,month,jobs\n/CN=Doe, Jo,2026-11,1\n", "row 1: 4 columns, and the header has 3"),
         ("record_id,end\nx,yesterday\n", "end: 'yesterday' is not a time"),
         *((f"month,jobs\n2026-11,{bad}\n", "row 1, jobs") for bad in ("inf", "9" * 400, "1e400", "1_0", "\u0661")),
         *((f"record_id,end\nx,{bad}\n", "end: ") for bad in ("9" * 400, "9" * 5000, "99999999999999", "\u00b2")),
