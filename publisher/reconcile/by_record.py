@@ -1,4 +1,4 @@
-"""Record by record: where it is known which records a service has. Each is looked up among those, in pages."""
+"""Compare record by record, where the evidence names records. Memory holds a page of the ledger."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from publisher.targets.base import KeepsMessages
 
 _WALL_ROUNDING_S: Final = 1
 _CPU_ROUNDING_S: Final = 2
-"""User and system time may be rounded each."""
+"""User and system time are each rounded."""
 
 _KEPT: Final = "the service keeps its first version"
 _GONE: Final = "the service no longer has its first version"
 _NOT_KNOWN: Final = "not known here"
-_NOT_WANTED: Final = "known here, and this target does not want it"
+_NOT_SELECTED: Final = "known here, and this target does not select it"
 
 
 class ByRecord:
-    """Compares one target. `spool`: where messages are taken away by others, as is meant to happen."""
+    """Compares one target. `spool`: a directory whose messages another program takes away."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ByRecord:
         elif state is State.ACCEPTED:
             month.missing += 1
             page.lacks(entry)
-            detail = "delivered before us, as an import said" if run.batch_id is None else ""
+            detail = "delivered by an earlier publisher, according to an import" if run.batch_id is None else ""
             page.differences.append(Difference(month.month, "missing", run.record_id, detail))
 
     def _compare_present(self, month: MonthFound, page: ConfirmedPage, entry: LedgerRun, found: _FoundRecord) -> None:
@@ -88,7 +88,7 @@ class ByRecord:
             detail = sentence(run.reason) or _KEPT
             page.differences.append(Difference(month.month, "superseded", run.record_id, detail))
         elif state is State.WAIVED and run.sent:
-            pass  # superseded, and waived
+            pass  # a person accepted that the service has an earlier version
         elif state is not State.ACCEPTED:
             month.unsettled += 1
             why_not_same = found.difference or found.why_ambiguous
@@ -104,7 +104,7 @@ class ByRecord:
             else:
                 page.lacks(entry)
             page.differences.append(Difference(month.month, "differs", run.record_id, found.difference))
-        elif found.why_ambiguous is not None:  # to send one again would replace the other
+        elif found.why_ambiguous is not None:  # sending one again would replace the other
             month.differing += 1
             page.doubts(entry)
             page.differences.append(Difference(month.month, "differs", run.record_id, found.why_ambiguous))
@@ -112,7 +112,7 @@ class ByRecord:
             page.agrees(entry)
 
     def _taken_away(self, entries: list[LedgerRun]) -> frozenset[int]:
-        """The batches of these runs whose message is no longer in the directory."""
+        """The batches of these runs whose messages are no longer in the directory."""
         assert self._spool is not None
         of_batches = [entry.run.batch_id for entry in entries if entry.run.batch_id is not None]
         gone = set()
@@ -125,7 +125,7 @@ class ByRecord:
         return frozenset(gone)
 
     def foreign(self, months: dict[Month, MonthFound]) -> None:
-        """What the service has and was not asked for: of these months, or of no known time and not known here."""
+        """Report the records that no run matched: those that ended in these months, or have no known end."""
         bounds = {month: month_bounds(month) for month in months}
         for page in self._database.unmatched(self._found.target):
             chosen = [one for one in page if one.end is None or month_of(one.end) in bounds]
@@ -135,8 +135,8 @@ class ByRecord:
             for one in chosen:
                 month = None if one.end is None else month_of(one.end)
                 if known.get(one.key) is not None:
-                    continue  # of another month, by our clock or by the service's
-                detail = _NOT_WANTED if one.key in known else _NOT_KNOWN
+                    continue  # the store and the service put it into different months
+                detail = _NOT_SELECTED if one.key in known else _NOT_KNOWN
                 differences.append(Difference(month, "foreign", one.key, detail))
                 if month is None:
                     self._found.foreign += 1
@@ -183,7 +183,7 @@ def _found_records(
 
 
 def _with_whole_seconds(pages: Iterable[list[LedgerRun]]) -> Iterator[list[LedgerRun]]:
-    """The same runs, with those that ended in one second in one page: runs with one key at the service are together."""
+    """The same pages, cut so that runs that ended in the same second are in one: runs with one key are together."""
     left: list[LedgerRun] = []
     for page in pages:
         left += page
@@ -196,7 +196,7 @@ def _with_whole_seconds(pages: Iterable[list[LedgerRun]]) -> Iterator[list[Ledge
 
 
 def _add(month: MonthFound, theirs: EvidenceRecord) -> None:
-    assert month.service_jobs is not None  # it begins at 0
+    assert month.service_jobs is not None  # `month` has set it to 0
     month.service_jobs += 1
     month.service_wall_s = (
         None if month.service_wall_s is None or theirs.wall_s is None else month.service_wall_s + theirs.wall_s
@@ -207,7 +207,8 @@ def _add(month: MonthFound, theirs: EvidenceRecord) -> None:
 
 
 def _difference(entry: LedgerRun, theirs: EvidenceRecord) -> str | None:
-    """How the sums of a record differ from those sent, or from those of a run that was not sent, where they do."""
+    """How the times of a record differ from those of the run, as sent or, if it was not sent, as stored; None if they
+    agree or are unknown."""
     if not entry.known:
         return None
     ours = "sent" if entry.run.sent else "here"

@@ -1,10 +1,10 @@
-"""reconcile: what we hold, what we sent and what a service has, month by month; and what closes the difference.
+"""Compare the store, what was sent, and what a service has, month by month; send again what the service lacks.
 
-A service is asked in the best way that it has: SGAS by its query (sums by day), a directory by its files, every one by
-a file that was given, or by the file or URL of the configuration. Where there is nothing to ask, the receipts that it
-gave for every record still show what it took. What was seen there as it was sent is confirmed in the ledger; what was
-not seen may be sent again, under the same ids. Memory does not grow with the jobs: they are read in pages, and what a
-service has goes into a temporary file (`publisher.reconcile.evidence`).
+The evidence is the best that the target has: SGAS' query (sums by day), the files of a directory, a file that was
+given, or the file or URL of the configuration. Without any of these, the receipts of the service still show what it
+accepted. What the service has as it was sent is confirmed in the ledger; what it lacks may be sent again, under the
+same ids. Memory does not grow with the jobs: they are read in pages, and the evidence goes into a temporary file
+(`publisher.reconcile.evidence`).
 """
 
 from __future__ import annotations
@@ -49,26 +49,25 @@ from publisher.text import iso, past
 
 SENT_AGAIN: Final = Reason.of(ReasonCode.SENT_AGAIN)
 _NOTHING_TO_ASK: Final = (
-    "it has no interface for that; give what it shows elsewhere with --file, or as `evidence` of the target"
+    "the service offers no interface for this; use --file or `evidence` of the target with an export of what it has"
 )
-_TAKEN: Final = (
-    "messages are taken out of this directory by another program; those that were are neither missing nor seen"
-)
+_TAKEN: Final = "another program takes messages out of this directory; messages that it took are not compared"
 _CLOCKS_APART_S: Final = 300
 _SUMMING_S: Final = 120
 _SYNC_DIMENSIONS: Final = ("site", "submit_host")
 
 
 def usual_months(now: int) -> list[Month]:
-    """The months that are reconciled where none is named: this one and the one before (UTC)."""
+    """The months that are compared by default: this one and the one before (UTC)."""
     this = month_of(now)
     return [month_of(month_bounds(this)[0] - 1), this]
 
 
 class ReconcileScope(msgspec.Struct, frozen=True):
-    """What is compared. `months`: None for those that the evidence names, or the usual ones. `file`: the evidence.
+    """What is compared. `months`: None for those in the evidence, or the usual ones. `file`: the evidence, if given.
 
-    `newest_first`: the order, else they are compared as listed. `begin_at`: those before it in this order are left out.
+    `newest_first`: compare the newest month first, else as listed. `begin_at`: leave out the months before it in this
+    order.
     """
 
     months: Sequence[Month] | None = None
@@ -77,7 +76,7 @@ class ReconcileScope(msgspec.Struct, frozen=True):
     begin_at: Month | None = None
 
     def ordered(self, months: Sequence[Month]) -> list[Month]:
-        """Those of these months that are compared, in their order."""
+        """The months to compare, in order."""
         listed = sorted(months, reverse=True) if self.newest_first else list(months)
         left = [month for month in listed if self.begin_at is None or month <= self.begin_at]
         return left or listed
@@ -105,7 +104,7 @@ def reconcile(
 
 
 class Reconciliation:
-    """What was found of the targets. It has a temporary file: close it, or use it in a `with` statement."""
+    """Results of several targets. It has a temporary file: close it, or use it in a `with` statement."""
 
     def __init__(self) -> None:
         """Raises `StoreFullError` where there is no room for the temporary file."""
@@ -119,16 +118,16 @@ class Reconciliation:
         self.database.close()
 
     def count_differences(self, target: str) -> int:
-        """How many differences were found of a target."""
+        """Number of differences of a target."""
         return self.database.count_differences(target)
 
     def differences(self, target: str, limit: int | None = None) -> Iterator[Difference]:
-        """The differences found of a target, at most so many."""
+        """The differences of a target, in the order found; at most `limit`."""
         return self.database.differences(target, limit)
 
     @property
     def agrees(self) -> bool:
-        """Whether every target was looked at, and nothing contradicts the ledger as far as the services say."""
+        """Whether every target was compared, and no evidence contradicts the ledger."""
         return all(found.agrees and not found.busy for found in self.targets.values())
 
 
@@ -140,7 +139,7 @@ def reconcile_targets(
     file: Path | None,
     tools: Tools,
 ) -> Reconciliation:
-    """Reconcile the targets of these plans, one after the other; see `reconcile`. Close the result when done."""
+    """Reconcile the targets of these plans, one after the other; see `reconcile`. The caller closes the result."""
     found = Reconciliation()
     try:
         for name, plan in plans.items():
@@ -191,7 +190,7 @@ class _OneTarget:
         if self._scope.file is not None:
             self._by_given(self._scope.file)
             return
-        # by receipts alone, too: one measure in one table
+        # also where only receipts are left: one table has one unit
         self._ledger.per_core = self._settings.evidence_source == "query"
         context = TargetContext(self._config.credentials, time.time, self._stopping)
         try:
@@ -244,7 +243,7 @@ class _OneTarget:
         self._by_file(self._months(evidence.months), evidence)
 
     def _afresh(self) -> list[MonthFound]:
-        """The months for which there is no evidence, to be counted once more."""
+        """Reset the months without evidence, so that they can be counted again."""
         unknown = []
         for place, month in enumerate(self._found.months):
             if month.service_jobs is None and not month.purged:
@@ -253,7 +252,7 @@ class _OneTarget:
         return unknown
 
     def _months(self, named: Sequence[Month]) -> list[MonthFound]:
-        """The months to compare; `named`: by the evidence. For one that was purged it is not known what was sent."""
+        """The months to compare; `named`: those in the evidence. Purged months are listed, but not compared."""
         months = self._scope.months
         chosen = list(months) if months is not None else list(named) or usual_months(self._clock())
         listed = []
@@ -289,19 +288,20 @@ class _OneTarget:
         self._compare_registrations()
 
     def _compare_registrations(self) -> None:
-        """Tell where the service does not know that it took what it took last: it may have lost more."""
+        """Add a note if the service's last registration is older than what it accepted last: it may have lost data."""
         with self._store.read() as connection:
             taken = queries.last_taken(connection, self._ledger.target_id)
         taken = past(taken, now := self._clock())
         if taken is not None and now - taken < _SUMMING_S and any(one.missing for one in self._found.months):
             self._found.notes.append(
-                "SGAS sums up what it took some 20 s later: what was sent just now may seem missing"
+                "SGAS updates its sums some 20 s after it accepted records: what was sent just now may be listed as "
+                "missing"
             )
         last = max(self._found.registered.values(), default=None)
         if taken is not None and last is not None and last < taken - _CLOCKS_APART_S:
             self._found.notes.append(
-                f"the service says that it last took records at {iso(last)}, and took some of ours at {iso(taken)}: "
-                "perhaps it was restored from an earlier state"
+                f"the service's last registration is at {iso(last)}, but it accepted records at {iso(taken)}: it may "
+                "have been restored from an earlier state. Ask its administrator"
             )
 
     def _by_messages(self, months: Sequence[MonthFound], service: KeepsMessages) -> None:
@@ -327,7 +327,7 @@ class _OneTarget:
     def _by_file(self, months: Sequence[MonthFound], evidence: EvidenceFile) -> None:
         kinds = {group.kind for group in evidence.groups}
         if evidence.records and self._settings.format.shape == "summary":
-            raise UsageError(f"the file lists records, and {self._found.target} is sent summaries")
+            raise UsageError(f"the file lists records, but {self._found.target} is sent summaries")
         by_record = self._by_record(None) if evidence.records else None
         by_group = self._by_group(evidence.groups, None)
         dimensions = dimensions_of(evidence.groups, groups.SUMMARY)
@@ -371,10 +371,10 @@ class _OneTarget:
 def send_again(
     store: Store, plan: TargetPlan, settings: Target, found: Found, database: EvidenceDatabase, now: int
 ) -> int:
-    """Let what the service was found to lack wait again, in one transaction, and record who asked for it.
+    """Let what the service lacks wait again, in one transaction, and record in the audit who asked for it.
 
-    Gives how many jobs. Those that changed meanwhile wait already, or are superseded, and are left alone; so are
-    superseded ones that the target no longer wants. The caller holds the target's lock.
+    Return how many jobs. Jobs that changed meanwhile wait already, or are superseded, and are left alone; so are
+    superseded ones that the target no longer selects. The caller holds the target's lock.
     """
     again = database.groups_to_send(found.target)
     moved = 0
@@ -405,7 +405,7 @@ def send_again(
 def send_missing(
     store: Store, config: Config, plans: Mapping[str, TargetPlan], found: Reconciliation, tools: Tools
 ) -> dict[str, Delivery]:
-    """Send again what a reconciliation did not find at the services, under the same ids.
+    """Send again what the services lack, under the same ids.
 
     Raises `TargetBusyError` where another run is at work for a target, and `StoreRestoredError`.
     """
@@ -423,5 +423,5 @@ def send_missing(
 
 
 def _sites(config: Config) -> frozenset[str]:
-    """The names under which this site's jobs are sent, as the server compares them."""
+    """The names of this site, as the server compares them."""
     return frozenset(str(folded(name)) for name in config.site_names)

@@ -1,7 +1,7 @@
-"""What `run` reconciles: each target whose service gives evidence, when that is due, within limits of time.
+"""Reconcile in `run`: each target that has evidence, when it is due, within a time limit.
 
-It comes after publishing, so it delays nothing that waits. No evidence, or a service that fails, is a finding that
-`status` shows, never an error of the run. When it is due next is in the store.
+This follows publishing, so it delays no delivery. Missing evidence, or a service that fails, is shown by `status` and
+is never an error of the run. The store has when each target is due next.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from publisher.reconcile.result import Found
 
 LONGEST_S: Final = 300
-"""So long at most is reconciled in one run, all targets together; what is left is looked at in the next one."""
+"""The time limit of one run, for all targets together; the next run continues."""
 _AGAIN_S: Final = 3600
-"""After a service gave no evidence it is asked again so much later, or when it would be due if that is sooner."""
+"""Delay after a service gave no evidence, unless the target is due sooner."""
 
 
 class ReconcileResult(msgspec.Struct, frozen=True):
-    """What reconciling a target in a run gave. `problem`: why there was no evidence; `unfinished`: time was over."""
+    """Result for one target. `problem`: why there was no evidence; `unfinished`: the time limit was reached."""
 
     confirmed: int
     accepted: int
@@ -42,7 +42,7 @@ class ReconcileResult(msgspec.Struct, frozen=True):
 def reconcile_due(
     store: Store, config: Config, plans: Callable[[], Mapping[str, TargetPlan]], tools: Tools
 ) -> dict[str, ReconcileResult]:
-    """Reconcile the targets that are due, those first that are so for longest. `plans` is asked where one is.
+    """Reconcile the targets that are due, the longest due first. `plans` is called only if one is due.
 
     Raises `StoreError` where the store cannot be used.
     """
@@ -61,7 +61,7 @@ def reconcile_due(
 
 
 def _due_since(store: Store, name: str, settings: Target, now: int) -> int | None:
-    """Since when a target is due, 0 where it never was reconciled; None: it is not due."""
+    """Since when a target is due; 0 if it was never reconciled, None if it is not due."""
     if settings.evidence_source == "none" or not settings.reconcile_every or settings.shadow:
         return None
     with store.read() as connection:
@@ -69,7 +69,7 @@ def _due_since(store: Store, name: str, settings: Target, now: int) -> int | Non
         if target is None or not deliveries.of_target(connection, target.id)[State.ACCEPTED]:
             return None
         before = reconciliations.of_target(connection, target.id)
-    # one that is later than it can be was noted by a clock that was wrong, or with another setting
+    # a later time than possible was written with a wrong clock, or with another setting
     if before is None or before.due_at > now + settings.reconcile_every:
         return 0
     return before.due_at if before.due_at <= now else None
@@ -90,10 +90,10 @@ class _Scheduled:
         self._late = False
 
     def reconcile(self) -> ReconcileResult | None:
-        """None where another run is at work for the target, or this one is interrupted: the next run does it."""
-        from publisher.reconcile.evidence import EvidenceDatabase  # noqa: PLC0415 - a run in which nothing is due
-        from publisher.reconcile.reconcile import ReconcileScope, reconcile  # noqa: PLC0415 - does not load what
-        from publisher.reconcile.result import Found  # noqa: PLC0415 - reads messages
+        """Return None if another run is at work for the target, or this one is interrupted: the next run does it."""
+        from publisher.reconcile.evidence import EvidenceDatabase  # noqa: PLC0415 - if nothing is due, a run
+        from publisher.reconcile.reconcile import ReconcileScope, reconcile  # noqa: PLC0415 - does not load the
+        from publisher.reconcile.result import Found  # noqa: PLC0415 - code that reads messages
 
         tools = msgspec.structs.replace(self._tools, stopping=self._stops)
         began = self._tools.clock()
@@ -117,7 +117,7 @@ class _Scheduled:
         if found.busy or self._tools.stopping():
             return None
         if self._late:
-            problem = None  # it is ours: the request was ended
+            problem = None  # the time limit ended the request
         had_most_of_the_time = 2 * (self._until - began) >= LONGEST_S
         next_month = self._next_month(found, begin_at, leave_out=had_most_of_the_time) if self._late else None
         continues = self._late and (next_month is not None or not found.months)
@@ -131,8 +131,8 @@ class _Scheduled:
     def _next_month(found: Found, begin_at: Month | None, *, leave_out: bool) -> Month | None:
         """The month with which the next run continues; None: all were compared, or left out.
 
-        `leave_out`: the month with which this run began, if it is not done either, waits for the next reconciliation:
-        the time of two runs was not enough for it, and others would never be compared.
+        `leave_out`: if the month with which this run began is not done, leave it out until the next reconciliation. The
+        time of two runs was not enough for it, and the months after it would never be compared.
         """
         left = [month.month for month in found.months if not month.is_done]
         if not found.months:
@@ -146,7 +146,7 @@ class _Scheduled:
         return self._late or self._tools.stopping()
 
     def _months(self) -> list[Month] | None:
-        """The usual months, and after them earlier ones with unconfirmed deliveries; None: those that a file names."""
+        """The usual months and those with unconfirmed deliveries; None: the months of the file."""
         if self._settings.evidence_source == "file":
             return None
         from publisher.reconcile.reconcile import usual_months  # noqa: PLC0415 - as above

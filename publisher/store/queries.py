@@ -325,8 +325,8 @@ class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
     """A run that a target selects, with its delivery.
 
     `digest` and the sums are those of the present version. `sent`: the service accepted a version of it, or may have;
-    `changed`: that version is not the present one. `batch_id` is None for what an earlier publisher delivered, according
-    to an import. Sums in milliseconds.
+    `changed`: that version is not the present one. `batch_id` is None for what an earlier publisher delivered,
+    according to an import. Sums in milliseconds.
     """
 
     run_id: int

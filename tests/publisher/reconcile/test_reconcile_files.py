@@ -62,7 +62,7 @@ def test_records_of_other_months_and_of_jobs_that_are_not_wanted_are_distinguish
     file.write_text(json.dumps([{"record_id": job.record_id} for job in (early, deselected, make_job(3))]))
     found, differences = reconciled(site, file=file)
     assert kinds(differences) == {"foreign": {deselected.record_id}}
-    assert differences[0].detail == "known here, and this target does not want it"
+    assert differences[0].detail == "known here, and this target does not select it"
     assert (month(found).confirmed, found.foreign) == (1, 1)
 
 
@@ -172,9 +172,7 @@ def test_what_an_ssm_took_out_of_its_queue_is_neither_missing_nor_seen(tmp_path:
     one = month(found)
     assert (one.taken, one.missing, one.service_jobs, one.confirmed) == (2, 0, 2, 2)
     assert (differences, found.again_jobs) == ([], 0)
-    assert any("another program takes messages" in note for note in found.notes) or any(
-        "taken out of this directory" in note for note in found.notes
-    )
+    assert any("another program takes messages out of this directory" in note for note in found.notes)
 
 
 def test_files_of_others_are_foreign_or_named(tmp_path: Path) -> None:
