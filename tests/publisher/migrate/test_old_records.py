@@ -76,7 +76,7 @@ def test_a_line_that_cannot_be_read_is_named(old: OldRecords, tmp_path: Path, li
 def test_an_export_of_something_else_is_noted(old: OldRecords, tmp_path: Path) -> None:
     read(old, tmp_path, "Site\tMonth\tYear\tNumberOfJobs\nSITE\t10\t2026\t3\n")
     assert old.count == 0
-    assert "an export of summaries, and apel-job is compared" in old.notes[0]
+    assert "an export of summaries; only apel-job is compared" in old.notes[0]
 
 
 @pytest.mark.parametrize(
