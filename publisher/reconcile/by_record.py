@@ -146,7 +146,7 @@ class ByRecord:
             self._database.add_differences(self._found.target, differences)
 
 
-class _FoundRecord(msgspec.Struct, frozen=True):
+class _FoundRecord(msgspec.Struct, frozen=True, gc=False):
     """What the service has of a run. `record`: None where it has none, or the message was `taken_away` from a folder.
 
     `difference`: how its sums differ; `why_ambiguous`: other runs have the same key there, and it may be one of theirs.
@@ -168,16 +168,18 @@ def _found_records(
     differences = [
         None if record is None else _difference(entry, record) for entry, record in zip(entries, records, strict=True)
     ]
+    keys = [record.key for record in records if record is not None]
     equal, delivered = Counter[str](), Counter[str]()
-    for entry, record, difference in zip(entries, records, differences, strict=True):
-        if record is not None and difference is None:
-            equal[record.key] += 1
-            delivered[record.key] += entry.run.state is State.ACCEPTED
+    if len(set(keys)) < len(keys):  # else no record has several runs
+        for entry, record, difference in zip(entries, records, differences, strict=True):
+            if record is not None and difference is None:
+                equal[record.key] += 1
+                delivered[record.key] += entry.run.state is State.ACCEPTED
     for entry, record, difference in zip(entries, records, differences, strict=True):
         if record is None:
             yield _FoundRecord(None, entry.run.batch_id in gone)
             continue
-        sharing = (delivered if entry.run.state is State.ACCEPTED else equal)[record.key]
+        sharing = (delivered if entry.run.state is State.ACCEPTED else equal).get(record.key, 0)
         why = f"{sharing} runs have the key of this one record" if sharing > 1 else None
         yield _FoundRecord(record, taken_away=False, difference=difference, why_ambiguous=why)
 
@@ -187,10 +189,12 @@ def _with_whole_seconds(pages: Iterable[list[LedgerRun]]) -> Iterator[list[Ledge
     left: list[LedgerRun] = []
     for page in pages:
         left += page
-        complete = [entry for entry in left if entry.run.end != left[-1].run.end]
-        if complete:
-            yield complete
-            left = left[len(complete) :]
+        cut = len(left)
+        while cut and left[cut - 1].run.end == left[-1].run.end:
+            cut -= 1
+        if cut:
+            yield left[:cut]
+            left = left[cut:]
     if left:
         yield left
 
