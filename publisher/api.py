@@ -33,7 +33,7 @@ from publisher.status import records as status_records
 from publisher.status.jobs import FoundJobs, JobFilter, KnownRun
 from publisher.status.records import ListedRecord
 from publisher.status.status import Status, status
-from publisher.store import registry
+from publisher.store import reconciliations, registry
 from publisher.store.database import Store, open_store
 from publisher.store.schema import State
 
@@ -214,13 +214,16 @@ class Publisher:
     def take_over_found(self, found: Reconciliation, evidence: str) -> dict[str, int]:
         """Record as delivered what a reconciliation found at the services and was never sent from here, as after a
         restore or in a new store. `evidence`: by what. How many jobs, by target."""
-        from publisher.publish.decide import DeliveredBefore  # noqa: PLC0415
+        from publisher.publish.decide import DeliveredBefore, assume  # noqa: PLC0415
 
-        return {
-            name: self.take_over(name, DeliveredBefore(found.database.delivered_runs(name)), evidence)
-            for name, one in found.targets.items()
-            if one.delivered_jobs
-        }
+        jobs = {}
+        for name, one in found.targets.items():
+            if one.delivered_jobs:
+                delivered = DeliveredBefore(found.database.delivered_runs(name))
+                with self._locked(name) as (plan, now), self.store.write() as connection:
+                    jobs[name] = assume(connection, plan.target_id, name, delivered, evidence, now)
+                    reconciliations.end_differences(connection, plan.target_id, jobs[name])
+        return jobs
 
     # --- the messages that publishing would send
 

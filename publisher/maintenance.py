@@ -257,18 +257,38 @@ class StoreMaintenance:
         }
 
 
+class StoreCopied(msgspec.Struct, frozen=True):
+    """A store that was copied. `why_not_latest`: why it may not know of all that was sent, and sends nothing."""
+
+    tables: Sequence[TableCopied]
+    why_not_latest: str | None
+
+
 def copy_store(
-    source_url: str, destination_url: str, busy_timeout_s: float, tell: Callable[[str], None]
-) -> Sequence[TableCopied]:
-    """Copy everything from one store into another, which is made: see `publisher.store.admin.backup`."""
-    source = open_store(source_url, busy_timeout_s, create=False)
+    source_url: str,
+    destination_url: str,
+    busy_timeout_s: float,
+    tell: Callable[[str], None],
+    *,
+    mark: Path | None = None,
+) -> StoreCopied:
+    """Copy everything from one store into another, which is made: see `publisher.store.admin.backup`.
+
+    `mark`: the file by which the source is recognised as restored; None: beside an SQLite store. A copy of a restored
+    store is recognised as well.
+    """
+    source = open_store(source_url, busy_timeout_s, create=False, mark=mark)
     try:
         destination = open_store(destination_url, busy_timeout_s)
         try:
             copied = backup.copy(source, destination, tell)
-            if source.why_not_latest() is None:
+            marked = source.mark_file.read() if source.mark_file is not None else None
+            why = source.why_not_latest()
+            if why is None:
                 destination.adopt_mark()
-            return copied
+            elif marked is not None and destination.mark_file is not None:
+                destination.mark_file.replace(marked)
+            return StoreCopied(copied, why)
         finally:
             destination.close()
     finally:

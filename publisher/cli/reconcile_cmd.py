@@ -173,6 +173,7 @@ def _target_json(found: Reconciliation, name: str, limit: int | None) -> dict[st
     return {
         "evidence": one.evidence,
         "no_evidence": one.unavailable,
+        "compared": list(one.compared),
         "busy": one.busy,
         "agrees": one.agrees,
         "months": {str(month.month): _month_json(month) for month in one.months},
@@ -245,6 +246,8 @@ def _show_target(found: Reconciliation, name: str, limit: int | None) -> None:
     show_table(f"{name}: by {_EVIDENCE[one.evidence]}", columns, rows, right=set(columns[1:-1]))
     if one.unavailable is not None:
         say(f"{name}: the service gives no evidence of what it has: {one.unavailable}")
+    if one.compared == ("jobs",):
+        say(f"{name}: confirmed by numbers of jobs alone: the evidence has no wall or CPU time")
     for note in one.notes:
         say(f"{name}: {note}")
     for machine, at in one.registered.items():

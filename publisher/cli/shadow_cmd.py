@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -142,14 +141,14 @@ def _compare(
         if take_over:
             comparison.require_own_sites()
         shown = _Shown(comparison, old)
-        theirs = [each.run_id for each in shown.records() if take_over and each.is_on_both_sides]
+        shown.read()
         shown.finish()
         summaries = take_over and settings.format.shape == "summary"
         groups = comparison.groups_to_take_over() if summaries else []
+        if take_over:
+            evidence = f"they are in {', '.join(str(path) for path in against)}"
+            moved = publisher.take_over(target, DeliveredBefore(old.delivered(), groups), evidence)
     if take_over:
-        evidence = f"they are in {', '.join(str(path) for path in against)}"
-        found = DeliveredBefore([run for run in theirs if run is not None], groups)
-        moved = publisher.take_over(target, found, evidence)
         if summaries:
             say(
                 f"{counted(moved, 'group')} recorded as sent by the earlier publisher; they are replaced when "
@@ -185,11 +184,10 @@ class _Shown:
         self.unexplained = 0
         self.twice = 0
 
-    def records(self) -> Iterator[ShadowRecord]:
-        """The records of the comparison, counted as they pass."""
+    def read(self) -> None:
+        """Count all records of the comparison."""
         for each in self._comparison.records():
             self._count(each)
-            yield each
 
     def _count(self, each: ShadowRecord) -> None:
         for field in each.fields:
@@ -252,7 +250,7 @@ class _Shown:
         for each in self._ambiguous[:_SHOWN]:
             say(
                 f"{each.record} and {each.same_as} are one record of the earlier publisher: which of the two it sent "
-                "is unknown, and --take-over counts both as delivered"
+                f"is unknown, and --take-over counts {'both' if each.is_delivered else 'only the latter'} as delivered"
             )
         if len(self._ambiguous) > _SHOWN:
             say(f"(and {len(self._ambiguous) - _SHOWN:,} more like this; --json lists all)")

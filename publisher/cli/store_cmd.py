@@ -41,17 +41,33 @@ def copy(
     from publisher.config.file import store_url  # noqa: PLC0415
     from publisher.config.schema import StoreSettings  # noqa: PLC0415
     from publisher.maintenance import copy_store  # noqa: PLC0415
+    from publisher.store.sent_mark import RESTORED_HINT  # noqa: PLC0415
 
     here = Path.cwd()
     urls = store_url(source, here), store_url(destination, here)
     report = (lambda table: say(f"copying {table}")) if session.verbose else (lambda _table: None)
-    copied = copy_store(*urls, StoreSettings().busy_timeout, report)
+    copied = copy_store(*urls, StoreSettings().busy_timeout, report, mark=_mark_file_of(urls[0]))
     if session.json:
-        json_object({"tables": {each.table: {"rows": each.rows, "digest": each.digest} for each in copied}})
+        tables = {each.table: {"rows": each.rows, "digest": each.digest} for each in copied.tables}
+        json_object({"tables": tables, "why_not_latest": copied.why_not_latest})
         return
-    rows: list[list[object]] = [[each.table, each.rows, each.digest] for each in copied]
+    rows: list[list[object]] = [[each.table, each.rows, each.digest] for each in copied.tables]
     show_table("", ["table", "rows", "digest (equal in both)"], rows, right={"rows"})
     _say("Everything was copied. Set store.url to the new store; the old one is unchanged.")
+    if copied.why_not_latest is not None:
+        _say(f"The copy sends nothing, as the old one: {copied.why_not_latest}.", f"{RESTORED_HINT}.")
+
+
+def _mark_file_of(url: str) -> Path | None:
+    """The file outside of a store that says what was sent last: of the configured store, the configured one."""
+    from publisher.config import file  # noqa: PLC0415
+    from publisher.config.schema import StoreSettings  # noqa: PLC0415
+
+    if file.find(session.config).exists():
+        settings = file.load(session.config).store
+        if settings.url == url:
+            return settings.mark_file
+    return StoreSettings(url=url).mark_file
 
 
 def check(

@@ -39,6 +39,8 @@ class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
     """Where its files are on most sites."""
     has_scores: bool = False
     """Whether its records may have benchmark scores."""
+    cluster_from: Literal["setting", "record", "nothing"] = "setting"
+    """Where the cluster in record ids is from; `record`: from the setting only where a record has none."""
 
 
 SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
@@ -51,6 +53,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             databases=("accounting.db", "accounting_v2.db"),
             usual_path="/var/spool/arc/jobstatus/accounting/accounting.db",
             has_scores=True,
+            cluster_from="nothing",
         ),
         SourceKind(
             name="gridengine",
@@ -59,8 +62,18 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             knows_first_day=False,
             logs=frozenset({"gridengine", "gridengine-jsonl", "gridengine-reporting"}),
         ),
-        SourceKind(name="torque", factory="publisher.sources.pbs.source:TorqueSource", writes_local_time=True),
-        SourceKind(name="pbs", factory="publisher.sources.pbs.source:PbsProSource", writes_local_time=True),
+        SourceKind(
+            name="torque",
+            factory="publisher.sources.pbs.source:TorqueSource",
+            writes_local_time=True,
+            cluster_from="record",
+        ),
+        SourceKind(
+            name="pbs",
+            factory="publisher.sources.pbs.source:PbsProSource",
+            writes_local_time=True,
+            cluster_from="record",
+        ),
         SourceKind(
             name="dqs",
             factory="publisher.sources.dqs:DqsSource",
@@ -75,12 +88,14 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             knows_first_day=False,
             logs=frozenset({"slurm", "slurm-jobcomp", "slurm-json"}),
             is_program=True,
+            cluster_from="record",
         ),
         SourceKind(
             name="htcondor",
             factory="publisher.sources.htcondor.source:HTCondorSource",
             knows_first_day=False,
             logs=frozenset({"htcondor", "htcondor-json", "htcondor-xml", "apel-condor"}),
+            cluster_from="record",
         ),
         SourceKind(
             name="lsf",

@@ -1,5 +1,5 @@
-"""Moving over from another publisher: its configuration, its state, and what it sent, beside ours.
+"""Move from another publisher: convert its configuration and state, and compare what it sent with what would be sent.
 
-Only the commands import it. Nothing here changes what it reads, except SSM's outgoing queue, which is taken over
-message by message when asked.
+Only the commands import this package. It changes nothing that it reads, except SSM's outgoing queue, whose messages
+`import ssm-queue` sends and removes.
 """

@@ -1,7 +1,7 @@
-"""Moving from the APEL client: client.cfg, parser.cfg (one for each batch system) and SSM's sender.cfg.
+"""Move from the APEL client: read client.cfg, parser.cfg (one for each batch system), and SSM's sender.cfg.
 
-Names and defaults are those of apel 2.x and ssm 3 and 4. What the client had sent is known to its database alone, so it
-has to be given (`delivered_until`).
+Names and defaults are those of apel 2.x and ssm 3 and 4. Only the client's database has what was sent, so the
+administrator has to give it (`delivered_until`, or `shadow --take-over`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from publisher.text import iso
 
 
 class _BatchSystem(NamedTuple):
-    """What a batch system of APEL's parser is here; `remarks` are what, where (empty: at its type), and the text.
+    """The counterpart of a batch system of APEL's parser. `remarks`: kind, place (empty: the type), and text.
 
-    `counts`: which numbers the client has in the key of a summary (facts on receivers, last section).
+    `counts`: the numbers that the client has in the key of a summary (facts on receivers, last section).
     """
 
     type: str
@@ -33,7 +33,7 @@ class _BatchSystem(NamedTuple):
 
 
 _LOCAL_TIMES: Final = (
-    "choose", "timezone", "logs have local times: set `timezone` of the source to that of the server"
+    "choose", "timezone", "logs are in local time: set `timezone` of the source to that of the server"
 )  # fmt: skip
 _CORES_OF_ENTRIES: Final = (
     "the client counts one core for {} of several: such summaries have another key there, which `shadow` shows and "
@@ -54,7 +54,7 @@ _SYSTEMS: Final = {
     "SLURM": _BatchSystem(
         "slurm",
         (
-            ("choose", "path", "saved CPUTimeRAW is not CPU time that was used: set the path to /usr/bin/sacct"),
+            ("choose", "path", "CPUTimeRAW is not the CPU time that was used: set the path to /usr/bin/sacct"),
             _LOCAL_TIMES,
         ),
     ),
@@ -94,13 +94,13 @@ _KNOWN: Final = {
     },
 }  # fmt: skip
 _ELSEWHERE: Final = {
-    "db": "the client's database is not used; the store is our own",
+    "db": "the client's database is not used; the publisher has its own store",
     "logging": "messages go to standard error, under systemd to the journal",
 }
 
 
 def from_apel(paths: Sequence[Path], site: str = "", delivered_until: int | None = None) -> Proposal:
-    """The configuration that takes over from these files, in any order. Raises `UsageError`."""
+    """Make the configuration that replaces these files, in any order. Raises `UsageError`."""
     files = [read_blocks(path, keep_case=False) for path in paths]
     return _Apel(files, site, delivered_until).proposal
 
@@ -135,7 +135,7 @@ class _Apel:
         self._target()
         self._site(site, [*by_kind["parser"], *by_kind["client"]])
         if not by_kind["parser"]:
-            text = "no parser.cfg is given: add [sources.NAME] for each batch system, or name the file as well"
+            text = "no parser.cfg is given: add [sources.NAME] for each batch system, or import with that file"
             self.proposal.remark("choose", "parser.cfg", text)
 
     def _remark_unknown(self, kind: str, file: BlockFile) -> None:
@@ -169,13 +169,13 @@ class _Apel:
         batch, blah, info = file.block("batch"), file.block("blah"), file.block("site_info")
         where = f"{file.path.name} [batch]"
         if not self._flag(batch, "enabled", default=True):
-            self.proposal.remark("differs", where, "is not enabled: no source is made of it")
+            self.proposal.remark("differs", where, "is not enabled: no source is written for it")
             return
         value = batch.get("type") or ""
         system = _SYSTEMS.get(value.upper())
         if system is None:
             self.proposal.remark(
-                "choose", f"{where} type", f"{value!r} is not a batch system of APEL: no source is made of it"
+                "choose", f"{where} type", f"{value!r} is not a batch system of APEL: no source is written for it"
             )
             return
         source: dict[str, Any] = {"type": system.type}
@@ -229,7 +229,7 @@ class _Apel:
             text = "durations are not multiplied by LSF's host factor: set `benchmarks` of the source by host instead"
             remark("not carried over", f"{where} scale_host_factor", text)
         if batch.get("ge_ms_timestamps") is not None and system is _SYSTEMS["SGE"]:
-            remark("differs", f"{where} ge_ms_timestamps", "each line shows by itself whether it has milliseconds")
+            remark("differs", f"{where} ge_ms_timestamps", "not needed: milliseconds are recognised in each line")
         if self._flag(batch, "reparse", default=False):
             remark(
                 "differs", f"{where} reparse", "every file is read once; `usage-publisher collect --since` reads again"
@@ -270,7 +270,7 @@ class _Apel:
             text = f"jobs through {name} have {known}: set it in [[sources.NAME.benchmarks]] by queue or host"
             self.proposal.remark("choose", "[spec_updater] manual_spec", text)
         if not found:
-            text = "no BDII is asked: set `benchmark` of each source, or its jobs are held"
+            text = "no BDII is queried: set `benchmark` of each source, or its jobs are held"
             self.proposal.remark("choose", "[spec_updater] ldap_host", text)
 
     def _score(self, kind: str, value: str, where: str) -> dict[str, Any] | None:
@@ -280,7 +280,7 @@ class _Apel:
             score = 0.0
         if canonical_name(kind) is None or not 0 < score < float("inf"):
             self.proposal.remark(
-                "choose", f"[spec_updater] {where}", f"{kind} {value} is not a benchmark that APEL takes"
+                "choose", f"[spec_updater] {where}", f"{kind} {value} is not a benchmark that APEL accepts"
             )
             return None
         return {"type": canonical_name(kind), "value": score}
@@ -305,7 +305,7 @@ class _Apel:
         if self._flag(unloader, "withhold_dns", default=False):
             if FORMATS[target["records"]].is_snapshot:
                 remark(
-                    "differs", "[unloader] withhold_dns", "APEL refuses it for summaries; here it is done for them too"
+                    "differs", "[unloader] withhold_dns", "APEL refuses it for summaries; here it applies to them too"
                 )
             target["dn"] = "withhold"
         joiner = self._client.block("joiner") if self._client is not None else Block("joiner", 0)
@@ -315,7 +315,7 @@ class _Apel:
             remark("choose", "[joiner] local_jobs", text)
         interval = unloader.get("interval") or "latest"
         if interval != "latest":
-            text = f"{interval!r} is done by `usage-publisher republish {TARGET} --since TIME --until TIME`"
+            text = f"{interval!r}: use `usage-publisher republish {TARGET} --since TIME --until TIME`"
             remark("differs", "[unloader] interval", text)
 
     def _target(self) -> None:
@@ -325,7 +325,7 @@ class _Apel:
             self.proposal.remark("choose", "client.cfg", text)
         elif not self._flag(unloader, "enabled", default=True):
             self.proposal.remark(
-                "differs", "[unloader] enabled", "is false: the client sent nothing; the target here sends"
+                "differs", "[unloader] enabled", "is false: the client sent nothing; this target sends"
             )
         target = {**self._where(unloader), **self._records(unloader)}
         self._selection(target, unloader)
@@ -334,7 +334,7 @@ class _Apel:
         self.proposal.targets[TARGET] = target
 
     def _keys(self, target: dict[str, Any]) -> None:
-        """The client's spelling of what is in APEL's keys of summaries and sync counts, so that ours replace them."""
+        """Spell the keys of summaries and sync counts as the client does, so that ours replace its own."""
         target["submit_host"] = target["vo_spelling"] = "apel-client"
         if FORMATS[target["records"]].shape != "summary":
             return
@@ -356,7 +356,7 @@ class _Apel:
         sender = self._sender
         if sender is None:
             self.proposal.remark(
-                "choose", "sender.cfg", "is not given: messages are put into SSM's queue, for SSM to send"
+                "choose", "sender.cfg", "is not given: messages are put into SSM's queue, and SSM sends them"
             )
             return {"type": "directory", "path": outgoing, "layout": "dirq"}
         broker, messaging = sender.block("broker"), sender.block("messaging")
@@ -371,10 +371,10 @@ class _Apel:
         if (receiver := certificates.get("server_cert")) is not None:
             target["encrypt_to"] = receiver
         if messaging.get("token") is not None:
-            text = "is not used: the messaging service is asked for a token with the certificate"
+            text = "is not used: the certificate gets a token from the messaging service"
             self.proposal.remark("choose", "[messaging] token", text)
         if (messaging.get("path_type") or "dirq") != "dirq":
-            text = "messages go straight to the service; no directory is in between"
+            text = "messages are sent to the service directly, without a directory"
             self.proposal.remark("differs", "[messaging] path_type", text)
         return target
 
@@ -382,15 +382,15 @@ class _Apel:
         remark = self.proposal.remark
         host = broker.get("host")
         if (protocol or "STOMP").upper() != "AMS":
-            text = "STOMP brokers are gone: messages go to the ARGO messaging service; check url, project and topic"
+            text = "messages go to the ARGO messaging service instead of a STOMP broker; check url, project, and topic"
             remark("choose", "[sender] protocol", text)
             host = None
         if host is None:
             host = "msg.argo.grnet.gr"
-            remark("choose", "[broker] host", f"is not known: EGI's service {host} is used")
+            remark("choose", "[broker] host", f"is missing: EGI's service {host} is used")
         if ":" in host:
             host = host.partition(":")[0]
-            remark("differs", "[broker] host", "the port is left out: the service has its usual one")
+            remark("differs", "[broker] host", "the port is omitted: the default port of the service is used")
         target: dict[str, Any] = {"type": "ams", "url": f"https://{host}"}
         for key, name, default in (("project", "ams_project", "accounting"), ("topic", "destination", "gLite-APEL")):
             value = messaging.get(name) or default
@@ -420,9 +420,9 @@ class _Apel:
             )
             self.proposal.remark("choose", "delivered_until", text)
         if summaries:
-            text = "months are sent whole, and replace the client's: say how far the logs of each source go back"
+            text = "whole months replace the client's: set from when on the logs of each source are complete"
             self.proposal.remark("choose", "complete_since", text)
-            text = "the first month that is sent from here: where a month begins is the best time to switch"
+            text = "the first month that is sent from here; switch at the beginning of a month if possible"
             self.proposal.remark("choose", "since", text)
         messaging = self._sender.block("messaging") if self._sender is not None else Block("messaging", 0)
         spool = (unloader.get("dir_location") or "/var/spool/apel").rstrip("/")
@@ -430,7 +430,7 @@ class _Apel:
         try:
             left = sum(1 for _ in elements_of(queue))
         except UsageError as error:
-            self.proposal.remark("state", str(queue), f"whether messages are left in it is not known: {error.message}")
+            self.proposal.remark("state", str(queue), f"it is unknown whether messages are left in it: {error.message}")
             return
         if left:
             text = f"{left} messages are left in it: `usage-publisher import ssm-queue {queue} {TARGET}` sends them"

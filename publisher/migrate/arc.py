@@ -1,9 +1,7 @@
-"""Moving from ARC: the `[arex/jura]` blocks of arc.conf, and the state in publishing.db.
+"""Move from ARC: read the `[arex/jura]` blocks of arc.conf, and the state in publishing.db.
 
-Names and defaults are those of arc.conf's reference (ARC 6 and 7); what earlier releases had is named where it is
-found.
-
-ARC's publishing.db: for each accounting target up to which end time its jobs were published (facts on ARC).
+Names and defaults are those of arc.conf's reference (ARC 6 and 7); there are remarks on settings of earlier releases.
+publishing.db has for each accounting target the end time up to which its jobs were published (facts on ARC).
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ import msgspec
 from formats.benchmark import canonical_name
 from formats.calendar import month_bounds, month_of
 from formats.registry import FORMATS
+from formats.text import LAST_INSTANT
 from publisher.errors import UsageError
 from publisher.migrate.proposal import Block, BlockFile, Proposal, read_blocks
 from publisher.sqlite_file import open_read_only
@@ -26,14 +25,14 @@ from publisher.text import iso, quoted
 
 
 class Watermark(msgspec.Struct, frozen=True):
-    """Up to which end time (inclusive) a target got its jobs, and when ARC last reported there; epoch seconds."""
+    """The end time up to which (inclusive) a target got its jobs, and ARC's last report to it; epoch seconds."""
 
     last_end: int
     last_report: int
 
 
 def read_watermarks(path: Path) -> dict[str, Watermark]:
-    """By the name of the block, such as `arex/jura/sgas:neic`. Nothing is written. Raises `UsageError`."""
+    """Read the state by the name of the block, such as `arex/jura/sgas:neic`. Raises `UsageError`."""
     hint = "Name the file with --publishing-db; it belongs to the user of A-REX, as a rule root"
     try:
         with path.open("rb") as file:
@@ -49,8 +48,10 @@ def read_watermarks(path: Path) -> dict[str, Watermark]:
     found: dict[str, Watermark] = {}
     for name, last_end, last_report in rows:
         if isinstance(last_end, int | float) and last_end > 0:
-            report = int(last_report) if isinstance(last_report, int | float) else 0
-            found[str(name)] = Watermark(int(last_end), report)
+            if last_end > LAST_INSTANT:
+                raise UsageError(f"{path}: LastEndTime of {name}, {last_end}, is not a time", hint=hint)
+            is_time = isinstance(last_report, int | float) and 0 <= last_report <= LAST_INSTANT
+            found[str(name)] = Watermark(int(last_end), int(last_report) if is_time else 0)
     return found
 
 
@@ -79,14 +80,14 @@ _OF_APEL: Final = _OF_TARGETS | {
     "topic", "project", "gocdb_name", "apel_messages", "benchmark_type", "benchmark_value", "benchmark_description"
 }  # fmt: skip
 _NEEDLESS: Final = {
-    "logfile": "messages go to standard error, under systemd to the journal",
+    "logfile": "messages go to standard error, or to the journal under systemd",
     "loglevel": "use --verbose or --quiet",
-    "legacy_fallback": "job logs of ARC before 6.4 are not read; only the accounting database is",
+    "legacy_fallback": "job logs of ARC before 6.4 are not read, only the accounting database",
     "archivedir": "the store keeps what was sent; there are no archived records to keep",
     "archivettl": "the store keeps what was sent; there are no archived records to keep",
     "urdelivery_keepfailed": "what was not delivered never expires",
     "use_ssl": "TLS is always used",
-    "benchmark_description": "no record has room for it",
+    "benchmark_description": "no record has a field for it",
 }
 _RECORDS: Final = {
     "urs": ("emi-car", None),
@@ -96,9 +97,9 @@ _RECORDS: Final = {
 
 
 def from_arc(path: Path, publishing_db: Path | None, site: str = "", release: str = "") -> Proposal:
-    """The configuration that takes over from an arc.conf. `release`: ARC's, such as `6.17`, for its spellings.
+    """Make the configuration that replaces an arc.conf. `release`: of ARC, such as `6.17`, for its spellings.
 
-    `publishing_db`: where it is not beside the accounting database. Raises `UsageError`.
+    `publishing_db`: its path, if it is not beside the accounting database. Raises `UsageError`.
     """
     return _Arc(read_blocks(path), publishing_db, site, release).proposal
 
@@ -129,7 +130,7 @@ class _Arc:
     # --- the file
 
     def _value(self, block: Block, name: str) -> str | None:
-        """A value with `$VAR{...}` put in; `$EXEC{...}` and `$EVAL{...}` are never carried out."""
+        """A value with `$VAR{...}` replaced; `$EXEC{...}` and `$EVAL{...}` are never executed."""
         value = block.get(name)
         for _ in range(10):
             if value is None or not (found := _VARIABLE.search(value)):
@@ -138,7 +139,7 @@ class _Arc:
             value = value[: found.start()] + inner + value[found.end() :]
         if value is not None and re.search(r"\$(VAR|EXEC|EVAL)\{", value):
             self.proposal.remark(
-                "choose", f"[{block.name}] {name}", f"its value {value!r} is computed by ARC: set it here"
+                "choose", f"[{block.name}] {name}", f"its value {value!r} is computed by ARC: set the result here"
             )
             return None
         return value
@@ -158,9 +159,7 @@ class _Arc:
             elif option.name not in _OF_ALL:
                 self.proposal.remark("not carried over", f"[{_JURA}] {option.name}", "is not known")
         if any(option.quoted for name, block in self._conf.blocks.items() if _JURA in name for option in block.options):
-            text = (
-                "quotes around values are taken off, as ARC before 6.0 had them; later releases take them as they are"
-            )
+            text = "quotes around values are removed, as in ARC before 6.0; later releases keep them"
             self.proposal.remark("differs", f"[{_JURA}]", text)
 
     def _leave_out(self, block: Block, where: str) -> None:
@@ -225,10 +224,10 @@ class _Arc:
                 text = "jobs without a VO get it in VO filters too; ARC puts it into records only"
                 self.proposal.remark("differs", where, text)
             if issuer:
-                self.proposal.remark("not carried over", where, f"the issuer {issuer} is not written into records")
+                self.proposal.remark("not carried over", where, f"records do not have the issuer {issuer}")
         if self._jura.all("vo_group"):
             text = (
-                "records carry the groups of the job's own VOMS attributes, no additional ones; with this setting ARC "
+                "records have the groups of the job's own VOMS attributes, no additional ones; with this setting ARC "
                 "writes usage records that are not well-formed"
             )
             self.proposal.remark("not carried over", f"[{_JURA}] vo_group", text)
@@ -238,7 +237,7 @@ class _Arc:
         return any(self._value(block, "apel_messages") != "urs" for block in apel)
 
     def _benchmark_of_the_past(self) -> None:
-        """Where it knows no benchmark, ARC sends HEPSPEC 1.0, which is in the key of a summary."""
+        """Keep HEPSPEC 1.0, which ARC sends for jobs without a benchmark: it is part of the key of a summary."""
         source = self.proposal.sources[SOURCE]
         marks = [
             self._marks[name]
@@ -351,7 +350,7 @@ class _Arc:
             self.proposal.remark("choose", where, f"{value!r} is not a number; the default is used")
         elif int(value) == 0:
             target["batch_records"] = _MOST_RECORDS
-            self.proposal.remark("differs", where, "0 is no limit of records; messages are cut by `batch_bytes` alone")
+            self.proposal.remark("differs", where, "0 means no limit of records: only `batch_bytes` limits a message")
         else:
             target["batch_records"] = min(int(value), _MOST_RECORDS)
 
@@ -362,7 +361,7 @@ class _Arc:
             return
         if not value.isascii() or not value.isdigit():
             where = f"[{block.name if own else _JURA}] urdelivery_frequency"
-            self.proposal.remark("choose", where, f"{value!r} is not a number of seconds; the timer alone decides")
+            self.proposal.remark("choose", where, f"{value!r} is not a number of seconds: the timer alone decides")
             return
         target["every"] = f"{int(value)}s"
         if own is None and kind == "apel":

@@ -1,7 +1,7 @@
-"""Moving from SGAS' BaRT: bart.conf with its maps of users and VOs, and the state of its logger and registrant.
+"""Move from SGAS' BaRT: read bart.conf with its maps of users and VOs, and the state of its logger and registrant.
 
-BaRT's record ids are `HOST:JOBID` or `HOST:JOBID:START`; ours differ, so SGAS cannot recognise a job that was sent by
-both. What counts as sent by BaRT is therefore given by `delivered_until`, and has to be right.
+BaRT's record ids are `HOST:JOBID` or `HOST:JOBID:START`; ours differ, so SGAS cannot recognise a job that both sent.
+`delivered_until` says what BaRT sent; SGAS would count jobs twice if it were too early.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _KNOWN: Final = {
     "slurm": {"statefile", "idtimestamp"},
 }  # fmt: skip
 _NEEDLESS: Final = {
-    "logfile": "messages go to standard error, under systemd to the journal",
-    "registrant_logfile": "messages go to standard error, under systemd to the journal",
+    "logfile": "messages go to standard error, or to the journal under systemd",
+    "registrant_logfile": "messages go to standard error, or to the journal under systemd",
     "loglevel": "use --verbose or --quiet",
     "stderr_level": "use --verbose or --quiet",
     "suppress_usermap_info": "`usage-publisher check` reports rules that match nothing",
@@ -43,22 +43,22 @@ _NEEDLESS: Final = {
     "records_directory": "there are no files of records between reading and sending",
     "state_directory": "there are no files of records between reading and sending",
     "archive_directory": "there are no files of records between reading and sending",
-    "statefile_default": "the first reading takes everything from `complete_since` on",
-    "max_days": "sacct is asked for a week at a time",
+    "statefile_default": "the first collect reads everything from `complete_since` on",
+    "max_days": "sacct is called for one week at a time",
 }
 _OTHERWISE: Final = {
     "processors_unit": "Processors is always the number of cores that were allocated",
-    "charge_unit": "records carry no charge",
-    "charge_scale": "records carry no charge",
-    "users": "the jobs of all users are read: leave those of others out by `local_jobs` or `vo` of the target",
+    "charge_unit": "records have no charge",
+    "charge_scale": "records have no charge",
+    "users": "the jobs of all users are read: exclude some with `local_jobs` or `vo` of the target",
     "namespace": "usage records have the namespace of the standard",
     "records_tag": "usage records have the names of the standard",
-    "registration_tag": "the service is reached at its URL; it is not asked where to register",
+    "registration_tag": "the service is used at its URL; it is not asked where to register",
 }
 
 
 def from_bart(path: Path, site: str = "", delivered_until: int | None = None, zone: str = "") -> Proposal:
-    """The configuration that takes over from a bart.conf. `zone`: of its host, for its state. Raises `UsageError`."""
+    """Make the configuration that replaces a bart.conf. `zone`: of its host, for its state. Raises `UsageError`."""
     return _Bart(read_blocks(path, keep_case=False), site, delivered_until, zone).proposal
 
 
@@ -79,7 +79,7 @@ class _Bart:
             self.proposal.remark("choose", "site", text)
 
     def _value(self, block: Block, name: str) -> str | None:
-        """A value without any quotes, as BaRT takes it."""
+        """A value without quotes, as BaRT reads it."""
         value = block.get(name)
         return value.replace('"', "").replace("'", "").strip() or None if value is not None else None
 
@@ -135,7 +135,7 @@ class _Bart:
     def _torque(self, block: Block) -> dict[str, Any]:
         spool = (self._value(block, "spooldir") or "/var/spool/torque").rstrip("/")
         path = f"{spool}/server_priv/accounting"
-        text = "its logs have local times: set `timezone` of the source to that of the server"
+        text = "its logs are in local time: set `timezone` of the source to that of the server"
         self.proposal.remark("choose", "[torque]", text)
         self._torque_state(block, Path(path))
         return {"type": "torque", "path": path, "map": self._vos(local_users=True)}
@@ -172,7 +172,7 @@ class _Bart:
             yield {"when": {"local_user": user}, "dn": dn}
 
     def _vos(self, *, local_users: bool) -> Iterator[dict[str, Any]]:
-        """The rules for VOs, by account, and by local user where there are no accounts."""
+        """The rules for VOs by account, and by local user if there are no accounts."""
         mapped = list(self._mapped("vomap", "/etc/bart/vomap"))
         for name, vo in mapped:
             yield {"when": {"account": name}, "vo": vo}
@@ -218,7 +218,7 @@ class _Bart:
         return found
 
     def _wanted(self) -> Iterator[tuple[str, str | None]]:
-        """Each service with the VO whose records it gets; None: all records."""
+        """Each service, with the VO whose records it gets; None: all records."""
         logger = self._conf.block("logger")
         for url in (self._value(logger, "log_all") or "").split():
             yield url, None
@@ -236,14 +236,14 @@ class _Bart:
         if waiting:
             text = (
                 f"{waiting} records are not registered yet: let `bart-registrant` send them before the first run "
-                "here, for they count as delivered"
+                "here, because they count as delivered"
             )
             self.proposal.remark("choose", "usage records of BaRT", text)
         mark = given if given is not None else min(self._marks) if self._marks else None
         if mark is None:
             text = (
-                "how far BaRT came is not known: set `delivered_until` (or give --delivered-until), or SGAS counts "
-                "twice whatever is in the logs, for BaRT's record ids are not ours"
+                "it is unknown what BaRT has sent: set `delivered_until` (or give --delivered-until), or SGAS counts "
+                "all jobs in the logs twice, because BaRT's record ids differ from ours"
             )
             self.proposal.remark("choose", "delivered_until", text)
             return {}
@@ -283,7 +283,7 @@ class _Bart:
             return None
 
     def _slurm_state(self, block: Block) -> None:
-        """The end of the last reading, in local time: BaRT asked sacct for what was up to then."""
+        """Read the end of BaRT's last call of sacct, in local time."""
         value = self._state_of(block)
         if value is None:
             return
@@ -301,7 +301,7 @@ class _Bart:
         self._marks.append(int(at.timestamp()))
 
     def _torque_state(self, block: Block, logs: Path) -> None:
-        """`JOBID YYYYMMDD`: the job that was read last, and the file it is in. Its end is the mark."""
+        """Read `JOBID YYYYMMDD`: the last job that was read, and its file. The end of the job is the mark."""
         value = self._state_of(block)
         if value is None:
             return
@@ -316,7 +316,7 @@ class _Bart:
 
 
 def _end_of(file: Path, job: str) -> int | None:
-    """End of the last run of a job that a TORQUE log has, epoch seconds; None where it has none, or cannot be read."""
+    """The end of the last run of a job in a TORQUE log, epoch seconds; None if there is none, or it cannot be read."""
     job_ended = _JOB_ENDED + job.encode() + b";"
     found: int | None = None
     try:

@@ -1,9 +1,9 @@
-"""What another publisher sent, record by record, on disk: its messages may be more than memory holds.
+"""Keep what another publisher sent, record by record, in a temporary database.
 
-A record is found by its record id; where two publishers have ids of their own by the global id, or by local id and end.
-A publisher may spell local ids otherwise than we do: `1042.lrms.example.org` and `1042`, `schedd#7.0#1790816340` and
-`7.0`, `1053` and `1053.2` for an array task. Such a record is recognised by what both spellings say
-(`publisher.grid_identity`) and the end; it is never sent under that spelling from here.
+A record is found by its record id or, if the publishers use different ids, by the global id, or by local id and end.
+The publishers may spell local ids differently: `1042.lrms.example.org` and `1042`, `schedd#7.0#1790816340` and `7.0`,
+`1053` and `1053.2` for an array task. Such a record is recognised by what both spellings have in common
+(`publisher.job_ids`) and by its end. It is never sent with their spelling.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOST_NOTES: Final = 100
 _MONTHS: Final = 12
 _LONGEST_LINE: Final = 65_536
 _ROUNDING_S: Final = 1
-"""Ends in milliseconds are rounded by the APEL client, and cut here."""
+"""The APEL client rounds ends in milliseconds; here they are truncated."""
 _fields = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 
 _GROUP: Final = (
@@ -56,15 +56,14 @@ _KEYS: Final[Mapping[ReceiverKey, Mapping[str, tuple[str, ...]]]] = {
         "EndTime": ("EndTime",),
     },
 }
-"""The parts of a receiver's key and the fields that have them, by the `key` of a format. Those of groups are read by
-`read_group`."""
+"""The parts of a receiver's key and their fields, by the `key` of a format. `read_group` reads those of groups."""
 
 
 class OldRecord(msgspec.Struct, frozen=True):
-    """A record as it was sent: `end` in epoch seconds where it has one, of a group the month's first second.
+    """A record as it was sent. `end` in epoch seconds, if it has one; for a group the first second of the month.
 
-    `is_export`: it is of a database, and has only some of the fields. `matched_by`: the record of ours that was found
-    for it before.
+    `is_export`: it is from a database, and has only some of the fields. `matched_by`: the record of ours that matched
+    it before.
     """
 
     name: str
@@ -75,9 +74,10 @@ class OldRecord(msgspec.Struct, frozen=True):
 
 
 class KeptRecord(msgspec.Struct, frozen=True):
-    """A record of ours without one of theirs by the same spelling; `held`: why it would be held, if it would."""
+    """A record of ours. `digest`: of the version that is compared; `held`: why it would be held, if it would."""
 
     run_id: int
+    digest: bytes
     name: str
     local: str | None
     fields: Fields
@@ -92,16 +92,17 @@ CREATE TABLE old (
 CREATE INDEX jobs ON old (job);
 CREATE INDEX pairs ON old (pair);
 CREATE INDEX numbers ON old (number, end);
-CREATE TABLE ours (run_id INTEGER, name TEXT, local TEXT, fields BLOB, held TEXT)
+CREATE TABLE ours (run_id INTEGER, digest BLOB, name TEXT, local TEXT, fields BLOB, held TEXT);
+CREATE TABLE delivered (run_id INTEGER PRIMARY KEY, digest BLOB)
 """
 _OLD: Final = "SELECT name, end, fields, is_export, matched_by FROM old "
 
 
 class OldRecords(TemporaryDatabase):
-    """The records of one format. Raises `StoreFullError` where there is no room for them.
+    """The records of one format. Raises `StoreFullError` if there is no room for them.
 
-    `notes`: what could not be read, and messages of other formats. `again`: records that were sent more than once, of
-    which the first counts where the service keeps that, else the last.
+    `notes`: what could not be read, and messages of other formats. `again`: number of records that were sent more than
+    once; the first counts if the service keeps it, else the last.
     """
 
     def __init__(self, format_name: str, *, keeps_first: bool) -> None:
@@ -112,8 +113,10 @@ class OldRecords(TemporaryDatabase):
         self.again = 0
 
     def read(self, paths: Sequence[Path], now: int) -> None:
-        """Take the messages of these files and folders, SSM's queues among them, and exports of the APEL client's
-        database. Raises `UsageError`."""
+        """Read messages from files, folders, and SSM's queues, and exports of the APEL client's database.
+
+        Raises `UsageError`.
+        """
         messages = []
         for path in paths:
             if (export := Export.of(path)) is None:
@@ -122,7 +125,7 @@ class OldRecords(TemporaryDatabase):
                 for fields in export.rows():
                     self._put(fields, is_export=True)
             else:
-                self._note(f"{path}: an export of {export.content}, and {self._format} is compared")
+                self._note(f"{path}: an export of {export.content}; only {self._format} is compared")
         for label, content in contents(messages):
             if is_of_queue(label):
                 continue
@@ -139,7 +142,7 @@ class OldRecords(TemporaryDatabase):
         try:
             found = _format_of(payload)
             if found != self._format:
-                self._note(f"{label}: {found or 'no format that is known'}, and {self._format} is compared")
+                self._note(f"{label}: {found or 'an unknown format'}; only {self._format} is compared")
                 return
             for fields in each_fields_of(found, payload):
                 self._put(fields)
@@ -171,24 +174,24 @@ class OldRecords(TemporaryDatabase):
 
     @property
     def count(self) -> int:
-        """How many there are, each once."""
+        """Number of records, each counted once."""
         ((number,),) = self.rows("SELECT count(*) FROM old")
         return int(number)
 
     def bounds(self) -> tuple[int, int] | None:
-        """First and last end; None where no record has one."""
+        """First and last end; None if no record has one."""
         ((first, last),) = self.rows("SELECT min(end), max(end) FROM old")
         return None if first is None else (first, last)
 
     def sites(self) -> list[str]:
-        """The sites that they are of, where that is part of the service's key."""
+        """The sites of the records, if the site is part of the service's key."""
         return [name for (name,) in self.rows("SELECT DISTINCT site FROM old WHERE site IS NOT NULL ORDER BY site")]
 
     def match(self, fields: Fields, ours: str) -> OldRecord | None:
-        """The record of the same as ours, which is then no longer among the `unmatched`; `ours` names ours.
+        """Return their record with the same ids as ours, named `ours`, and remove it from the `unmatched`.
 
-        Its ids are spelled as ours are. What matches nothing is kept with `keep_for_later`: which records are left for
-        ids that are only alike is known at the end.
+        If there is none, pass ours to `keep_for_later`: records with a different spelling are matched at the end, among
+        those that are left.
         """
         keys = keys_of(self._format, fields)
         row = self.row(_OLD + "WHERE name = ?", keys.name)
@@ -206,21 +209,35 @@ class OldRecords(TemporaryDatabase):
         return found
 
     def keep_for_later(self, ours: KeptRecord) -> None:
-        """Keep a record of ours that no record of theirs matches, for `match_the_rest`."""
-        row = (ours.run_id, ours.name, ours.local, msgspec.json.encode(ours.fields), ours.held)
-        self.change("INSERT INTO ours VALUES (?, ?, ?, ?, ?)", [row])
+        """Keep a record of ours for `match_the_rest`."""
+        row = (ours.run_id, ours.digest, ours.name, ours.local, msgspec.json.encode(ours.fields), ours.held)
+        self.change("INSERT INTO ours VALUES (?, ?, ?, ?, ?, ?)", [row])
+
+    def keep_delivered(self, run_id: int, digest: bytes) -> None:
+        """Keep a run that the earlier publisher delivered, and the digest of the version that was compared."""
+        self.change("INSERT OR REPLACE INTO delivered VALUES (?, ?)", [(run_id, digest)])
+
+    def delivered(self) -> Iterator[tuple[int, bytes]]:
+        """The runs of `keep_delivered`."""
+        for page in self.pages(
+            "SELECT run_id, digest FROM delivered WHERE run_id > ? ORDER BY run_id LIMIT ?", after=-1
+        ):
+            yield from ((run_id, digest) for run_id, digest in page)
 
     def match_the_rest(self) -> Iterator[tuple[KeptRecord, OldRecord | None]]:
-        """Each that was kept, and what matches it of theirs that no other has by the same spelling: the same job by
-        another spelling, first with the same end, then with one that was rounded.
+        """Match the kept records with those that are left: the same job in another spelling, first with the same end,
+        then with a rounded one.
 
-        Several of ours with the same end may be found for one of theirs: all but the first get it with `matched_by`.
+        Several of ours with the same end may match one of theirs: all but the first get it with `matched_by`.
         """
         for tolerance_s in (0, _ROUNDING_S):
-            query = "SELECT rowid, run_id, name, local, fields, held FROM ours WHERE rowid > ? ORDER BY rowid LIMIT ?"
+            query = (
+                "SELECT rowid, run_id, digest, name, local, fields, held FROM ours WHERE rowid > ? "
+                "ORDER BY rowid LIMIT ?"
+            )
             for page in self.pages(query, after=0):
-                for number, run_id, name, local, stored, held in page:
-                    ours = KeptRecord(run_id, name, local, _fields.decode(stored), held)
+                for number, run_id, digest, name, local, stored, held in page:
+                    ours = KeptRecord(run_id, digest, name, local, _fields.decode(stored), held)
                     found = self._spelled_otherwise(ours.fields, local, tolerance_s)
                     if found is not None:
                         self.mark_matched(found.name, name)
@@ -229,8 +246,8 @@ class OldRecords(TemporaryDatabase):
                         yield ours, found
 
     def _spelled_otherwise(self, fields: Fields, local: str | None, tolerance_s: int) -> OldRecord | None:
-        """The record whose local id, part of the service's key, is spelled otherwise. One that has no match yet goes
-        first; with a tolerance none that has."""
+        """Find their record whose local id, part of the service's key, is spelled differently. Unmatched ones go first;
+        with a tolerance, matched ones are left out."""
         end = keys_of(self._format, fields).end
         if local is None or end is None or FORMATS[self._format].key != "local id":
             return None
@@ -248,11 +265,11 @@ class OldRecords(TemporaryDatabase):
         return None
 
     def mark_matched(self, name: str, ours: str) -> None:
-        """Take a record out of the `unmatched`."""
+        """Remove a record from the `unmatched`."""
         self.change("UPDATE old SET matched_by = ? WHERE name = ?", [(ours, name)])
 
     def unmatched(self) -> Iterator[OldRecord]:
-        """The records that none of ours matched."""
+        """The records that matched none of ours."""
         yield from map(_record, self.each(_OLD + "WHERE matched_by IS NULL ORDER BY end"))
 
     def all(self) -> Iterator[OldRecord]:
@@ -265,7 +282,7 @@ def _record(row: Sequence[Any]) -> OldRecord:
 
 
 def _may_be_one_task(one: MatchKeys, other: MatchKeys) -> bool:
-    """Whether these of the same job are not two tasks of an array."""
+    """Whether two ids of a job may be the same task of an array."""
     first, second = (None if keys.local is None else local_id(keys.local).part for keys in (one, other))
     return first is None or second is None or first == second
 
@@ -275,7 +292,7 @@ def _number_of(local: str | None) -> str | None:
 
 
 class MatchKeys(msgspec.Struct, frozen=True):
-    """What a record is found by: its name, the global id of its job, local id and end as one text; local id; end."""
+    """The keys of a record: its name, the global id of its job, local id with end as one text, local id, and end."""
 
     name: str
     job: str | None
@@ -285,11 +302,11 @@ class MatchKeys(msgspec.Struct, frozen=True):
 
 
 def keys_of(format_name: str, fields: Fields) -> MatchKeys:
-    """The keys of a record.
+    """Return the keys of a record.
 
-    Local ids and sites are compared as APEL does: without case and trailing blanks (facts on receivers, 2). Two sites
-    may have jobs of the same local id and end, where both are in APEL's key. Local ids of usage
-    records are compared without the name of a server behind them, which BaRT has, among those of one machine.
+    Local ids and sites are compared as APEL does: without case and trailing blanks (facts on receivers, 2). The site is
+    part of APEL's key, since two sites may have jobs with the same local id and end. Local ids of usage records are
+    compared within one machine, and without the server's name that BaRT appends.
     """
     if FORMATS[format_name].shape == "summary":
         key = group_of(fields).key
@@ -312,12 +329,12 @@ def keys_of(format_name: str, fields: Fields) -> MatchKeys:
 
 
 def group_of(fields: Fields) -> Group:
-    """The group of the fields of a summary."""
+    """Make a group of the fields of a summary."""
     return read_group(TextRecord(1, tuple((name, values[-1]) for name, values in fields.items())))
 
 
 def key_of(format_name: str, fields: Fields) -> dict[str, str]:
-    """The parts of a record's key at the receiver, as sent; ends in epoch seconds."""
+    """Return the parts of a record's key at the receiver, as sent; ends in epoch seconds."""
     kind = FORMATS[format_name].key
     if kind == "group":
         found = msgspec.structs.astuple(group_of(fields).spelling)
@@ -342,7 +359,7 @@ def _first(fields: Fields, *names: str) -> str | None:
 
 
 def _format_of(payload: bytes) -> str:
-    """Name of a message's format; empty for one that is not known. Raises as the parsers do."""
+    """Return the name of a message's format, empty if unknown. Raises as the parsers do."""
     if begins_as_xml(payload):
         root = parse_xml(payload)
         return FORMAT_OF_NAMESPACE[str(root.tag).partition("}")[0].lstrip("{")]
@@ -366,9 +383,9 @@ class _MariaDb(csv.Dialect):
 
 
 class Export(msgspec.Struct, frozen=True):
-    """A table of the APEL client's database, as text: a line of names, then a line a row, with tabs or commas between.
+    """A table of the APEL client's database as text: a line of names, then a line for each row, with tabs or commas.
 
-    Its columns are named as the keys of messages are. Instants are UTC, `2026-10-01 01:30:00`, as the client stores
+    The columns have the names of the keys in messages. Instants are UTC, `2026-10-01 01:30:00`, as the client stores
     them.
     """
 
@@ -379,12 +396,12 @@ class Export(msgspec.Struct, frozen=True):
 
     @property
     def content(self) -> str:
-        """What its rows are, for people."""
+        """The kind of its rows, for people."""
         return "summaries" if self.shape == "summary" else "job records"
 
     @staticmethod
     def of(path: Path) -> Export | None:
-        """The export in a file; None where it is something else."""
+        """Return the export in a file; None if it is something else."""
         try:
             with path.open(encoding="utf-8") as file:
                 first = file.readline(_LONGEST_LINE).rstrip("\n")

@@ -1,11 +1,10 @@
-"""What a configuration of another program becomes: ours, and every remark about what is not the same.
+"""Make a configuration from that of another program, with remarks on every difference.
 
-Nothing is guessed in silence: a setting of the old program is either carried over, or there is a remark about it.
+Nothing is guessed in silence: a setting of the other program is either carried over, or there is a remark about it.
 
-Configuration files of blocks and options, as ARC and Python's configparser have them, read leniently.
-
-A file is blocks `[name]` with lines `option = value` or `option: value`. Comments are lines that begin with `#` or `;`.
-What is none of these is kept as a problem with its line, and never stops the rest from being read.
+The files have blocks and options, as those of ARC and of Python's configparser, and are read leniently: blocks `[name]`
+with lines `option = value` or `option: value`, and comments that begin with `#` or `;`. Any other line is kept as a
+problem, and the rest is read.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ from publisher.errors import UsageError
 from publisher.text import iso, text_of
 
 Kind = Literal["choose", "differs", "not carried over", "state"]
-"""`choose`: the administrator must decide before the first run; `differs`: it works otherwise here; `not carried over`:
-there is no counterpart, or it is not understood; `state`: what the old program had delivered, as far as that is
-known."""
+"""`choose`: the administrator must decide before the first run; `differs`: it works differently here; `not carried
+over`: there is no counterpart, or it is not understood; `state`: what the other program had delivered, if known."""
 
 _MOST_CHARACTERS: Final = 2000
 UNKNOWN_SITE: Final = "SITE-NAME-AS-IN-GOCDB"
@@ -34,7 +32,7 @@ _ORDER: Final[tuple[Kind, ...]] = ("choose", "state", "differs", "not carried ov
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """One thing to know. `where`: the setting of the old program, or ours."""
+    """A remark. `where`: the setting of the other program, or ours."""
 
     kind: Kind
     where: str
@@ -42,12 +40,12 @@ class Remark(msgspec.Struct, frozen=True):
 
 
 class Proposal:
-    """A configuration in the making. `origin` names the program and its files."""
+    """A configuration being made. `origin` names the program and its files."""
 
     def __init__(self, origin: str) -> None:
         self.origin = origin
         self.state_file: Path | None = None
-        """Where the old program kept what it had delivered, if it was read."""
+        """The file that had what the other program delivered, if it was read."""
         self.site = ""
         self.sources: dict[str, dict[str, Any]] = {}
         self.targets: dict[str, dict[str, Any]] = {}
@@ -55,18 +53,18 @@ class Proposal:
         self._remarks: list[Remark] = []
 
     def remark(self, kind: Kind, where: str, text: str) -> None:
-        """Add one; said once, however often it is true."""
+        """Add a remark, unless it is there already."""
         remark = Remark(kind, where, text)
         if remark not in self._remarks:
             self._remarks.append(remark)
 
     @property
     def remarks(self) -> list[Remark]:
-        """All of them, what the administrator must decide first."""
+        """All remarks; first those on which the administrator must decide."""
         return sorted(self._remarks, key=lambda remark: _ORDER.index(remark.kind))
 
     def free_name(self, preferred: str, kind: str) -> str:
-        """A name for a target that no other has."""
+        """Return an unused name for a target."""
         name = preferred or kind
         if name in self.targets:
             name = f"{name}-{kind}"
@@ -76,12 +74,27 @@ class Proposal:
         return name
 
     def taken_over(self, who: str, now: int) -> None:
-        """Put into each target from what it was made, by whom and when: the audit of the store shows it afterwards."""
+        """Record in each target the files it was made from, by whom, and when; the audit of the store shows it.
+
+        A `delivered_until` in the future is left out: jobs that end until then would never be sent.
+        """
+        self._leave_out_future(now)
         state = [f"{remark.where}: {remark.text}" for remark in self.remarks if remark.kind == "state"]
         for target in self.targets.values():
             files = self.origin if self.state_file is None else f"{self.origin} and {self.state_file}"
             known = "; ".join([f"imported from {files} by {who} at {iso(now)}", *state])
             target["taken_over_from"] = _one_line(known)[:_MOST_CHARACTERS]
+
+    def _leave_out_future(self, now: int) -> None:
+        latest = iso(now) or ""
+        for name, target in self.targets.items():
+            if (until := target.get("delivered_until", "")) > latest:
+                del target["delivered_until"]
+                text = (
+                    f"{until} is in the future, so it is left out: set it to the end of the last job that was "
+                    "delivered, or all jobs are sent again"
+                )
+                self.remark("choose", f"targets.{name}.delivered_until", text)
 
     def tables(self) -> dict[str, Any]:
         """The configuration as plain values."""
@@ -108,7 +121,7 @@ class Proposal:
         yield ""
 
     def config(self, file: Path) -> Config:
-        """The same as our reader understands it from a file there. Raises `ConfigError`."""
+        """The configuration as our reader reads it from this file. Raises `ConfigError`."""
         return config_file.parse(tomllib.loads(self.text()), file)
 
 
@@ -123,7 +136,7 @@ _QUOTES: Final = "\"'"
 
 
 class Option(msgspec.Struct, frozen=True):
-    """An option as it is: `value` without quotes around the whole of it, `line` from 1."""
+    """An option; `value` without enclosing quotes, `line` from 1."""
 
     name: str
     value: str
@@ -132,14 +145,14 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """A block: its name, and its options in order, those that stand there several times included."""
+    """A block: its name, and its options in order, also repeated ones."""
 
     name: str
     line: int
     options: tuple[Option, ...] = ()
 
     def get(self, name: str) -> str | None:
-        """The value of an option, the last one where it is there several times; None where it does not or is empty."""
+        """The value of an option, the last one if it is repeated; None if it is missing or empty."""
         values = self.all(name)
         return values[-1] if values else None
 
@@ -149,21 +162,21 @@ class Block(msgspec.Struct, frozen=True):
 
 
 class BlockFile(msgspec.Struct, frozen=True):
-    """A file. Blocks of the same name are one. `problems`: lines that are nothing of the kind, as `(line, text)`."""
+    """A file. Blocks of the same name are joined. `problems`: other lines, as `(line, text)`."""
 
     path: Path
     blocks: dict[str, Block]
     problems: tuple[tuple[int, str], ...] = ()
 
     def block(self, name: str) -> Block:
-        """The block of this name; an empty one where there is none."""
+        """The block of this name, or an empty one."""
         return self.blocks.get(name) or Block(name, 0)
 
 
 def read_blocks(path: Path, *, keep_case: bool = True) -> BlockFile:
-    """Read a file. `keep_case`: of the options' names (ARC's differ by it, configparser's do not).
+    """Read a file. `keep_case`: whether the names of options are case-sensitive (ARC's are, configparser's are not).
 
-    Raises `UsageError` where it cannot be read, or is no such file at all.
+    Raises `UsageError` if it cannot be read, or is not such a file.
     """
     try:
         with path.open("rb") as file:
@@ -193,8 +206,8 @@ def read_blocks(path: Path, *, keep_case: bool = True) -> BlockFile:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that say something, with their numbers. A line that begins with a blank may go on the one before; the
-    programs whose files these are have no such values, so it is read as one of its own."""
+    """Lines that are neither empty nor comments, with their numbers. Indented lines are lines of their own: these
+    programs have no values of several lines."""
     for number, line in enumerate(text.split("\n"), 1):
         stripped = line.strip()
         if stripped and stripped[0] not in "#;":

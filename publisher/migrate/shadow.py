@@ -1,12 +1,10 @@
-"""A target beside the publisher that was there before: record by record, or group by group, with reasons.
+"""Compare what a target would be sent with what an earlier publisher sent: record by record or group by group.
 
-What the other sent is read from its messages or its database (`publisher.migrate.old_records`). What we would send are
-the items of `publisher.messages.items`. Nothing is changed; `publisher.publish.decide` does that.
+What the earlier publisher sent is read from its messages or its database (`publisher.migrate.old_records`). What would
+be sent are the items of `publisher.messages.items`. Nothing is changed here; `publisher.publish.decide` does that.
 
-Why records of ours differ from those of another publisher: what is known of it, field by field.
-
-The defects are those of the facts on formats, 5.1 (ARC), 5.2 (APEL client) and 5.3 (BaRT). A difference that is not
-listed here is one to look into before the move.
+The known reasons why fields differ are those of the facts on formats, 5.1 (ARC), 5.2 (APEL client), and 5.3 (BaRT). A
+difference without a known reason is to be examined before the move.
 """
 
 from __future__ import annotations
@@ -38,12 +36,13 @@ from publisher.reason import sentence
 from publisher.sources.base import Window
 from publisher.store import deliveries, registry, runs
 from publisher.store.database import Store
+from publisher.store.runs import StoredRun
 from publisher.store.schema import State
 
 _REASONS: Final = tuple(
     (re.compile(field), reason)
     for field, reason in (
-        (r"RecordIdentity@recordId", "each publisher has record ids of its own; only those of ARC are kept here"),
+        (r"RecordIdentity@recordId", "each publisher makes its own record ids; only those of ARC are kept"),
         (r"JobIdentity/GlobalJobId", "not every publisher has one"),
         (
             r"(UserIdentity/)?(VO\b.*|GroupAttribute.*|VOGroup|VORole|FQAN)",
@@ -54,26 +53,26 @@ _REASONS: Final = tuple(
             r"MachineName",
             "the host of the computing element; the APEL client names the batch system's",
         ),
-        (r"Memory.*|Swap.*|Network.*|Disk.*", "zero is not known, and `virtual` is not a type of the standard"),
-        (r"NodeCount|Processors", "what was granted is read; zero is not known"),
-        (r"Host.*", "ARC publishes none, BaRT joins all into one"),
+        (r"Memory.*|Swap.*|Network.*|Disk.*", "zero means unknown here, and `virtual` is not a type of the standard"),
+        (r"NodeCount|Processors", "the granted number is sent; zero means unknown here"),
+        (r"Host.*", "ARC sends none, BaRT joins all into one"),
         (r"TimeInstant.*|TimeDuration.*|SubmitTime", "more times are sent here"),
         (r"(Start|End)Time", "which event counts: `start_time` and `end_time` of the source"),
         (r"ServiceLevel.*", "the benchmark: others send HEPSPEC 1.0 or none where it is missing"),
         (r"Infrastructure.*|Middleware.*|LoggerName.*|UsageRecord@.*", "names the publishing program"),
         (
             r"UserTime|KernelTime|ExitCode|ExitStatus|Status.*|Queue.*|ProjectName|RuntimeEnvironment.*|FileTransfers.*",
-            "left out by others",
+            "other publishers omit it",
         ),
-        (r"(Earliest|Latest)EndTime", "others cut a month elsewhere"),
+        (r"(Earliest|Latest)EndTime", "other publishers begin a month at another time"),
     )
 )
 
 
 def reason_of(field: str, before: str | None, after: str | None) -> str:
-    """Why a field differs, as far as is known; empty where it is not. `before`: the other publisher's value."""
+    """The known reason why a field differs, or an empty text. `before`: the earlier publisher's value."""
     if before is not None and after is not None and "%" in before and before != after:
-        return "ARC writes %27 for an apostrophe and %23 for a number sign, and sends them so"
+        return "ARC sends %27 for an apostrophe and %23 for a number sign"
     for pattern, reason in _REASONS:
         if pattern.fullmatch(field):
             return reason
@@ -81,7 +80,7 @@ def reason_of(field: str, before: str | None, after: str | None) -> str:
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two values mean the same: durations, instants, numbers and nothing may be written in several ways."""
+    """Whether two values mean the same: durations, instants, numbers, and null have several spellings."""
     if one == other or (is_null(one) and is_null(other)):
         return True
     for read in (read_duration_ms, read_date_time, float):
@@ -97,11 +96,11 @@ _SUMS: Final = ("NumberOfJobs", "WallDuration", "CpuDuration")
 _ENDS: Final = frozenset({"EarliestEndTime", "LatestEndTime"})
 
 Kind = Literal["same", "differs", "other key", "only here", "only there"]
-"""`other key`: both have it, under keys that the service tells apart: it would count twice."""
+"""`other key`: both have it, with keys that differ at the service: it would count twice."""
 
 
 class FieldDifference(msgspec.Struct, frozen=True):
-    """A field that differs: their value, ours (None: it is not there), and why, where that is known."""
+    """A field that differs: their value, ours (None: missing), and the reason, empty if unknown."""
 
     field: str
     theirs: str | None
@@ -110,10 +109,10 @@ class FieldDifference(msgspec.Struct, frozen=True):
 
 
 class ShadowRecord(msgspec.Struct, frozen=True):
-    """A record or group: how it is on both sides. `reason`: why it is on one side alone, or is not sent.
+    """A record or group on both sides. `reason`: why it is on one side alone, or would not be sent.
 
-    `key`: the parts of the service's key that differ. `same_as`: the record of ours that was found before for the same
-    record of theirs; which of the two they sent is not known. `is_settled`: it counts as delivered before us.
+    `key`: the parts of the service's key that differ. `same_as`: the record of ours that matched the same record of
+    theirs before; it is unknown which of the two they sent. `is_settled`: it counts as delivered already.
     """
 
     record: str
@@ -127,8 +126,14 @@ class ShadowRecord(msgspec.Struct, frozen=True):
 
     @property
     def is_on_both_sides(self) -> bool:
-        """Whether both have it, alike or not."""
+        """Whether both sides have it."""
         return self.kind in {"same", "differs", "other key"}
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether their record shows that a run of ours was delivered. If another run has the same key, it does not:
+        the service has one record."""
+        return self.run_id is not None and self.is_on_both_sides and (self.same_as is None or self.kind == "other key")
 
     @property
     def would_count_twice(self) -> bool:
@@ -137,12 +142,12 @@ class ShadowRecord(msgspec.Struct, frozen=True):
 
     @property
     def explained(self) -> bool:
-        """Whether every difference of the fields has a reason that is known."""
+        """Whether the reason of every difference is known."""
         return all(field.reason for field in self.fields)
 
 
 class _OurGroup(msgspec.Struct, frozen=True):
-    """A group of ours that none of theirs has the key of."""
+    """A group of ours whose key none of theirs has."""
 
     name: str
     fields: Fields
@@ -150,7 +155,7 @@ class _OurGroup(msgspec.Struct, frozen=True):
 
 
 class ShadowComparison:
-    """One target beside what another publisher sent, in a window of end times (`until` exclusive)."""
+    """Compares one target with what another publisher sent, in a window of end times (the end exclusive)."""
 
     def __init__(
         self, store: Store, config: Config, target: str, old: OldRecords, window: tuple[int, int], now: int
@@ -181,8 +186,7 @@ class ShadowComparison:
                 yield ShadowRecord(name, "only there", reason=self._why_not_here(old))
 
     def require_own_sites(self) -> None:
-        """Raise `UsageError` where records of theirs are of another site: what would be taken over of it is neither
-        known here nor ours to replace."""
+        """Raise `UsageError` if some of their records are of another site: they must not be taken over or replaced."""
         own = set(map(compared, self._sites))
         others = [site for site in self._old.sites() if compared(site) not in own]
         if others:
@@ -194,8 +198,11 @@ class ShadowComparison:
             )
 
     def groups_to_take_over(self) -> list[Group]:
-        """What they sent of the window, after `records`. Raises `UsageError` where they sent more jobs of a month than
-        we would: the rest of them would be taken away."""
+        """Return what they sent in the window; call it after `records`.
+
+        Raises `UsageError` if they sent more jobs of a month than would be sent from here: the difference would be
+        lost.
+        """
         theirs = [group_of(old.fields) for old in self._old.all() if self._is_in_window(old)]
         jobs_there = Counter[Month]()
         for group in theirs:
@@ -215,7 +222,7 @@ class ShadowComparison:
         return old.end is None or self._window[0] <= old.end < self._window[1]
 
     def _ours(self) -> Iterator[tuple[Section, ItemPage]]:
-        """What the target would be sent of the window, also of months that are not known whole."""
+        """The items of the window that would be sent, also of incomplete months."""
         scope = Scope(Window(*self._window), incomplete=True)
         for step in items(self._recipient, scope, now=self._now):
             if isinstance(step, Section) and step.form.name == self._settings.records:
@@ -223,16 +230,17 @@ class ShadowComparison:
 
     def _of_runs(self) -> Iterator[ShadowRecord]:
         for section, page in self._ours():
-            yield from self._held(page.held)
             run_ids = [item.members.run_ids[0] for item in page.items]
-            jobs, settled = self._jobs(run_ids), self._settled(run_ids)
+            found, settled = self._runs(run_ids), self._settled(run_ids)
             for item, run_id in zip(page.items, run_ids, strict=True):
                 ours = fields_of(self._settings.records, section.form.message([item.body]))
+                kept = KeptRecord(run_id, item.digest, item.key, _local_id(found[run_id].job), ours)
                 old = self._old.match(ours, item.key)
                 if old is None:
-                    self._old.keep_for_later(KeptRecord(run_id, item.key, _local_id(jobs[run_id]), ours))
+                    self._old.keep_for_later(kept)
                 else:
-                    yield self._compared(item.key, old, ours, run_id, is_settled=run_id in settled)
+                    yield self._of_kept(kept, old, is_settled=run_id in settled)
+            yield from self._held(page.held)
         for kept, old in self._old.match_the_rest():
             if old is None:
                 reason = kept.held or "the other did not send it"
@@ -242,11 +250,11 @@ class ShadowComparison:
                 yield self._of_kept(kept, old, is_settled=is_settled)
 
     def _held(self, held: Sequence[Held]) -> Iterator[ShadowRecord]:
-        """What would be held may have been sent by the other all the same."""
+        """Compare what would be held: the earlier publisher may have sent it."""
         run_ids = [each.members.run_ids[0] for each in held]
-        jobs, settled, view = self._jobs(run_ids), self._settled(run_ids), self._recipient.view
+        found, settled, view = self._runs(run_ids), self._settled(run_ids), self._recipient.view
         for each, run_id in zip(held, run_ids, strict=True):
-            job, reason = jobs[run_id], f"it would be held: {sentence(each.reason)}"
+            job, reason = found[run_id].job, f"it would be held: {sentence(each.reason)}"
             record_id = view.record_id_prefix + job.record_id if self._settings.format.key == "record id" else None
             known = (
                 ("Site", job.site or view.site),
@@ -256,7 +264,7 @@ class ShadowComparison:
                 ("RecordIdentity@recordId", record_id),
             )
             ours: Fields = {name: (value,) for name, value in known if value is not None}
-            kept = KeptRecord(run_id, each.key, _local_id(job), ours, reason)
+            kept = KeptRecord(run_id, found[run_id].digest, each.key, _local_id(job), ours, reason)
             old = self._old.match(ours, each.key)
             if old is None:
                 self._old.keep_for_later(kept)
@@ -264,20 +272,22 @@ class ShadowComparison:
                 yield self._of_kept(kept, old, is_settled=run_id in settled)
 
     def _of_kept(self, ours: KeptRecord, old: OldRecord, *, is_settled: bool) -> ShadowRecord:
-        if ours.held is None:
-            return self._compared(ours.name, old, ours.fields, ours.run_id, is_settled=is_settled)
-        # of what would be held there are the parts of the key alone, as in an export
-        old = msgspec.structs.replace(old, is_export=True)
+        if ours.held is not None:  # of a held run there are the parts of the key alone, as in an export
+            old = msgspec.structs.replace(old, is_export=True)
         found = self._compared(ours.name, old, ours.fields, ours.run_id, is_settled=is_settled)
-        return msgspec.structs.replace(found, reason=ours.held)
+        if found.is_delivered:
+            self._old.keep_delivered(ours.run_id, ours.digest)
+        return found if ours.held is None else msgspec.structs.replace(found, reason=ours.held)
 
-    def _jobs(self, run_ids: Sequence[int]) -> dict[int, Job]:
+    def _runs(self, run_ids: Sequence[int]) -> dict[int, StoredRun]:
         with self._store.read() as connection:
             found = runs.by_ids(connection, run_ids)
-        return {run.run_id: self._enrichers.apply(run.source, run.job) for run in found}
+        return {
+            run.run_id: msgspec.structs.replace(run, job=self._enrichers.apply(run.source, run.job)) for run in found
+        }
 
     def _settled(self, run_ids: Sequence[int]) -> set[int]:
-        """Those of these runs that count as delivered before us: accepted, and never sent from here."""
+        """The runs that count as delivered by an earlier publisher: accepted, and never sent from here."""
         if self._recipient.target_id is None:
             return set()
         with self._store.read() as connection:
@@ -307,8 +317,8 @@ class ShadowComparison:
                 yield self._compared(each.name, old, each.fields, None)
 
     def _paired(self, ours: Sequence[_OurGroup]) -> dict[str, OldRecord]:
-        """For groups of ours those of theirs that are probably the same jobs under another key: of the same month and
-        user, with the same sums or, where there are none, with the fewest differences of the key."""
+        """Pair groups of both sides that are probably the same jobs with another key: of the same month and user, with
+        the same sums or, if there are none, with the fewest differences in the key."""
         theirs: dict[tuple[str, ...], list[tuple[OldRecord, dict[str, str]]]] = defaultdict(list)
         for old in self._old.unmatched():
             key = key_of(self._settings.records, old.fields)
@@ -342,7 +352,7 @@ class ShadowComparison:
         kind: Kind = "other key" if key else "differs" if fields else "same"
         return ShadowRecord(record, kind, fields, "", run_id, key, old.matched_by, is_settled)
 
-    # --- theirs alone
+    # --- records that only they have
 
     def _why_not_here(self, old: OldRecord) -> str:
         if self._settings.format.shape == "summary":
@@ -361,24 +371,24 @@ class ShadowComparison:
                 states = deliveries.states_of(connection, row.id, [found[0].run_id]) if row is not None else {}
                 if found[0].run_id not in states:
                     status = found[0].job.status
-                    return f"it is known ({status}), and not selected here: see vo, statuses, since and local_jobs"
+                    return f"it is known ({status}), but not selected here: see vo, statuses, since, and local_jobs"
                 return "it is known with another end or id; `usage-publisher jobs` shows it"
         return "no source here has it"
 
 
 def _local_id(job: Job) -> str | None:
-    """What the batch system calls a run: a task of an array by the array, which Slurm's own number does not tell."""
+    """The batch system's id of a run; for a task of an array that of the array and task, not Slurm's own number."""
     return f"{job.array_id}_{job.array_task}" if job.array_id and job.array_task is not None else id_with_schedd(job)
 
 
 def _group_name(fields: Fields) -> str:
-    """A group, for people."""
+    """The name of a group for people."""
     shown = ("Year", "Month", "VO", "VOGroup", "VORole", "SubmitHost", "GlobalUserName", "Processors", "ServiceLevel")
     return " ".join(_text(fields.get(name)) for name in shown if fields.get(name))
 
 
 def _usual(fields: Fields) -> Fields:
-    """With the attribute that an element has anyway left out of the names: the metric `total`."""
+    """Leave the default attribute, the metric `total`, out of the names."""
     return {_TOTAL.sub("", name).replace("[]", ""): values for name, values in fields.items()}
 
 
@@ -395,7 +405,7 @@ def _sums_of(fields: Fields) -> tuple[tuple[str, ...] | None, ...]:
 
 
 def _differing(theirs: Mapping[str, str], ours: Mapping[str, str]) -> Iterator[FieldDifference]:
-    """The parts of a key that the service's database tells apart."""
+    """The parts of a key that differ in the service's database."""
     for name in dict.fromkeys([*ours, *theirs]):
         before, after = theirs.get(name), ours.get(name)
         if before is None or after is None or compared(before) != compared(after):

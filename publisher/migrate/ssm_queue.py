@@ -1,9 +1,9 @@
-"""Taking over SSM's outgoing queue: its messages are published as they are, oldest first, each with its receipt.
+"""Send the messages in SSM's outgoing queue unchanged, oldest first, and record each receipt.
 
-Kept here: a message leaves the queue only when the service's receipt is committed, and then it is kept beside the
-queue; one whose receipt is committed is never sent again, whatever happened afterwards. What the service would refuse
-stays where it is, with the reason. Summaries and sync counts of months that were sent from here, or taken over, since
-are not sent: they would replace newer ones, or be under keys that nothing replaces.
+A message leaves the queue only after the service's receipt is committed; then it is kept in a folder beside the queue.
+A message whose receipt is committed is never sent again. A message that the service would refuse stays in the queue,
+and the reason is shown. Summaries and sync counts of months that were sent from here, or taken over, are not sent: they
+would replace newer ones, or have keys that nothing replaces.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _SEPARATOR: Final = b"%%\n"
 _MONTHS: Final = 12
 
 Fate = Literal["send", "older", "empty", "leave"]
-"""`older`: what it says was sent from here since; `empty`: it has no records. Both leave the queue unsent."""
+"""`older`: its months were sent from here since; `empty`: it has no records. Both leave the queue unsent."""
 
 
 class QueuedMessage(msgspec.Struct, frozen=True):
-    """A message in the queue and what is to become of it, and why where it is not sent."""
+    """A message in the queue, what is done with it, and the reason if it is not sent."""
 
     name: str
     format: str
@@ -51,7 +51,8 @@ class QueuedMessage(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct):
-    """What was done with messages. `busy`: locked by SSM; `answer`: why it ended early; `unauthorised`: who we are."""
+    """Numbers of messages by what was done. `busy`: locked by SSM; `answer`: why sending ended early; `unauthorised`:
+    the service refused the credentials."""
 
     sent: int = 0
     records: int = 0
@@ -63,7 +64,7 @@ class Taken(msgspec.Struct):
 
 
 class Queue:
-    """The queue that SSM left, for one target. `limit_bytes`: the most payload of a message to it."""
+    """SSM's queue, for one target. `limit_bytes`: the maximum payload of a message."""
 
     def __init__(
         self, path: Path, store: Store, target_id: int, settings: TargetSettings, limit_bytes: int | None, now: int
@@ -76,7 +77,7 @@ class Queue:
         self._now = now
 
     def messages(self) -> Iterator[QueuedMessage]:
-        """What is in it, oldest first. Raises `UsageError` where there is no queue."""
+        """The messages in it, oldest first. Raises `UsageError` if there is no queue."""
         for name in elements_of(self._path):
             try:
                 yield self._checked(name, read_element(self._path, name))
@@ -84,7 +85,7 @@ class Queue:
                 yield QueuedMessage(name, "", 0, "leave", str(error))
 
     def send(self, target: Target, tools: Tools) -> Taken:
-        """Send what is to be sent, and take out what is not needed; ends where the service takes no more."""
+        """Send the messages and remove those that are not needed; stop when the service accepts no more."""
         self._store.require_latest()
         taken = Taken()
         patience = RetryBudget(self._settings)
@@ -101,7 +102,7 @@ class Queue:
         return taken
 
     def _send_one(self, name: str, target: Target, tools: Tools, patience: RetryBudget, taken: Taken) -> bool:
-        """Whether to go on with the next."""
+        """Handle one message; return whether to continue."""
         try:
             payload = read_element(self._path, name)
         except PublisherError:
@@ -113,7 +114,7 @@ class Queue:
             return True
         if message.fate == "send":
             for part in self._parts(message, payload):
-                # by its content: the same message is cut otherwise where `batch_bytes` was changed
+                # of its content: with another `batch_bytes` the same message is cut differently
                 uid = f"ssm-{name}-{blake2b(part, digest_size=8).hexdigest()}"
                 outcome = self._post(message, part, uid, target, tools, patience)
                 if not isinstance(outcome, Accepted):
@@ -153,7 +154,7 @@ class Queue:
                 batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, tools.clock(), answer=answer)
         return outcome
 
-    # --- what is to become of a message
+    # --- what is done with a message
 
     def _checked(self, name: str, payload: bytes) -> QueuedMessage:
         found = inspect_message(payload, self._now)
@@ -166,18 +167,18 @@ class Queue:
         return self._unless_older(message, payload)
 
     def _why_not(self, found: Inspection, payload: bytes) -> str | None:
-        """Why a message cannot be sent as it is; None if it can."""
+        """Return why a message cannot be sent unchanged; None if it can."""
         ours, theirs = self._settings.records, found.format
         if found.service != "APEL":
-            return f"{found.title}: no message of APEL"
+            return f"{found.title}: not a message for APEL"
         if not found.taken:
             rules = [f"{each.field} {each.rule}".strip() for each in found.violations if each.level == "error"]
-            return f"APEL would refuse it whole: {'; '.join(rules[:3])}"
+            return f"APEL would refuse the whole message: {'; '.join(rules[:3])}"
         unsignable = why_not_signable(payload)
         if unsignable is not None:
             return UNSIGNABLE[unsignable]
         if {self._settings.format.shape, FORMATS[theirs].shape} >= {"record", "summary"}:
-            return f"the target sends {ours}: of job records and summaries of one site the service counts neither"
+            return f"the target sends {ours}; APEL counts neither if a site sends both job records and summaries"
         if self._limit_bytes is not None and max(map(len, self._cut(theirs, payload))) > self._limit_bytes:
             return f"{len(payload)} bytes are more than the target's `batch_bytes` allow"
         return None
@@ -200,9 +201,9 @@ class Queue:
             return message
         listed = ", ".join(str(month) for month in sorted(sent))
         if sent == months:
-            why = f"{listed} was sent from here or taken over since: it would replace what is newer, or add to it"
+            why = f"{listed} was sent from here or taken over since: this would replace newer summaries, or add to them"
             return msgspec.structs.replace(message, fate="older", why=why)
-        why = f"it holds {listed}, sent from here since, beside months that were not: send the months from here"
+        why = f"it has {listed}, sent from here since, and other months: send those months from here"
         return msgspec.structs.replace(message, fate="leave", why=why)
 
     # --- messages that are too large
@@ -211,7 +212,7 @@ class Queue:
         return list(self._cut(message.format, payload))
 
     def _cut(self, format_name: str, payload: bytes) -> Iterator[bytes]:
-        """The message, or a text message in pieces of whole records where it is larger than the target takes."""
+        """The message, or pieces of whole records if a text message is larger than the limit."""
         limit = self._limit_bytes
         if limit is None or len(payload) <= limit or FORMATS[format_name].is_xml:
             yield payload
@@ -231,7 +232,7 @@ class Queue:
 
 
 def _months_of(format_name: str, payload: bytes) -> set[Month]:
-    """The months that a message of summaries or sync counts is about; none of other messages."""
+    """The months of a message of summaries or sync counts; none for other messages."""
     shape = FORMATS[format_name].shape
     if shape == "record":
         return set()

@@ -27,10 +27,15 @@ _MOVED_AT_ONCE: Final = 10_000
 
 
 def prepare_section(context: DeliveryContext, section: Section) -> None:
-    """Forget the earlier groups that the groups of this section replace."""
+    """Forget the earlier groups that the groups of this section replace. The runs of rejected ones wait: the groups of
+    this section have their usage."""
     if section.outdated and section.kind is not None and section.period is not None:
+        number = section.period.number
         with context.store.write() as connection:
-            groups.forget(connection, context.target_id, section.kind, section.period.number, section.outdated)
+            named = [(number, key) for key in section.outdated]
+            rejected = groups.rejected_in(connection, context.target_id, section.kind, named)
+            in_flight.release_rejected(connection, context.target_id, rejected.values(), context.clock())
+            groups.forget(connection, context.target_id, section.kind, number, section.outdated)
 
 
 def items_of(context: DeliveryContext, section: Section, page: ItemPage) -> Sequence[Item]:

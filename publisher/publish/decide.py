@@ -111,17 +111,22 @@ def assume_until(connection: Connection, target_id: int, target: str, until: int
 
 
 class DeliveredBefore(msgspec.Struct, frozen=True):
-    """What an earlier publisher sent: runs by their ids, or summaries."""
+    """What an earlier publisher sent: runs by their ids, each with the digest of the version that was compared with
+    what it sent; or summaries."""
 
-    run_ids: Iterable[int] = ()
+    runs: Iterable[tuple[int, bytes]] = ()
     groups: Sequence[Group] = ()
 
 
 def assume(connection: Connection, target_id: int, target: str, found: DeliveredBefore, evidence: str, now: int) -> int:
-    """Record that an earlier publisher delivered this; `evidence` says how we know. Return the number of jobs or
-    summaries."""
-    chosen = (table.c.run_id.in_(some) for some in dialect.chunks(found.run_ids))
-    moved = sum(_assume(connection, target_id, each, now) for each in chosen)
+    """Record that an earlier publisher delivered this; `evidence` says how we know. Runs that changed since they were
+    compared are left out. Return the number of jobs or summaries."""
+    moved = 0
+    for some in dialect.chunks(found.runs):
+        compared = dict(some)
+        digests = dialect.rows_in(connection, select(runs.c.id, runs.c.digest), runs.c.id, compared)
+        unchanged = [run_id for run_id, digest in digests if bytes(digest) == compared[run_id]]
+        moved += _assume(connection, target_id, table.c.run_id.in_(unchanged), now)
     _assume_groups(connection, target_id, found.groups, now)
     what = f"{len(found.groups)} summaries" if found.groups else f"{moved} jobs"
     registry.record_action(

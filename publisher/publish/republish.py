@@ -27,7 +27,7 @@ from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Scope, Section
 from publisher.reason import ReasonCode
 from publisher.sources.base import Window
-from publisher.store import batches, groups, registry
+from publisher.store import batches, groups, reconciliations, registry
 from publisher.store import deliveries as store_deliveries
 from publisher.store.admin import purge
 from publisher.store.batches import Resend
@@ -273,6 +273,7 @@ def _let_wait_again(
         f"{', only missing ones' if asked.only_missing else ''}"
     )
     registry.record_action(connection, "republish", name, detail, now)
+    reconciliations.make_due(connection, target.target_id, now)
 
 
 def _kept(connection: Connection, target: TargetPlan, view: View, asked: Resend, now: int) -> set[str]:

@@ -1,1 +1,1 @@
-"""A service's evidence beside the ledger."""
+"""Compare the ledger with what services have."""

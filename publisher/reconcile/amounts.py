@@ -1,4 +1,4 @@
-"""Amounts of runs by month and by whose they are: what the sums of source, store, and services are made of."""
+"""Jobs and times by month and VO or user: the values that are compared between source, store, and services."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ By = Literal["vo", "user"]
 
 
 class SumsKey(NamedTuple):
-    """Of which month the ends are (its number), and whose the runs are: empty where all are added up or none says."""
+    """A month of end times (its number), and a VO or user; `of` is empty for all runs, or where neither is known."""
 
     month: int
     of: str = ""
@@ -33,11 +33,11 @@ class Amounts(msgspec.Struct, frozen=True):
     cpu_ms: int = 0
 
     def plus(self, other: Amounts) -> Amounts:
-        """Both together."""
+        """The sum of both."""
         return Amounts(self.jobs + other.jobs, self.core_ms + other.core_ms, self.cpu_ms + other.cpu_ms)
 
     def minus(self, other: Amounts) -> Amounts:
-        """What is left without the other."""
+        """The difference of both."""
         return Amounts(self.jobs - other.jobs, self.core_ms - other.core_ms, self.cpu_ms - other.cpu_ms)
 
 
@@ -47,14 +47,14 @@ AmountsByKey = defaultdict[SumsKey, Amounts]
 
 
 def cores_of(facts: Job) -> int:
-    """By how many cores the wall time of a run counts."""
+    """The number of cores by which the wall time of a run is multiplied."""
     return facts.cores or facts.slots or 1
 
 
 class ClassLabels:
-    """Of the runs of a class: whose they are by `by`, and by how many cores their wall time counts.
+    """For the runs of a class: their VO or user, as `by` says, and the number of cores that multiplies their wall time.
 
-    Runs that have no record, slaves for instance, are None: they are in no sum.
+    None for runs without a record, such as slaves: they are in no sum.
     """
 
     def __init__(self, store: Store, enrichers: Enrichers, by: By | None) -> None:
@@ -64,7 +64,7 @@ class ClassLabels:
         self._known: dict[int, tuple[str, int] | None] = {}
 
     def of(self, class_ids: Sequence[int]) -> dict[int, tuple[str, int] | None]:
-        """Of these classes."""
+        """Labels by class id."""
         unknown = sorted({class_id for class_id in class_ids if class_id not in self._known})
         if unknown:
             with self._store.read() as connection:
@@ -73,7 +73,7 @@ class ClassLabels:
         return {class_id: self._known[class_id] for class_id in class_ids}
 
     def of_facts(self, source: str, facts: Job) -> tuple[str, int]:
-        """Of a run of this source with these facts."""
+        """Label of a run with these facts, without looking at its class."""
         return self._label(self._enrichers.apply(source, facts)), cores_of(facts)
 
 
@@ -89,5 +89,5 @@ _LABELS: Final[dict[By | None, Callable[[Job], str]]] = {
 
 
 def months_bounds(months: Sequence[Month]) -> tuple[int, int]:
-    """From the beginning of the first to the end of the last of these months, which are in order."""
+    """First second of the first month, and first second after the last; the months are in order."""
     return month_bounds(months[0])[0], month_bounds(months[-1])[1]

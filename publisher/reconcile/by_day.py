@@ -1,12 +1,11 @@
-"""Day by day: where a service gives sums by machine, user, VO and day, as SGAS does, and not which records it has.
+"""Compare day by day, where a service gives sums by machine, user, VO, and day, and no records, as SGAS does.
 
-A user and VO that agree in jobs, wall and CPU time on a day of a machine confirm all their jobs of that day. Those that
-do not agree name the jobs among which some are missing; sending all of them again is harmless, since the service
-ignores those it has. Names that only one side has are compared by their sums, because the service may spell them
-differently. Memory holds a sum for each machine, user, VO and day, whatever the jobs.
+If jobs, wall time, and CPU time of a user and VO agree for a day of a machine, all their jobs of that day are
+confirmed. If not, some of these jobs are missing; all of them may be sent again, since the service ignores those it
+has. Names that only one side has are compared by their sums, because the service may spell them differently. Memory
+holds a sum for each machine, user, VO, and day; it does not grow with the jobs.
 
-Numbers of jobs are exact; sums of hours are as exact as the service says that its rounding leaves them. As many jobs
-whose hours differ by no more than that agree.
+Numbers of jobs are exact. Sums of hours agree within the rounding that the service states.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ from publisher.store.schema import State
 from publisher.targets.base import DaySum, EvidenceUnavailable, GivesSums
 
 _UNROUNDED_S: Final = 1.0
-"""Where the service does not round: what a sum of seconds may lose on its way through hours."""
+"""Tolerance where the service does not round: a sum of seconds is converted to hours and back."""
 _RELATIVE: Final = 1e-9
-"""What sums of fractions may lose in this program."""
+"""Tolerance for sums of floating-point numbers in this program."""
 
 Verdict = Literal["agrees", "empty", "short", "hours", "over", "unclear"]
 """`hours`: as many jobs as were sent, with other hours."""
 _SPELLING_EXPLAINS: Final = frozenset[Verdict]({"agrees", "unclear"})
-"""Verdicts on a sum by which its cells differ in nothing but their names, as far as anybody knows."""
+"""Verdicts on a sum that allow its cells to differ in their names alone."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where the service counts a run: its machine, user and VO as rendered."""
+    """Machine, user, and VO by which the service counts a run, as rendered."""
 
     machine: str
     user: str
@@ -53,7 +52,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class DayKey(msgspec.Struct, frozen=True, order=True):
-    """A machine, user and VO on one day (counted from 1970) of the runs' ends."""
+    """A machine, user, VO, and day of the runs' ends (days since 1970)."""
 
     machine: str
     user: str
@@ -67,8 +66,8 @@ class DayKey(msgspec.Struct, frozen=True, order=True):
 
 
 class DayCell(msgspec.Struct):
-    """Sums of a cell. `perhaps`: jobs of which it is not known whether the service has them; not in the others.
-    `within_s`: by how much either sum of seconds may be off because it was rounded.
+    """Sums of a cell. `perhaps`: jobs of which it is unknown whether the service has them; they are not in the sums.
+    `within_s`: by how much each sum of seconds may differ because of rounding.
     """
 
     jobs: int = 0
@@ -78,7 +77,7 @@ class DayCell(msgspec.Struct):
     within_s: float = 0.0
 
     def plus(self, other: DayCell) -> None:
-        """Add others."""
+        """Add the sums of another cell."""
         self.jobs += other.jobs
         self.wall_s += other.wall_s
         self.cpu_s += other.cpu_s
@@ -87,7 +86,7 @@ class DayCell(msgspec.Struct):
 
 
 class DayDifference(msgspec.Struct, frozen=True):
-    """What was sent and what the service has of a cell, or of several or all of a day of a machine (`text`)."""
+    """What was sent, and what the service has, of a cell or of several cells of a machine and day (`text`)."""
 
     verdict: Verdict
     text: str
@@ -107,7 +106,7 @@ class ByDay:
         self._places: dict[int, Place | None] = {}
 
     def month(self, month: MonthFound, now: int) -> EvidenceUnavailable | None:
-        """Compare a month. Where the service does not answer, that; the month is counted all the same."""
+        """Compare a month. If the service does not answer, return why; what was sent is counted all the same."""
         expected = self._expected(month)
         first, stop = (bound // SECONDS_A_DAY for bound in month_bounds(month.month))
         evidence: dict[DayKey, DayCell] = {}
@@ -156,7 +155,7 @@ class ByDay:
         return DayKey(place.machine, place.user, place.vo, entry.end // SECONDS_A_DAY)
 
     def _count(self, month: MonthFound, findings: Iterable[DayDifference]) -> None:
-        """Count what does not agree, and list that of which no job can be named."""
+        """Count what does not agree, and list the differences that name no single job."""
         page = ConfirmedPage([], [], [], [])
         for one in findings:
             sent, has = one.sent, one.has
@@ -179,7 +178,7 @@ class ByDay:
         self._verdicts.write(page)
 
     def _follow(self, month: MonthFound, by_cell: Mapping[DayKey, DayDifference]) -> None:
-        """What the findings mean for each run."""
+        """Confirm each run, or list it as missing or suspect."""
         for entries in self._ledger.pages(month.month):
             page = ConfirmedPage([], [], [], [])
             for entry in entries:
@@ -209,12 +208,12 @@ class ByDay:
 def compare_cells(
     expected: Mapping[DayKey, DayCell], evidence: Mapping[DayKey, DayCell]
 ) -> dict[DayKey, DayDifference]:
-    """A finding on every cell of both.
+    """Return a finding for every cell of both sides.
 
-    Cells with the same name on both sides are compared each by its own jobs and hours: a job that one user lacks and
-    one that another has too many do not make up for each other. The service may spell the other names of a day of a
-    machine differently, so these cells are compared by their sum (`_respelled`). Where that explains nothing, each is
-    compared by itself, or, where the day has no name in common, the whole day.
+    Cells with the same name on both sides are compared one by one: a job that is missing for one user is not balanced
+    by one too many of another. The service may spell the other names of a machine and day differently, so these cells
+    are compared by their sum (`_respelled`). If the sums differ, they are compared one by one or, if the day has no
+    name in common, as a whole day.
     """
     days: defaultdict[tuple[str, int], list[DayKey]] = defaultdict(list)
     for cell in {**expected, **evidence}:
@@ -242,10 +241,10 @@ def _respelled(
     names: list[DayKey],
     text: str,
 ) -> dict[DayKey, DayDifference]:
-    """One finding on the cells of a day that differ in nothing but the spelling of names; none where more differs.
+    """Return one finding for the cells of a day that differ in the spelling of names alone; none if more differs.
 
-    `names`: the cells with a name that only one side has. Their jobs may also be among those of a name that both have:
-    at the service, where it has more than were sent; here, where it has fewer.
+    `names`: the cells with a name that only one side has. Their jobs may be counted under a name that both sides have:
+    at the service, if it has more jobs of that name than were sent; here, if it has fewer.
     """
     alone = _finding(expected, evidence, names, text)
     if alone.verdict in _SPELLING_EXPLAINS:
@@ -257,7 +256,7 @@ def _respelled(
 
 
 def verdict_on(sent: DayCell, has: DayCell) -> Verdict:
-    """What the sums of one cell say."""
+    """Compare the sums of one cell."""
     if has.jobs < sent.jobs:
         return "short" if has.jobs else "empty"
     if has.jobs > sent.jobs + sent.perhaps:
@@ -300,7 +299,7 @@ def _by_cell(answer: Iterable[DaySum]) -> dict[DayKey, DayCell]:
 
 
 def _place_of(job: Job, view: View) -> Place | None:
-    """Where SGAS counts a run; None for one that cannot be rendered any more."""
+    """The place where SGAS counts a run; None if the run cannot be rendered any more."""
     try:
         machine = fit.name(SgasRules.MACHINE_NAME, machine_name(job, view), [])
     except CannotRenderError:

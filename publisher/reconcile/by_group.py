@@ -1,8 +1,8 @@
-"""Group by group: where sums of groups are known, from summaries in a directory or from a file that was given.
+"""Compare group by group, where the evidence has sums: from summaries in a directory, or from a file.
 
-Groups are compared by the fields that the evidence names them by: a file by month and submit host is compared with what
-was sent by month and submit host. A group that is sent again replaces the one at the service. Memory holds the groups
-of a month.
+What was sent is added up by the fields that the evidence has: a file by month and submit host is compared with what was
+sent by month and submit host. A group that is sent again replaces the one at the service. Memory holds the groups of a
+month.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ _NO_HOST = "none"
 
 
 class GroupCell(msgspec.Struct):
-    """Sums of a cell. `keys`: the groups of ours in it; `unclear`: of some of it it is not known what the service has;
-    `taken`: some of it was in a message that was taken away from a directory; `fixed`: some of it is of a person who
-    was erased since, whom the service knows by another name: sent again it would be counted beside what is there."""
+    """Sums of a cell. `keys`: the groups sent from here that are in it.
+
+    Of some of it: `unclear`: it is unknown whether the service has it; `taken`: another program took the message away;
+    `fixed`: it is of an erased person, whom the service knows by the earlier name: sent again, it would count twice.
+    """
 
     jobs: int = 0
     wall_s: float | None = 0.0
@@ -58,7 +60,7 @@ class GroupCell(msgspec.Struct):
 
 
 class ByGroup:
-    """Compares one target with groups that the evidence names by `dimensions` (by kind: summaries, sync counts)."""
+    """Compares one target with the groups of the evidence."""
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class ByGroup:
             self._evidence[group.kind, group.month].append(group)
 
     def summaries(self, month: MonthFound, dimensions: tuple[str, ...]) -> None:
-        """Compare the jobs of a month, in groups by these fields, and what that means for each run."""
+        """Compare the jobs of a month in groups by these fields, and confirm or list the runs."""
         evidence = _cells(self._evidence[groups.SUMMARY, month.month], dimensions)
         month.service_jobs = sum(sums.jobs for sums in evidence.values())
         month.service_wall_s = _total(sums.wall_s for sums in evidence.values())
@@ -205,7 +207,7 @@ class ByGroup:
         by_run: Mapping[DimensionValues, set[Verdict]],
         short: frozenset[DimensionValues] | set[DimensionValues],
     ) -> None:
-        """Confirm the runs of groups that agree; those of groups of which the service has less may go again."""
+        """Confirm the runs of groups that agree; those of groups of which the service has less may be sent again."""
         cells: dict[int, DimensionValues | None] = {}
         for entries in self._ledger.pages(month.month):
             page = ConfirmedPage([], [], [], [])
@@ -227,7 +229,7 @@ class ByGroup:
 
 
 def dimensions_of(evidence: Iterable[EvidenceGroup], kind: str) -> tuple[str, ...]:
-    """The fields by which all groups of a kind are named."""
+    """The fields that all groups of a kind have."""
     named_by = [group.fields.keys() for group in evidence if group.kind == kind]
     return tuple(name for name in DIMENSIONS if named_by and all(name in fields for fields in named_by))
 
@@ -273,7 +275,7 @@ def _same(ours: GroupCell, theirs: GroupCell, within_s: float) -> bool:
 
 
 def _is_short(verdict: Verdict, ours: GroupCell | None, theirs: GroupCell | None) -> bool:
-    """Whether sending the runs of a cell again can help: the service has fewer, or as many with other sums."""
+    """Whether sending the runs of a cell again can help: the service has fewer jobs, or as many with other times."""
     if ours is None or verdict not in _LACKING:
         return False
     return theirs is None or theirs.jobs <= ours.jobs

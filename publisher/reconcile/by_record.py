@@ -1,8 +1,12 @@
-"""Record by record: where it is known which records a service has. Each is looked up among those, in pages."""
+"""Compare record by record, where the evidence names records. Memory holds a page of the ledger."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
+
+import msgspec
 
 from formats.calendar import Month, month_bounds, month_of
 from publisher.reason import sentence
@@ -16,16 +20,16 @@ from publisher.targets.base import KeepsMessages
 
 _WALL_ROUNDING_S: Final = 1
 _CPU_ROUNDING_S: Final = 2
-"""User and system time may be rounded each."""
+"""User and system time are each rounded."""
 
 _KEPT: Final = "the service keeps its first version"
 _GONE: Final = "the service no longer has its first version"
 _NOT_KNOWN: Final = "not known here"
-_NOT_WANTED: Final = "known here, and this target does not want it"
+_NOT_SELECTED: Final = "known here, and this target does not select it"
 
 
 class ByRecord:
-    """Compares one target. `spool`: where messages are taken away by others, as is meant to happen."""
+    """Compares one target. `spool`: a directory whose messages another program takes away."""
 
     def __init__(
         self,
@@ -47,45 +51,27 @@ class ByRecord:
     def month(self, month: MonthFound) -> None:
         """Compare a month."""
         month.service_jobs, month.service_wall_s, month.service_cpu_s = 0, 0.0, 0.0
-        for entries in self._ledger.counted_pages(month):
+        for entries in _with_whole_seconds(self._ledger.counted_pages(month)):
             keys = self._keys.of([entry.run for entry in entries])
             others = [other for entry in entries if (other := kept_as(entry.run)) is not None]
             evidence = self._database.match(self._found.target, [*keys.values(), *others])
             gone = self._taken_away(entries) if self._spool is not None else frozenset()
+            records = [
+                evidence.get(keys.get(entry.run.run_id, "")) or evidence.get(kept_as(entry.run) or "")
+                for entry in entries
+            ]
             page = ConfirmedPage([], [], [], [])
-            for entry in entries:
-                at_service = evidence.get(keys.get(entry.run.run_id, "")) or evidence.get(kept_as(entry.run) or "")
-                self._compare(month, page, entry, at_service, taken=entry.run.batch_id in gone)
+            for entry, found in zip(entries, _found_records(entries, records, gone), strict=True):
+                self._compare(month, page, entry, found)
             month.confirmed += self._verdicts.write(page)
 
-    def _compare(
-        self, month: MonthFound, page: ConfirmedPage, entry: LedgerRun, theirs: EvidenceRecord | None, *, taken: bool
-    ) -> None:
+    def _compare(self, month: MonthFound, page: ConfirmedPage, entry: LedgerRun, found: _FoundRecord) -> None:
+        if found.record is not None:
+            _add(month, found.record)
+            self._compare_present(month, page, entry, found)
+            return
         run, state = entry.run, entry.run.state
-        if theirs is not None:
-            _add(month, theirs)
-            if state is State.SUPERSEDED:
-                page.differences.append(
-                    Difference(month.month, "superseded", run.record_id, sentence(run.reason) or _KEPT)
-                )
-            elif state is State.WAIVED and run.sent:
-                pass  # superseded, and waived
-            elif state is not State.ACCEPTED:
-                month.unsettled += 1
-                if _difference(entry, theirs) is None:
-                    page.has_unsent(entry)
-                page.differences.append(Difference(month.month, "unsettled", run.record_id, f"here: {state.word}"))
-            elif (difference := _difference(entry, theirs)) is not None:
-                month.differing += 1
-                month.other_hours += 1
-                if self._found.keeps_first:
-                    page.doubts(entry)
-                else:
-                    page.lacks(entry)
-                page.differences.append(Difference(month.month, "differs", run.record_id, difference))
-            else:
-                page.agrees(entry)
-        elif taken and entry.counted:
+        if found.taken_away and entry.counted:
             month.taken += 1
         elif state is State.SUPERSEDED:
             page.again.append((run.run_id, state))
@@ -93,11 +79,40 @@ class ByRecord:
         elif state is State.ACCEPTED:
             month.missing += 1
             page.lacks(entry)
-            detail = "delivered before us, as an import said" if run.batch_id is None else ""
+            detail = "delivered by an earlier publisher, according to an import" if run.batch_id is None else ""
             page.differences.append(Difference(month.month, "missing", run.record_id, detail))
 
+    def _compare_present(self, month: MonthFound, page: ConfirmedPage, entry: LedgerRun, found: _FoundRecord) -> None:
+        run, state = entry.run, entry.run.state
+        if state is State.SUPERSEDED:
+            detail = sentence(run.reason) or _KEPT
+            page.differences.append(Difference(month.month, "superseded", run.record_id, detail))
+        elif state is State.WAIVED and run.sent:
+            pass  # a person accepted that the service has an earlier version
+        elif state is not State.ACCEPTED:
+            month.unsettled += 1
+            why_not_same = found.difference or found.why_ambiguous
+            if why_not_same is None:
+                page.has_unsent(entry)
+            detail = f"here: {state.word}" + (f"; {why_not_same}" if why_not_same is not None else "")
+            page.differences.append(Difference(month.month, "unsettled", run.record_id, detail))
+        elif found.difference is not None:
+            month.differing += 1
+            month.other_hours += 1
+            if self._found.keeps_first:
+                page.doubts(entry)
+            else:
+                page.lacks(entry)
+            page.differences.append(Difference(month.month, "differs", run.record_id, found.difference))
+        elif found.why_ambiguous is not None:  # sending one again would replace the other
+            month.differing += 1
+            page.doubts(entry)
+            page.differences.append(Difference(month.month, "differs", run.record_id, found.why_ambiguous))
+        else:
+            page.agrees(entry)
+
     def _taken_away(self, entries: list[LedgerRun]) -> frozenset[int]:
-        """The batches of these runs whose message is no longer in the directory."""
+        """The batches of these runs whose messages are no longer in the directory."""
         assert self._spool is not None
         of_batches = [entry.run.batch_id for entry in entries if entry.run.batch_id is not None]
         gone = set()
@@ -110,7 +125,7 @@ class ByRecord:
         return frozenset(gone)
 
     def foreign(self, months: dict[Month, MonthFound]) -> None:
-        """What the service has and was not asked for: of these months, or of no known time and not known here."""
+        """Report the records that no run matched: those that ended in these months, or have no known end."""
         bounds = {month: month_bounds(month) for month in months}
         for page in self._database.unmatched(self._found.target):
             chosen = [one for one in page if one.end is None or month_of(one.end) in bounds]
@@ -120,8 +135,8 @@ class ByRecord:
             for one in chosen:
                 month = None if one.end is None else month_of(one.end)
                 if known.get(one.key) is not None:
-                    continue  # of another month, by our clock or by the service's
-                detail = _NOT_WANTED if one.key in known else _NOT_KNOWN
+                    continue  # the store and the service put it into different months
+                detail = _NOT_SELECTED if one.key in known else _NOT_KNOWN
                 differences.append(Difference(month, "foreign", one.key, detail))
                 if month is None:
                     self._found.foreign += 1
@@ -131,8 +146,61 @@ class ByRecord:
             self._database.add_differences(self._found.target, differences)
 
 
+class _FoundRecord(msgspec.Struct, frozen=True, gc=False):
+    """What the service has of a run. `record`: None where it has none, or the message was `taken_away` from a folder.
+
+    `difference`: how its sums differ; `why_ambiguous`: other runs have the same key there, and it may be one of theirs.
+    """
+
+    record: EvidenceRecord | None
+    taken_away: bool
+    difference: str | None = None
+    why_ambiguous: str | None = None
+
+
+def _found_records(
+    entries: Sequence[LedgerRun], records: Sequence[EvidenceRecord | None], gone: frozenset[int]
+) -> Iterator[_FoundRecord]:
+    """What was found of each run of a page. A record shows that one run was delivered, not several with its key.
+
+    A run that was delivered from here comes before those that were not: the record is of what was sent.
+    """
+    differences = [
+        None if record is None else _difference(entry, record) for entry, record in zip(entries, records, strict=True)
+    ]
+    keys = [record.key for record in records if record is not None]
+    equal, delivered = Counter[str](), Counter[str]()
+    if len(set(keys)) < len(keys):  # else no record has several runs
+        for entry, record, difference in zip(entries, records, differences, strict=True):
+            if record is not None and difference is None:
+                equal[record.key] += 1
+                delivered[record.key] += entry.run.state is State.ACCEPTED
+    for entry, record, difference in zip(entries, records, differences, strict=True):
+        if record is None:
+            yield _FoundRecord(None, entry.run.batch_id in gone)
+            continue
+        sharing = (delivered if entry.run.state is State.ACCEPTED else equal).get(record.key, 0)
+        why = f"{sharing} runs have the key of this one record" if sharing > 1 else None
+        yield _FoundRecord(record, taken_away=False, difference=difference, why_ambiguous=why)
+
+
+def _with_whole_seconds(pages: Iterable[list[LedgerRun]]) -> Iterator[list[LedgerRun]]:
+    """The same pages, cut so that runs that ended in the same second are in one: runs with one key are together."""
+    left: list[LedgerRun] = []
+    for page in pages:
+        left += page
+        cut = len(left)
+        while cut and left[cut - 1].run.end == left[-1].run.end:
+            cut -= 1
+        if cut:
+            yield left[:cut]
+            left = left[cut:]
+    if left:
+        yield left
+
+
 def _add(month: MonthFound, theirs: EvidenceRecord) -> None:
-    assert month.service_jobs is not None  # it begins at 0
+    assert month.service_jobs is not None  # `month` has set it to 0
     month.service_jobs += 1
     month.service_wall_s = (
         None if month.service_wall_s is None or theirs.wall_s is None else month.service_wall_s + theirs.wall_s
@@ -143,12 +211,14 @@ def _add(month: MonthFound, theirs: EvidenceRecord) -> None:
 
 
 def _difference(entry: LedgerRun, theirs: EvidenceRecord) -> str | None:
-    """How the sums of a record differ from those sent, where they do."""
+    """How the times of a record differ from those of the run, as sent or, if it was not sent, as stored; None if they
+    agree or are unknown."""
     if not entry.known:
         return None
+    ours = "sent" if entry.run.sent else "here"
     parts = []
     if theirs.wall_s is not None and abs(theirs.wall_s - entry.wall_s) > _WALL_ROUNDING_S:
-        parts.append(f"wall {theirs.wall_s:g} s, sent {entry.wall_s} s")
+        parts.append(f"wall {theirs.wall_s:g} s, {ours} {entry.wall_s} s")
     if theirs.cpu_s is not None and abs(theirs.cpu_s - entry.cpu_s) > _CPU_ROUNDING_S:
-        parts.append(f"CPU {theirs.cpu_s:g} s, sent {entry.cpu_s} s")
+        parts.append(f"CPU {theirs.cpu_s:g} s, {ours} {entry.cpu_s} s")
     return "; ".join(parts) or None

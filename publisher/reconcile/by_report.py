@@ -1,6 +1,6 @@
-"""Report by report: each as it was last sent beside the one that the service has of the same days or months.
+"""Compare report by report: each as it was last sent with the one that the service has for the same interval.
 
-A report that is sent again replaces the one at the service. The runs that ended in a period are confirmed where all of
+A report that is sent again replaces the one at the service. The runs that ended in a period are confirmed if all of
 its reports agree. Memory holds the reports of a month.
 """
 
@@ -27,7 +27,7 @@ _MEASURES: Final = ("queue", "cpu_user", "cpu_system", "slots", "jobs")
 
 
 class ByReport:
-    """Compares one target. `spool`: where messages are taken away by others, as is meant to happen."""
+    """Compares one target. `spool`: a directory whose messages another program takes away."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class ByReport:
         self._follow(month, agreeing, there, taken)
 
     def _verdict(self, row: GroupRow) -> str:
-        """`agrees`, `taken`, `unclear` where it is on its way, or what kind of difference it is."""
+        """`agrees`; `taken`; `unclear` for one that is not accepted yet; or the kind of difference."""
         if row.state is not State.ACCEPTED:
             return "unclear"
         theirs = self._evidence.get(_interval(row))
@@ -98,13 +98,13 @@ class ByReport:
         self._verdicts.groups(groups.UTILIZATION, period.number, agreeing, lacking, differences)
 
     def _foreign(self, month: Month, period: Period) -> Iterator[Difference]:
-        """Reports of a period of which none was sent from here."""
+        """Reports that the service has of a period for which none was sent from here."""
         for interval in sorted(self._evidence):
             if period.start <= interval[0] < period.stop and month_of(interval[0]) == month:
                 yield Difference(month, "foreign", _name(interval), "no report of it was sent")
 
     def _follow(self, month: MonthFound, agreeing: set[Period], there: set[Period], taken: set[Period]) -> None:
-        """Count the runs, and confirm those that ended in a period whose reports agree."""
+        """Count the runs of a month, and confirm those that ended in a period whose reports agree."""
         month.service_jobs = 0
         for entries in self._ledger.counted_pages(month):
             page = ConfirmedPage([], [], [], [])
@@ -122,7 +122,7 @@ class ByReport:
 
 
 def _interval(row: GroupRow) -> Interval:
-    """What a report is of: its key in the ledger."""
+    """The interval of a report, from its key in the ledger."""
     start, stop = msgspec.json.decode(row.key, type=tuple[int, int])
     return start, stop
 

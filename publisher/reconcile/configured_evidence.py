@@ -1,4 +1,4 @@
-"""The file or URL of the configuration that says what a service has: an export, a portal's download, a sync test."""
+"""Read the `evidence` of a target: the file or URL that says what the service has."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from publisher.targets.identity import Identity, TargetContext
 
 @contextmanager
 def configured_evidence(settings: TargetSettings, evidence: str, context: TargetContext) -> Iterator[Path]:
-    """The file while inside; of a URL a copy, got with the target's credentials, time-out, and proxy.
+    """Give the path of the file, or of a copy of what the URL has; the copy is removed at the end.
 
-    Raises `UnreachableError`, `TargetError`, and `CredentialError` where a URL gives nothing, and `StoreFullError`.
+    A URL is fetched with the target's credentials, time-out, and proxy. Raises `UnreachableError`, `TargetError`, and
+    `CredentialError` where it cannot be fetched, and `StoreFullError` where there is no room for the copy.
     """
     if not evidence.startswith("https://"):
         yield Path(evidence)
@@ -30,7 +31,7 @@ def configured_evidence(settings: TargetSettings, evidence: str, context: Target
             copy.flush()
             yield Path(copy.name)
     except OSError as error:
-        raise StoreFullError(f"no room for a copy of {evidence}: {error.strerror or error}") from error
+        raise StoreFullError(f"cannot write a temporary copy of {evidence}: {error.strerror or error}") from error
 
 
 def _got(settings: TargetSettings, url: str, context: TargetContext) -> bytes:
@@ -42,7 +43,7 @@ def _got(settings: TargetSettings, url: str, context: TargetContext) -> bytes:
     if isinstance(reply, Failure):
         raise UnreachableError(f"{url}: {reply.message}", hint=reply.hint)
     if reply.status in {401, 403, 407} or answers.refuses_certificate(reply):
-        hint = "The service must allow the name of our certificate to read it"
+        hint = "Ask the service to let the name of the target's certificate read this URL"
         raise CredentialError(f"{url}: {answers.describe(reply)}", hint=hint)
     if reply.status != 200:
         raise TargetError(f"{url}: {answers.describe(reply)}", hint="Check `evidence` in the configuration")

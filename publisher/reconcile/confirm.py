@@ -1,7 +1,4 @@
-"""What follows from a comparison for the ledger: confirmed, or to be sent again, recorded page by page.
-
-At its end, when it was, and since when accepted jobs are unconfirmed.
-"""
+"""Record the result of a comparison: page by page what is confirmed and what may be sent again; at the end its time."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from formats.calendar import Month
 from publisher.reconcile.evidence import EvidenceDatabase
 from publisher.reconcile.ledger import LedgerRun
 from publisher.reconcile.result import Difference, Found
@@ -19,17 +17,17 @@ from publisher.store.schema import State
 
 
 class ConfirmedPage(msgspec.Struct):
-    """What the comparison of a page of runs gave. Only what is accepted is confirmed, or loses its confirmation.
+    """Result of comparing a page of runs. Only accepted deliveries are confirmed, or lose their confirmation.
 
-    What is confirmed already is not written again: a month in which nothing changed since costs no writing.
-    `delivered`: never sent from here, and the service has it as it would be sent.
+    What is confirmed already is not written again, so an unchanged month costs no writing. `delivered`: runs that were
+    never sent from here and that the service has as they would be sent, with the digest that was compared.
     """
 
     confirmed: list[int] = []
     doubted: list[int] = []
     again: list[tuple[int, State]] = []
     differences: list[Difference] = []
-    delivered: list[int] = []
+    delivered: list[tuple[int, bytes]] = []
 
     def agrees(self, entry: LedgerRun) -> None:
         """The service has this run as it was sent."""
@@ -37,12 +35,12 @@ class ConfirmedPage(msgspec.Struct):
             self.confirmed.append(entry.run.run_id)
 
     def has_unsent(self, entry: LedgerRun) -> None:
-        """The service has this run, which was not sent from here as far as this store knows."""
+        """The service has this run, which was never sent from here."""
         if entry.run.state in {State.WAITING, State.HELD} and not entry.run.sent:
-            self.delivered.append(entry.run.run_id)
+            self.delivered.append((entry.run.run_id, entry.run.digest))
 
     def lacks(self, entry: LedgerRun) -> None:
-        """The service does not have this run, or perhaps not; it may be sent again."""
+        """The service does not have this run, or may not have it; it may be sent again."""
         self.doubts(entry)
         if entry.run.state is State.ACCEPTED:
             self.again.append((entry.run.run_id, State.ACCEPTED))
@@ -54,7 +52,7 @@ class ConfirmedPage(msgspec.Struct):
 
 
 class Verdicts:
-    """Records what the comparison of pages gave, for one target."""
+    """Records the results of one target."""
 
     def __init__(self, store: Store, target_id: int, found: Found, database: EvidenceDatabase, now: int) -> None:
         self._store = store
@@ -64,7 +62,7 @@ class Verdicts:
         self._now = now
 
     def write(self, page: ConfirmedPage) -> int:
-        """Record a page; gives by how much more, or fewer, deliveries are confirmed now."""
+        """Record a page; return the change of the number of confirmed deliveries."""
         change = 0
         if page.confirmed or page.doubted:
             with self._store.write() as connection:
@@ -78,7 +76,7 @@ class Verdicts:
     def groups(
         self, kind: str, month: int, agreeing: Sequence[str], lacking: Sequence[str], differences: Sequence[Difference]
     ) -> None:
-        """Record what the comparison of the groups of a month gave, by their keys."""
+        """Record the result for the groups of a month, by their keys."""
         with self._store.write() as connection:
             groups.confirm(connection, self._target_id, kind, month, agreeing, self._now)
             groups.withdraw(connection, self._target_id, kind, month, lacking)
@@ -96,10 +94,14 @@ def remember(
     problem: str | None,
     has_evidence: bool,
     differences: int,
+    next_month: Month | None = None,
 ) -> None:
-    """Record that a target was reconciled. `due_at`: when `run` does so next; None: as it was planned before."""
+    """Record that a target was reconciled. `due_at`: when `run` does so next; None leaves the plan unchanged.
+
+    `next_month`: the month with which the next run continues; None: all were compared.
+    """
     with store.read() as connection:
-        last_batch_id = reconciliations.last_batch(connection, target_id)  # first: what comes later is in neither
+        last_batch_id = reconciliations.last_batch(connection, target_id)  # first, so that a later batch is not in it
         unconfirmed = reconciliations.unconfirmed_months(connection, target_id)
         before = reconciliations.of_target(connection, target_id) or Reconciled(due_at=now)
     reconciled = Reconciled(
@@ -110,6 +112,7 @@ def remember(
         differences=differences,
         unconfirmed_since=min(unconfirmed.values(), default=None),
         last_batch_id=last_batch_id,
+        next_month=before.next_month if due_at is None else None if next_month is None else next_month.number,
     )
     with store.write() as connection:
         reconciliations.record(connection, target_id, reconciled)

@@ -1,14 +1,14 @@
-"""Where everything went: the sums of source, store, and service side by side, and what makes the difference of each.
+"""Compare the sums of source, store, and service, and explain each difference.
 
-For each target, month, and, where that is asked for, VO or user, in jobs, core time, and CPU time:
+For each target and month, and for each VO or user if requested, in jobs, core time, and CPU time:
 
     source = store + not read + purged + changed + not in source
     store = accepted + not selected + waiting + in flight + held + rejected + waived + superseded
     sent = accepted + earlier versions
 
-Each is added up by itself: the source from its files, the store from its runs, what was sent of records from the
-versions that were sent, of summaries from the groups as last sent. Both equations hold to the millisecond; `changed`,
-`not in source`, and `earlier` may be negative. Memory grows with the cells, not with the runs.
+Each is added up independently: the source from its files, the store from its runs, and what was sent from the versions
+of records, or the groups of summaries, that were last sent. The equations hold to the millisecond; `changed`, `not in
+source`, and `earlier versions` may be negative. Memory grows with the cells, not with the runs.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from publisher.store.database import Store
 from publisher.store.schema import State
 
 NOT_READ: Final = ("not_read", "purged", "changed", "not_in_source")
-"""What lies between a source and the store."""
+"""The differences between a source and the store."""
 NOT_SENT: Final = (
     "not_selected", *(state.word for state in State if state is not State.ACCEPTED),
 )  # fmt: skip
-"""What lies between the store and what was accepted."""
+"""The differences between the store and what was accepted."""
 COLUMNS: Final = ("source", *NOT_READ, "store", *NOT_SENT, "accepted", "earlier_versions", "sent", "service")
 
 
 class SumsRow(msgspec.Struct, frozen=True):
-    """The sums of a cell at a target, by the names of `COLUMNS`; `month` None: of all months, `of` None: of everybody.
+    """The sums of a cell of a target, by the names in `COLUMNS`. `month` None: of all months; `of` None: of all runs.
 
-    `service` is missing where it is unknown, its core time None where the service tells wall time alone. `explained`:
-    nothing differs but what is waiting, or was decided. `purged`: the month was purged, what was sent is unknown.
+    `service` is None where unknown, and its core time is None where the service has wall time alone. `explained`: every
+    difference has a known cause. `purged`: the month was purged, so it is unknown what was sent.
     """
 
     month: Month | None
@@ -58,7 +58,7 @@ class SumsRow(msgspec.Struct, frozen=True):
 
 
 class Conservation(msgspec.Struct, frozen=True):
-    """What was found: how the sources were read, and by target the rows, those that differ first, then the total."""
+    """The result: how each source was read, and the rows by target: first those that differ, last the total."""
 
     months: tuple[Month, ...]
     by: By | None
@@ -82,10 +82,10 @@ def conservation(
     *,
     with_tool: bool = False,
 ) -> Conservation:
-    """The sums of the months that were reconciled (`found`, by target), for the targets that were.
+    """Compute the sums of the months and targets that were reconciled (`found`, by target).
 
-    `with_tool`: what the batch systems' own programs say is in the readings of the sources. Raises `StoreError` and
-    `StoppedError`.
+    `with_tool`: the readings of the sources also have the sums of the batch systems' own programs. Raises `StoreError`
+    and `StoppedError`.
     """
     months = sorted({one.month for each in found.values() for one in each.months})
     labels = ClassLabels(store, Enrichers(config), by)
@@ -115,7 +115,7 @@ class _Target:
         self._sums: defaultdict[str, AmountsByKey] = defaultdict(lambda: defaultdict(Amounts))
 
     def rows(self, read: SourceSums, found: Found) -> list[SumsRow]:
-        """With `by` a row for each cell; then one for each month; those that differ first. The total comes last."""
+        """With `by` a row for each cell; then a row for each month; those that differ first. The total comes last."""
         for month in found.months:
             self._add_store(month.month)
             self._add_sent(month.month)
@@ -161,7 +161,7 @@ class _Target:
                     self._add("earlier_versions", SumsKey(month.number, whose[0]), amounts)
 
     def _compare(self, read: SourceSums, months: set[int]) -> None:
-        """What lies between the sources and the store, and between what was accepted and what was sent."""
+        """Compute the differences between sources and store, and between accepted and sent."""
         ledgers = (read.all, read.matched, read.stored, read.purged)
         cells = {cell for ledger in (*ledgers, *self._sums.values()) for cell in ledger if cell.month in months}
         for cell in cells:
@@ -184,7 +184,7 @@ class _Target:
         return SumsRow(found.month, cell.of, amounts, explained=self._is_explained(amounts, found), purged=found.purged)
 
     def _month(self, found: MonthFound) -> SumsRow:
-        """All cells of a month, beside what the service has."""
+        """Add up all cells of a month, with what the service has."""
         cells = {cell for ledger in self._sums.values() for cell in ledger if cell.month == found.month.number}
         amounts = {}
         for column in COLUMNS:

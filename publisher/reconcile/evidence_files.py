@@ -1,10 +1,9 @@
-"""A file of what a service has: CSV or JSON, as a portal, a sync test or an administrator's query gives it.
+"""Read a file of what a service has: CSV or JSON, from a portal, a sync test, or an administrator's query.
 
-Each row is a group of jobs (a month, how many, what they used, and whatever else they are named by) or, where it has a
-record id, one record. The columns' names are taken as people write them: case, blanks and signs do not count. Columns
-that are not known are named in a note and not used. CSV is read row by row; JSON as a whole, up to `MOST_JSON_BYTES`.
-Numbers and times are decimal ASCII digits within bounds, and fields and lines have a most length: anything else is an
-error that names the row.
+Each row is a group of jobs (month, number of jobs, times, and other fields) or, if it has a record id, one record. In
+the names of columns, case, blanks, and signs do not count. Unknown columns are named in a note and not used. CSV is
+read row by row; JSON as a whole, up to `MOST_JSON_BYTES`. Numbers and times are decimal ASCII digits within bounds, and
+fields and lines have a maximum length: anything else is an error that names the row.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ _NOT_IN_NAME: Final = re.compile(r"[^a-z0-9]")
 
 
 class EvidenceFile(msgspec.Struct, frozen=True):
-    """What a file says: groups, and how many records (which are in the temporary database)."""
+    """Content of a file: groups, and the number of records, which are in the temporary database."""
 
     groups: list[EvidenceGroup]
     records: int
@@ -93,7 +92,7 @@ class EvidenceFile(msgspec.Struct, frozen=True):
 
 
 def read_file(path: Path, target: str, form: Format, sites: frozenset[str], database: EvidenceDatabase) -> EvidenceFile:
-    """What a file says of a target that is sent this format. Rows of other sites than these (folded) are left out.
+    """Read a file about a target that is sent this format. Rows of other sites than these (folded) are left out.
 
     Raises `UsageError` naming file, row and column for what cannot be read.
     """
@@ -121,7 +120,12 @@ def _csv_rows(path: Path, text: TextIO) -> Iterator[tuple[str, Row]]:
     try:
         (names,) = _split([head], delimiter) if head else ([],)
         for number, row in enumerate(_split(lines, delimiter), 1):
-            if row and any(row):
+            if any(row[len(names) :]):
+                raise UsageError(
+                    f"{path}, row {number}: {len(row)} columns, and the header has {len(names)}",
+                    hint="Put quotes around values with the separator in them",
+                )
+            if any(row):
                 yield f"row {number}", dict(zip(names, row, strict=False))
     except csv.Error as error:
         raise UsageError(f"{path}, after row {number}: cannot be read as CSV: {error}") from error
@@ -159,7 +163,7 @@ def _json_rows(path: Path, form: Format) -> Iterator[tuple[str, Row]]:
 
 
 def _listed(path: Path, document: Any, form: Format) -> list[Any]:
-    """The rows of a document: a list, one under a usual name, or those of the simulator's holdings."""
+    """The rows of a document: a list, a list under one of the usual names, or the holdings of the simulator."""
     if isinstance(document, list):
         return document
     if isinstance(document, dict):
@@ -168,11 +172,11 @@ def _listed(path: Path, document: Any, form: Format) -> list[Any]:
         for name in ("rows", "records", "groups", "summaries", "data"):
             if isinstance(document.get(name), list):
                 return list(document[name])
-    raise UsageError(f"{path} does not hold a list of rows", hint="Give a list of objects, or an object with `rows`")
+    raise UsageError(f"{path} has no list of rows", hint="Give a list of objects, or an object with `rows`")
 
 
 def _holdings(document: dict[str, Any], apel: dict[str, Any], form: Format) -> list[Any]:
-    """What the simulator says that it holds, of the kind that a target is sent."""
+    """The holdings of the simulator, of the kind that a target is sent."""
     if form.service == "SGAS":
         return [{"record_id": name} for name in document.get("sgas", {})]
     if form.record_id is not None:
@@ -206,11 +210,11 @@ class _FileReader:
         self._database.add_records(self._target, self._evidence(rows))
         notes = []
         if self._unused:
-            notes.append(f"columns that are not known and not used: {', '.join(self._unused)}")
+            notes.append(f"unknown columns, not used: {', '.join(self._unused)}")
         if self._elsewhere:
             notes.append(f"{self._elsewhere} rows are of other sites")
         if not self._records and not self._groups:
-            raise UsageError(f"{self._path} says nothing about this site", hint=_COLUMNS)
+            raise UsageError(f"{self._path} has no row about this site", hint=_COLUMNS)
         return EvidenceFile(self._groups, self._records, notes)
 
     def _evidence(self, rows: Iterator[tuple[str, Row]]) -> Iterator[EvidenceRecord]:
@@ -249,7 +253,7 @@ class _FileReader:
         return EvidenceRecord(record_id, end, wall_s, cpu_s)
 
     def _job(self, place: str, row: Row) -> EvidenceRecord:
-        """A row of APEL's job records, by its key there."""
+        """A row of APEL's job records, with its key at APEL."""
         from formats.identity import run_record_id  # noqa: PLC0415 - of few files
 
         end = self._end(place, self._first(row, _END))
@@ -298,7 +302,7 @@ class _FileReader:
         return found
 
     def _duration(self, place: str, row: Row, units: Mapping[str, float]) -> tuple[float | None, float]:
-        """Seconds of a duration, and how far they may be off by the way it is written."""
+        """Seconds of a duration, and the rounding of its last digit in seconds."""
         for name, unit_s in units.items():
             if not _is_empty(row.get(name)):
                 value, last_digit = self._number(place, name, row[name])
@@ -312,7 +316,7 @@ class _FileReader:
         return int(number)
 
     def _number(self, place: str, name: str, value: Any) -> tuple[float, float]:
-        """A number and what one in its last digit is worth."""
+        """A number, and the value of one unit of its last digit."""
         text = str(value).strip()
         if _THOUSANDS.fullmatch(text):
             text = text.replace(",", "")

@@ -1,4 +1,4 @@
-"""What the messages say that a directory still has: records and groups, out of signatures and compression."""
+"""Read the records and groups from the messages in a directory, also signed and compressed ones."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _MOST_NOTES: Final = 100
 
 
 class _UnreadableError(ValueError):
-    """A message that is not one of ours."""
+    """A message of an unknown kind."""
 
 
 def read_messages(
     target: str, spool: KeepsMessages, database: EvidenceDatabase, now: int
 ) -> tuple[list[EvidenceGroup], Sequence[str]]:
-    """Put the records into the temporary database; gives the groups as they are, and what could not be read.
+    """Add the records to the temporary database; return the groups, and notes on what could not be read.
 
     Memory holds one message and the groups. Raises `TargetError` where the directory cannot be read.
     """
@@ -64,7 +64,7 @@ def _of_job(job: Job) -> EvidenceRecord:
 
 
 def _text(payload: bytes) -> tuple[list[EvidenceRecord], dict[tuple[str, str], EvidenceGroup]]:
-    """The records of an APEL text message; its groups by kind and key, of several with one key the last."""
+    """The records of an APEL text message, and its groups by kind and key; of several with one key the last."""
     try:
         message = parse(payload.decode("utf-8"))
     except UnicodeDecodeError as error:

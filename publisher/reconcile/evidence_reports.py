@@ -1,4 +1,7 @@
-"""Reports that a service has: from the messages in a directory, or from a file. Of one interval the last counts."""
+"""Read the reports that a service has, from the messages in a directory or from a file.
+
+Of several reports of one interval the last counts.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,13 @@ from publisher.reconcile.evidence_files import MOST_JSON_BYTES
 from publisher.targets.base import KeptMessage
 
 Interval = tuple[int, int]
-"""First second, and the first that is no longer in it: epoch seconds."""
+"""First second, and first second after it: epoch seconds."""
 _MOST_NOTES: Final = 100
 _HINT: Final = "Give a report as it was sent, or a JSON list of reports"
 
 
 class EvidenceReports(msgspec.Struct):
-    """The reports of one site by what they are of, and what could not be read."""
+    """The reports of one site by interval, and notes on what could not be read."""
 
     site: str
     reports: dict[Interval, UtilizationReport] = {}
@@ -29,7 +32,7 @@ class EvidenceReports(msgspec.Struct):
     elsewhere: int = 0
 
     def add(self, name: str, payload: bytes) -> None:
-        """A report, in place of an earlier one of its interval; those of other sites are counted."""
+        """Add a report, which replaces an earlier one of its interval; reports of other sites are counted."""
         try:
             report = read_report(payload)
         except NotAReportError as error:
@@ -41,17 +44,17 @@ class EvidenceReports(msgspec.Struct):
             self.elsewhere += 1
 
     def note(self, text: str) -> None:
-        """Add a note for the administrator."""
+        """Add a note for people."""
         if len(self.notes) < _MOST_NOTES:
             self.notes.append(text)
 
     def all_notes(self) -> Sequence[str]:
-        """What is to be said."""
+        """The notes for people."""
         return [*self.notes, *([f"{self.elsewhere} reports are of other sites"] if self.elsewhere else [])]
 
 
 def reports_of_messages(kept: Iterable[KeptMessage], site: str, now: int) -> EvidenceReports:
-    """What the messages of a directory say, in the order of their writing. Memory holds a report of each interval."""
+    """Read the messages of a directory in the order of their writing. Memory holds a report of each interval."""
     found = EvidenceReports(site, {}, [])
     for message in kept:
         if isinstance(message.content, str):
@@ -66,7 +69,7 @@ def reports_of_messages(kept: Iterable[KeptMessage], site: str, now: int) -> Evi
 
 
 def reports_of_file(path: Path, site: str, now: int) -> EvidenceReports:
-    """What a file says: a message as it travels, or JSON with many reports, such as the simulator's holdings.
+    """Read a file: a message as it was sent, or JSON with many reports, such as the holdings of the simulator.
 
     Raises `UsageError` where it cannot be read, or has no report of this site.
     """
@@ -90,7 +93,7 @@ def reports_of_file(path: Path, site: str, now: int) -> EvidenceReports:
 
 
 def _listed(content: bytes) -> list[Any] | None:
-    """The reports of a document with many; None: it is not one."""
+    """The reports of a JSON document with many; None if it is something else."""
     try:
         document = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

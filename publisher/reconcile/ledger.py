@@ -1,6 +1,6 @@
-"""What we sent: the runs that a target wants, month by month, each with the sums of the version that was sent.
+"""Read the ledger: the runs that a target selects, by month, each with the sums of the version that was sent.
 
-The id under which a service knows a record: that which was rendered, or for APEL's job records their key there.
+The key of a record at a service is the id that was rendered, or for APEL's job records their key there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from publisher.store.schema import State
 
 
 class RecordKeys:
-    """The ids of runs in the records of one target."""
+    """The keys of runs at one target."""
 
     def __init__(self, recipient: Recipient) -> None:
         self._recipient = recipient
@@ -41,7 +41,7 @@ class RecordKeys:
         self._rule = recipient.format.record_id
 
     def of(self, found: Sequence[LedgerEntry]) -> dict[int, str]:
-        """Ids by run id; runs that cannot be rendered any more are left out."""
+        """Keys by run id; runs that cannot be rendered any more are left out."""
         if self._rule is None:
             return self._rendered([run.run_id for run in found])
         keys = {}
@@ -67,7 +67,7 @@ class RecordKeys:
 
 
 def kept_as(run: LedgerEntry) -> str | None:
-    """The other id under which the service keeps a record, where it said so."""
+    """The other id under which the service keeps a record, if its answer said so."""
     if run.reason is None or run.reason.code != ReasonCode.KEPT_UNDER_OTHER_ID:
         return None
     return str(dict(run.reason.parameters)["record_id"])
@@ -75,13 +75,13 @@ def kept_as(run: LedgerEntry) -> str | None:
 
 _PAGE: Final = 5000
 _TAKEN: Final = (State.ACCEPTED, State.SUPERSEDED, State.WAIVED)
-"""No set: it would ask each state for its hash, which is slower than to compare with three."""
+"""A tuple: comparing with three states is faster than the hash of a state."""
 
 
 class LedgerRun(msgspec.Struct, frozen=True, gc=False):
-    """A run of the ledger. Sums in whole seconds, as they were sent; `version`: the facts, where others than today's.
+    """A run of the ledger. Sums in whole seconds, as sent; `version`: the facts that were sent, if they changed since.
 
-    `known`: the version that was sent is kept, so that its sums are known.
+    `known`: the version that was sent is kept, so its sums are known.
     """
 
     run: LedgerEntry
@@ -92,18 +92,19 @@ class LedgerRun(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def end(self) -> int:
-        """When the run ended, as was sent."""
+        """The end of the run, as sent."""
         return self.run.end if self.version is None or self.version.end is None else self.version.end
 
     @property
     def counted(self) -> bool:
-        """Whether the service took it: accepted, or superseded after an earlier version was taken, or that waived."""
+        """Whether the service accepted a version: accepted, superseded, or waived after being superseded."""
         return self.run.sent and self.run.state in _TAKEN
 
 
 class Ledger:
-    """The ledger of one target. `keys`: the ids of records in receipts, where the service's receipts name them;
-    `per_core`: wall time sent is that of all processors together, as the service counts it.
+    """The ledger of one target. `keys`: the keys of records, if the service's receipts name records.
+
+    `per_core`: wall time is multiplied by the number of processors, as the service counts it.
     """
 
     def __init__(
@@ -124,11 +125,11 @@ class Ledger:
         self._processors: dict[int, int] = {}
 
     def pages(self, month: Month) -> Iterator[list[LedgerRun]]:
-        """The runs of a month by end time. Memory holds a page of them. Raises `StoppedError`."""
+        """The runs of a month by end time, in pages. Raises `StoppedError`."""
 
         def page(connection: Connection, after: Place | None) -> tuple[list[LedgerRun], Place | None]:
             if self._stopping():
-                raise StoppedError("interrupted", hint="What was seen until then is confirmed; nothing was sent")
+                raise StoppedError("interrupted", hint="What was found until then is confirmed; nothing was sent")
             found, last = queries.page(connection, self.target_id, month_bounds(month), after, _PAGE)
             versions = {
                 run.run_id: runs.version_of(connection, run.run_id, run.version.digest)
@@ -140,7 +141,7 @@ class Ledger:
         yield from self.store.pages(page)
 
     def counted_pages(self, month: MonthFound) -> Iterator[list[LedgerRun]]:
-        """The same, counting them into the month."""
+        """The same, and count the runs into the month."""
         month.per_core = self.per_core
         for entries in self.pages(month.month):
             named = self._named(entries)
@@ -157,7 +158,7 @@ class Ledger:
             yield entries
 
     def _named(self, entries: Sequence[LedgerRun]) -> set[int]:
-        """The runs that a receipt which is kept names, or is for where receipts name no records."""
+        """The runs named in the receipts that are kept or, if receipts name no records, sent in their batches."""
         of_batches = [entry.run.batch_id for entry in entries if entry.counted and entry.run.batch_id is not None]
         kept = self.receipts(of_batches)
         in_kept = [entry.run for entry in entries if entry.counted and entry.run.batch_id in kept]
@@ -167,12 +168,12 @@ class Ledger:
         return {run.run_id for run in in_kept if keys.get(run.run_id) in kept[run.batch_id or 0]}
 
     def receipts(self, batch_ids: Sequence[int]) -> dict[int, dict[str, str]]:
-        """The receipts of these batches, of those that are kept."""
+        """The receipts of these batches, as far as they are kept."""
         with self.store.read() as connection:
             return dict(queries.receipts(connection, batch_ids))
 
     def facts(self, class_ids: Sequence[int]) -> dict[int, Job]:
-        """What the runs of these classes share, with what the configuration adds."""
+        """The facts of these classes, with what the configuration adds."""
         unknown = sorted({class_id for class_id in class_ids if class_id not in self._facts})
         if unknown:
             with self.store.read() as connection:
@@ -181,14 +182,14 @@ class Ledger:
         return {class_id: self._facts[class_id][1] for class_id in class_ids}
 
     def facts_of(self, entry: LedgerRun) -> Job:
-        """What a run was sent with: of an earlier version where that was sent, else of its class."""
+        """The facts with which a run was sent: those of the earlier version, if one was sent, else of its class."""
         if entry.version is None:
             return self.facts([entry.run.class_id])[entry.run.class_id]
         self.facts([entry.run.class_id])
         return self._enrichers.apply(self._facts[entry.run.class_id][0], entry.version)
 
     def processors_of(self, entry: LedgerRun) -> int:
-        """How many processors the wall time of a run counts by, where those of all processors are counted together."""
+        """The number of processors that multiplies the wall time of a run."""
         class_id = entry.run.class_id
         if entry.version is not None:
             return _processors(self.facts_of(entry))

@@ -1,10 +1,10 @@
-"""reconcile: what we hold, what we sent and what a service has, month by month; and what closes the difference.
+"""Compare the store, what was sent, and what a service has, month by month; send again what the service lacks.
 
-A service is asked in the best way that it has: SGAS by its query (sums by day), a directory by its files, every one by
-a file that was given, or by the file or URL of the configuration. Where there is nothing to ask, the receipts that it
-gave for every record still show what it took. What was seen there as it was sent is confirmed in the ledger; what was
-not seen may be sent again, under the same ids. Memory does not grow with the jobs: they are read in pages, and what a
-service has goes into a temporary file (`publisher.reconcile.evidence`).
+The evidence is the best that the target has: SGAS' query (sums by day), the files of a directory, a file that was
+given, or the file or URL of the configuration. Without any of these, the receipts of the service still show what it
+accepted. What the service has as it was sent is confirmed in the ledger; what it lacks may be sent again, under the
+same ids. Memory does not grow with the jobs: they are read in pages, and the evidence goes into a temporary file
+(`publisher.reconcile.evidence`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+import msgspec
 
 from formats.calendar import Month, month_bounds, month_numbered, month_of
 from formats.rule_codes import Reason
@@ -32,13 +34,13 @@ from publisher.reconcile.by_record import ByRecord
 from publisher.reconcile.by_report import ByReport
 from publisher.reconcile.configured_evidence import configured_evidence
 from publisher.reconcile.confirm import Verdicts, remember
-from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup, folded
+from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup, folded, measures
 from publisher.reconcile.evidence_files import EvidenceFile, read_file
 from publisher.reconcile.evidence_messages import read_messages
 from publisher.reconcile.evidence_reports import EvidenceReports, reports_of_file, reports_of_messages
 from publisher.reconcile.ledger import Ledger, RecordKeys
-from publisher.reconcile.result import Difference, Found, MonthFound
-from publisher.store import deliveries, groups, queries, registry
+from publisher.reconcile.result import ALL_MEASURES, Difference, Found, MonthFound
+from publisher.store import deliveries, groups, queries, reconciliations, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
 from publisher.targets.base import EvidenceUnavailable, GivesSums, KeepsMessages
@@ -47,44 +49,62 @@ from publisher.text import iso, past
 
 SENT_AGAIN: Final = Reason.of(ReasonCode.SENT_AGAIN)
 _NOTHING_TO_ASK: Final = (
-    "it has no interface for that; give what it shows elsewhere with --file, or as `evidence` of the target"
+    "the service offers no interface for this; use --file or `evidence` of the target with an export of what it has"
 )
-_TAKEN: Final = (
-    "messages are taken out of this directory by another program; those that were are neither missing nor seen"
-)
+_TAKEN: Final = "another program takes messages out of this directory; messages that it took are not compared"
 _CLOCKS_APART_S: Final = 300
 _SUMMING_S: Final = 120
 _SYNC_DIMENSIONS: Final = ("site", "submit_host")
 
 
 def usual_months(now: int) -> list[Month]:
-    """The months that are reconciled where none is named: this one and the one before (UTC)."""
+    """The months that are compared by default: this one and the one before (UTC)."""
     this = month_of(now)
     return [month_of(month_bounds(this)[0] - 1), this]
+
+
+class ReconcileScope(msgspec.Struct, frozen=True):
+    """What is compared. `months`: None for those in the evidence, or the usual ones. `file`: the evidence, if given.
+
+    `newest_first`: compare the newest month first, else as listed. `begin_at`: leave out the months before it in this
+    order.
+    """
+
+    months: Sequence[Month] | None = None
+    file: Path | None = None
+    newest_first: bool = False
+    begin_at: Month | None = None
+
+    def ordered(self, months: Sequence[Month]) -> list[Month]:
+        """The months to compare, in order."""
+        listed = sorted(months, reverse=True) if self.newest_first else list(months)
+        left = [month for month in listed if self.begin_at is None or month <= self.begin_at]
+        return left or listed
 
 
 def reconcile(
     store: Store,
     config: Config,
-    name: str,
     plan: TargetPlan,
-    months: Sequence[Month] | None,
-    file: Path | None,
+    scope: ReconcileScope,
     tools: Tools,
     database: EvidenceDatabase,
-) -> Found:
-    """Reconcile one target for these months; None: those of the file, or the usual ones. Differences go to `database`.
+    found: Found,
+) -> None:
+    """Reconcile the target of `found`, which gets the result; differences go to `database`.
 
-    Raises `StoreError`, `StoppedError`, and `UsageError` for a file that cannot be read; the result says the rest.
+    Raises `StoreError`, `StoppedError`, and `UsageError` for a file that cannot be read. After an interruption, `found`
+    says which months are done.
     """
-    with store.lock(f"target-{name}") as held:
-        if not held:
-            return Found(name, busy=True, months=[], notes=[], registered={})
-        return _OneTarget(store, config, tools, database, name, plan).reconcile(months, file)
+    with store.lock(f"target-{found.target}") as held:
+        if held:
+            _OneTarget(store, config, tools, database, plan, scope, found).reconcile()
+        else:
+            found.busy = True
 
 
 class Reconciliation:
-    """What was found of the targets. It has a temporary file: close it, or use it in a `with` statement."""
+    """Results of several targets. It has a temporary file: close it, or use it in a `with` statement."""
 
     def __init__(self) -> None:
         """Raises `StoreFullError` where there is no room for the temporary file."""
@@ -98,16 +118,16 @@ class Reconciliation:
         self.database.close()
 
     def count_differences(self, target: str) -> int:
-        """How many differences were found of a target."""
+        """Number of differences of a target."""
         return self.database.count_differences(target)
 
     def differences(self, target: str, limit: int | None = None) -> Iterator[Difference]:
-        """The differences found of a target, at most so many."""
+        """The differences of a target, in the order found; at most `limit`."""
         return self.database.differences(target, limit)
 
     @property
     def agrees(self) -> bool:
-        """Whether every target was looked at, and nothing contradicts the ledger as far as the services say."""
+        """Whether every target was compared, and no evidence contradicts the ledger."""
         return all(found.agrees and not found.busy for found in self.targets.values())
 
 
@@ -119,12 +139,12 @@ def reconcile_targets(
     file: Path | None,
     tools: Tools,
 ) -> Reconciliation:
-    """Reconcile the targets of these plans, one after the other; see `reconcile`. Close the result when done."""
+    """Reconcile the targets of these plans, one after the other; see `reconcile`. The caller closes the result."""
     found = Reconciliation()
     try:
         for name, plan in plans.items():
-            one = reconcile(store, config, name, plan, months, file, tools, found.database)
-            found.targets[name] = one
+            one = found.targets[name] = Found.of(name, config.targets[name])
+            reconcile(store, config, plan, ReconcileScope(months, file), tools, found.database, one)
             if not one.busy:
                 differences = found.count_differences(name)
                 remember(
@@ -141,35 +161,44 @@ class _OneTarget:
     """One target, whose lock is held."""
 
     def __init__(
-        self, store: Store, config: Config, tools: Tools, database: EvidenceDatabase, name: str, plan: TargetPlan
+        self,
+        store: Store,
+        config: Config,
+        tools: Tools,
+        database: EvidenceDatabase,
+        plan: TargetPlan,
+        scope: ReconcileScope,
+        found: Found,
     ) -> None:
+        name = found.target
         self._store = store
         self._config = config
         self._clock, self._stopping, self._make_target = tools.clock, tools.stopping, tools.make_target
         self._database = database
         self._settings = config.targets[name]
         self._view = view_of(self._settings, config)
-        self._found = Found(name, keeps_first=self._settings.kind.keeps_first, months=[], notes=[], registered={})
+        self._scope = scope
+        self._found = found
         self._keys = RecordKeys(Recipient(store, config, name))
         by_receipt = self._keys if self._settings.kind.receipts_name_records else None
         self._ledger = Ledger(store, config, plan.target_id, by_receipt, tools.stopping)
         self._sends_reports = self._settings.reporting is not None
         self._verdicts = Verdicts(store, plan.target_id, self._found, database, tools.clock())
 
-    def reconcile(self, months: Sequence[Month] | None, file: Path | None) -> Found:
+    def reconcile(self) -> None:
         found = self._found
-        if file is not None:
-            self._by_given(file, months)
-            return found
-        # by receipts alone, too: one measure in one table
+        if self._scope.file is not None:
+            self._by_given(self._scope.file)
+            return
+        # also where only receipts are left: one table has one unit
         self._ledger.per_core = self._settings.evidence_source == "query"
         context = TargetContext(self._config.credentials, time.time, self._stopping)
         try:
             if self._settings.evidence is not None:
                 with configured_evidence(self._settings, self._settings.evidence, context) as path:
-                    self._by_given(path, months)
-                return found
-            listed = self._months(months, [])
+                    self._by_given(path)
+                return
+            listed = self._months([])
             service = self._make_target(found.target, self._settings, context)
             try:
                 if isinstance(service, KeepsMessages) and self._sends_reports:
@@ -198,24 +227,23 @@ class _OneTarget:
                 raise
             found.unavailable, found.unauthorised = str(error), error.exit_code == CredentialError.exit_code
             if not found.months:
-                self._months(months, [])
+                self._months([])
             self._by_receipts(self._afresh())
-        return found
 
-    def _by_given(self, file: Path, months: Sequence[Month] | None) -> None:
+    def _by_given(self, file: Path) -> None:
         found = self._found
         if self._sends_reports:
             reports = reports_of_file(file, self._config.site.name, self._clock())
             found.evidence, found.notes = "file", list(reports.all_notes())
             reported = sorted({month_of(start) for start, _ in reports.reports})
-            self._by_report(self._months(months, reported), reports, None)
+            self._by_report(self._months(reported), reports, None)
             return
         evidence = read_file(file, found.target, self._settings.format, _sites(self._config), self._database)
         found.evidence, found.notes = "file", evidence.notes
-        self._by_file(self._months(months, evidence.months), evidence)
+        self._by_file(self._months(evidence.months), evidence)
 
     def _afresh(self) -> list[MonthFound]:
-        """The months for which there is no evidence, to be counted once more."""
+        """Reset the months without evidence, so that they can be counted again."""
         unknown = []
         for place, month in enumerate(self._found.months):
             if month.service_jobs is None and not month.purged:
@@ -223,14 +251,16 @@ class _OneTarget:
                 unknown.append(self._found.months[place])
         return unknown
 
-    def _months(self, months: Sequence[Month] | None, named: Sequence[Month]) -> list[MonthFound]:
-        """The months to look at. For one that was purged it is no longer known what was sent."""
+    def _months(self, named: Sequence[Month]) -> list[MonthFound]:
+        """The months to compare; `named`: those in the evidence. Purged months are listed, but not compared."""
+        months = self._scope.months
         chosen = list(months) if months is not None else list(named) or usual_months(self._clock())
         listed = []
-        for month in chosen:
+        for month in self._scope.ordered(chosen):
             one = MonthFound(month)
             with self._store.read() as connection:
                 one.purged = queries.is_purged(connection, month.number)
+            one.is_done = one.purged
             self._found.months.append(one)
             if not one.purged:
                 listed.append(one)
@@ -241,6 +271,7 @@ class _OneTarget:
         for month in months:
             for _entries in self._ledger.counted_pages(month):
                 pass
+            month.is_done = True
 
     def _by_query(self, months: Sequence[MonthFound], service: GivesSums) -> None:
         by_day = ByDay(self._ledger, self._view, service, self._found, self._verdicts)
@@ -251,22 +282,26 @@ class _OneTarget:
                 month.service_jobs = month.service_wall_s = month.service_cpu_s = None
                 self._by_receipts(months[number + 1 :])
                 return
+            if month.sent:
+                self._found.compared = ALL_MEASURES
+            month.is_done = True
         self._compare_registrations()
 
     def _compare_registrations(self) -> None:
-        """Tell where the service does not know that it took what it took last: it may have lost more."""
+        """Add a note if the service's last registration is older than what it accepted last: it may have lost data."""
         with self._store.read() as connection:
             taken = queries.last_taken(connection, self._ledger.target_id)
         taken = past(taken, now := self._clock())
         if taken is not None and now - taken < _SUMMING_S and any(one.missing for one in self._found.months):
             self._found.notes.append(
-                "SGAS sums up what it took some 20 s later: what was sent just now may seem missing"
+                "SGAS updates its sums some 20 s after it accepted records: what was sent just now may be listed as "
+                "missing"
             )
         last = max(self._found.registered.values(), default=None)
         if taken is not None and last is not None and last < taken - _CLOCKS_APART_S:
             self._found.notes.append(
-                f"the service says that it last took records at {iso(last)}, and took some of ours at {iso(taken)}: "
-                "perhaps it was restored from an earlier state"
+                f"the service's last registration is at {iso(last)}, but it accepted records at {iso(taken)}: it may "
+                "have been restored from an earlier state. Ask its administrator"
             )
 
     def _by_messages(self, months: Sequence[MonthFound], service: KeepsMessages) -> None:
@@ -275,46 +310,59 @@ class _OneTarget:
         found.notes += unreadable
         if service.taken_away:
             found.notes.append(_TAKEN)
+        found.compared = ALL_MEASURES
         by_group = self._by_group(evidence, service)
-        if self._settings.format.shape == "summary":
-            for month in months:
+        by_record = None if self._settings.format.shape == "summary" else self._by_record(service)
+        for month in months:
+            if by_record is None:
                 by_group.summaries(month, DIMENSIONS)
-        else:
-            self._by_record(months, service)
-        if self._settings.sends_sync:
-            for month in months:
+            else:
+                by_record.month(month)
+            if self._settings.sends_sync:
                 by_group.sync(month, _SYNC_DIMENSIONS)
+            month.is_done = True
+        if by_record is not None:
+            by_record.foreign({month.month: month for month in months})
 
     def _by_file(self, months: Sequence[MonthFound], evidence: EvidenceFile) -> None:
         kinds = {group.kind for group in evidence.groups}
+        if evidence.records and self._settings.format.shape == "summary":
+            raise UsageError(f"the file lists records, but {self._found.target} is sent summaries")
+        by_record = self._by_record(None) if evidence.records else None
         by_group = self._by_group(evidence.groups, None)
-        if evidence.records:
-            if self._settings.format.shape == "summary":
-                raise UsageError(f"the file lists records, and {self._found.target} is sent summaries")
-            self._by_record(months, None)
-        elif groups.SUMMARY in kinds:
-            dimensions = dimensions_of(evidence.groups, groups.SUMMARY)
-            for month in months:
+        dimensions = dimensions_of(evidence.groups, groups.SUMMARY)
+        sync_dimensions = dimensions_of(evidence.groups, groups.SYNC)
+        self._found.compared = (
+            self._database.measures(self._found.target)
+            if by_record is not None
+            else measures(
+                has_wall=any(group.wall_s is not None for group in evidence.groups),
+                has_cpu=any(group.cpu_s is not None for group in evidence.groups),
+            )
+        )
+        for month in months:
+            if by_record is not None:
+                by_record.month(month)
+            elif groups.SUMMARY in kinds:
                 by_group.summaries(month, dimensions)
-        else:
-            for month in months:
+            else:
                 for _entries in self._ledger.counted_pages(month):
                     pass
-        if groups.SYNC in kinds:
-            dimensions = dimensions_of(evidence.groups, groups.SYNC)
-            for month in months:
-                by_group.sync(month, dimensions)
+            if groups.SYNC in kinds:
+                by_group.sync(month, sync_dimensions)
+            month.is_done = True
+        if by_record is not None:
+            by_record.foreign({month.month: month for month in months})
 
     def _by_report(self, months: Sequence[MonthFound], evidence: EvidenceReports, spool: KeepsMessages | None) -> None:
+        self._found.compared = ALL_MEASURES
         by_report = ByReport(self._ledger, self._settings.period_kind, evidence, self._verdicts, spool)
         for month in months:
             by_report.month(month)
+            month.is_done = True
 
-    def _by_record(self, months: Sequence[MonthFound], spool: KeepsMessages | None) -> None:
-        by_record = ByRecord(self._ledger, self._keys, self._found, self._database, self._verdicts, spool)
-        for month in months:
-            by_record.month(month)
-        by_record.foreign({month.month: month for month in months})
+    def _by_record(self, spool: KeepsMessages | None) -> ByRecord:
+        return ByRecord(self._ledger, self._keys, self._found, self._database, self._verdicts, spool)
 
     def _by_group(self, evidence: Sequence[EvidenceGroup], spool: KeepsMessages | None) -> ByGroup:
         return ByGroup(self._ledger, self._view, self._settings.format, evidence, self._verdicts, spool, self._clock())
@@ -323,16 +371,18 @@ class _OneTarget:
 def send_again(
     store: Store, plan: TargetPlan, settings: Target, found: Found, database: EvidenceDatabase, now: int
 ) -> int:
-    """Let what the service was found to lack wait again, in one transaction, and record who asked for it.
+    """Let what the service lacks wait again, in one transaction, and record in the audit who asked for it.
 
-    Gives how many jobs. Those that changed meanwhile wait already, or are superseded, and are left alone; so are
-    superseded ones that the target no longer wants. The caller holds the target's lock.
+    Return how many jobs. Jobs that changed meanwhile wait already, or are superseded, and are left alone; so are
+    superseded ones that the target no longer selects. The caller holds the target's lock.
     """
     again = database.groups_to_send(found.target)
     moved = 0
     with store.write() as connection:
         for page in database.runs_to_send(found.target):
-            superseded = [run_id for run_id, state in page if state is State.SUPERSEDED]
+            named = [run_id for run_id, state in page if state is State.SUPERSEDED]
+            states = deliveries.states_of(connection, plan.target_id, named)
+            superseded = [run_id for run_id in named if states.get(run_id) is State.SUPERSEDED]
             wanted = still_selected(connection, plan.filter, superseded)
             moves = [
                 (run_id, state, State.WAITING, SENT_AGAIN)
@@ -348,13 +398,14 @@ def send_again(
         months = ", ".join(str(month.month) for month in found.months)
         detail = f"{moved} jobs and {len(again)} groups of {months} are sent again ({found.evidence})"
         registry.record_action(connection, "reconcile --resend", found.target, detail, now)
+        reconciliations.make_due(connection, plan.target_id, now)
     return moved
 
 
 def send_missing(
     store: Store, config: Config, plans: Mapping[str, TargetPlan], found: Reconciliation, tools: Tools
 ) -> dict[str, Delivery]:
-    """Send again what a reconciliation did not find at the services, under the same ids.
+    """Send again what the services lack, under the same ids.
 
     Raises `TargetBusyError` where another run is at work for a target, and `StoreRestoredError`.
     """
@@ -372,5 +423,5 @@ def send_missing(
 
 
 def _sites(config: Config) -> frozenset[str]:
-    """The names under which this site's jobs are sent, as the server compares them."""
+    """The names of this site, as the server compares them."""
     return frozenset(str(folded(name)) for name in config.site_names)

@@ -1,17 +1,20 @@
-"""What a reconciliation found: sums by month, and the differences one by one."""
+"""Result of a reconciliation: sums by month, and the differences one by one."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from formats.calendar import Month
+from publisher.config.schema import Target
 from publisher.store.schema import State
 
 Evidence = Literal["query", "files", "file", "receipts"]
-"""What the service was known by: its own query interface, the files in a directory, a file that was given, or
-nothing but the receipts that it once gave us."""
+"""Where the evidence is from: the service's query interface, the files in a directory, a file, or only its receipts."""
+
+Measure = Literal["jobs", "wall", "cpu"]
+ALL_MEASURES: Final[tuple[Measure, ...]] = ("jobs", "wall", "cpu")
 
 Kind = Literal["missing", "suspect", "differs", "hours", "foreign", "superseded", "unsettled"]
 """`missing`: sent, and not there. `suspect`: one of several jobs of which some are not there, and the service does not
@@ -22,7 +25,7 @@ our ledger says otherwise."""
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """One difference. `record`: the record id, or what a group of them has in common; `detail`: for people."""
+    """A difference. `record`: the record id, or the fields of a group; `detail`: a sentence for people."""
 
     month: Month | None
     kind: Kind
@@ -31,13 +34,13 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class MonthFound(msgspec.Struct):
-    """A month at one target. `states` counts deliveries by state, `confirmed` those accepted ones that were seen.
+    """A month of one target. `states` counts deliveries by state, `confirmed` the accepted ones that are confirmed.
 
     `sent`: accepted, or taken in an earlier version; of these `assumed` were delivered before us as an import says,
     and `without_receipt` are named by no receipt that is kept. `service_*`: what the service has, None where it is not
     known; seconds, of all processors together where `per_core`. Differences are counted in jobs, for summaries and sums
     by group in groups. `other_hours`: those of `differing` whose number of jobs is as it was sent. `taken`: in messages
-    that were taken away from a directory, as is meant to happen.
+    that were taken away from a directory, as is meant to happen. `is_done`: the comparison was not interrupted.
     """
 
     month: Month
@@ -59,15 +62,16 @@ class MonthFound(msgspec.Struct):
     unsettled: int = 0
     taken: int = 0
     purged: bool = False
+    is_done: bool = False
 
     @property
     def states_open(self) -> int:
-        """How many jobs the service should have and has not been sent, or did not take."""
+        """Number of jobs that the service should have, and that were not sent or not accepted."""
         return sum(self.states[state] for state in (State.WAITING, State.IN_FLIGHT, State.HELD, State.REJECTED))
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether all that is accepted was confirmed before, and nothing is superseded: to agree changes nothing."""
+        """Whether everything accepted is confirmed and nothing is superseded, so that agreement changes nothing."""
         return self.confirmed == self.states[State.ACCEPTED] and not self.states[State.SUPERSEDED]
 
     @property
@@ -83,6 +87,8 @@ class Found(msgspec.Struct):
     `again_jobs`, `again_groups`: what `--resend` would send again. `delivered_jobs`: what the service has and was never
     sent from here, as far as this store knows. `busy`: another run is at work for this target.
     `keeps_first`: the service keeps the first version of a record, so that sending again does not change what differs.
+    `compared`: what the evidence has, and so what a confirmation rests on: of records and groups, their number alone or
+    with their times; nothing where there are receipts only.
     """
 
     target: str
@@ -98,19 +104,25 @@ class Found(msgspec.Struct):
     again_jobs: int = 0
     again_groups: int = 0
     delivered_jobs: int = 0
+    compared: tuple[Measure, ...] = ()
+
+    @staticmethod
+    def of(target: str, settings: Target) -> Found:
+        """Make an empty result."""
+        return Found(target, keeps_first=settings.kind.keeps_first, months=[], notes=[], registered={})
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing contradicts the ledger, as far as the service says."""
+        """Whether no evidence contradicts the ledger."""
         return not self.foreign and all(month.agrees for month in self.months)
 
     @property
     def has_evidence(self) -> bool:
-        """Whether it is known of any month what the service has."""
+        """Whether there is evidence for any month."""
         return any(month.service_jobs is not None for month in self.months)
 
     @property
     def others(self) -> bool:
-        """Whether the service has what sending again does not change: foreign records, first versions that differ."""
+        """Whether there are differences that sending again does not remove: foreign records, or first versions."""
         kept = self.keeps_first and any(month.differing for month in self.months)
         return kept or bool(self.foreign) or any(month.foreign for month in self.months)

@@ -1,17 +1,17 @@
-"""What `run` reconciles: each target whose service gives evidence, when that is due, within limits of time.
+"""Reconcile in `run`: each target that has evidence, when it is due, within a time limit.
 
-It comes after publishing, so it delays nothing that waits. No evidence, or a service that fails, is a finding that
-`status` shows, never an error of the run. When it is due next is in the store.
+This follows publishing, so it delays no delivery. Missing evidence, or a service that fails, is shown by `status` and
+is never an error of the run. The store has when each target is due next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from formats.calendar import Month
+from formats.calendar import Month, month_numbered
 from publisher.collect.collect import TargetPlan
 from publisher.config.schema import Config, Target
 from publisher.errors import PublisherError, StoppedError
@@ -20,14 +20,17 @@ from publisher.store import deliveries, reconciliations, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
 
+if TYPE_CHECKING:
+    from publisher.reconcile.result import Found
+
 LONGEST_S: Final = 300
-"""So long at most is reconciled in one run, all targets together; what is left is looked at in the next one."""
+"""The time limit of one run, for all targets together; the next run continues."""
 _AGAIN_S: Final = 3600
-"""After a service gave no evidence it is asked again so much later, or when it would be due if that is sooner."""
+"""Delay after a service gave no evidence, unless the target is due sooner."""
 
 
 class ReconcileResult(msgspec.Struct, frozen=True):
-    """What reconciling a target in a run gave. `problem`: why there was no evidence; `unfinished`: time was over."""
+    """Result for one target. `problem`: why there was no evidence; `unfinished`: the time limit was reached."""
 
     confirmed: int
     accepted: int
@@ -39,7 +42,7 @@ class ReconcileResult(msgspec.Struct, frozen=True):
 def reconcile_due(
     store: Store, config: Config, plans: Callable[[], Mapping[str, TargetPlan]], tools: Tools
 ) -> dict[str, ReconcileResult]:
-    """Reconcile the targets that are due, those first that are so for longest. `plans` is asked where one is.
+    """Reconcile the targets that are due, the longest due first. `plans` is called only if one is due.
 
     Raises `StoreError` where the store cannot be used.
     """
@@ -58,7 +61,7 @@ def reconcile_due(
 
 
 def _due_since(store: Store, name: str, settings: Target, now: int) -> int | None:
-    """Since when a target is due, 0 where it never was reconciled; None: it is not due."""
+    """Since when a target is due; 0 if it was never reconciled, None if it is not due."""
     if settings.evidence_source == "none" or not settings.reconcile_every or settings.shadow:
         return None
     with store.read() as connection:
@@ -66,7 +69,7 @@ def _due_since(store: Store, name: str, settings: Target, now: int) -> int | Non
         if target is None or not deliveries.of_target(connection, target.id)[State.ACCEPTED]:
             return None
         before = reconciliations.of_target(connection, target.id)
-    # one that is later than it can be was noted by a clock that was wrong, or with another setting
+    # a later time than possible was written with a wrong clock, or with another setting
     if before is None or before.due_at > now + settings.reconcile_every:
         return 0
     return before.due_at if before.due_at <= now else None
@@ -87,41 +90,63 @@ class _Scheduled:
         self._late = False
 
     def reconcile(self) -> ReconcileResult | None:
-        """None where another run is at work for the target, or this one is interrupted: the next run does it."""
-        from publisher.reconcile.evidence import EvidenceDatabase  # noqa: PLC0415 - a run in which nothing is due
-        from publisher.reconcile.reconcile import reconcile  # noqa: PLC0415 - need not load what reads messages
+        """Return None if another run is at work for the target, or this one is interrupted: the next run does it."""
+        from publisher.reconcile.evidence import EvidenceDatabase  # noqa: PLC0415 - if nothing is due, a run
+        from publisher.reconcile.reconcile import ReconcileScope, reconcile  # noqa: PLC0415 - does not load the
+        from publisher.reconcile.result import Found  # noqa: PLC0415 - code that reads messages
 
         tools = msgspec.structs.replace(self._tools, stopping=self._stops)
-        problem, differences, has_evidence = None, 0, False
+        began = self._tools.clock()
+        with self._store.read() as connection:
+            before = reconciliations.of_target(connection, self._plan.target_id)
+        begin_at = None if before is None or before.next_month is None else month_numbered(before.next_month)
+        differences = before.differences if before is not None and begin_at is not None else 0
+        scope = ReconcileScope(self._months(), newest_first=True, begin_at=begin_at)
+        found, problem = Found.of(self._name, self._settings), None
         try:
             with EvidenceDatabase() as database:
-                found = reconcile(
-                    self._store, self._config, self._name, self._plan, self._months(), None, tools, database
-                )
-                if found.busy:
-                    return None
-                problem, has_evidence = found.unavailable, found.has_evidence
-                differences = database.count_differences(self._name)
-        except StoppedError:
-            pass
+                try:
+                    reconcile(self._store, self._config, self._plan, scope, tools, database, found)
+                    problem = found.unavailable
+                except StoppedError:
+                    pass
+                done = [month.month for month in found.months if month.is_done]
+                differences += database.count_differences(self._name, done if self._late else None)
         except PublisherError as error:
             problem = str(error)
-        if self._tools.stopping():
+        if found.busy or self._tools.stopping():
             return None
         if self._late:
-            problem = None  # it is ours: the request was ended
-        self._remember(problem, differences, has_evidence=has_evidence)
+            problem = None  # the time limit ended the request
+        had_most_of_the_time = 2 * (self._until - began) >= LONGEST_S
+        next_month = self._next_month(found, begin_at, leave_out=had_most_of_the_time) if self._late else None
+        continues = self._late and (next_month is not None or not found.months)
+        self._remember(problem, differences, next_month, continues=continues, has_evidence=found.has_evidence)
         with self._store.read() as connection:
             confirmed = deliveries.confirmed(connection, self._plan.target_id)
             accepted = deliveries.of_target(connection, self._plan.target_id)[State.ACCEPTED]
         return ReconcileResult(confirmed, accepted, differences, problem, self._late)
+
+    @staticmethod
+    def _next_month(found: Found, begin_at: Month | None, *, leave_out: bool) -> Month | None:
+        """The month with which the next run continues; None: all were compared, or left out.
+
+        `leave_out`: if the month with which this run began is not done, leave it out until the next reconciliation. The
+        time of two runs was not enough for it, and the months after it would never be compared.
+        """
+        left = [month.month for month in found.months if not month.is_done]
+        if not found.months:
+            return begin_at
+        if leave_out and left[:1] == [begin_at]:
+            del left[0]
+        return next(iter(left), None)
 
     def _stops(self) -> bool:
         self._late = self._tools.clock() >= self._until
         return self._late or self._tools.stopping()
 
     def _months(self) -> list[Month] | None:
-        """The usual months, and after them earlier ones with unconfirmed deliveries; None: those that a file names."""
+        """The usual months and those with unconfirmed deliveries; None: the months of the file."""
         if self._settings.evidence_source == "file":
             return None
         from publisher.reconcile.reconcile import usual_months  # noqa: PLC0415 - as above
@@ -132,14 +157,16 @@ class _Scheduled:
             if deliveries.confirmed(connection, self._plan.target_id) == accepted:
                 return usual
             unconfirmed = reconciliations.unconfirmed_months(connection, self._plan.target_id)
-        return sorted({*unconfirmed, *usual}, reverse=True)
+        return list({*unconfirmed, *usual})
 
-    def _remember(self, problem: str | None, differences: int, *, has_evidence: bool) -> None:
+    def _remember(
+        self, problem: str | None, differences: int, next_month: Month | None, *, continues: bool, has_evidence: bool
+    ) -> None:
         from publisher.reconcile.confirm import remember  # noqa: PLC0415 - as above
 
         now, every_s = self._tools.clock(), int(self._settings.reconcile_every)
-        pause_s = 0 if self._late else every_s if problem is None else min(every_s, _AGAIN_S)
+        pause_s = 0 if continues else every_s if problem is None else min(every_s, _AGAIN_S)
         remember(
             self._store, self._plan.target_id, now, due_at=now + pause_s, problem=problem, has_evidence=has_evidence,
-            differences=differences,
+            differences=differences, next_month=next_month,
         )  # fmt: skip

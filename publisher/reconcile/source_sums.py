@@ -1,7 +1,7 @@
-"""What the sources say afresh: their accounting read once more for some months, and added up beside the store.
+"""Read the sources again for some months, and compare their sums with the store.
 
-Nothing is stored, and no cursor moves. Memory does not grow with the runs: they go into a temporary file, by the key of
-the run, since a copied log may have a run twice; the version read last counts, as when it is collected.
+Nothing is stored, and no cursor moves. Memory does not grow with the runs: they are put into a temporary file by their
+key, since a copied log may have a run twice. The version that is read last counts, as when it is collected.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _BY_SOURCE: Final = "SELECT count(*), coalesce(sum(wall_ms), 0), coalesce(sum(co
 
 
 MEASURES: Final = ("jobs", "wall_ms", "core_ms", "cpu_ms")
-"""What a program may say."""
+"""The sums that a program may have."""
 
 
 class SourceReading(msgspec.Struct):
-    """What the reading of one source gave. `error`: why it was not read to its end.
+    """Result of reading one source. `error`: why it was not read to its end.
 
-    `tool`: what the batch system's own program says of these months, `own` the same of the runs read, and `tool_error`
-    why it says nothing. Lost runs are in neither: the batch system has no usage of them.
+    `tool`: the sums of these months from the batch system's own program, `own`: the same from the runs that were read,
+    and `tool_error`: why the program gave none. Lost runs are in neither: the batch system has no usage of them.
     """
 
     runs: int = 0
@@ -54,7 +54,7 @@ class SourceReading(msgspec.Struct):
 
     @property
     def differing(self) -> list[str]:
-        """The fields in which both sides differ."""
+        """The fields in which `own` and `tool` differ."""
         if self.tool is None or self.own is None:
             return []
         within = {"cpu_ms": self.runs * self.tool.cpu_within_ms}
@@ -63,10 +63,10 @@ class SourceReading(msgspec.Struct):
 
 
 class SourceSums(msgspec.Struct):
-    """The sums of all sources, and of what of them is in the store. Cells are by the months of the sources' ends.
+    """The sums of all sources, by the months of the ends in the sources.
 
-    `matched`: the runs that the store has, with the amounts of the source; `stored`: the same with those of the store,
-    in the cells of the store; `purged`: those that were purged here.
+    `matched`: the runs that the store has, with the amounts of the source; `stored`: the same runs with the amounts and
+    cells of the store; `purged`: the runs that were purged from the store.
     """
 
     readings: dict[str, SourceReading]
@@ -85,10 +85,10 @@ def source_sums(
     *,
     with_tool: bool = False,
 ) -> SourceSums:
-    """Read these sources for some months, which are in order, and compare with the store run by run.
+    """Read these sources for some months, which are in order, and compare them with the store run by run.
 
-    `with_tool`: and ask the batch systems' own programs. A source that cannot be read to its end says so in its
-    reading. Raises `StoreError` and `StoppedError`.
+    `with_tool`: call the batch systems' own programs, too. If a source cannot be read to its end, its reading has the
+    error. Raises `StoreError` and `StoppedError`.
     """
     found = SourceSums({name: SourceReading() for name in sources})
     numbers = {month.number for month in months}
@@ -126,12 +126,12 @@ def _ask_tool(
 ) -> None:
     first, end = months_bounds(months)
     if [month.number for month in months_between(first, end)] != [month.number for month in months]:
-        reading.tool_error = "a program is asked for months that follow one another"
+        reading.tool_error = "the program takes consecutive months only"
     else:
         try:
             reading.tool = source.tool_sums(Window(first, end), clusters) if isinstance(source, HasTool) else None
             if reading.tool is None:
-                reading.tool_error = f"no program is asked for a source of type {source.kind}"
+                reading.tool_error = f"a source of type {source.kind} has no such program"
         except SourceError as error:
             reading.tool_error = str(error)
     if reading.tool is not None:
@@ -175,7 +175,7 @@ def _compare(store: Store, database: TemporaryDatabase, labels: ClassLabels, fou
             own = stored.get(key)
             whose = known[own.class_id] if own is not None else None
             if own is not None and whose is not None and own.end is not None:
-                # whose it is, a grid log may have told the store; the source alone does not know
+                # the store may know the VO and user from a grid log, the source does not
                 cell, cores = SumsKey(month, whose[0]), whose[1]
                 there = SumsKey(month_of(own.end).number, whose[0])
                 found.matched[cell] = found.matched[cell].plus(amounts)

@@ -79,6 +79,27 @@ class _Periods:
                 yield first if first is not None else behind - 1 if behind is not None else None
 
 
+def changed_clusters(config: Config, store: Store) -> Iterator[Finding]:
+    """A finding for each source with jobs that were stored before its `cluster` was set, which is in record ids."""
+    earlier: dict[str, set[str | None]] = {}
+    with store.read() as connection:
+        for job_class in all_classes(connection):
+            settings = config.sources.get(job_class.source)
+            if settings is None or settings.cluster is None or settings.kind.cluster_from == "nothing":
+                continue
+            stored = job_class.facts.cluster
+            if stored != settings.cluster and (stored is None or settings.kind.cluster_from == "setting"):
+                earlier.setdefault(job_class.source, set()).add(stored)
+    for name, clusters in earlier.items():
+        listed = " and ".join(sorted(repr(each) if each is not None else "no cluster" for each in clusters))
+        text = (
+            f"some of its jobs were stored with {listed}, and `cluster` is {config.sources[name].cluster!r} now: read "
+            "again, as after the store was lost, they get other record ids and would be counted twice"
+        )
+        hint = "Remove `cluster`, or put back what it was, unless no job was sent before"
+        yield Finding(f"source {name}", "yellow", text, hint)
+
+
 def colliding_ids(config: Config) -> Iterator[Finding]:
     """A finding for each two sources whose local ids could be taken for one another at a target."""
     for name, target in config.targets.items():
@@ -284,5 +305,6 @@ def _stored(config: Config, store: Callable[[], Store | None], now: int) -> Iter
             yield from check_host.machine_names(config, opened)
             yield from targets_without_jobs(config, opened, status(opened, config, lambda: now, assumed=False))
             yield from unused_rules(config, opened)
+            yield from changed_clusters(config, opened)
     except PublisherError as error:
         yield Finding("rules", "red", error.message, error.hint)

@@ -147,8 +147,12 @@ def transaction(engine: Engine, *, writes: bool, sorts_on_disk: bool = False) ->
     options: dict[str, Any] = {_WRITES: writes, _SORTS_ON_DISK: sorts_on_disk}
     if engine.dialect.name != "sqlite":
         options |= server.WRITING if writes else server.READING
-    with translated(engine), engine.connect().execution_options(**options) as connection, connection.begin():
-        yield connection
+    with translated(engine), engine.connect() as connection:
+        connection.execution_options(
+            **options
+        )  # within: where they cannot be set, the connection is closed all the same
+        with connection.begin():
+            yield connection
 
 
 @contextmanager

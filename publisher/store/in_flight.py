@@ -118,6 +118,13 @@ def take_along(connection: Connection, target_id: int, rejected: int, batch_id: 
     return run_ids
 
 
+def release_rejected(connection: Connection, target_id: int, rejected: Iterable[int], now: int) -> None:
+    """Let the runs of groups that were rejected in these batches wait: other groups have their usage now."""
+    change = StateChange(target_id, State.REJECTED, State.WAITING, now)
+    for batch_id in rejected:
+        transition(connection, change, and_(in_state(State.REJECTED), deliveries.c.batch_id == batch_id))
+
+
 def unchanged(connection: Connection, target_id: int, revisions: Mapping[int, int]) -> set[int]:
     """Which of these runs (by run id, with the revision read) still wait at that revision."""
     query = select(deliveries.c.run_id, deliveries.c.revision).where(

@@ -124,7 +124,8 @@ def named_lock(engine: Engine, name: str, *, shared: bool = False) -> Iterator[b
 
     `shared`: others may hold it shared as well, but not exclusively.
     """
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as session:
+    with engine.connect() as session:
+        session.execution_options(isolation_level="AUTOCOMMIT")
         if not session.exec_driver_sql(_TRY_SHARED if shared else _TRY, (name,)).scalar_one():
             yield False
             return

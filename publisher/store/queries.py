@@ -324,14 +324,15 @@ def ended_in(
 class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
     """A run that a target selects, with its delivery.
 
-    `sent`: the service accepted a version of it, or may have; `changed`: that version is not the present one, whose
-    sums these are. `batch_id` is None for what an earlier publisher delivered, according to an import. Sums in
-    milliseconds.
+    `digest` and the sums are those of the present version. `sent`: the service accepted a version of it, or may have;
+    `changed`: that version is not the present one. `batch_id` is None for what an earlier publisher delivered,
+    according to an import. Sums in milliseconds.
     """
 
     run_id: int
     record_id: str
     class_id: int
+    digest: bytes
     end: int
     state: State
     sent: bool
@@ -387,10 +388,11 @@ def _ledger_entry(row: Sequence[Any]) -> LedgerEntry:
         run_id,
         record_id,
         class_id,
+        digest := bytes(present),
         end,
         _STATES[state],
         sent=version is not None or _STATES[state] is State.ACCEPTED,
-        changed=version is not None and not version.is_known_as(bytes(present)),
+        changed=version is not None and not version.is_known_as(digest),
         confirmed=confirmed_at is not None,
         batch_id=batch_id,
         version=version,

@@ -7,7 +7,7 @@ later batches are unconfirmed since their batch was accepted.
 from __future__ import annotations
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Integer, and_, func, literal_column, or_, select
+from sqlalchemy import ColumnElement, Connection, Integer, and_, func, literal_column, null, or_, select, update
 
 from formats.calendar import SECONDS_A_DAY, Month, month_of
 from publisher.reason import ReasonCode
@@ -20,6 +20,7 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
 
     `due_at`: when `run` makes the next one. `looked_at`: when the last one ended; `evidence_at`: the last one for which
     the service, or a file, gave evidence. `problem`: why the last one had none: shown as it is, and never compared.
+    `next_month`: the month, by number, with which the next run continues; None: the last one compared all months.
     """
 
     due_at: int
@@ -29,6 +30,7 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
     differences: int = 0
     unconfirmed_since: int | None = None
     last_batch_id: int = 0
+    next_month: int | None = None
 
 
 def of_target(connection: Connection, target_id: int) -> Reconciled | None:
@@ -42,6 +44,20 @@ def record(connection: Connection, target_id: int, reconciled: Reconciled) -> No
     """Remember a reconciliation instead of the one before."""
     row = {"target_id": target_id, **msgspec.to_builtins(reconciled)}
     dialect.upsert(connection, reconciliations, [row], keys=("target_id",))
+
+
+def make_due(connection: Connection, target_id: int, now: int) -> None:
+    """Let the next run reconcile a target, where it was reconciled before: jobs are sent again, so that what was
+    confirmed, or found to differ, is not known any more."""
+    later = and_(reconciliations.c.target_id == target_id, reconciliations.c.due_at > now)
+    connection.execute(update(reconciliations).where(later).values(due_at=now, next_month=null()))
+
+
+def end_differences(connection: Connection, target_id: int, settled: int) -> None:
+    """Count so many differences less in the last reconciliation: their jobs were taken over."""
+    left = reconciliations.c.differences - settled
+    query = update(reconciliations).where(reconciliations.c.target_id == target_id, left >= 0)
+    connection.execute(query.values(differences=left))
 
 
 def unconfirmed_months(connection: Connection, target_id: int) -> dict[Month, int]:

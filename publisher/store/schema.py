@@ -276,6 +276,7 @@ reconciliations = Table(
     Column("differences", BigInteger, nullable=False, server_default="0"),
     Column("unconfirmed_since", BigInteger),
     Column("last_batch_id", BigInteger, nullable=False, server_default="0"),
+    Column("next_month", Integer),
     sqlite_with_rowid=False,
 )
 

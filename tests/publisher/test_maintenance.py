@@ -70,7 +70,7 @@ def test_a_store_moves_to_a_server_and_back_with_everything(tmp_path: Path, bare
     site.reopen()
     here = site.config.store.url
     told: list[str] = []
-    counts = {each.table: each.rows for each in copy_store(here, bare, 1, told.append)}
+    counts = {each.table: each.rows for each in copy_store(here, bare, 1, told.append).tables}
     assert counts["runs"] == 11
     assert set(told) == set(counts) == {table.name for table in metadata.sorted_tables} - {"spool_changes"}
     assert everything(bare) == everything(here)

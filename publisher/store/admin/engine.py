@@ -105,7 +105,8 @@ def vacuum(engine: Engine) -> None:
                 driver.execute("VACUUM")
                 driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         else:
-            with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            with engine.connect() as connection:
+                connection.execution_options(isolation_level="AUTOCOMMIT")
                 connection.exec_driver_sql("VACUUM (ANALYZE)")
 
 

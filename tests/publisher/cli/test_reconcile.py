@@ -134,11 +134,32 @@ def test_what_differs_at_a_service_that_replaces_may_be_sent_again(published: Pr
     assert "sends again what is missing" not in done.err
 
 
+@pytest.mark.parametrize(
+    ("target", "lines", "compared"),
+    [
+        ("summaries", ("month,jobs", "2026-11,1"), ["jobs"]),
+        ("summaries", ("month,jobs,wall_s", "2026-11,1,7"), ["jobs", "wall"]),
+        ("files", ("record_id,end", "other,2026-11-02"), ["jobs"]),
+        ("files", ("record_id,wall_s,cpu_s", "other,1,1"), ["jobs", "wall", "cpu"]),
+    ],
+)
+def test_what_a_confirmation_rests_on_is_said(
+    published: Program, target: str, lines: tuple[str, ...], compared: list[str]
+) -> None:
+    file = published.folder / "portal.csv"
+    file.write_text("\n".join(lines) + "\n")
+    arguments = ("reconcile", target, "--file", file, "--month", "2026-11")
+    assert published(*arguments, "--json").object["targets"][target]["compared"] == compared
+    said = "confirmed by numbers of jobs alone: the evidence has no wall or CPU time"
+    assert (said in published(*arguments).err) == (compared == ["jobs"])
+
+
 def test_a_service_that_does_not_answer_leaves_the_receipts(collected: Program, simulator: Simulator) -> None:
     collected.configure(BASE + SOURCE + sgas(simulator))
     collected("publish").ok()
     simulator.faults.replace([Fault("status", code=500, service="query")])
     done = collected("reconcile", *MONTHS).ok()
+    assert collected("reconcile", *MONTHS, "--json").object["targets"]["sgas"]["compared"] == []
     assert "by receipts only" in done.out
     assert "gives no evidence of what it has" in done.err
     simulator.faults.replace([Fault("status", code=403, service="query")])

@@ -51,6 +51,18 @@ def test_backup_and_copy(published: Program) -> None:
     assert published("store", "backup", "backup.db").code == 2
 
 
+def test_a_copy_of_a_store_that_may_not_know_all_that_was_sent_says_so(published: Program) -> None:
+    published("store", "backup", "backup.db").ok()
+    done = published("store", "copy", "sqlite:///backup.db", "sqlite:///copy.db").ok()
+    assert "backup.db.sent that goes with it is missing" in done.err
+    assert "`usage-publisher store accept-restored`" in done.err
+    (published.folder / "store.db.sent").rename(published.folder / "mark")
+    published.configure(published.config.read_text().replace("[store]\n", '[store]\nsent_mark = "mark"\n'))
+    done = published("store", "copy", "sqlite:///store.db", "sqlite:///other.db").ok()
+    assert "accept-restored" not in done.err
+    assert (published.folder / "other.db.sent").exists()
+
+
 def test_purge_says_first_what_is_removed(published: Program) -> None:
     rows = sqlite3.connect(published.folder / "store.db").execute("SELECT count(*) FROM runs").fetchone()[0]
     plan = published("store", "purge", "--before", "2026-11", "--dry-run", "--json").ok().object["plan"]

@@ -143,6 +143,24 @@ def test_a_state_that_is_named_must_be_one(tmp_path: Path) -> None:
         from_arc(path, tmp_path / "nosuch.db")
 
 
+def test_a_time_in_the_future_is_not_when_something_was_delivered(fixtures: Path, state: Path) -> None:
+    proposal = from_arc(fixtures / "moving" / "arc" / "arc.conf", state)
+    proposal.taken_over("root", NEIC - 1)
+    assert {name for name, each in proposal.targets.items() if "delivered_until" in each} == set()
+    found = remarks(proposal, "choose")
+    assert "is in the future" in found["targets.neic.delivered_until"]
+    assert "set it to the end of the last job that was delivered" in found["targets.neic.delivered_until"]
+
+
+@pytest.mark.parametrize("end", [10**15, 1e300, 2**62])
+def test_a_state_with_what_is_not_a_time_is_refused(fixtures: Path, state: Path, end: float) -> None:
+    with sqlite3.connect(state) as connection:
+        connection.execute("UPDATE AccountingTargets SET LastEndTime = ?", (end,))
+    connection.close()
+    with pytest.raises(UsageError, match=r"publishing.db: LastEndTime of .* is not a time"):
+        from_arc(fixtures / "moving" / "arc" / "arc.conf", state)
+
+
 def test_reading_the_state_changes_nothing(fixtures: Path, state: Path) -> None:
     before = state.read_bytes()
     from_arc(fixtures / "moving" / "arc" / "arc.conf", state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -257,3 +258,28 @@ def test_two_tasks_that_are_one_record_there_are_named(fixtures: Path, tmp_path:
     site.take_over(export)
     states = site.rows("SELECT count(*) FROM deliveries WHERE reason = 'assumed'")
     assert states == [(16,)]
+
+
+def test_a_record_of_the_client_delivers_one_of_two_runs_with_its_key(fixtures: Path, tmp_path: Path) -> None:
+    """Two batch systems number alike: only a person knows whether they are one job, and which was sent."""
+    site = ClientSite(fixtures, tmp_path / "site", "torque", records="apel-job")
+    text = site.config.read_text()
+    (source,) = re.findall(r"^\[sources\.lrms\]\n(?:.+\n)+", text, flags=re.MULTILINE)
+    other = re.sub("grid_log.*\n", "", source).replace("sources.lrms", "sources.other").replace("/batch", "/other")
+    site.configure(text.replace(source, f"{source}\n{other}\n"))
+    shutil.copytree(site.folder / "batch", site.folder / "other")
+    for log in (site.folder / "other").iterdir():
+        log.write_text(log.read_text().replace(".lrms.example.org", ".other.example.org"))
+    site("run")
+    copies = site.folder / "copies"
+    copies.mkdir()
+    (copies / "message").write_text(site("render", "apel-job", "--target", "apel").out)
+    found = site.shadow("--against", copies, "--take-over").object
+    shared = [each for each in found["records"] if each.get("same_as")]
+    assert len(shared) == 16
+    by_state = "SELECT state, count(*) FROM deliveries GROUP BY state ORDER BY state"
+    assert dict(site.rows(by_state)) == {int(State.ACCEPTED): 16, int(State.WAITING): 16}
+    site.set(shadow=None)
+    site("run")
+    assert dict(site.rows(by_state)) == {int(State.ACCEPTED): 16, int(State.HELD): 16}
+    assert [message for message in site.ours if not message.startswith(b"APEL-sync-message")] == []

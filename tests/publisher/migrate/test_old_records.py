@@ -37,7 +37,7 @@ def matched(old: OldRecords, *ours: tuple[str, Fields, str]) -> dict[str, OldRec
     for run_id, (name, sent, local) in enumerate(ours):
         found[name] = old.match(sent, name)
         if found[name] is None:
-            old.keep_for_later(KeptRecord(run_id, name, local, sent))
+            old.keep_for_later(KeptRecord(run_id, b"", name, local, sent))
     return found | {kept.name: record for kept, record in old.match_the_rest()}
 
 
@@ -76,7 +76,7 @@ def test_a_line_that_cannot_be_read_is_named(old: OldRecords, tmp_path: Path, li
 def test_an_export_of_something_else_is_noted(old: OldRecords, tmp_path: Path) -> None:
     read(old, tmp_path, "Site\tMonth\tYear\tNumberOfJobs\nSITE\t10\t2026\t3\n")
     assert old.count == 0
-    assert "an export of summaries, and apel-job is compared" in old.notes[0]
+    assert "an export of summaries; only apel-job is compared" in old.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -204,13 +204,13 @@ def test_summaries_that_were_sent_from_here_since_are_not_sent(left: Left) -> No
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("hello", "no message of APEL"),
-        ("", "no message of APEL"),
-        (b"\x00\x01", "no message of APEL"),
+        ("hello", "not a message for APEL"),
+        ("", "not a message for APEL"),
+        (b"\x00\x01", "not a message for APEL"),
         (JOBS, "counts neither"),
         (summary(11).replace("Month: 11", "Month: 13"), "would refuse"),
         (summary(11).replace("NodeCount: 1\n", ""), "would refuse"),
-        ("APEL-cloud-message: v0.4\nVMUUID: 1\n%%\n", "no message of APEL"),
+        ("APEL-cloud-message: v0.4\nVMUUID: 1\n%%\n", "not a message for APEL"),
     ],
     ids=["text", "empty", "binary", "jobs", "month", "missing", "cloud"],
 )

@@ -97,6 +97,30 @@ def test_jobs_of_a_rejected_group_are_settled_with_it_when_it_is_sent_again(tmp_
     site.assert_counters_right()
 
 
+def test_jobs_of_a_rejected_group_that_has_no_jobs_any_more_are_settled_with_the_group_that_has_them(
+    tmp_path: Path,
+) -> None:
+    """The service refuses the old key with no jobs as well."""
+    source = ListSource("ce1")
+    source.add(make_job(1), make_job(2, user_dn="/DC=org/CN=User 2", benchmarks=()))
+    service = SummaryReceiver("apel")
+    site = Site(tmp_path, [source], [service])
+    site.table["sources"]["ce1"]["benchmark"] = {"type": "HEPscore23", "value": 10.0}
+    site.collect()
+    service.fault = refuses(b"ServiceLevel: 10")
+    site.publish()
+    assert site.in_state("apel", State.REJECTED) == {make_job(2).record_id}
+    site.table["sources"]["ce1"]["benchmark"]["value"] = 14.2
+    site.reopen()
+    source.add(make_job(3))
+    site.collect()
+    site.publish()
+    assert service.total()[0] == 3
+    site.publish()
+    assert site.counted("apel") == {State.ACCEPTED: 3}
+    site.assert_counters_right()
+
+
 def test_a_group_that_is_again_as_it_was_is_no_repeated_request(tmp_path: Path) -> None:
     """A service that answers what it knows from memory would keep the version between."""
     source = ListSource("ce1")
@@ -328,6 +352,14 @@ class Portal(Receiver):
         return Accepted({"file": message.batch_id})
 
 
+class PortalOfSmallMessages(Portal):
+    """One that takes messages of a few bins."""
+
+    def payload_limit_bytes(self) -> int | None:
+        """As configured."""
+        return 3000
+
+
 def site_with_a_bad_day(folder: Path) -> tuple[Site, Portal]:
     """The report of the first of three days is bad."""
     source = ListSource("ce1")
@@ -349,6 +381,36 @@ def test_a_bad_report_of_the_oldest_period_is_rejected_and_later_ones_are_sent(t
     posts = portal.posts
     site.publish()
     assert portal.posts == posts, "the day is not due any more"
+
+
+def test_jobs_of_a_rejected_report_are_settled_with_the_parts_that_replace_it(tmp_path: Path) -> None:
+    """It was too large for the portal, and the site has smaller messages since."""
+    source = ListSource("ce1")
+    source.add(*(make_job(number, end=NOVEMBER + number % 2 * DAY_S + number * 3600) for number in range(1, 21)))
+    portal = Portal()
+    site = Site(tmp_path, [source], [portal])
+    site.configure("portal", records="utilization", period="day", bin="1h")
+    site.collect()
+    portal.fault = lambda message: REFUSED if _hours(message) == 24 and _start(message) == NOVEMBER else None
+    assert site.publish_to("portal").sent.rejected > 0
+    limited = PortalOfSmallMessages()
+    site.receivers["portal"] = limited
+    site.reopen()
+    source.add(make_job(30, end=NOVEMBER + 5000))
+    site.collect()
+    assert site.publish_to("portal").sent.rejected == 0
+    assert NOVEMBER in limited.starts
+    site.publish()
+    assert site.counted("portal") == {State.ACCEPTED: 21}
+    site.assert_counters_right()
+
+
+def _start(message: Message) -> int:
+    return read_report(message.payload).start
+
+
+def _hours(message: Message) -> int:
+    return len(read_report(message.payload).bins)
 
 
 @pytest.mark.parametrize("step", range(12))
@@ -373,7 +435,8 @@ def test_what_changes_while_its_group_is_refused_is_known_by_the_version_that_wa
         if service.posts > 1:
             return None
         site.sources["ce1"].add(make_job(2, user_dn="/DC=org/CN=User 2", wall_s=77))
-        site.another_publisher().collect()
+        with site.another_publisher() as other:
+            other.collect()
         return REFUSED
 
     service.fault = refuses_once_and_a_job_changes

@@ -170,8 +170,8 @@ def test_taking_over_moves_only_what_was_never_sent(tmp_path: Path) -> None:
     site.sources["ce1"].add(*make_jobs(4, first=6))
     site.collect()
     assert site.publisher.take_over_until("neic", make_job(7).end or 0) == 3, "the held one, and two that wait"
-    ids = dict(site.rows("SELECT record_id, id FROM runs"))
-    chosen = [ids[make_job(number).record_id] for number in (1, 2, 8)]
+    ids = {name: run for name, *run in site.rows("SELECT record_id, id, digest FROM runs")}
+    chosen = [(run_id, bytes(digest)) for run_id, digest in (ids[make_job(number).record_id] for number in (1, 2, 8))]
     assert site.publisher.take_over("neic", DeliveredBefore(chosen), "a list") == 1
     assert site.counted("neic") == {State.ACCEPTED: 7, State.REJECTED: 1, State.WAITING: 1}
     assert site.publisher.status().targets["neic"].assumed == 4

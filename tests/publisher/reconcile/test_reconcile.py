@@ -263,9 +263,9 @@ def test_a_service_that_does_not_remember_our_last_batch_was_perhaps_restored(
     site.make_target = Restored
     assert "restored from an earlier state" in reconciled(site)[0].notes[0]
     simulator.sgas.forget([make_job(1).record_id])
-    assert "some 20 s later" in reconciled(site)[0].notes[0], "it was sent just now"
+    assert "some 20 s after" in reconciled(site)[0].notes[0], "it was sent just now"
     site.now += 600
-    assert "some 20 s later" not in reconciled(site)[0].notes[0]
+    assert "some 20 s after" not in reconciled(site)[0].notes[0]
 
 
 def test_interrupted_it_ends_with_what_it_has_seen(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_records_of_other_months_and_of_jobs_that_are_not_wanted_are_distinguish
     file.write_text(json.dumps([{"record_id": job.record_id} for job in (early, deselected, make_job(3))]))
     found, differences = reconciled(site, file=file)
     assert kinds(differences) == {"foreign": {deselected.record_id}}
-    assert differences[0].detail == "known here, and this target does not want it"
+    assert differences[0].detail == "known here, and this target does not select it"
     assert (month(found).confirmed, found.foreign) == (1, 1)
 
 
@@ -95,6 +95,26 @@ def test_a_superseded_record_that_is_gone_may_be_sent_again(simulator: Simulator
     assert resent(site, NOV, file=file) == 1
     assert {one.wall for one in simulator.sgas.records()} == {"PT100S", "PT7S"}
     assert site.counted("neic") == {State.ACCEPTED: 2}
+
+
+def test_one_that_was_sent_again_by_another_run_meanwhile_is_left_alone(
+    simulator: Simulator, pki: Pki, tmp_path: Path
+) -> None:
+    """As while the command asks whether to send: the version that the service has stays known."""
+    jobs = make_jobs(2)
+    site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
+    site.sources["ce1"].add(make_job(1, wall_s=7))
+    site.collect()
+    simulator.sgas.forget([jobs[0].record_id])
+    file = tmp_path / "holdings.json"
+    file.write_bytes(asked(simulator, pki, "GET", "/_simulator/holdings"))
+    with site.publisher.reconcile((), [NOV], file) as found:
+        assert found.targets["neic"].again_jobs == 1
+        site.publisher.retry(State.SUPERSEDED, "neic", [jobs[0].record_id])
+        site.publish()
+        site.publisher.send_missing(found)
+    assert site.counted("neic") == {State.ACCEPTED: 2}
+    assert site.rows("SELECT count(*) FROM deliveries WHERE sent_digest IS NULL") == [(0,)]
 
 
 def test_one_that_is_gone_and_no_longer_selected_is_not_sent(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
@@ -152,9 +172,7 @@ def test_what_an_ssm_took_out_of_its_queue_is_neither_missing_nor_seen(tmp_path:
     one = month(found)
     assert (one.taken, one.missing, one.service_jobs, one.confirmed) == (2, 0, 2, 2)
     assert (differences, found.again_jobs) == ([], 0)
-    assert any("another program takes messages" in note for note in found.notes) or any(
-        "taken out of this directory" in note for note in found.notes
-    )
+    assert any("another program takes messages out of this directory" in note for note in found.notes)
 
 
 def test_files_of_others_are_foreign_or_named(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ def test_a_portals_numbers_agree_or_differ_and_sending_again_mends_them(
     file.write_text(PORTAL.format(jobs=5, wall="0.14"))
     found, differences = reconciled(site, OCT, NOV, file=file)
     assert (found.agrees, differences) == (True, [])
-    assert found.notes == ["columns that are not known and not used: Efficiency", "1 rows are of other sites"]
+    assert found.notes == ["unknown columns, not used: Efficiency", "1 rows are of other sites"]
     assert confirmed(site) == 6
 
     file.write_text(PORTAL.format(jobs=4, wall="0.11"))
@@ -177,7 +177,7 @@ def test_a_month_that_the_file_leaves_out_is_missing(simulator: Simulator, pki: 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "says nothing"),
+        ("", "has no row"),
         ("a,b\n1,2\n", "are not a month"),
         ("month,vo\n2026-11,x\n", "neither a record id nor a number of jobs"),
         ("month,jobs\n2026-13,1\n", "row 1: month '2026-13'"),
@@ -186,6 +186,7 @@ def test_a_month_that_the_file_leaves_out_is_missing(simulator: Simulator, pki: 
         ("month,jobs\n2026-11,-1\n", "not a number"),
         ("month,jobs,wall\n2026-11,1,nan\n", "wall: 'nan' is not a number"),
         ('month,jobs\n2026-11,"1\n', "cannot be read as CSV"),
+        ("user,month,jobs\n/CN=Doe, Jo,2026-11,1\n", "row 1: 4 columns, and the header has 3"),
         ("record_id,end\nx,yesterday\n", "end: 'yesterday' is not a time"),
         *((f"month,jobs\n2026-11,{bad}\n", "row 1, jobs") for bad in ("inf", "9" * 400, "1e400", "1_0", "\u0661")),
         *((f"record_id,end\nx,{bad}\n", "end: ") for bad in ("9" * 400, "9" * 5000, "99999999999999", "\u00b2")),
@@ -195,8 +196,8 @@ def test_a_month_that_the_file_leaves_out_is_missing(simulator: Simulator, pki: 
         (json.dumps([{"month": "2026-11", "jobs": 10**400}]), "row 1, jobs: '10000"),
         ("{", "cannot be read as JSON"),
         ("[1]", "row 1: not a JSON object"),
-        ('{"a": 1}', "does not hold a list of rows"),
-        ("site,month,jobs\nELSEWHERE,2026-11,1\n", "says nothing about this site"),
+        ('{"a": 1}', "has no list of rows"),
+        ("site,month,jobs\nELSEWHERE,2026-11,1\n", "has no row about this site"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_by_row_and_column(tmp_path: Path, text: str, said: str) -> None:

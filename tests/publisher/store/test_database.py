@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, QueuePool, event
 
 from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreMissingError
 from publisher.store import registry
@@ -196,3 +196,18 @@ def test_a_lock_is_for_one_at_a_time_and_names_do_not_fall_together(site: Site) 
         assert (one, other, again) == (True, True, False)
     with store.lock("target-a/b") as after:
         assert after
+
+
+def test_a_transaction_that_cannot_begin_leaves_no_connection_open(site: Site) -> None:
+    """As where a server ends the session after it was taken from the pool: the error is held, and what it refers to."""
+    store = site.publisher.store
+
+    @event.listens_for(store.engine, "set_connection_execution_options")
+    def refuse(_connection: object, options: dict[str, object]) -> None:
+        raise StoreError(f"cannot set {options}")
+
+    for begin in (store.read, store.write):
+        with pytest.raises(StoreError) as held, begin():
+            pass
+        assert isinstance(store.engine.pool, QueuePool)
+        assert (held.value.exit_code, store.engine.pool.checkedout()) == (5, 0)

@@ -292,6 +292,38 @@ def test_a_store_of_either_kind_is_recognised_by_the_mark_on_this_host(tmp_path:
 
 
 @pytest.mark.either_store
+@pytest.mark.parametrize("had_sent", [True, False])
+def test_a_copy_of_a_restored_store_of_either_kind_sends_nothing(tmp_path: Path, *, had_sent: bool) -> None:
+    site, service = site_of(tmp_path, 20, batch_records=BATCH)
+    site.table["store"]["sent_mark"] = "mark"
+    site.reopen()
+    if had_sent:
+        site.publish()
+        site.sources["ce1"].add(*make_jobs(5, first=21))
+        site.collect()
+    site.snapshot(tmp_path / "snapshot")
+    site.publish()
+    later = (tmp_path / "mark").read_bytes()
+    site.restore(tmp_path / "snapshot")
+    (tmp_path / "mark").write_bytes(later)
+    copied = copy_store(
+        site.config.store.url, f"sqlite:///{tmp_path}/copy.db", 1.0, lambda _table: None, mark=tmp_path / "mark"
+    )
+    assert copied.why_not_latest is not None
+    site.reopen()
+    server, site._server = site._server, None
+    for store in ({"url": "sqlite:///copy.db"}, {"url": "sqlite:///copy.db", "sent_mark": "mark"}):
+        site.table["store"] = store
+        site.reopen()
+        posts = service.posts
+        with pytest.raises(StoreRestoredError):
+            site.publish()
+        assert service.posts == posts
+    site.reopen()
+    site._server = server
+
+
+@pytest.mark.either_store
 def test_a_second_host_of_a_shared_store_has_no_mark_yet_and_one_file_store_always_has(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, 20)
     site.publish()

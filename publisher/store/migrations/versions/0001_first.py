@@ -158,6 +158,7 @@ def upgrade() -> None:
         sa.Column("differences", sa.BigInteger(), nullable=False, server_default="0"),
         sa.Column("unconfirmed_since", sa.BigInteger()),
         sa.Column("last_batch_id", sa.BigInteger(), nullable=False, server_default="0"),
+        sa.Column("next_month", sa.Integer()),
         sqlite_with_rowid=False,
     )
     op.create_table(
