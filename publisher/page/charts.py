@@ -84,6 +84,8 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[ChartSeries, ...] = ()
     names: tuple[str, ...] = ()
     bars: tuple[tuple[Bar, ...], ...] = ()
+    totals: tuple[str, ...] = ()
+    """The value of each name; empty texts where its bars do not add up."""
     shades: str = ""
     wide: float = 100.0
     """How much of the axis the shades take, in per cent: the rest is still to come."""
@@ -224,13 +226,21 @@ def _over_names(plot: Plot, title: str, unit: str) -> Drawing:
             left += long if plot.stacked else 0
         rows.append(tuple(row))
     names = tuple(safe(name) for name in plot.x)
+    adds_up = plot.stacked or len(plot.series) == 1
     of = f" of {len(names) + left_out}" if left_out else ""
     return Drawing(
         kind="names", title=title, unit=unit, across=tuple(across), stacked=plot.stacked, names=names,
-        by=safe(plot.by), bars=tuple(rows), legend=_legend(plot)[::-1] if plot.stacked else _legend(plot),
+        by=safe(plot.by), bars=tuple(rows),
+        totals=tuple(_short_number(sum(bar.value for bar in row)) if adds_up else "" for row in rows),
+        legend=_legend(plot)[::-1] if plot.stacked else _legend(plot),
         summary=f"{title}: {len(names)}{of} bars. The table below has every value.",
         left_out=left_out,
     )  # fmt: skip
+
+
+def _short_number(value: float) -> str:
+    """A number in three digits or, from 100 on, without decimals."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 # --- heat maps
