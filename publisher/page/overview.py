@@ -92,7 +92,7 @@ def tiles(status: Status) -> list[Tile]:
     return [
         _tile("delivered", accepted, f"{confirmed:,} confirmed" if confirmable else "accepted by the services",
               "good" if status.delivered else "plain"),
-        _tile("waiting", waiting, f"oldest ended {instant_text(oldest)[:10]}" if oldest else "for the next run",
+        _tile("waiting", waiting, f"oldest {instant_text(oldest)[:10]}" if oldest else "for the next run",
               "warn" if unsent else "busy"),
         _tile("held", held, "something is missing", "warn"),
         _tile("rejected", rejected, "refused by a service", "bad"),

@@ -176,13 +176,17 @@ def choice(query: Mapping[str, str]) -> Choice:
 
 def fields(view: str, query: Mapping[str, str], now: int, person: Person) -> tuple[Field, ...]:
     """The fields of a view's form, filled in from a query. An empty `since` stays empty."""
-    found = _interval_fields(view, query, now)
+    interval = _interval_fields(view, query, now)
+    found: list[Field] = [] if view == "job" else interval
     # Other filters of the address get a field too, so that submitting the form keeps them.
     others = tuple(key for key in _SELECTED_BY.get(view, KEYS) if key not in _PATTERNS and query.get(key))
     for key in (*_SELECTED_BY.get(view, _PATTERNS), *others):
         mine = key == "user" and person.owner is not None
         value = person.name if mine else query.get(key, "")
-        found.append(Field(name=key, label=_label(key), value=value, hint="" if mine else "any", fixed=mine))
+        hint = "id or name" if (view, key) == ("job", "job") else "any"
+        found.append(Field(name=key, label=_label(key), value=value, hint="" if mine else hint, fixed=mine))
+    if view == "job":
+        found += interval
     if view == "utilization":
         sizes = ("15m", "1h", "6h", "1d", "7d")
         found.append(
