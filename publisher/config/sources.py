@@ -29,6 +29,8 @@ class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it can tell from when on it has every job; else `complete_since` is needed for whole months."""
     keeps_slaves: bool = False
     """Whether a run may hold the lines of its slaves, which reports count once (`publisher.sources.dqs`)."""
+    has_events: bool = False
+    """Whether its jobs may have events, which `report paths` shows."""
     logs: frozenset[str] = frozenset()
     """The kinds of log (`publisher.sources.logs.sniff`) that no other batch system writes."""
     database: str = ""
@@ -46,6 +48,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
     for each in (
         SourceKind(
             name="arc",
+            has_events=True,
             factory="publisher.sources.arc.source:ArcSource",
             logs=frozenset({"sqlite"}),
             database="accounting.db",
@@ -59,8 +62,18 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             knows_first_day=False,
             logs=frozenset({"gridengine", "gridengine-jsonl", "gridengine-reporting"}),
         ),
-        SourceKind(name="torque", factory="publisher.sources.pbs.source:TorqueSource", writes_local_time=True),
-        SourceKind(name="pbs", factory="publisher.sources.pbs.source:PbsProSource", writes_local_time=True),
+        SourceKind(
+            name="torque",
+            factory="publisher.sources.pbs.source:TorqueSource",
+            writes_local_time=True,
+            has_events=True,
+        ),
+        SourceKind(
+            name="pbs",
+            factory="publisher.sources.pbs.source:PbsProSource",
+            writes_local_time=True,
+            has_events=True,
+        ),
         SourceKind(
             name="dqs",
             factory="publisher.sources.dqs:DqsSource",

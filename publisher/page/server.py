@@ -176,12 +176,15 @@ class _Reports:
 
 def offered_views(config: Config) -> frozenset[str]:
     """The views for which the configuration has what they need."""
-    missing = set()
-    if not config.charges.prices and not config.charges.adjustments:
-        missing.add("charges")
-    if not any(getattr(source, "stat_file", None) for source in config.sources.values()):
-        missing.add("load")
-    return frozenset(VIEWS) - missing
+    sources = config.sources.values()
+    needs = {
+        "charges": config.charges.prices or config.charges.adjustments,
+        "load": any(source.stat_file for source in sources),
+        "paths": any(
+            source.kind.has_events or not source.kind.factory for source in sources
+        ),  # add-ons may have events
+    }
+    return frozenset(view for view in VIEWS if needs.get(view, True))
 
 
 def _site(

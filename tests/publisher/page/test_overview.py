@@ -10,15 +10,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from formats.job import Job
 from formats.rule_codes import Reason
 from publisher.api import Publisher
 from publisher.config.file import load
+from publisher.config.sources import SOURCE_KINDS
 from publisher.page.addresses import return_address
 from publisher.page.app import application
 from publisher.page.auth import People
 from publisher.page.overview import headline, problems, tiles
 from publisher.page.server import offered_views
 from publisher.reason import ReasonCode
+from publisher.report.report import VIEWS
 from publisher.status.records import ListedRecord
 from publisher.status.status import Status
 from publisher.store.schema import State
@@ -26,6 +29,7 @@ from tests.publisher.cli.program import Program
 from tests.publisher.cli.test_status_screen import SOURCE, TARGET
 from tests.publisher.page.conftest import DAY, JOBS, TOKENS, token_file
 from tests.publisher.page.test_app import Page, as_
+from tests.publisher.test_golden_sources import READ
 
 HELD = "summaries-of-a-service-with-a-long-name"
 
@@ -248,20 +252,27 @@ def test_only_known_values_are_kept_of_an_address() -> None:
 
 def test_the_menu_has_only_what_has_something_to_show(publisher: Publisher, states: Program, tmp_path: Path) -> None:
     page = Page(publisher)
-    assert "/load" not in offered_views(publisher.config)
-    assert "/charges" in page.ask("/").text
+    assert offered_views(publisher.config) == {*VIEWS} - {"load", "paths"}
     text = states.config.read_text(encoding="utf-8")
     bare = Program(tmp_path, text[: text.index("[charges]")] + text[text.index("[serve]") :])
-    assert {"charges", "load"} & offered_views(load(bare.config)) == set()
+    assert offered_views(load(bare.config)) == {*VIEWS} - {"charges", "load", "paths"}
     bare.configure(
         bare.config.read_text(encoding="utf-8").replace(
             'path = "act_file"', 'path = "act_file"\nstat_file = "stat_file"'
         )
     )
     assert "load" in offered_views(load(bare.config))
+    bare.configure(bare.config.read_text(encoding="utf-8") + '[sources.ce]\ntype = "arc"\npath = "a.db"\n')
+    assert "paths" in offered_views(load(bare.config))
     page.app = application(msgspec.structs.replace(page.site, offered=lambda: {"totals"}), ())
     assert re.findall(r'<li><a href="([^"]*)"', page.ask("/help").text) == ["/", "/totals", "/help"]
     assert page.ask("/utilization?since=2026-11-01&days=30").status_code == 200
+
+
+@pytest.mark.parametrize("name", READ)
+def test_the_descriptor_says_which_sources_have_events(name: str, fixtures: Path) -> None:
+    jobs = msgspec.json.decode((fixtures / READ[name]).read_bytes(), type=list[Job])
+    assert any(job.events for job in jobs) == SOURCE_KINDS[name.partition("-")[0]].has_events
 
 
 def test_a_job_is_asked_for_without_an_error(publisher: Publisher) -> None:
