@@ -57,8 +57,8 @@ class PageContent(msgspec.Struct, frozen=True, kw_only=True):
     reports: Callable[[], ReportPages]
     """Raises `MissingExtraError` where NumPy is not installed."""
     status: Callable[[], Status]
-    listed: Callable[[State, str | None, int, int | None], list[ListedRecord]]
-    """The records in a state: of a target or all, at most so many of each, that ended then or later."""
+    listed: Callable[[State, str, int, int | None], list[ListedRecord]]
+    """The records of a target in a state: at most so many, that ended then or later."""
     record_log_in: Callable[[Person, str], None]
     """Record who logged in, and from which address."""
     say: Callable[[str], None]
@@ -171,11 +171,12 @@ class _Pages:
             since = _day(query.get("since", ""))
             asked = RecordQuery.parse(query, status.targets, since)
             if asked.list.name == "delivered" and since is None:
-                asked = msgspec.structs.replace(asked, since=_last_day(status, asked.target))
+                asked = msgspec.structs.replace(asked, since=asked.last_day(status))
             found = [
                 one
                 for state in asked.list.states
-                for one in self._site.listed(state, asked.target, MOST_LISTED, asked.since)
+                for target in asked.targets(status)
+                for one in self._site.listed(state, target, MOST_LISTED, asked.since)
             ]
             around = self._around(person, "records")
             return _page(records_page(asked, status, found, with_ids=person.may("job"), around=around))
@@ -347,13 +348,6 @@ def _day(text: str) -> int | None:
         return instant_s(text) if text else None
     except (ValueError, OverflowError) as error:
         raise UsageError(f"since: {error}") from None
-
-
-def _last_day(status: Status, target: str | None) -> int | None:
-    """Midnight of the day on which the job ended that was last delivered."""
-    chosen = (one for name, one in status.targets.items() if target in {None, name})
-    last = max((one.last_sent_end_time for one in chosen if one.last_sent_end_time is not None), default=None)
-    return None if last is None else last - last % 86_400
 
 
 def _page(text: str, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:

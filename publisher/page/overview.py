@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from formats.calendar import SECONDS_A_DAY
 from publisher.errors import UsageError
 from publisher.page.addresses import with_query
 from publisher.page.html import instant_text, markup
@@ -121,7 +122,7 @@ def headline(status: Status) -> tuple[str, Tone]:
         text
         for text, holds in (
             ("a source was not read to its end", not all(one.read_to_end for one in status.sources.values())),
-            ("jobs wait for a service", any(RECORD_LISTS["waiting"].count(one) for one in _sent_to(status))),
+            ("jobs wait to be sent", any(RECORD_LISTS["waiting"].count(one) for one in _sent_to(status))),
             ("held jobs need a change of the configuration", any(one.held for one in _sent_to(status))),
             ("rejected jobs need a decision", any(one.rejected for one in _sent_to(status))),
         )
@@ -266,6 +267,18 @@ class RecordQuery(msgspec.Struct, frozen=True):
             raise UsageError(f"target: {target!r} is not configured; there are: {', '.join(targets) or 'none'}")
         return cls(RECORD_LISTS[state], target, since)
 
+    def targets(self, status: Status) -> dict[str, TargetStatus]:
+        """The targets whose records are listed: the one that is named, or all to which records are sent."""
+        if self.target is not None:
+            return {self.target: status.targets[self.target]}
+        return {name: one for name, one in status.targets.items() if not one.shadow}
+
+    def last_day(self, status: Status) -> int | None:
+        """Midnight of the day on which the job ended that was last delivered."""
+        ends = (one.last_sent_end_time for one in self.targets(status).values())
+        last = max((end for end in ends if end is not None), default=None)
+        return None if last is None else last - last % SECONDS_A_DAY
+
 
 class RecordLink(msgspec.Struct, frozen=True):
     """A listed record, and the address of its job."""
@@ -307,12 +320,12 @@ def records_page(
     asked: RecordQuery, status: Status, listed: list[ListedRecord], *, with_ids: bool, around: Mapping[str, Any]
 ) -> str:
     """The records of a state. `with_ids`: the person may see single jobs; else only the reasons are shown."""
-    chosen = {name: one for name, one in status.targets.items() if asked.target in {None, name}}
-    total = sum(asked.list.count(one) for one in chosen.values())
+    chosen = asked.targets(status).values()
+    total = sum(asked.list.count(one) for one in chosen)
     context = {
         "title": f"{asked.list.name.capitalize()} records", "about": asked.list.about, "total": total,
         "tabs": [
-            (name, sum(one.count(target) for target in chosen.values()),
+            (name, sum(one.count(target) for target in chosen),
              with_query("/records", {"state": name, **({"target": asked.target} if asked.target else {})}))
             for name, one in RECORD_LISTS.items()
         ],

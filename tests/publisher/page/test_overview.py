@@ -83,7 +83,7 @@ def test_what_is_in_flight_waits_and_a_shadow_does_not_count() -> None:
         (status(), "Everything that was read is delivered.", "good"),
         (status(held=1), "held jobs need a change of the configuration", "warn"),
         (status(rejected=1), "rejected jobs need a decision", "warn"),
-        (msgspec.structs.replace(status(waiting=1), complete=False), "jobs wait for a service", "warn"),
+        (msgspec.structs.replace(status(waiting=1), complete=False), "jobs wait to be sent", "warn"),
         (Status(complete=True, sources={}, targets={}), "No target is configured", "warn"),
         (msgspec.structs.replace(status(), not_latest="an old backup"), "Nothing is sent: an old backup", "bad"),
     ],
@@ -120,6 +120,16 @@ def test_records_are_listed_with_their_reasons(publisher: Publisher) -> None:
     assert "local_user" in page.ask(unescape(first)).text
     assert "200 of 1,501" in page.ask(f"/records?state=held&target={HELD}").text
     assert "No record is held" in page.ask("/records?state=held&target=files").text
+
+
+def test_records_of_a_shadow_are_listed_only_by_its_name(publisher: Publisher) -> None:
+    page = Page(publisher)
+    found = publisher.status()
+    shadow = msgspec.structs.replace(found.targets[HELD], shadow=True)
+    status = msgspec.structs.replace(found, targets={**found.targets, HELD: shadow})
+    page.app = application(msgspec.structs.replace(page.site, status=lambda: status), ())
+    assert "No record is held" in page.ask("/records?state=held").text
+    assert "200 of 1,501" in page.ask(f"/records?state=held&target={HELD}").text
 
 
 def test_records_of_a_day(publisher: Publisher) -> None:
