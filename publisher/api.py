@@ -338,10 +338,12 @@ class Publisher:
         store, targets = self._store_if_there(), self._targets(target)
         return {} if store is None else status_records.count(store, targets, state)
 
-    def listed(self, state: State, target: str | None = None, limit: int | None = 1000) -> list[ListedRecord]:
-        """Records that are rejected, held or superseded, oldest first: at most so many of each target; None: all."""
+    def listed(
+        self, state: State, target: str | None = None, limit: int | None = 1000, since: int | None = None
+    ) -> list[ListedRecord]:
+        """Records in a state, oldest first, at most `limit` of each target. `since`: see `records.listed`."""
         store, targets = self._store_if_there(), self._targets(target)
-        return [] if store is None else status_records.listed(store, targets, state, limit)
+        return [] if store is None else status_records.listed(store, targets, state, limit, since)
 
     def count_audit(self) -> int:
         """How many entries `audit` has."""

@@ -1,4 +1,4 @@
-"""serve: the web page with reports and the status of publishing."""
+"""serve: the web page with the state of publishing and reports."""
 
 from __future__ import annotations
 
@@ -22,10 +22,16 @@ def serve(
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option("--port", metavar="N", min=0, max=65535, help="Default: [serve] port, 8642; 0: any free one."),
+        typer.Option(
+            "--port",
+            metavar="N",
+            min=0,
+            max=65535,
+            help="Port to listen on; 0: any free port. Default: [serve] port, 8642.",
+        ),
     ] = None,
 ) -> None:
-    """Serve a web page with reports and the status of publishing, read-only, until interrupted."""
+    """Serve a read-only web page with the state of publishing and reports, until interrupted."""
     from publisher.page.server import PageServer  # noqa: PLC0415
 
     with session.publisher(read_only=True) as publisher:

@@ -29,6 +29,8 @@ class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it can tell from when on it has every job; else `complete_since` is needed for whole months."""
     keeps_slaves: bool = False
     """Whether a run may hold the lines of its slaves, which reports count once (`publisher.sources.dqs`)."""
+    has_events: bool = False
+    """Whether its jobs may have events, which `report paths` shows."""
     logs: frozenset[str] = frozenset()
     """The kinds of log (`publisher.sources.logs.sniff`) that no other batch system writes."""
     databases: tuple[str, ...] = ()
@@ -48,6 +50,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
     for each in (
         SourceKind(
             name="arc",
+            has_events=True,
             factory="publisher.sources.arc.source:ArcSource",
             logs=frozenset({"sqlite"}),
             databases=("accounting.db", "accounting_v2.db"),
@@ -67,12 +70,14 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             factory="publisher.sources.pbs.source:TorqueSource",
             writes_local_time=True,
             cluster_from="record",
+            has_events=True,
         ),
         SourceKind(
             name="pbs",
             factory="publisher.sources.pbs.source:PbsProSource",
             writes_local_time=True,
             cluster_from="record",
+            has_events=True,
         ),
         SourceKind(
             name="dqs",

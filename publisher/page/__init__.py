@@ -1,1 +1,1 @@
-"""Reports as pages: one self-contained file, and a small server that only shows. A leaf: nothing else knows it."""
+"""The web page of `serve`, read-only; and a report as one HTML file."""

@@ -1,16 +1,14 @@
-"""The server's application: which page answers which address, for whom.
+"""The application of the server: which page answers which address, and for whom.
 
-Promises kept here: nothing is changed but the log of who came in; nobody sees what is not for them, neither in a page
-nor in a picture, a table or a message about what there is; a token is in no address and no log.
+Promises kept here: nothing is changed except the record of log-ins; nobody sees what the token file does not allow,
+neither in a page nor in a plot, a table, or a message; a token is in no address and no log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import version as version_of
-from threading import BoundedSemaphore
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -24,68 +22,62 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from publisher.errors import ConfigError, PublisherError, StoreMissingError, UsageError
-from publisher.page import query as page_query
+from publisher.page.addresses import (
+    LOGIN,
+    OVERVIEW,
+    QUERY_NAMES,
+    label_of,
+    login_for,
+    path_of,
+    return_address,
+)
 from publisher.page.auth import EVERYBODY, ROLES, STATUS, People, Person, Sessions
-from publisher.page.html import markup, problem_page, report_page, status_page
+from publisher.page.html import markup
 from publisher.page.middleware import SecurityMiddleware
-from publisher.page.report_cache import CachedReports
-from publisher.report import output
-from publisher.report.plot.draw import CONTENT_TYPES, draw
-from publisher.report.plot.style import Look
-from publisher.report.report import VIEWS, Report
-from publisher.report.request import ReportRequest
-from publisher.report.views.charges import Statements
-from publisher.report.views.statements import Kind, document
+from publisher.page.overview import MOST_LISTED, RecordQuery, Usage, overview_page, records_page
+from publisher.report.report import VIEWS
+from publisher.status.records import ListedRecord
 from publisher.status.status import Status
-from publisher.text import safe
+from publisher.store.schema import State
+from publisher.text import instant_s
 
-_LABELS: Final = {"job": "Job", "load": "Load", "scarce": "Scarce resources", "waiting": "Waiting times"}
+if TYPE_CHECKING:
+    from publisher.page.report_pages import ReportPages
+
 _COOKIE: Final = "session"
 _SECURE_COOKIE: Final = "__Host-session"
-"""Over TLS: browsers then keep it to this host, whatever another one sets."""
+"""Over TLS. Browsers accept a cookie of this name from this host only."""
 _MOST_LOGIN_BYTES: Final = 4_000
-_AT_A_TIME: Final = 2
-"""Reports and pictures that are made at a time; the rest wait."""
-_PICTURE_LABELS: Final = {"ps": "PostScript", "pdf": "PDF", "png": "PNG", "svg": "SVG"}
-_TEXT_LABELS: Final = {"csv": "CSV", "json": "JSON"}
-_STATEMENTS: Final[dict[str, tuple[Kind, str]]] = {
-    "pdf": ("pdf", "application/pdf"),
-    "html": ("html", "text/html; charset=utf-8"),
-    "txt": ("text", "text/plain; charset=utf-8"),
-}
-"""The statement of a payer, by the ending of its address: its kind, and its content type."""
-_STATEMENT_LABELS: Final = {"pdf": "Statement (PDF)", "html": "Statement (HTML)", "txt": "Statement (text)"}
-_TEXTS: Final = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
 
-class PageContent(msgspec.Struct, frozen=True):
-    """What the application shows: the site's name, its reports, its status, and where log-ins are recorded."""
+class PageContent(msgspec.Struct, frozen=True, kw_only=True):
+    """What the application shows, and where it records log-ins."""
 
     name: str
-    reports: Callable[[], CachedReports]
-    """Raises `StoreMissingError` as long as nothing was collected."""
-    statements: Callable[[ReportRequest], Statements]
-    """The same; and `UsageError`."""
+    reports: Callable[[], ReportPages]
+    """Raises `MissingExtraError` where NumPy is not installed."""
     status: Callable[[], Status]
+    listed: Callable[[State, str, int, int | None], list[ListedRecord]]
+    """The records of a target in a state: at most so many, that ended then or later."""
     record_log_in: Callable[[Person, str], None]
     """Record who logged in, and from which address."""
     say: Callable[[str], None]
-    """Say to the administrator of the server what its users should not know."""
+    """Report to the administrator of the server what its users should not know."""
     people: People | None
     sessions: Sessions
-    clock: Callable[[], int]
-    views: tuple[str, ...] = tuple(VIEWS)
+    offered: Callable[[], Collection[str]] = lambda: VIEWS
+    """The views that have something to show, for the menu."""
 
 
 def application(site: PageContent, names: tuple[str, ...]) -> SecurityMiddleware:
-    """The whole application, with its security rules; `names` are what it may be called."""
+    """The whole application with its security rules; `names`: further names that it answers to."""
     pages = _Pages(site)
     routes = [
-        Route("/", pages.view, name="utilization"),
-        Route("/status", pages.status),
+        Route(OVERVIEW, pages.overview),
+        Route("/records", pages.records),
         Route("/help", pages.help),
-        Route("/login", pages.login_form, methods=["GET"]),
-        Route("/login", pages.login, methods=["POST"]),
+        Route(LOGIN, pages.login_form, methods=["GET"]),
+        Route(LOGIN, pages.login, methods=["POST"]),
         Route("/logout", pages.logout, methods=["POST"]),
         Route("/statement.{form}", pages.statement),
         Route("/{view}.{form}", pages.download),
@@ -96,23 +88,22 @@ def application(site: PageContent, names: tuple[str, ...]) -> SecurityMiddleware
     return SecurityMiddleware(app, names)
 
 
-class _NotForYouError(Exception):
-    """This view is not for the person who asks."""
+class _ForbiddenError(Exception):
+    """The person may not see this view."""
 
 
 class _LogInError(Exception):
-    """It is not known who asks."""
+    """The request has no token and no session."""
 
 
 class _Pages:
     def __init__(self, site: PageContent) -> None:
         self._site = site
-        self._busy = BoundedSemaphore(_AT_A_TIME)
 
-    # --- who asks
+    # --- the person
 
     def _person(self, request: Request) -> Person:
-        """Who asks. Raises `_LogInError`."""
+        """The person who sent a request. Raises `_LogInError`."""
         if self._site.people is None:
             return EVERYBODY
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -129,12 +120,12 @@ class _Pages:
         return person
 
     async def _shown(self, request: Request, make: Callable[[Person], Response], needs: str | None) -> Response:
-        """What `make` gives for the person who asks, if it is for them; the way in, if it is not known who asks."""
+        """The answer of `make` for the person, if the view that it `needs` is allowed; without a log-in, its form."""
 
         def work() -> Response:
             person = self._person(request)
             if needs is not None and not person.may(needs):
-                raise _NotForYouError
+                raise _ForbiddenError
             return make(person)
 
         try:
@@ -142,144 +133,128 @@ class _Pages:
         except _LogInError:
             if "authorization" in request.headers or request.url.path.count("."):
                 return PlainTextResponse("A token is needed.\n", 401, {"WWW-Authenticate": "Bearer"})
-            return RedirectResponse("/login", 303)
-        except _NotForYouError:
-            return self._message("Not for you", "This is not for your group.", 403)
+            return RedirectResponse(login_for(request.url.path, request.url.query), 303)
+        except _ForbiddenError:
+            return await self._message(request, "Not allowed", "Your group may not see this page.", 403)
 
     # --- pages
 
-    async def view(self, request: Request) -> Response:
-        """A view, with the form that asks it."""
-        view = self._known(request)
-        return await self._shown(request, partial(self._view, request, view), view)
-
-    def _view(self, request: Request, view: str, person: Person) -> Response:
-        query = _query(request, person)
-        now = self._site.clock()
-        around = self._around(person, view) | {
-            "fields": page_query.fields(view, query, now, person), "action": request.url.path,
-            "measures": view == "utilization",
-        }  # fmt: skip
-        try:
-            asked = page_query.parse(view, query, now, self._ends(), person)
-            report = self._report(view, asked.request, person)
-        except (UsageError, StoreMissingError) as error:
-            return _page(problem_page(view, _label(view), str(error), page_query.choice(query), around), 400)
-        links = [
-            {"href": f"/{view}.{form}?{page_query.as_query(query)}", "label": label}
-            for form, label in _TEXT_LABELS.items()
-        ]
-        if view == "charges" and _is_of_one_payer(report, asked.request):
-            given = page_query.as_query(query)
-            links += [
-                {"href": f"/statement.{form}?{given}", "label": label} for form, label in _STATEMENT_LABELS.items()
-            ]
-        return _page(report_page(report, asked.choice, around | {"links": links, "prints": _prints(view, report)}))
-
-    async def statement(self, request: Request) -> Response:
-        """The statement of a payer as a file: users have their own."""
-        form = request.path_params["form"]
-        if form not in _STATEMENTS:
-            raise HTTPException(404)
-        return await self._shown(request, partial(self._statement, request, form), "charges")
-
-    def _statement(self, request: Request, form: str, person: Person) -> Response:
-        query = _query(request, person)
-        asked = page_query.parse("charges", query, self._site.clock(), self._ends(), person).request
-        with self._busy:
-            made = self._site.statements(asked)
-            if not asked.filters.keys() <= {made.by}:
-                raise UsageError(f"a statement is of all jobs of a {made.by}", hint="Select by nothing else")
-            if len(made.all) != 1:
-                there = f"{len(made.all):,} payers have one" if made.all else "nobody has one for this month"
-                raise UsageError(f"there is no one statement: {there}", hint=f"Fill in the {made.by}")
-            kind, content_type = _STATEMENTS[form]
-            content = document(made, made.all[0], kind)
-        file = f"statement-{made.month}.{form}"
-        return Response(content, 200, {"Content-Disposition": f'attachment; filename="{file}"'}, content_type)
-
-    async def download(self, request: Request) -> Response:
-        """A view as a picture, CSV or JSON."""
-        view = self._known(request)
-        form = request.path_params["form"]
-        if form not in CONTENT_TYPES and form not in _TEXTS:
-            raise HTTPException(404)
-        return await self._shown(request, partial(self._download, request, view, form), view)
-
-    def _download(self, request: Request, view: str, form: str, person: Person) -> Response:
-        query = _query(request, person)
-        asked = page_query.parse(view, query, self._site.clock(), self._ends(), person)
-        report = self._report(view, asked.request, person)
-        if form in _TEXTS:
-            text = output.to_csv(report) if form == "csv" else output.to_json(report)
-            content = text.encode("utf-8", "backslashreplace")
-        else:
-            content = self._picture(report, asked, form)
-        kind = _TEXTS.get(form) or CONTENT_TYPES[form]
-        return Response(content, 200, {"Content-Disposition": f'attachment; filename="{view}.{form}"'}, kind)
-
-    def _picture(self, report: Report, asked: page_query.PageQuery, form: str) -> bytes:
-        place = page_query.plot_number(asked.query)
-        if not report.plots or place >= len(report.plots):
-            raise UsageError("there is no such picture")
-        choice = asked.choice
-        look = Look(style=choice.style, grid=choice.grid, legend=choice.legend, note=report.site)
-        with self._busy:
-            return draw(
-                report.plots[place], report.stop, look, form,  # type: ignore[arg-type]
-                start=report.start, say=self._site.say,
-            )  # fmt: skip
-
-    async def status(self, request: Request) -> Response:
-        """What was read, and what each service has."""
+    async def overview(self, request: Request) -> Response:
+        """The state of publishing, and recent usage; for a person who may see neither, the first view allowed."""
 
         def make(person: Person) -> Response:
-            return _page(status_page(self._site.status(), self._around(person, STATUS)))
+            landing = self._landing(person)
+            if landing != OVERVIEW:
+                return RedirectResponse(landing, 303)
+            status = self._site.status() if person.may(STATUS) else None
+            return _page(overview_page(status, self._usage(person), self._around(person, OVERVIEW)))
+
+        return await self._shown(request, make, None)
+
+    def _usage(self, person: Person) -> Usage | None:
+        if not person.may("totals"):
+            return None
+        try:
+            return self._site.reports().usage(person)
+        except StoreMissingError as error:
+            return Usage(problem=str(error))
+        except PublisherError as error:
+            self._site.say(str(error))
+            return Usage(problem="Usage cannot be shown now. The log of the server says why.")
+
+    async def records(self, request: Request) -> Response:
+        """The records of a state, with their reasons."""
+
+        def make(person: Person) -> Response:
+            query = request.query_params
+            status = self._site.status()
+            since = _day(query.get("since", ""))
+            asked = RecordQuery.parse(query, status.targets, since)
+            if asked.list.name == "delivered" and since is None:
+                asked = msgspec.structs.replace(asked, since=asked.last_day(status))
+            found = [
+                one
+                for state in asked.list.states
+                for target in asked.targets(status)
+                for one in self._site.listed(state, target, MOST_LISTED, asked.since)
+            ]
+            around = self._around(person, "records")
+            return _page(records_page(asked, status, found, with_ids=person.may("job"), around=around))
 
         return await self._shown(request, make, STATUS)
+
+    async def view(self, request: Request) -> Response:
+        """A view, with its form."""
+        view = _known(request)
+
+        def make(person: Person) -> Response:
+            around = self._around(person, view)
+            try:
+                return self._site.reports().view(view, _query(request, person), person, around)
+            except StoreMissingError as error:
+                context = {"title": label_of(view), "problem": str(error)}
+                return _page(markup("message.html", {**context, **around}), 400)
+
+        return await self._shown(request, make, view)
+
+    async def statement(self, request: Request) -> Response:
+        """The statement of a payer as a file; users get their own."""
+        form = request.path_params["form"]
+
+        def make(person: Person) -> Response:
+            return self._site.reports().statement(form, _query(request, person), person)
+
+        return await self._shown(request, make, "charges")
+
+    async def download(self, request: Request) -> Response:
+        """A view as a plot, CSV, or JSON."""
+        view, form = _known(request), request.path_params["form"]
+
+        def make(person: Person) -> Response:
+            return self._site.reports().download(view, form, _query(request, person), person)
+
+        return await self._shown(request, make, view)
 
     async def help(self, request: Request) -> Response:
         """How the page is used."""
 
         def make(person: Person) -> Response:
-            views = [{"href": _path(view), "label": _label(view), "help": VIEWS[view]} for view in self._menu(person)]
+            views = [
+                {"href": path_of(view), "label": label_of(view), "help": VIEWS[view]} for view in self._views(person)
+            ]
             roles = ROLES if self._site.people is not None else {}
-            context = {"title": "Help", "views": views, "roles": roles, **self._around(person, "help")}
-            return _page(markup("help.html", {**context, "version": version_of("usage-publisher")}))
+            context = {"title": "Help", "views": views, "roles": roles, "publishing": person.may(STATUS)}
+            context |= {**self._around(person, "help"), "version": version_of("usage-publisher")}
+            return _page(markup("help.html", context))
 
         return await self._shown(request, make, None)
 
-    # --- coming and going
+    # --- log-in and log-out
 
     async def login_form(self, request: Request) -> Response:
-        """The way in."""
-        if await self._is_in(request):
-            return RedirectResponse("/", 303)
-        return self._login_page(None, 200)
-
-    async def _is_in(self, request: Request) -> bool:
+        """The log-in form; for a person who is logged in, the page that was asked for."""
+        back = request.query_params.get("next", "")
         try:
-            await run_in_threadpool(self._person, request)
+            person = await run_in_threadpool(self._person, request)
         except _LogInError:
-            return False
-        return True
+            return self._login_page(None, back, 200)
+        return RedirectResponse(return_address(back) or self._landing(person), 303)
 
     async def login(self, request: Request) -> Response:
-        """Let in who has a token, with a cookie that is not the token."""
+        """Begin a session for a person with a token: its cookie is not the token."""
         _require_same_origin(request)
-        token = await _form_value(request, "token")
-        return await run_in_threadpool(self._login, request, token)
+        form = await _form(request)
+        return await run_in_threadpool(self._login, request, form.get("token", ""), form.get("next", ""))
 
-    def _login(self, request: Request, token: str) -> Response:
+    def _login(self, request: Request, token: str, back: str) -> Response:
         people = self._site.people
         known = people.by_token(token) if people is not None and token else None
         if known is None:
-            self._site.say(f"somebody from {_address(request)} tried to log in with a token that is not known")
-            return self._login_page("That is not a token that is known here.", 403)
+            self._site.say(f"log-in from {_address(request)} refused: the token is not known")
+            return self._login_page("This token is not known. Check it, or ask the administrator for one.", back, 403)
         digest, person = known
         self._site.record_log_in(person, _address(request))
-        landing = "utilization" if person.may("utilization") else next(iter(self._menu(person)), STATUS)
-        response = RedirectResponse(_path(landing), 303)
+        response = RedirectResponse(return_address(back) or self._landing(person), 303)
         cookie = self._site.sessions.begin(digest)
         tls = request.url.scheme == "https"
         response.set_cookie(_cookie_name(request), cookie, path="/", secure=tls, httponly=True, samesite="strict")
@@ -289,99 +264,94 @@ class _Pages:
         """End the session."""
         _require_same_origin(request)
         self._site.sessions.end(request.cookies.get(_cookie_name(request), ""))
-        response = RedirectResponse("/login", 303)
+        response = RedirectResponse(LOGIN, 303)
         tls = request.url.scheme == "https"
         response.delete_cookie(_cookie_name(request), path="/", secure=tls, httponly=True, samesite="strict")
         return response
 
-    def _login_page(self, problem: str | None, code: int) -> Response:
-        return _page(markup("login.html", {"title": "Log in", "site": self._site.name, "problem": problem}), code)
+    def _login_page(self, problem: str | None, back: str, code: int) -> Response:
+        context = {"title": "Log in", "site": self._site.name, "problem": problem, "next": return_address(back) or ""}
+        return _page(markup("login.html", context), code)
 
     # --- problems
 
-    async def refused(self, _request: Request, error: HTTPException) -> Response:
-        """What starlette refuses."""
-        said = {404: "There is no such page.", 405: "This page is read-only."}.get(error.status_code, error.detail)
-        return self._message("Not here", said, error.status_code, error.headers)
+    async def refused(self, request: Request, error: HTTPException) -> Response:
+        """Errors of the address or the method."""
+        texts = {404: "This page does not exist.", 405: "This page is read-only."}
+        text = texts.get(error.status_code, error.detail)
+        return await self._message(request, "Not possible", text, error.status_code, error.headers)
 
-    async def failed(self, _request: Request, error: PublisherError) -> Response:
-        """Errors of ours that a page does not show by itself."""
+    async def failed(self, request: Request, error: PublisherError) -> Response:
+        """Errors of the program that a page does not show itself."""
         if isinstance(error, UsageError) and not isinstance(error, ConfigError):
-            return self._message("That cannot be shown", str(error), 400)
-        # What files and folders there are is for the administrator of the server, not for its users.
+            return await self._message(request, "Not possible", str(error), 400)
+        # Names of files are for the administrator of the server only.
         self._site.say(str(error))
-        return self._message("Not now", "The server cannot show this now; its messages say why.", 503)
+        text = "The server cannot show this page now. The log of the server says why."
+        return await self._message(request, "Not available", text, 503)
 
-    async def broken(self, _request: Request, _error: Exception) -> Response:
-        """A mistake in the program; starlette lets the server log it."""
-        return self._message("Not now", "Something went wrong here; the server's messages say what.", 500)
+    async def broken(self, request: Request, _error: Exception) -> Response:
+        """A defect of the program; Starlette lets the server log it."""
+        text = "The server has an internal error. The log of the server describes it."
+        return await self._message(request, "Internal error", text, 500)
 
-    def _message(self, title: str, problem: str, code: int, headers: Mapping[str, str] | None = None) -> Response:
-        context = {"title": title, "site": self._site.name, "problem": problem}
+    async def _message(
+        self, request: Request, title: str, problem: str, code: int, headers: Mapping[str, str] | None = None
+    ) -> Response:
+        def around() -> dict[str, Any]:
+            try:
+                return self._around(self._person(request), "")
+            except (_LogInError, PublisherError):  # the menu is for people who are logged in
+                return {"site": self._site.name}
+
+        context = {"title": title, "problem": problem, **await run_in_threadpool(around)}
         return _page(markup("message.html", context), code, headers)
 
-    # --- inner
+    # --- the menu
 
-    def _known(self, request: Request) -> str:
-        view: str = request.path_params.get("view", "utilization")
-        if view not in self._site.views:
-            raise HTTPException(404)
-        return view
+    def _views(self, person: Person) -> list[str]:
+        """The views of the menu: those that a person may see and that have something to show."""
+        offered = self._site.offered()
+        return [view for view in VIEWS if view in offered and person.may(view)]
 
-    def _ends(self) -> tuple[int | None, int | None]:
-        return self._site.reports().known()
-
-    def _report(self, view: str, asked: ReportRequest, person: Person) -> Report:
-        with self._busy:
-            report = self._site.reports().report(view, asked)
-        if person.owner is not None and report.nothing:
-            # What there is besides is others'.
-            return msgspec.structs.replace(report, nothing="No job of yours matches.")
-        return report
-
-    def _menu(self, person: Person) -> list[str]:
-        return [view for view in self._site.views if person.may(view)]
+    def _landing(self, person: Person) -> str:
+        """The page that a person arrives at: the overview, or the first view that the person may see."""
+        if person.may(STATUS) or person.may("totals"):
+            return OVERVIEW
+        views = self._views(person) or [view for view in VIEWS if person.may(view)]
+        return path_of(views[0]) if views else "/help"
 
     def _around(self, person: Person, current: str) -> dict[str, Any]:
-        items = [*((view, _label(view), _path(view)) for view in self._menu(person))]
-        if person.may(STATUS):
-            items.append((STATUS, "Publishing", "/status"))
+        items = [(view, label_of(view), path_of(view)) for view in self._views(person)]
+        if self._landing(person) == OVERVIEW:
+            items.insert(0, (OVERVIEW, "Overview", OVERVIEW))
         items.append(("help", "Help", "/help"))
         menu = [{"label": label, "href": href, "current": name == current} for name, label, href in items]
         return {"site": self._site.name, "menu": menu, "person": person if person is not EVERYBODY else None}
 
 
-def _label(view: str) -> str:
-    return _LABELS.get(view, view.capitalize())
-
-
-def _path(view: str) -> str:
-    return "/" if view == "utilization" else f"/{view}"
+def _known(request: Request) -> str:
+    view: str = request.path_params["view"]
+    if view not in VIEWS:
+        raise HTTPException(404)
+    return view
 
 
 def _query(request: Request, person: Person) -> dict[str, str]:
-    """What is asked; of whom is not asked where it can only be one."""
-    names = page_query.NAMES - {"user"} if person.owner is not None else page_query.NAMES
+    """The known values of a query; the user is not asked for where it can only be the person."""
+    names = QUERY_NAMES - {"user"} if person.owner is not None else QUERY_NAMES
     return {name: value.strip() for name, value in request.query_params.items() if name in names}
+
+
+def _day(text: str) -> int | None:
+    try:
+        return instant_s(text) if text else None
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"since: {error}") from None
 
 
 def _page(text: str, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return HTMLResponse(text.encode("utf-8", "backslashreplace"), code, headers)
-
-
-def _prints(view: str, report: Report) -> list[dict[str, Any]]:
-    """What each picture is printed by; of the two measures of utilization, the one that is chosen is the first."""
-    forms = [(f"/{view}.{form}", label) for form, label in _PICTURE_LABELS.items()]
-    if len(report.plots) < 2 or view == "utilization":
-        return [{"title": "", "plot": None, "forms": forms}] if report.plots else []
-    return [
-        {"title": safe(plot.title), "plot": place, "forms": forms} for place, plot in enumerate(report.plots, start=1)
-    ]
-
-
-def _is_of_one_payer(report: Report, asked: ReportRequest) -> bool:
-    """Whether charges are one statement: of a payer, and all of its jobs."""
-    return len(report.facts.get("totals", ())) == 1 and asked.filters.keys() <= set(report.facts["by"])
 
 
 def _address(request: Request) -> str:
@@ -393,19 +363,20 @@ def _cookie_name(request: Request) -> str:
 
 
 def _require_same_origin(request: Request) -> None:
-    """Refuse a form that another site's page sent: browsers say where it came from. Raises HTTPException."""
+    """Refuse a form of another site's page: browsers name its origin. Raises HTTPException."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
-        raise HTTPException(403, "This form was sent from elsewhere.")
+        raise HTTPException(403, "This form was sent by a page of another site.")
 
 
-async def _form_value(request: Request, name: str) -> str:
-    """A value of a form that was sent, of bounded length. Raises HTTPException."""
+async def _form(request: Request) -> dict[str, str]:
+    """The values of a form that was sent, of bounded length. Raises HTTPException."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-        raise HTTPException(415, "A form is expected.")
+        raise HTTPException(415, "The request is not a form.")
     body = b""
     async for part in request.stream():
         body += part
         if len(body) > _MOST_LOGIN_BYTES:
-            raise HTTPException(413, "That is too long.")
-    return next(iter(parse_qs(body.decode("utf-8", "replace"), max_num_fields=10).get(name, [])), "").strip()
+            raise HTTPException(413, f"The form has more than {_MOST_LOGIN_BYTES:,} bytes.")
+    given = parse_qs(body.decode("utf-8", "replace"), max_num_fields=10)
+    return {name: values[0].strip() for name, values in given.items()}

@@ -1,10 +1,11 @@
-"""Who may see what: the token file, with users, one group each, and the groups' roles.
+"""The token file, with users, one group each, and the roles of groups; and the sessions of users who are logged in.
 
-Promise kept here: a user sees nothing of others' jobs. The roles are those of the TORQUE accounting system of Sun
-Yat-sen University: users, who see their own finished jobs; managers, who see the reports; administrators, who see all.
-The file holds digests of tokens, never tokens, and is read anew when it changes: who is taken out of it is out.
+Promise kept here: a user sees nothing of other users' jobs. The roles are those of the TORQUE accounting system of Sun
+Yat-sen University: users see their own finished jobs, managers see the reports, administrators see everything. The file
+has digests of tokens, never tokens. It is read again when it changes: a user who is removed from it has no access.
 
-Log-ins: a random cookie instead of the token, known here by its digest, until it ends or the token is taken away.
+A session has a random cookie instead of the token, and is stored by the digest of the cookie. It ends after a time, or
+when the token is removed from the file.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from publisher.text import elapsed_s
 
 Role = Literal["user", "manager", "admin"]
 ROLES: Final[dict[Role, str]] = {
-    "user": "Sees reports of the user's own finished jobs, and nothing of others'.",
-    "manager": "Sees the reports of the whole site and the publishing status, but no single jobs.",
+    "user": "Sees reports of the user's own finished jobs only.",
+    "manager": "Sees the state of publishing and the reports of the whole site, but no single jobs.",
     "admin": "Sees everything.",
 }
 _OF_USERS: Final = frozenset({"utilization", "totals", "waiting", "charges", "paths", "job"})
@@ -38,14 +39,14 @@ STATUS: Final = "status"
 
 
 class UserGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A group of users: its role, and which of that role's views its menu has; None: all of them."""
+    """A group of users: its role, and which views of that role it may see; None: all of them."""
 
     role: Role
     views: tuple[str, ...] | None = None
 
 
 class User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A user: the one group, the SHA-256 of the token, and the owner's name in the batch systems, if another."""
+    """A user: the group, the SHA-256 of the token, and the user name in the batch systems, if it differs."""
 
     group: str
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
@@ -58,7 +59,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Person(msgspec.Struct, frozen=True):
-    """Somebody who looks: `owner` is the pattern that all runs shown must match; None: all may be seen."""
+    """A person with a token. `owner`: the pattern that the user of every run shown must match; None: any."""
 
     name: str
     group: str
@@ -67,16 +68,16 @@ class Person(msgspec.Struct, frozen=True):
     owner: str | None
 
     def may(self, view: str) -> bool:
-        """Whether this view is for this person."""
+        """Whether the person may see this view."""
         return view in self.views
 
 
 EVERYBODY: Final = Person("", "", "admin", frozenset({*VIEWS, STATUS}), None)
-"""Who looks where there is no token file: on the loopback interface, all of them."""
+"""The person of every request if there is no token file: then only this host can connect."""
 
 
 class People:
-    """The token file. Raises `CredentialError` and `ConfigError` where it cannot be used: then nobody is let in."""
+    """The token file. Raises `CredentialError` and `ConfigError` if it cannot be used: then nobody has access."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -85,13 +86,16 @@ class People:
         self._read()
 
     def by_token(self, token: str) -> tuple[str, Person] | None:
-        """The digest and the person of a token. It is looked up by digest: time tells nothing of the token."""
+        """The digest and the person of a token; None if it is not known.
+
+        The look-up is by digest, so that its time reveals nothing of the token.
+        """
         digest = hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
         person = self.by_digest(digest)
         return None if person is None else (digest, person)
 
     def by_digest(self, digest: str) -> Person | None:
-        """Who has the token of this digest now."""
+        """The person whose token has this digest; None if it is not in the file now."""
         self._read()
         return self._people.get(digest)
 
@@ -103,7 +107,7 @@ class People:
             state = None
         if state is not None and state == self._seen:
             return
-        self._people, self._seen = {}, None  # whatever goes wrong now: the old file no longer holds
+        self._people, self._seen = {}, None  # the old file is not valid any more, even if the new one fails
         self._people = _people(_parsed(read_secret(self._file, "token file"), self._file), self._file)
         self._seen = state
 
@@ -116,7 +120,9 @@ def _parsed(data: bytes, file: Path) -> _File:
     except RecursionError:
         raise ConfigError("is nested too deeply", file=file) from None
     except msgspec.ValidationError as error:
-        raise ConfigError(f"cannot be used: {error}", file=file, hint="See the page about `serve`") from None
+        raise ConfigError(
+            f"cannot be used: {error}", file=file, hint="The documentation of the page shows a token file"
+        ) from None
 
 
 def _people(read: _File, file: Path) -> dict[str, Person]:
@@ -124,18 +130,22 @@ def _people(read: _File, file: Path) -> dict[str, Person]:
     for name, user in read.users.items():
         group = read.groups.get(user.group)
         if group is None:
-            there = ", ".join(read.groups) or "none"
-            raise ConfigError(f"is {user.group!r}; there are: {there}", file=file, key=f"users.{name}.group")
+            known = ", ".join(read.groups) or "none"
+            raise ConfigError(
+                f"{user.group!r} is not a group; the groups are: {known}", file=file, key=f"users.{name}.group"
+            )
         allowed = _allowed(group.role)
         views = allowed if group.views is None else frozenset(group.views)
         if not views <= allowed:
             wrong = ", ".join(sorted(views - allowed))
             raise ConfigError(
-                f"{wrong}: no view of the role {group.role}, which has: {', '.join(sorted(allowed))}",
+                f"{wrong}: the role {group.role} has only the views {', '.join(sorted(allowed))}",
                 file=file, key=f"groups.{user.group}.views",
             )  # fmt: skip
         if user.sha256 in people:
-            raise ConfigError("two users have the same token", file=file, key=f"users.{name}.sha256")
+            raise ConfigError(
+                "another user has the same token", file=file, key=f"users.{name}.sha256", hint="Give each user a token"
+            )
         owner = escape(user.owner or name) if group.role == "user" else None
         people[user.sha256] = Person(name, user.group, group.role, views, owner)
     return people
@@ -148,7 +158,7 @@ def _allowed(role: Role) -> frozenset[str]:
 
 
 MOST: Final = 10_000
-"""More log-ins at a time make the oldest end."""
+"""Sessions at a time; more end the oldest."""
 
 
 class _Session(msgspec.Struct, frozen=True):
@@ -157,7 +167,7 @@ class _Session(msgspec.Struct, frozen=True):
 
 
 class Sessions:
-    """The log-ins of one server; they end with it. `clock` gives epoch seconds. Safe in threads."""
+    """The sessions of one server; they end with it. `clock` returns epoch seconds. Thread-safe."""
 
     def __init__(self, lasting_s: float, clock: Callable[[], int], *, most: int = MOST) -> None:
         self._lasting_s = int(lasting_s)
@@ -167,7 +177,7 @@ class Sessions:
         self._lock = Lock()
 
     def begin(self, token_digest: str) -> str:
-        """A new session for whoever has this token: the value of its cookie."""
+        """Begin a session for the token of this digest, and return the value of its cookie."""
         cookie = secrets.token_urlsafe(32)
         with self._lock:
             self._open[_digest(cookie)] = _Session(token_digest, self._clock())
@@ -176,17 +186,17 @@ class Sessions:
         return cookie
 
     def token_digest(self, cookie: str) -> str | None:
-        """Whose session this is; None where there is none, or no longer."""
+        """The digest of the token that a session was begun with; None if the session is not known or has ended."""
         with self._lock:
             session = self._open.get(_digest(cookie))
             age = elapsed_s(session.began, self._clock()) if session is not None else 0
             if age is None or age >= self._lasting_s:
-                del self._open[_digest(cookie)]  # a clock that was ahead lets no session last for years
+                del self._open[_digest(cookie)]  # also if it began at a later time than now: a clock was wrong
                 return None
         return None if session is None else session.token_digest
 
     def end(self, cookie: str) -> None:
-        """End a session, if there is one."""
+        """End a session, if it is known."""
         with self._lock:
             self._open.pop(_digest(cookie), None)
 

@@ -1,8 +1,7 @@
-"""The page's charts as geometry: shapes in a view box that stretches with the page, and marks at shares of the axes.
+"""Plots of the page as shapes in a view box that stretches with the page, and ticks at shares of the axes.
 
-Pictures for files are drawn by matplotlib (`publisher.report.picture`); these are drawn by the browser, in its colours,
-sizes and letters, in milliseconds, and without any style that the page's security policy would have to allow. What is
-written in them is put there by the templates, which escape it.
+The browser draws them, with its own colours, sizes, and fonts; those in files are from matplotlib (`report.plot.draw`).
+They have no inline styles, which the security policy forbids. Templates add the texts, and escape them.
 """
 
 from __future__ import annotations
@@ -38,26 +37,24 @@ HIGH: Final = 1_000
 """The view box: whole numbers keep the shapes small."""
 _MOST_POINTS: Final = 2_000
 MOST_ROWS: Final = 60
-"""Rows of a heat map that have a label each; of more, every so manieth has one."""
-
-
+"""Labels of a heat map; with more rows, only every second, third, ... row has a label."""
 _LABEL_LENGTH: Final = 24
-"""So many letters of a row's label have room; the middle of longer ones is left out, and the table has them."""
+"""Characters of a row's label; longer labels are shown without their middle."""
 
 
 class ChartSeries(msgspec.Struct, frozen=True):
-    """A series over time: its shapes as a line and as bars, in the colour `colour` of the style sheet."""
+    """A series over time: its paths as a line and as bars; `colour` is a class of the style sheet."""
 
     label: str
     colour: str
     line: str
     bars: str
     dots: str = ""
-    """Points that a line does not show, because nothing is known beside them."""
+    """Points without known neighbours, which a line does not show."""
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """A bar of a chart over names: from `left`, so `long`, in percent of the axis."""
+    """A bar of a plot over names: its begin `left` and its length `long` in percent of the axis."""
 
     label: str
     colour: str
@@ -67,40 +64,42 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Drawing(msgspec.Struct, frozen=True, kw_only=True):
-    """A chart. `layers` over time, `bars` over names (one tuple a name), `shades` of a heat map as a picture."""
+    """A plot: `layers` over time, `bars` over names (a tuple for each name), or `shades` of a heat map as an image."""
 
     kind: Literal["time", "names", "heat", "empty"]
     title: str
     unit: str
     across: tuple[Tick, ...] = ()
-    """Marks of the horizontal axis."""
+    """Ticks of the horizontal axis."""
     up: tuple[Tick, ...] = ()
-    """Marks of the vertical axis, from below."""
+    """Ticks of the vertical axis, from below."""
     stacked: bool = False
     filled: bool = False
     """True if lines are the upper edges of areas."""
     dense: bool = False
-    """True if there are too many places for an edge around each."""
+    """True if there are too many bins for an edge around each."""
     layers: tuple[ChartSeries, ...] = ()
     names: tuple[str, ...] = ()
     bars: tuple[tuple[Bar, ...], ...] = ()
+    totals: tuple[str, ...] = ()
+    """The value of each name; empty texts if the series do not add up."""
     shades: str = ""
     wide: float = 100.0
-    """How much of the axis the shades take, in per cent: the rest is still to come."""
+    """The width of the shades in percent of the axis; the rest is in the future."""
     by: str = ""
-    """The key whose values the legend names."""
+    """The key whose values are in the legend."""
     legend: tuple[tuple[str, str], ...] = ()
     """Labels and colours, the uppermost first."""
     points: str = ""
-    """What the chart tells where one points, as JSON; empty where there are too many points to point at one."""
+    """The values at each point, as JSON; empty if there are too many points for a pointer."""
     summary: str = ""
-    """The chart in a sentence, for those who do not see it."""
+    """The plot in a sentence, for screen readers."""
     left_out: int = 0
-    """Names that there was no room for."""
+    """The number of names that are not drawn."""
 
 
 def drawing(plot: Plot, stop: int) -> Drawing:
-    """The chart of a plot; `stop` ends the interval of its report."""
+    """The shapes of a plot; `stop` is the end of its report's interval."""
     plot = folded(plot)
     title, unit = safe(plot.title), safe(plot.unit)
     if not plot.x or not plot.series:
@@ -155,12 +154,12 @@ def _over_time(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
         kind="time", title=title, unit=unit, across=tuple(time_ticks(start, start + span)), up=tuple(up),
         by=safe(plot.by),
         stacked=plot.stacked, filled=filled, dense=len(middles) > MANY, layers=tuple(layers), legend=_legend(plot),
-        summary=_told(plot, title), points=_points(plot, stop, start, span),
+        summary=_summary(plot, title), points=_points(plot, stop, start, span),
     )  # fmt: skip
 
 
 def _line(across: list[int], rows: list[int | None]) -> str:
-    """A path through the points, broken where there is none."""
+    """A path through the points, interrupted where a value is unknown."""
     parts: list[str] = []
     pen_up = True
     for x, y in zip(across, rows, strict=True):
@@ -171,7 +170,7 @@ def _line(across: list[int], rows: list[int | None]) -> str:
 
 
 def _bars(bounds: list[int], rows: list[int | None]) -> str:
-    """The outline of all bars, standing on the axis."""
+    """The outline of all bars."""
     parts = [f"M{bounds[0]} {HIGH}"]
     at = HIGH
     for right, y in zip(bounds[1:], rows, strict=True):
@@ -194,11 +193,11 @@ def _points(plot: Plot, stop: int, start: int, span: int) -> str:
     return json.dumps(facts, separators=(",", ":"))
 
 
-def _told(plot: Plot, title: str) -> str:
+def _summary(plot: Plot, title: str) -> str:
     def of(one: Series) -> str:
         known = [value for value in one.values if value is not None]
         if not known:
-            return f"{safe(one.label)} is not known"
+            return f"{safe(one.label)} is unknown"
         return (
             f"{safe(one.label)} from {cell_text(min(known))} to {cell_text(max(known))}, "
             f"{cell_text(sum(known) / len(known))} on average"
@@ -224,13 +223,21 @@ def _over_names(plot: Plot, title: str, unit: str) -> Drawing:
             left += long if plot.stacked else 0
         rows.append(tuple(row))
     names = tuple(safe(name) for name in plot.x)
+    adds_up = plot.stacked or len(plot.series) == 1
     of = f" of {len(names) + left_out}" if left_out else ""
     return Drawing(
         kind="names", title=title, unit=unit, across=tuple(across), stacked=plot.stacked, names=names,
-        by=safe(plot.by), bars=tuple(rows), legend=_legend(plot)[::-1] if plot.stacked else _legend(plot),
+        by=safe(plot.by), bars=tuple(rows),
+        totals=tuple(_short_number(sum(bar.value for bar in row)) if adds_up else "" for row in rows),
+        legend=_legend(plot)[::-1] if plot.stacked else _legend(plot),
         summary=f"{title}: {len(names)}{of} bars. The table below has every value.",
         left_out=left_out,
     )  # fmt: skip
+
+
+def _short_number(value: float) -> str:
+    """A number in three digits or, from 100 on, without decimals."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 # --- heat maps
@@ -243,7 +250,7 @@ def _heat(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
     shown = range(0, len(plot.series), step)
     labels = ((row + 0.5, shortened(plot.series[row].label, _LABEL_LENGTH)) for row in shown)
     known = [cell for row in plot.series for cell in row.values if cell is not None]
-    mean = f"{sum(known) / len(known):.0%} on average" if known else "nothing is known"
+    mean = f"{sum(known) / len(known):.0%} on average" if known else "all unknown"
     return Drawing(
         kind="heat", title=title, unit=unit, across=tuple(time_ticks(start, end)),
         wide=round((edges[-1] - start) / (end - start) * 100, 3),
@@ -255,9 +262,9 @@ def _heat(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
 
 _UNKNOWN: Final = 255
 _SHADES: Final = 250
-"""Shade of a full cell; an empty one is 0."""
+"""The shade of the value 1; that of 0 is 0."""
 _DARK, _MIDDLE, _LIGHT = (0x00, 0x22, 0x4E), (0x7D, 0x7C, 0x78), (0xFE, 0xE8, 0x38)
-"""The ends and the middle of cividis, between which shades are mixed."""
+"""The ends and the middle of the colour map cividis; the shades between them are mixed."""
 _NOT_KNOWN: Final = (0xDE, 0xDE, 0xDE)
 
 
@@ -270,7 +277,7 @@ def _palette() -> bytes:
 
 
 def _picture(plot: Plot) -> str:
-    """A PNG of one pixel a cell, as a data URL: the browser stretches it, however many cells there are."""
+    """A PNG with one pixel for each cell, as a data URL; the browser stretches it."""
     lines = bytearray()
     for row in plot.series:
         lines.append(0)  # PNG: this line is not filtered

@@ -1,19 +1,14 @@
-"""The templates: everything that stands in a page is escaped unless it is written in a template.
+"""Pages as HTML: templates filled in, the security policy of a page, and a report as a page.
 
-Style and script stand in the page itself, which the security policy allows by their digests and nothing else: no other
-script runs, whatever a job is called.
-
-A report as a page: by itself in one file, or with what the server puts around it.
-
-A report's rows as the page's table shows them.
-
-What was read and what each service has, as a page: `status` for people who are not at the terminal.
+Templates escape every value. Style and script are inside the page, and the security policy allows them by their
+digests: no other script runs, whatever a job is called.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version as version_of
@@ -22,16 +17,18 @@ from typing import Any, Final, Literal
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from publisher.page.charts import drawing
 from publisher.report.output import grouping_columns, is_text, shown_columns
-from publisher.report.plot.style import interval_told
+from publisher.report.plot.style import interval_told, shortened
 from publisher.report.report import UNKNOWN_NAME, VIEWS, Cell, Column, Kind, Plot, Report
-from publisher.status.status import SourceStatus, Status, TargetStatus
-from publisher.text import cell_text, counted, future_notes, iso, safe
+from publisher.text import cell_text, counted, iso, safe
 
 _FOLDER: Final = "templates"
+_CODE: Final = re.compile("`([^`]+)`")
+_ID_LENGTH: Final = 32
+"""Characters of an id or distinguished name that a page shows; of a longer one it shows both ends."""
 
 
 @cache
@@ -40,7 +37,7 @@ def _environment() -> Environment:
         loader=PackageLoader("publisher.page", _FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["cell_text"] = cell_text
+    environment.filters.update(cell_text=cell_text, counted=counted, long=long_text, at=instant_text, code=code_text)
     return environment
 
 
@@ -55,7 +52,7 @@ def _digest(text: str) -> str:
 
 @cache
 def policy(*, served: bool) -> str:
-    """The security policy of a page: only the style and the script that we wrote, no frames, no other hosts."""
+    """The security policy of a page: our style and our script only, no frames, no other hosts."""
     rules = [
         "default-src 'none'",
         f"style-src {_digest(_part('style.css'))}",
@@ -69,8 +66,8 @@ def policy(*, served: bool) -> str:
     return "; ".join(rules)
 
 
-def markup(template: str, context: dict[str, Any]) -> str:
-    """A template filled in. `title` and `site` are always needed; no `menu` and no `person` is a page by itself."""
+def markup(template: str, context: Mapping[str, Any]) -> str:
+    """Fill in a template. `title` and `site` are always needed; a page without `menu` and `person` has no menu."""
     common = {
         "standalone": False, "menu": (), "person": None, "style": Markup(_part("style.css")),  # noqa: S704 - our own
         "script": Markup(_part("page.js")), "policy": policy(served=False), "version": version_of("usage-publisher"),  # noqa: S704
@@ -78,12 +75,35 @@ def markup(template: str, context: dict[str, Any]) -> str:
     return _environment().get_template(template).render({**common, **context})
 
 
+def long_text(text: str) -> str:
+    """A text of a table, a long id without its middle. The page holds all of it: for the clipboard and screen readers.
+
+    Ids have no spaces, and distinguished names begin with a slash; other text breaks into lines.
+    """
+    if len(text) <= _ID_LENGTH or (" " in text and not text.startswith("/")):
+        return text
+    return Markup('<span class="long" title="{0}" data-short="{1}"><span>{0}</span></span>').format(
+        text, shortened(text, _ID_LENGTH)
+    )
+
+
+def code_text(text: str) -> Markup:
+    """A message in which `commands` are marked."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
+
+
+def instant_text(instant: int | None) -> str:
+    """An instant to the minute, as 2026-11-23 01:48 (a page is in UTC); "never" for None."""
+    text = iso(instant)
+    return "never" if text is None else text[:16].replace("T", " ")
+
+
 MOST_ROWS: Final = 5_000
-"""More make a page that browsers are slow with; CSV and JSON have them all."""
+"""More rows make a page that browsers are slow with; CSV and JSON have all of them."""
 
 
 class Heading(msgspec.Struct, frozen=True):
-    """The head of a column; `number` stands to the right, `instant` in one line."""
+    """The heading of a column; a `number` is aligned right, an `instant` is not broken into lines."""
 
     name: str
     unit: str
@@ -120,7 +140,7 @@ def table(report: Report) -> Table:
 
 
 def _name(column: Column) -> str:
-    """The name for people: without the unit at its end, which stands beside it."""
+    """The name for people: without the unit at its end, which follows it."""
     words = safe(column.name).split("_")
     last = column.unit.lower().split()[-1:]
     return " ".join(words[:-1] if len(words) > 1 and words[-1:] == last else words)
@@ -135,7 +155,7 @@ def _cell(cell: Cell, kind: Kind) -> str:
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """What is chosen of the pictures when the page opens; all of it can be changed on the page."""
+    """The look of the plots when the page opens; all of it can be changed on the page."""
 
     style: Literal["line", "bar"] = "line"
     measure: Literal["queue", "cpu"] = "queue"
@@ -144,133 +164,56 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def classes(self) -> str:
-        """For browsers that cannot change it by themselves."""
+        """CSS classes for browsers without `:has()`, in which it cannot be changed on the page."""
         grid, legend = "" if self.grid else " no-grid", "" if self.legend else " no-legend"
         return f"style-{self.style} on-{self.measure}{grid}{legend}"
 
 
 def report_file(report: Report, choice: Choice) -> bytes:
-    """The report as one file that needs nothing else: no network, and no script but its own for comfort."""
-    return _encoded(report_page(report, choice, {"standalone": True}))
+    """The report as one file that loads nothing else."""
+    return report_page(report, choice, {"standalone": True, "about": about(report)}).encode("utf-8", "backslashreplace")
 
 
 def report_page(report: Report, choice: Choice, around: Mapping[str, Any]) -> str:
-    """The page of a report."""
+    """The page of a report, with what the server adds `around` it."""
     kinds = [_measure(plot, report) for plot in report.plots]
     charts = [drawing(plot, report.stop) for plot in report.plots]
     return markup(
         "report.html",
         {
             "title": safe(report.title), "site": safe(report.site), "heading": heading(report),
-            "about": about(report), "charts": charts, "kinds": kinds,
+            "about": VIEWS.get(report.view, ""), "interval": interval_told(report.start, report.stop),
+            "charts": charts, "kinds": kinds,
             "measures": len(set(kinds)) > 1, "pictured": bool(report.plots), "look": choice,
             "styled": any(chart.kind == "time" for chart in charts),
             "lined": any(chart.kind in {"time", "heat"} for chart in charts),
+            "named": any(len(chart.legend) > 1 or chart.by for chart in charts),
             "look_class": choice.classes, "notes": [safe(note) for note in report.notes],
             "nothing": safe(report.nothing) if report.nothing else None, "table": table(report), "fields": (),
-            "problem": None, "links": (), "prints": (), **around,
+            "files": (), "statements": (), "statement_hint": "", "prints": (), **around,
         },
     )  # fmt: skip
 
 
-def problem_page(view: str, title: str, problem: str, choice: Choice, around: Mapping[str, Any]) -> str:
-    """The page of a view where there is no report: why, and the form to ask for another."""
-    return markup(
-        "report.html",
-        {
-            "title": title, "about": VIEWS[view], "problem": safe(problem), "look": choice,
-            "look_class": choice.classes, "pictured": True, "styled": True, "lined": True, **around,
-        },
-    )  # fmt: skip
+def form_page(view: str, title: str, problem: str | None, around: Mapping[str, Any]) -> str:
+    """The form of a view without a report: why there is none, if that is a `problem`."""
+    context = {"title": title, "about": VIEWS[view], "interval": "", "problem": problem and safe(problem)}
+    return markup("form_page.html", {**context, **around})
 
 
 def about(report: Report) -> str:
-    """A line under the title: what the view is about, and the interval."""
+    """A line under the title: what the view shows, and the interval."""
     said = VIEWS.get(report.view, "")
     return f"{said} From {interval_told(report.start, report.stop)}."
 
 
 def heading(report: Report) -> str:
-    """What stands above the table."""
+    """The caption of the table."""
     return f"{safe(report.title)}, {safe(report.site)}, {interval_told(report.start, report.stop)}"
 
 
 def _measure(plot: Plot, report: Report) -> str:
-    """By which of the two measures a picture of utilization is shown: those of CPU are named so."""
+    """The class of a plot of one of utilization's two measures: titles of plots of CPU utilization begin with CPU."""
     if report.view != "utilization" or len(report.plots) < 2:
         return ""
     return "measure-cpu" if plot.title.startswith("CPU") else "measure-queue"
-
-
-def _encoded(page: str) -> bytes:
-    return page.encode("utf-8", "backslashreplace")
-
-
-_TARGETS: Final = (
-    "target", "accepted", "confirmed", "waiting", "in flight", "rejected", "held", "waived", "superseded",
-    "unconfirmed for", "oldest waiting", "sent up to", "complete until", "last success", "certificate days", "trouble",
-)  # fmt: skip
-_SOURCES: Final = ("source", "jobs", "unreadable", "last read", "last job ended", "read to its end", "trouble")
-_NUMBERS: Final = frozenset({*_TARGETS[1:9], "certificate days", "jobs", "unreadable"})
-
-
-def status_page(status: Status, around: Mapping[str, Any]) -> str:
-    """The page."""
-    targets = [
-        (
-            f"{safe(name)} (shadow)" if one.shadow else safe(name), one.accepted, one.confirmed, one.waiting,
-            one.in_flight, one.rejected, one.held, one.waived, one.superseded, _unconfirmed_text(one),
-            iso(one.oldest_waiting_end_time) or "none", _at(one.last_sent_end_time), _at(one.complete_until),
-            _at(one.last_success), "" if one.certificate_days_left is None else one.certificate_days_left,
-            safe(_trouble_of(one)),
-        )
-        for name, one in status.targets.items()
-    ]  # fmt: skip
-    sources = [
-        (
-            safe(name), one.jobs, one.unreadable, _at(one.last_collected), _at(one.last_job_end),
-            "yes" if one.read_to_end else "no", safe(_trouble(one)),
-        )
-        for name, one in status.sources.items()
-    ]  # fmt: skip
-    context = {
-        "title": "Publishing", "lead": _lead(status), "targets": targets, "sources": sources,
-        "target_columns": _TARGETS, "source_columns": _SOURCES, "numbers": _NUMBERS,
-    }  # fmt: skip
-    return markup("status.html", {**context, **around})
-
-
-def _unconfirmed_text(one: TargetStatus) -> str:
-    """For how long the oldest accepted job is unconfirmed, or that the service offers no evidence."""
-    if one.evidence == "none":
-        return "this service offers no evidence"
-    return "" if one.unconfirmed_days is None else counted(one.unconfirmed_days, "day")
-
-
-def _lead(status: Status) -> str:
-    if status.delivered:
-        return "Everything that was read has been delivered."
-    if not status.complete:
-        return "Something is still to be read or to be delivered."
-    held = sum(one.held for one in status.targets.values() if not one.shadow)
-    rejected = sum(one.rejected for one in status.targets.values() if not one.shadow)
-    return f"Not everything is delivered: {held:,} records are held, {rejected:,} were rejected."
-
-
-def _trouble_of(one: TargetStatus) -> str:
-    shadow = "a shadow: nothing is sent, and what waits is meant to" if one.shadow else ""
-    evidence = f"no evidence of what the service has: {one.evidence_problem}" if one.evidence_problem else ""
-    return "; ".join(filter(None, (shadow, one.last_error, *future_notes(one.times_in_future), evidence)))
-
-
-def _trouble(one: SourceStatus) -> str:
-    if one.error:
-        return one.error
-    if one.ends_in_future:
-        return "the last job ends in the future: a clock is wrong"
-    silent = "silent for too long" if one.silent else ""
-    return "; ".join(filter(None, (silent, *future_notes(one.times_in_future)))) or "; ".join(one.waiting)
-
-
-def _at(instant: int | None) -> str:
-    return iso(instant) or "never"

@@ -1,7 +1,6 @@
-"""What is around every answer: by which names and methods it may be asked for, what browsers are told, how long it may
-take, and who asks where a proxy asks for somebody.
+"""Rules for every request and response: host names, methods, security headers, time limits, and proxies.
 
-The page is read-only: no answer may be framed, guessed at, kept by others or fetched from other pages.
+The page is read-only. Browsers must not frame a response, guess its type, cache it, or give it to pages of other sites.
 """
 
 from __future__ import annotations
@@ -40,10 +39,9 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST"})
 
 
 class TimeoutMiddleware:
-    """The application; it tells its listener which connections have sent a whole request.
+    """The application with time limits. It reports to its listener which connections have sent a whole request.
 
-    What is slow on the other side is bounded as well: each part of a body has `wait_s` to arrive, and each piece
-    of an answer has it to be taken.
+    Each part of a body must arrive within `wait_s`, and the client must read each piece of a response within it.
     """
 
     def __init__(self, app: ASGIApp, listener: Listener, wait_s: float) -> None:
@@ -52,7 +50,7 @@ class TimeoutMiddleware:
         self._wait_s = wait_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
+        """Handle a request (ASGI)."""
         place = scope["client"]
 
         async def received() -> Message:
@@ -60,7 +58,9 @@ class TimeoutMiddleware:
                 async with asyncio.timeout(self._wait_s):
                     message = await receive()
             except TimeoutError:
-                raise HTTPException(408, "The rest of the request did not arrive.", {"Connection": "close"}) from None
+                raise HTTPException(
+                    408, "The rest of the request did not arrive in time.", {"Connection": "close"}
+                ) from None
             if message["type"] == "http.disconnect":
                 raise HTTPException(400, "The request was not complete.", {"Connection": "close"})
             return message
@@ -86,9 +86,9 @@ class TimeoutMiddleware:
 
 
 class SecurityMiddleware:
-    """The application with these rules. `names` are what it may be called besides the loopback names.
+    """The application with security rules. It answers to `names` and to loopback names.
 
-    A page elsewhere whose name was made to lead to us (DNS rebinding) is not answered.
+    Other names are refused, because a page of another site can make its own name lead to this host (DNS rebinding).
     """
 
     def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
@@ -96,7 +96,7 @@ class SecurityMiddleware:
         self._names = _LOOPBACK_NAMES | {name.lower().strip("[]") for name in names}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse."""
+        """Handle a request (ASGI), or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -121,19 +121,19 @@ class SecurityMiddleware:
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         headers = Headers(scope=scope)
         if "transfer-encoding" in headers and ("content-length" in headers or scope["http_version"] == "1.0"):
-            # Where such a request ends is read differently by different servers (RFC 9112, 6.1).
-            return PlainTextResponse("The length of this request is not clear.\n", 400, {"Connection": "close"})
+            # Servers differ in where such a request ends (RFC 9112, 6.1).
+            return PlainTextResponse("The length of the request is ambiguous.\n", 400, {"Connection": "close"})
         if _host(headers.get("host", "")) not in self._names:
-            return PlainTextResponse("This is not a name of this server; see [serve] names.\n", 421)
+            return PlainTextResponse("This server does not answer to this name. Add it to `names` in [serve].\n", 421)
         if scope["method"] not in _METHODS:
             return PlainTextResponse("This page is read-only.\n", 405, {"Allow": "GET, HEAD"})
         if len(scope["query_string"]) > _MOST_QUERY:
-            return PlainTextResponse("This asks for too much.\n", 414)
+            return PlainTextResponse("The query is too long.\n", 414)
         return None
 
 
 def _host(header: str) -> str | None:
-    """The name of a Host header, without its port and brackets; None where it is not a host."""
+    """The name in a Host header, without port and brackets; None if it is not a host."""
     found = _HOST.fullmatch(header)
     return (found[1] or found[2]).lower() if found is not None else None
 
@@ -145,14 +145,14 @@ class Proxies:
         self._networks = [ipaddress.ip_network(network) for network in networks]
 
     def include(self, host: str) -> bool:
-        """Whether this is the address of one of them."""
+        """Whether the address is that of a trusted proxy."""
         address = _address(host)
         return address is not None and any(address in network for network in self._networks)
 
     def client(self, host: str, forwarded_for: Iterable[str]) -> str:
-        """Who asks through the proxy at `host`: the last of `X-Forwarded-For` that is not a trusted proxy itself.
+        """The client of the proxy at `host`: the last address in `X-Forwarded-For` that is not a trusted proxy.
 
-        What is not an IP address, and all before it, is not believed: then it is the last address that is.
+        A text that is not an IP address, and all before it, is ignored.
         """
         for value in reversed([each.strip() for line in forwarded_for for each in line.split(",")]):
             address = _address(value)
@@ -165,14 +165,14 @@ class Proxies:
 
 
 class ProxyMiddleware:
-    """The application, for which a request from a trusted proxy is one of its client, with the client's scheme."""
+    """The application. A request of a trusted proxy gets the address and the scheme of the proxy's client."""
 
     def __init__(self, app: ASGIApp, proxies: Proxies) -> None:
         self._app = app
         self._proxies = proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer."""
+        """Handle a request (ASGI)."""
         client = scope.get("client")
         if client is not None and self._proxies.include(client[0]):
             headers = Headers(scope=scope)

@@ -1,15 +1,14 @@
-"""What is asked of the page: a query of its address becomes a request, and the fields of the form that asked it.
+"""The query of an address: the report that it requests, and the fields of the form that makes it.
 
-The fields are those of DQS' qusage (start, days, queue, host, complex, group, user, job), and some of our views.
-Nothing in a query names a file or anything else of this host.
+The fields are those of DQS' qusage, with the names that the command line has for them, and those of our views. No query
+names a file or anything else of this host.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final, Literal, cast, get_args
-from urllib.parse import urlencode
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal, cast, get_args
 
 import msgspec
 
@@ -24,7 +23,7 @@ from publisher.report.views.charges import CHARGED_BY
 from publisher.report.views.load import LOAD_BY
 from publisher.report.views.occupation import OCCUPATION_BY
 from publisher.report.views.waiting import SIZE
-from publisher.text import duration_s, instant_s, iso, moment_s
+from publisher.text import duration_s, iso, moment_s
 
 DAY_S: Final = 86_400
 DEFAULT_DAYS: Final = 30
@@ -32,30 +31,11 @@ _MOST_DAYS: Final = 200_000
 _MOST_BINS: Final = 10_000
 _ABOUT_BINS: Final = 800
 _FEWER_BINS: Final = 400
-"""Of each value of a key."""
+"""For each value of a key."""
 _BINS_S: Final = (60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY_S, 7 * DAY_S, 28 * DAY_S, 364 * DAY_S)
 _PATTERNS: Final = ("queue", "host", "complex", "group", "user", "job", "vo", "project")
 _MOST_LETTERS: Final = 200
-NAMES: Final = frozenset(
-    {
-        *KEYS,
-        "start",
-        "month",
-        "days",
-        "bin",
-        "by",
-        "by2",
-        "period",
-        "resource",
-        "measure",
-        "style",
-        "grid",
-        "legend",
-        "plot",
-        "shown",
-    }
-)
-"""What a query may hold; everything else in it is ignored."""
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _RESOURCES: Final[tuple[str, ...]] = get_args(Resource)
 _BY: Final[Mapping[str, tuple[str, ...]]] = {
     "utilization": GROUPED_BY, "totals": BY_PERIOD, "occupation": OCCUPATION_BY, "waiting": (*BY_PERIOD, SIZE),
@@ -64,7 +44,7 @@ _BY: Final[Mapping[str, tuple[str, ...]]] = {
 _BY_TWO: Final = frozenset({"totals", "occupation", "waiting"})
 _BY_DEFAULT: Final[Mapping[str, str]] = {"totals": "user", "waiting": "queue"}
 _SELECTED_BY: Final[Mapping[str, tuple[str, ...]]] = {"job": ("job", "task"), "load": ("queue", "host", "complex")}
-"""The patterns of views that do not take all of them."""
+"""The filters of views that do not take all of them."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +60,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PageQuery(msgspec.Struct, frozen=True):
-    """What a query asks of a view, and how the pictures are to look."""
+    """The report that a query requests, and the look of its plots."""
 
     request: ReportRequest
     choice: Choice
@@ -90,14 +70,14 @@ class PageQuery(msgspec.Struct, frozen=True):
 def parse(
     view: str, query: Mapping[str, str], now: int, known: tuple[int | None, int | None], person: Person
 ) -> PageQuery:
-    """The request of a query; `known`: when the first and the last run ended. Raises `UsageError`."""
+    """Parse a query of a view. `known`: ends of the first and the last run, epoch seconds. Raises `UsageError`."""
     for name, value in query.items():
         if len(value) > _MOST_LETTERS:
-            raise UsageError(f"{name} is longer than {_MOST_LETTERS} letters")
+            raise UsageError(f"{name} has more than {_MOST_LETTERS} characters")
     start, stop = _month(query, now) if view == "charges" else _interval(query, now, known)
     filters = {key: query[key] for key in _SELECTED_BY.get(view, KEYS) if query.get(key)}
     if view == "job" and "job" not in filters:
-        raise UsageError("which job? Fill in its id, or a pattern of its name")
+        raise UsageError("no job is selected", hint="Fill in its id, or a pattern of its name")
     if person.owner is not None:
         filters["user"] = person.owner
     request = ReportRequest(
@@ -118,12 +98,12 @@ def _interval(query: Mapping[str, str], now: int, known: tuple[int | None, int |
     today = now - now % DAY_S
     days = _days(query.get("days", ""))
     first = known[0] if known[0] is not None else today
-    if query.get("start"):
+    if query.get("since"):
         try:
-            start = instant_s(query["start"])
+            start = moment_s(query["since"], now)
         except (ValueError, OverflowError) as error:
-            raise UsageError(f"start: {error}") from None
-    elif "start" in query:
+            raise UsageError(f"since: {error}") from None
+    elif "since" in query:
         start = first - first % DAY_S
     else:
         start = today - ((days or DEFAULT_DAYS) - 1) * DAY_S
@@ -147,7 +127,7 @@ def _days(text: str) -> int | None:
     if not text:
         return None
     if not re.fullmatch(r"[0-9]{1,6}", text) or not 1 <= int(text) <= _MOST_DAYS:
-        raise UsageError(f"days is a whole number from 1 to {_MOST_DAYS}")
+        raise UsageError(f"days is not a whole number from 1 to {_MOST_DAYS:,}")
     return int(text)
 
 
@@ -159,9 +139,9 @@ def _bin_s(text: str, length_s: int, about: int) -> int:
     except ValueError as error:
         raise UsageError(f"bin: {error}") from None
     if size_s < 1 or size_s != int(size_s):
-        raise UsageError("bin: a bin is a whole number of seconds, at least one")
+        raise UsageError("bin: the size of a bin is not a whole number of seconds, at least one")
     if length_s > size_s * _MOST_BINS:
-        raise UsageError(f"more than {_MOST_BINS} bins are too many for a page; choose larger ones")
+        raise UsageError(f"bin: a page has at most {_MOST_BINS:,} bins", hint="Choose larger bins, or fewer days")
     return int(size_s)
 
 
@@ -171,20 +151,20 @@ def _by(view: str, query: Mapping[str, str]) -> tuple[str, ...]:
     keys = tuple(dict.fromkeys(key for key in given if key))
     for key in keys:
         if key not in allowed:
-            raise UsageError(f"{view} is not given by {key!r}; there are: {', '.join(allowed) or 'no keys'}")
+            raise UsageError(f"by: {key!r} is not a key of {view}; its keys are: {', '.join(allowed) or 'none'}")
     return keys
 
 
 def _one_of(query: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
     value = query.get(name) or default
     if value not in allowed:
-        raise UsageError(f"{name} is one of: {', '.join(allowed)}")
+        raise UsageError(f"{name}: {value!r} is not one of: {', '.join(allowed)}")
     return value
 
 
 def choice(query: Mapping[str, str]) -> Choice:
-    """How pictures are to look."""
-    shown = "shown" in query  # a form that was sent leaves out what is not ticked
+    """The look of plots that a query selects."""
+    shown = "shown" in query  # a submitted form omits boxes that are not ticked
     style: Literal["line", "bar"] = "bar" if query.get("style") == "bar" else "line"
     return Choice(
         style=style,
@@ -195,14 +175,18 @@ def choice(query: Mapping[str, str]) -> Choice:
 
 
 def fields(view: str, query: Mapping[str, str], now: int, person: Person) -> tuple[Field, ...]:
-    """The form of a view, with what was asked in it. A start that is left open stays so."""
-    found = _when(view, query, now)
-    # What else an address selects by is shown, so that sending the form does not leave it out.
+    """The fields of a view's form, filled in from a query. An empty `since` stays empty."""
+    interval = _interval_fields(view, query, now)
+    found: list[Field] = [] if view == "job" else interval
+    # Other filters of the address get a field too, so that submitting the form keeps them.
     others = tuple(key for key in _SELECTED_BY.get(view, KEYS) if key not in _PATTERNS and query.get(key))
     for key in (*_SELECTED_BY.get(view, _PATTERNS), *others):
         mine = key == "user" and person.owner is not None
         value = person.name if mine else query.get(key, "")
-        found.append(Field(name=key, label=_label(key), value=value, hint="" if mine else "any", fixed=mine))
+        hint = "id or name" if (view, key) == ("job", "job") else "any"
+        found.append(Field(name=key, label=_label(key), value=value, hint="" if mine else hint, fixed=mine))
+    if view == "job":
+        found += interval
     if view == "utilization":
         sizes = ("15m", "1h", "6h", "1d", "7d")
         found.append(
@@ -222,13 +206,22 @@ def fields(view: str, query: Mapping[str, str], now: int, person: Person) -> tup
     return tuple(found)
 
 
-def _when(view: str, query: Mapping[str, str], now: int) -> list[Field]:
+def chosen(fields: Iterable[Field]) -> str:
+    """The filters and keys that a form selects, in one line; its interval excepted."""
+    named = (field for field in fields if field.name not in {"since", "days", "month"} and field.value)
+    return ", ".join(f"{field.name}: {field.value}" for field in named)
+
+
+def _interval_fields(view: str, query: Mapping[str, str], now: int) -> list[Field]:
     if view == "charges":
         return [Field(name="month", label="Month", value=query.get("month") or (iso(now) or "")[:7], type="month")]
-    default_start = (iso(now - now % DAY_S - (DEFAULT_DAYS - 1) * DAY_S) or "")[:10]
+    days = query.get("days", str(DEFAULT_DAYS))
+    length = int(days) if re.fullmatch(r"[1-9][0-9]{0,5}", days) else DEFAULT_DAYS
+    since = query.get("since", (iso(now - now % DAY_S - (length - 1) * DAY_S) or "")[:10])
+    is_date = not since or _DATE.fullmatch(since)  # a date field shows nothing else
     return [
-        Field(name="start", label="Start", value=query.get("start", default_start), type="date"),
-        Field(name="days", label="Days", value=query.get("days", str(DEFAULT_DAYS)), type="number"),
+        Field(name="since", label="Since", value=since, type="date" if is_date else "text"),
+        Field(name="days", label="Days", value=days, type="number"),
     ]
 
 
@@ -241,13 +234,8 @@ def _label(key: str) -> str:
 
 
 def plot_number(query: Mapping[str, str]) -> int:
-    """Which of a report's pictures is asked for, from 0. Raises `UsageError`."""
+    """The place of the selected plot among those of a report, from 0. Raises `UsageError`."""
     text = query.get("plot", "1")
     if not re.fullmatch(r"[1-9][0-9]?", text):
-        raise UsageError("plot is the number of a picture, from 1")
+        raise UsageError(f"plot: {text!r} is not the number of a plot, from 1 to 99")
     return int(text) - 1
-
-
-def as_query(query: Mapping[str, str], **instead: Any) -> str:
-    """A query for a link: what was asked, with some of it changed."""
-    return urlencode({**query, **instead})

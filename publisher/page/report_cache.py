@@ -1,6 +1,6 @@
-"""Reports that were made are kept as long as the store does not change, so that looking again costs nothing.
+"""Finished reports, kept until the store changes.
 
-Each is made once, however many ask for it at the same time; those used last are kept.
+Each report is made once, even if several requests for it arrive at the same time. The least recently used go first.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from publisher.store.database import Store
 from publisher.store.report_queries import ENDS, State, state_of
 
 Make = Callable[[str, ReportRequest], Report]
-"""A view by its name, for a request."""
+"""Makes the report of a view, by its name, for a request."""
 _FRESH_S: Final = 60
-"""How long a report is kept whose interval is not over, though nothing new was read."""
+"""How long a report is kept whose interval is not over, even if the store does not change."""
 MOST_CELLS: Final = 3_000_000
-"""Of all reports kept: some hundred megabytes."""
+"""In all reports together: some hundred megabytes."""
 
 
 class CachedReports:
-    """Reports by view and request, made with `make` from this store. Safe in threads."""
+    """Reports by view and request, made with `make` from this store. Thread-safe."""
 
     def __init__(self, store: Store, make: Make, clock: Callable[[], int]) -> None:
         self._clock = clock
@@ -39,7 +39,7 @@ class CachedReports:
         self._lock = Lock()
 
     def report(self, view: str, request: ReportRequest) -> Report:
-        """The report. Raises what making it raises."""
+        """Return the report; make it if necessary. Raises the errors of `make`."""
         now = self._clock()
         # Runs in progress count until now.
         at = now // _FRESH_S if request.running and request.stop > now else None
@@ -69,7 +69,7 @@ class CachedReports:
             return made
 
     def known(self) -> tuple[int | None, int | None]:
-        """When the first and the last run ended, in epoch seconds."""
+        """The ends of the first and the last run in epoch seconds; None without any run."""
         with self._store.read() as connection:
             first, last = (connection.execute(select(one)).scalar() for one in ENDS)
         return first, last

@@ -1,14 +1,15 @@
-"""The server: refused where others could listen in, bound before it is announced, its store read-only."""
+"""The server: its settings are checked and its port bound before it is announced; its store is read-only."""
 
 from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from cryptography import x509
@@ -21,23 +22,27 @@ from publisher.errors import PublisherError, StoreMissingError, UsageError
 from publisher.page.app import PageContent, application
 from publisher.page.auth import People, Person, Sessions
 from publisher.page.middleware import Proxies, ProxyMiddleware, TimeoutMiddleware
-from publisher.page.report_cache import CachedReports
-from publisher.report.cache import ReportCache
-from publisher.report.report import Report
-from publisher.report.request import ReportRequest
-from publisher.report.runs import ReportContext
-from publisher.report.views import make
-from publisher.report.views.charges import Statements, statements
+from publisher.report.report import VIEWS
 from publisher.security.connections import Listener, bound_socket, is_loopback
 from publisher.security.credentials import load_certificates, load_credentials
 from publisher.store import registry
 from publisher.store.database import open_store
 
+if TYPE_CHECKING:
+    from publisher.page.report_cache import CachedReports
+    from publisher.page.report_pages import ReportPages
+    from publisher.report.cache import ReportCache
+    from publisher.report.report import Report
+    from publisher.report.request import ReportRequest
+    from publisher.report.runs import ReportContext
+    from publisher.report.views.charges import Statements
+
 _MOST_CONNECTIONS: Final = 200
 _MOST_OF_ADDRESS: Final = 32
-"""A browser opens six; several people may come from behind one address."""
+"""A browser opens six; several people may share an address."""
 WAIT_S: Final = 10.0
-"""A connection without a whole request for longer is closed: in a TLS handshake, in a header, between requests."""
+"""A connection on which no whole request arrived for longer is closed: in a TLS handshake, a header, or between
+requests."""
 _STOP_S: Final = 5
 _BACKLOG: Final = 32
 """Connections accepted before others are looked after: those that are to close are closed by then."""
@@ -67,7 +72,7 @@ class PageServer:
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """The URL of the page."""
         host, port = self._listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         return f"{'https' if self._tls else 'http'}://{shown}:{port}/"
@@ -81,8 +86,8 @@ class PageServer:
             timeout_graceful_shutdown=_STOP_S, ssl_certfile=certificate, ssl_keyfile=key,
         )  # fmt: skip
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
-        with suppress(PublisherError):  # the page says so
-            self._reports.reports()
+        with suppress(PublisherError):  # the page shows it
+            self._reports.pages().has_jobs()
         try:
             _PageServer(config, self._listener, self._stopping).run(sockets=[self._listener])
         finally:
@@ -91,7 +96,7 @@ class PageServer:
 
 
 class _PageServer(uvicorn.Server):
-    """Closes connections that wait too long, and stops also for a signal that came before it watched for signals."""
+    """Closes connections that wait too long, and stops also for a signal that came before its handler was set."""
 
     def __init__(self, config: uvicorn.Config, listener: Listener, stopping: Callable[[], bool]) -> None:
         super().__init__(config)
@@ -99,13 +104,13 @@ class _PageServer(uvicorn.Server):
         self._stopping = stopping
 
     async def on_tick(self, counter: int) -> bool:
-        """Called several times a second; whether to stop."""
+        """Close overdue connections, several times a second. True to stop."""
         self._listener.drop_overdue()
         return await super().on_tick(counter) or self._stopping()
 
 
 class _Reports:
-    """The reports of a site: once there is a store, its runs are kept in memory for them."""
+    """The report pages of a site: once there is a store, its runs are kept in memory for them."""
 
     def __init__(self, publisher: Publisher, say: Callable[[str], None]) -> None:
         self._publisher = publisher
@@ -113,9 +118,29 @@ class _Reports:
         self._opening = Lock()
         self._runs: ReportCache | None = None
         self._cached: CachedReports | None = None
+        self._pages: ReportPages | None = None
 
-    def reports(self) -> CachedReports:
-        """The reports; the first call begins to read runs, beside what is asked. Raises `StoreMissingError`."""
+    def pages(self) -> ReportPages:
+        """The report pages. Raises `MissingExtraError` where NumPy is not installed."""
+        if self._pages is None:
+            from publisher.page.report_pages import ReportPages, ReportSource  # noqa: PLC0415 - loads NumPy
+
+            source = ReportSource(self._reports, self._statements, self._say, self._publisher.tools.clock)
+            self._pages = ReportPages(source)
+        return self._pages
+
+    def offered(self) -> Collection[str]:
+        """The views that have something to show: none before the first collect."""
+        try:
+            return offered_views(self._publisher.config) if self.pages().has_jobs() else ()
+        except PublisherError:  # pages of views show it
+            return ()
+
+    def _reports(self) -> CachedReports:
+        """The reports; the first call begins to read runs, in another thread. Raises `StoreMissingError`."""
+        from publisher.page.report_cache import CachedReports  # noqa: PLC0415 - loads NumPy
+        from publisher.report.cache import ReportCache  # noqa: PLC0415
+
         with self._opening:
             if self._cached is None:
                 store = self._publisher.store
@@ -125,15 +150,21 @@ class _Reports:
                 kept.prepare()
             return self._cached
 
-    def statements(self, request: ReportRequest) -> Statements:
+    def _statements(self, request: ReportRequest) -> Statements:
         """The statements of a month. Raises `StoreMissingError` and `UsageError`."""
-        self.reports()
+        from publisher.report.views.charges import statements  # noqa: PLC0415 - loads NumPy
+
+        self._reports()
         return statements(self._context(), request)
 
     def _view(self, view: str, request: ReportRequest) -> Report:
+        from publisher.report.views import make  # noqa: PLC0415 - loads NumPy
+
         return make(view, self._context(), request)
 
     def _context(self) -> ReportContext:
+        from publisher.report.runs import ReportContext  # noqa: PLC0415 - loads NumPy
+
         runs = None if self._runs is None else self._runs.runs
         return ReportContext(self._publisher.store, self._publisher.config, self._publisher.tools.clock(), runs)
 
@@ -141,6 +172,19 @@ class _Reports:
         """Stop reading runs."""
         if self._runs is not None:
             self._runs.close()
+
+
+def offered_views(config: Config) -> frozenset[str]:
+    """The views for which the configuration has what they need."""
+    sources = config.sources.values()
+    needs = {
+        "charges": config.charges.prices or config.charges.adjustments,
+        "load": any(source.stat_file for source in sources),
+        "paths": any(
+            source.kind.has_events or not source.kind.factory for source in sources
+        ),  # add-ons may have events
+    }
+    return frozenset(view for view in VIEWS if needs.get(view, True))
 
 
 def _site(
@@ -152,17 +196,24 @@ def _site(
         _note_log_in(publisher.config, person, address, clock())
 
     return PageContent(
-        publisher.config.site.name, reports.reports, reports.statements, publisher.status, record_log_in, say, people,
-        Sessions(settings.session, clock), clock,
-    )  # fmt: skip
+        name=publisher.config.site.name,
+        reports=reports.pages,
+        status=partial(publisher.status, assumed=False),
+        listed=publisher.listed,
+        record_log_in=record_log_in,
+        say=say,
+        people=people,
+        sessions=Sessions(settings.session, clock),
+        offered=reports.offered,
+    )
 
 
 def _note_log_in(config: Config, person: Person, address: str, now: int) -> None:
-    """Record a log-in in the audit trail: the one thing that the server writes, through a connection of its own."""
+    """Record a log-in in the audit log: all that the server writes, through a connection of its own."""
     try:
         store = open_store(config.store.url, config.store.busy_timeout, create=False)
     except StoreMissingError:
-        return  # there is nothing yet that could be looked at
+        return  # no data can be seen yet
     try:
         with store.write() as connection:
             detail = f"to the page, as {person.role} of {person.group}, from {address}"
@@ -177,8 +228,8 @@ def _require_private(settings: Serve, people: People | None, tls: tuple[Path, Pa
     missing = [*(() if tls else ("certificate and key",)), *(() if people else ("tokens",))]
     if missing:
         raise UsageError(
-            f"{settings.host} can be reached from elsewhere, and [serve] has no {' and no '.join(missing)}",
-            hint="Set them, or listen on 127.0.0.1 behind a proxy that has TLS",
+            f"other hosts can reach {settings.host}, and [serve] has no {' and no '.join(missing)}",
+            hint="Set them, or listen on 127.0.0.1 and put a proxy with TLS before it",
         )
 
 
@@ -190,7 +241,7 @@ def _tls(settings: Serve, now: int) -> tuple[Path, Path] | None:
 
 
 def _names_of(certificate: Path) -> list[str]:
-    """What a certificate vouches for: browsers that call us otherwise would not come as far as to us."""
+    """The DNS names in a certificate: browsers connect under no other name."""
     extensions = load_certificates(certificate)[0].extensions
     try:
         alternative = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -201,9 +252,9 @@ def _names_of(certificate: Path) -> list[str]:
 
 def _bound(host: str, port: int) -> socket.socket:
     try:
-        return bound_socket(host, port)  # who comes before the server is up waits
+        return bound_socket(host, port)  # connections wait until the server runs
     except OSError as error:
         raise UsageError(
             f"cannot listen on {host} port {port}: {error.strerror or error}",
-            hint="Choose another with --host and --port, or in [serve]",
+            hint="Choose another address or port with --host and --port, or in [serve]",
         ) from error

@@ -1,8 +1,5 @@
 "use strict";
-// On a phone the menu is wider than the page: begin with what is shown.
-const here = document.querySelector("nav [aria-current]");
-if (here) here.closest("ul").scrollLeft = here.offsetLeft - 60;
-// Comfort only: charts tell their values where one points, and to the arrow keys. Without it the tables have them all.
+// Show the values of a plot at the pointer, or for the arrow keys. Without scripts, the table has them.
 for (const area of document.querySelectorAll(".area[data-points]")) {
   const points = JSON.parse(area.dataset.points);
   const pointer = area.querySelector(".pointer");
@@ -14,8 +11,8 @@ for (const area of document.querySelectorAll(".area[data-points]")) {
     pointer.setAttribute("x1", share);
     pointer.setAttribute("x2", share);
     pointer.classList.add("on");
-    const told = points.series.map(([label, values]) => `${label} ${values[at] === null ? "not known" : values[at]}`);
-    readout.textContent = `${points.names[at]}: ${told.join(", ")}`;
+    const values = points.series.map(([label, known]) => `${label} ${known[at] === null ? "not known" : known[at].toLocaleString("en")}`);
+    readout.textContent = `${points.names[at]}: ${values.join(", ")}`;
   };
   const nearest = (share) => {
     let best = 0;

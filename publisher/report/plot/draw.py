@@ -283,12 +283,6 @@ def draw_areas(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
 
 Form = Literal["png", "svg", "pdf", "ps"]
 FORMS: Final[tuple[str, ...]] = get_args(Form)
-CONTENT_TYPES: Final = {
-    "png": "image/png",
-    "svg": "image/svg+xml",
-    "pdf": "application/pdf",
-    "ps": "application/postscript",
-}
 _METADATA: Final[dict[str, dict[str, str | None]]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},

@@ -10,7 +10,7 @@ import pytest
 
 from publisher.cli.publish_cmd import show_delivered
 from publisher.cli.status_cmd import show_status, status_json
-from publisher.page.html import status_page
+from publisher.page.overview import overview_page
 from publisher.publish.context import DeliveryStats
 from publisher.publish.publish import Delivery
 from publisher.status.status import SourceStatus, Status, TargetStatus
@@ -85,8 +85,8 @@ def test_only_what_is_delivered_is_good(target: dict[str, Any], delivered: bool,
     found = Status(complete=complete, sources={"ce1": SOURCE}, targets=targets)
     assert found.delivered == (delivered and complete)
     assert status_json(found)["delivered"] == found.delivered
-    shown = status_page(found, {"site": "S", "person": None, "links": (), "nonce": "", "pages": ()})
-    assert ("Everything that was read has been delivered" in shown) == found.delivered
+    shown = overview_page(found, None, {"site": "S"})
+    assert ("Everything that was read is delivered" in shown) == found.delivered
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_what_is_held_back_on_purpose_is_not_to_be_sent(
 
 
 def test_the_page_says_what_is_unconfirmed_or_that_there_is_no_evidence() -> None:
-    around = {"site": "S", "person": None, "links": (), "nonce": "", "pages": ()}
     late = msgspec.structs.replace(TARGET, evidence="query", unconfirmed_days=9, evidence_problem="HTTP 500")
-    shown = status_page(Status(complete=True, sources={}, targets={"none": TARGET, "late": late}), around)
-    for said in ("this service offers no evidence", "9 days", "no evidence of what the service has: HTTP 500"):
+    found = Status(complete=True, sources={}, targets={"none": TARGET, "late": late})
+    shown = overview_page(found, None, {"site": "S"})
+    for said in (">no evidence<", "9 days", "no evidence of what the service has: HTTP 500"):
         assert said in shown
 
 

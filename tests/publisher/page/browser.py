@@ -153,7 +153,8 @@ class Tab:
 
     def is_seen(self, selector: str) -> bool:
         """Whether an element is shown."""
-        return bool(self.value(f"document.querySelector({json.dumps(selector)}).getClientRects().length"))
+        one = f"document.querySelector({json.dumps(selector)})"
+        return bool(self.value(f"{one}.getClientRects().length && {one}.checkVisibility()"))
 
     def key(self, key: str, *, text: str = "") -> None:
         """Press a key."""
@@ -165,11 +166,12 @@ class Tab:
         """Write text where the cursor is."""
         self.ask("Input.insertText", text=text)
 
-    def enter(self) -> None:
-        """Press Enter, which sends a form, and wait for the page that comes."""
+    def enter(self, *, loads: bool = True) -> None:
+        """Press Enter; wait for the page that comes where it `loads` one, as a form does."""
         self._forget_loads()
         self.key("Enter", text="\r")
-        self._browser.wait_for("Page.loadEventFired", self._session)
+        if loads:
+            self._browser.wait_for("Page.loadEventFired", self._session)
 
     def click(self, selector: str, *, loads: bool = False) -> None:
         """Click on the middle of an element; wait for the page that comes where it `loads` one."""

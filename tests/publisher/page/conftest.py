@@ -20,6 +20,7 @@ from tests.publisher.page.browser import MISSING, PROGRAM, Browser
 DAY = 1_793_491_200
 """2026-11-01."""
 JOBS = 1500
+LONG_NAME = "/DC=org/DC=example/OU=Department of Computational Physics/CN=Somebody With a Long Name"
 EVIL = '<script>alert("x")</script>'
 TOKENS = {"alice": "alice-token-0123456789", "root": "root-token-0123456789", "boss": "boss-token-0123456789"}
 SOURCES = """
@@ -137,6 +138,26 @@ def _command() -> tuple[str, ...]:
 def page(month: Program) -> Iterator[str]:
     """The address of the page, open to all on this host."""
     with Served(month) as served:
+        yield served.url
+
+
+@pytest.fixture(scope="session")
+def states(month: Program, tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """The same site with a user of a long name, after `publish`: one target has all records, another holds all."""
+    site = month.copy(tmp_path_factory.mktemp("states"))
+    settings = '[targets.summaries-of-a-service-with-a-long-name]\ntype = "directory"\npath = "summaries"\n'
+    site.configure(site.config.read_text(encoding="utf-8") + settings + 'records = "apel-summary"\n')
+    with (site.folder / "act_file").open("a", encoding="utf-8") as log:
+        log.write(act_line(JOBS + 1, LONG_NAME, DAY + 20 * 86_400, 90_000) + "\n")
+    site("collect").ok()
+    assert site("publish").code == 3
+    return site
+
+
+@pytest.fixture(scope="session")
+def states_page(states: Program) -> Iterator[str]:
+    """The address of its page, open to all on this host."""
+    with Served(states) as served:
         yield served.url
 
 

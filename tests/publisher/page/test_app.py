@@ -20,6 +20,7 @@ from publisher.errors import StoreMissingError
 from publisher.page.app import PageContent, application
 from publisher.page.auth import People, Person, Sessions
 from publisher.page.report_cache import CachedReports
+from publisher.page.report_pages import ReportPages, ReportSource
 from publisher.report.report import VIEWS, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -29,7 +30,7 @@ from tests.publisher.cli.program import Program
 from tests.publisher.page.conftest import DAY, EVIL, JOBS, TOKENS, act_line, token_file
 
 NOW = DAY + 30 * 86_400
-MONTH = "start=2026-11-01&days=30"
+MONTH = "since=2026-11-01&days=30"
 
 
 class Page:
@@ -40,10 +41,13 @@ class Page:
         self.came: list[tuple[str, str]] = []
         self.now = NOW
         self.made = 0
-        answers = CachedReports(publisher.store, self._counting(publisher), lambda: self.now)
+        made = CachedReports(publisher.store, self._counting(publisher), lambda: self.now)
+        source = ReportSource(lambda: made, self._statements(publisher), self.said.append, lambda: self.now)
+        reports = ReportPages(source)
         self.site = PageContent(
-            publisher.config.site.name, lambda: answers, self._statements(publisher), publisher.status, self._came_in,
-            self.said.append, people, Sessions(3600, lambda: self.now), lambda: self.now,
+            name=publisher.config.site.name, reports=lambda: reports, status=publisher.status,
+            listed=publisher.listed, record_log_in=self._came_in, say=self.said.append, people=people,
+            sessions=Sessions(3600, lambda: self.now),
         )  # fmt: skip
         self.app = application(self.site, names)
 
@@ -101,14 +105,14 @@ def test_a_shadow_is_marked_where_the_status_is(publisher: Publisher) -> None:
     in_shadow = msgspec.structs.replace(told.targets[name], shadow=True, last_error="no answer")
     status = msgspec.structs.replace(told, targets={name: in_shadow, "other": told.targets[name]})
     page.app = application(msgspec.structs.replace(page.site, status=lambda: status), ())
-    shown = page.ask("/status").text
-    assert f"{name} (shadow)" in shown
-    assert "a shadow: nothing is sent, and what waits is meant to; no answer" in shown
-    assert shown.count("(shadow)") == 1
+    shown = page.ask("/").text
+    assert f'{name} <span class="unit">a shadow: nothing is sent</span>' in shown
+    assert f"<strong>{name}</strong>: no answer" in shown
+    assert shown.count("a shadow") == 1
 
 
 def test_every_answer_has_the_headers_that_restrict_browsers(opened: Page) -> None:
-    for path in ("/", "/help", "/nosuch", f"/totals.csv?{MONTH}", "/?days=x"):
+    for path in ("/", "/help", "/nosuch", f"/totals.csv?{MONTH}", "/utilization?days=x"):
         headers = opened.ask(path).headers
         policy = headers["content-security-policy"]
         assert "default-src 'none'" in policy
@@ -159,7 +163,7 @@ def test_names_of_jobs_are_escaped_everywhere(opened: Page) -> None:
     for path in (f"/totals?{MONTH}&by=user", f"/totals?{MONTH}&by=user&by2=queue"):
         assert EVIL not in opened.ask(path).text
         assert "&lt;script&gt;alert(" in opened.ask(path).text
-    asked = opened.ask("/", params={"user": EVIL, "queue": '" onfocus="alert(1)'}).text
+    asked = opened.ask("/utilization", params={"user": EVIL, "queue": '" onfocus="alert(1)'}).text
     assert EVIL not in asked
     assert 'value="" onfocus' not in asked
     assert "<script" not in opened.ask(f"/utilization.svg?{MONTH}&bin=1d&by=user").text
@@ -168,26 +172,26 @@ def test_names_of_jobs_are_escaped_everywhere(opened: Page) -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("days=0", "days is a whole number"),
-        ("days=-1", "days is a whole number"),
-        ("start=yesterday", "start: a time is written like"),
-        ("start=0001-01-01&days=200000000", "days is a whole number"),
-        ("start=9999-12-30&days=9", "years 1 to 9999"),
-        ("bin=1s&days=30", "too many for a page"),
+        ("days=0", "days is not a whole number"),
+        ("days=-1", "days is not a whole number"),
+        ("since=yesterday", "since: &#39;yesterday&#39; is not a time"),
+        ("since=0001-01-01&days=200000000", "days is not a whole number"),
+        ("since=9999-12-30&days=9", "years 1 to 9999"),
+        ("bin=1s&days=30", "a page has at most 10,000 bins"),
         ("bin=soon", "bin: a duration"),
-        ("by=colour", "there are: queue, host"),
-        (f"user={'x' * 300}", "longer than"),
+        ("by=colour", "its keys are: queue, host"),
+        (f"user={'x' * 300}", "has more than 200 characters"),
     ],
 )
 def test_what_makes_no_sense_is_reported_beside_the_form(opened: Page, query: str, said: str) -> None:
-    found = opened.ask(f"/?{query}")
+    found = opened.ask(f"/utilization?{query}")
     assert found.status_code == 400
     assert said in found.text
     assert 'id="f-days"' in found.text
 
 
 def test_a_query_names_no_files(opened: Page) -> None:
-    found = opened.ask(f"/?{MONTH}&archive=/etc&stat_file=/etc/passwd&bin=1d")
+    found = opened.ask(f"/utilization?{MONTH}&archive=/etc&stat_file=/etc/passwd&bin=1d")
     assert found.status_code == 200
     assert "/etc" not in found.text.partition("</form>")[2]
 
@@ -195,7 +199,7 @@ def test_a_query_names_no_files(opened: Page) -> None:
 def test_defaults_are_the_last_thirty_days_and_none_are_everything(opened: Page) -> None:
     default = opened.ask("/utilization.json").json()
     assert (default["since"], default["until"]) == ("2026-11-02T00:00:00Z", "2026-12-02T00:00:00Z")
-    whole = opened.ask("/utilization.json?start=&days=&shown=1").json()
+    whole = opened.ask("/utilization.json?since=&days=&shown=1").json()
     assert (whole["since"], whole["until"]) == ("2026-11-01T00:00:00Z", "2026-12-02T00:00:00Z")
     assert whole["jobs"] == JOBS
 
@@ -223,12 +227,12 @@ def test_without_a_store_it_says_so(month: Program, tmp_path: Path) -> None:
         def missing(*_: object) -> Any:
             raise StoreMissingError("there is no store", hint="`usage-publisher collect` makes it")
 
-        empty = PageContent(
-            "S", missing, missing, reading.status, lambda *_: None, site.said.append, None, Sessions(1, int), int
-        )
+        reports = ReportPages(ReportSource(missing, missing, site.said.append, int))
+        empty = msgspec.structs.replace(site.site, reports=lambda: reports, offered=lambda: ())
         site.app = application(empty, ())
-        found = site.ask("/")
-        assert "there is no store" in found.text
+        for path in ("/", "/totals"):
+            assert "there is no store" in site.ask(path).text
+        assert 'href="/totals"' not in site.ask("/").text
         assert site.ask("/help").status_code == 200
 
 
@@ -236,16 +240,17 @@ def test_without_a_store_it_says_so(month: Program, tmp_path: Path) -> None:
 
 
 def test_strangers_see_nothing(guarded: Page) -> None:
-    for path in ("/", "/totals", "/status", "/help"):
+    for path in ("/", "/totals", "/records", "/help"):
         found = guarded.ask(path)
-        assert (found.status_code, found.headers["location"]) == (303, "/login")
+        assert (found.status_code, found.headers["location"].partition("?")[0]) == (303, "/login")
         assert "alice" not in found.text
     for path in ("/totals.csv", "/utilization.png"):
         assert guarded.ask(path).status_code == 401
     assert guarded.ask("/totals", headers={"Authorization": "Bearer guess"}).status_code == 401
     assert guarded.ask("/totals", headers={"Authorization": "Basic YWxpY2U6"}).status_code == 401
     assert guarded.ask("/totals", headers={"Cookie": "session=guess"}).status_code == 303
-    assert guarded.ask(f"/totals?token={TOKENS['root']}").status_code == 303
+    refused = guarded.ask(f"/totals?by=vo&token={TOKENS['root']}")
+    assert (refused.status_code, refused.headers["location"]) == (303, "/login?next=%2Ftotals%3Fby%3Dvo")
 
 
 @pytest.mark.parametrize(
@@ -261,7 +266,7 @@ def test_users_see_their_own_jobs_only(guarded: Page, path: str) -> None:
 
 def test_users_see_nothing_of_others(guarded: Page) -> None:
     hidden = guarded.ask(f"/totals?{MONTH}&queue=nosuch*&user=bob", headers=as_("alice")).text
-    assert "No job of yours matches" in hidden
+    assert "None of your jobs match" in hidden
     assert "slow.q" not in hidden
     assert "bob" not in hidden
     assert "slow.q" in guarded.ask(f"/totals?{MONTH}&queue=nosuch*", headers=as_("root")).text
@@ -274,7 +279,7 @@ def test_a_job_is_shown_to_its_owner(publisher: Publisher, guarded: Page) -> Non
     mine = guarded.ask(f"/job?job={whose['alice']}", headers=as_("alice")).text
     assert "local_user" in mine
     others = guarded.ask(f"/job?job={whose['bob']}", headers=as_("alice")).text
-    assert "No job of yours matches" in others
+    assert "None of your jobs match" in others
     assert "local_user" not in others
     assert "local_user" in guarded.ask(f"/job?job={whose['bob']}", headers=as_("root")).text
     assert "bob" not in guarded.ask(f"/job.json?{MONTH}&job=*", headers=as_("alice")).text
@@ -317,7 +322,7 @@ def test_users_print_their_own_statement(guarded: Page, form: str) -> None:
 def test_who_prints_whose_statement(guarded: Page) -> None:
     assert guarded.ask("/statement.pdf?month=2026-11").status_code == 401
     whole = guarded.ask("/statement.txt?month=2026-11", headers=as_("root"))
-    assert (whole.status_code, "payers have one" in whole.text) == (400, True)
+    assert (whole.status_code, "a statement is of one user" in whole.text) == (400, True)
     of_bob = guarded.ask("/statement.txt?month=2026-11&user=bob", headers=as_("boss")).text
     assert "user: bob" in of_bob
     assert "between us and him" in of_bob
@@ -333,12 +338,12 @@ def test_no_view_shows_users_what_others_used(guarded: Page) -> None:
     for view in ("utilization", "totals", "waiting", "paths", "charges"):
         for by in ("", "&by=user", "&by=queue"):
             for form in ("", ".json", ".csv"):
-                path = f"/{view}{form}" if form or view != "utilization" else "/"
+                path = f"/{view}{form}"
                 found = guarded.ask(f"{path}?{MONTH}&month=2026-11{by}", headers=as_("alice")).text
                 assert not {"bob", "carol", "dave"} & set(re.findall(r"\w+", found)), path
 
 
-@pytest.mark.parametrize("view", [name for name in VIEWS if name != "utilization"])
+@pytest.mark.parametrize("view", list(VIEWS))
 def test_every_view_is_there(opened: Page, view: str) -> None:
     query = f"{MONTH}&month=2026-11&job={'job1' if view == 'job' else ''}"
     found = opened.ask(f"/{view}?{query}")
@@ -351,7 +356,7 @@ def test_every_view_is_there(opened: Page, view: str) -> None:
 
 
 def test_roles_have_their_views(guarded: Page) -> None:
-    asked = ("/", "/status", "/occupation", "/job")
+    asked = ("/utilization", "/records", "/occupation", "/job")
     codes = {name: [guarded.ask(f"{path}?{MONTH}", headers=as_(name)).status_code for path in asked] for name in TOKENS}
     assert codes["alice"][:3] == [200, 403, 403]
     assert codes["boss"] == [200, 200, 200, 403]
@@ -371,9 +376,9 @@ def test_logging_in_gives_a_cookie_that_is_not_the_token(guarded: Page) -> None:
     assert guarded.came == [("root", "192.0.2.7")]
     value = cookie.partition("=")[2].partition(";")[0]
     jar = {"Cookie": f"__Host-session={value}"}
-    assert guarded.ask("/status", base="https://localhost", headers=jar).status_code == 200
+    assert guarded.ask("/records", base="https://localhost", headers=jar).status_code == 200
     guarded.now += 3600
-    assert guarded.ask("/status", base="https://localhost", headers=jar).status_code == 303
+    assert guarded.ask("/records", base="https://localhost", headers=jar).status_code == 303
 
 
 def test_wrong_tokens_are_refused_and_reported_to_the_operator(guarded: Page) -> None:

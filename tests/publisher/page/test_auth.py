@@ -57,8 +57,8 @@ def test_a_group_may_have_fewer_views(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ('[groups.g]\nrole = "king"\n' + user(), "king"),
-        ('[groups.g]\nrole = "user"\n' + user("h"), "users.alice.group: is 'h'; there are: g"),
-        ('[groups.g]\nrole = "user"\nviews = ["scarce"]\n' + user(), "scarce: no view of the role user"),
+        ('[groups.g]\nrole = "user"\n' + user("h"), "users.alice.group: 'h' is not a group; the groups are: g"),
+        ('[groups.g]\nrole = "user"\nviews = ["scarce"]\n' + user(), "scarce: the role user has only the views"),
         ('[groups.g]\nrole = "user"\ncolour = 1\n' + user(), "colour"),
         ('[groups.g]\nrole = "user"\n[users.alice]\ngroup = "g"\nsha256 = "abc"\n', "sha256"),
         ('[groups.g]\nrole = "user"\n' + user() + user().replace("alice", "bob"), "the same token"),

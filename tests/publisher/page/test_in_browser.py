@@ -10,9 +10,9 @@ import pytest
 
 from tests.publisher.cli.program import Program
 from tests.publisher.page.browser import Browser, Tab
-from tests.publisher.page.conftest import EVIL, TOKENS
+from tests.publisher.page.conftest import EVIL, LONG_NAME, TOKENS
 
-MONTH = "start=2026-11-01&days=30&shown=1&legend=1"
+MONTH = "since=2026-11-01&days=30&shown=1&legend=1"
 
 
 def looks_right(tab: Tab, width: int) -> None:
@@ -23,7 +23,7 @@ def looks_right(tab: Tab, width: int) -> None:
 
 def test_at_a_desk(browser: Browser, page: str, pictures: Path) -> None:
     with browser.tab() as tab:
-        tab.open(f"{page}/?{MONTH}&by=user&style=bar&grid=1")
+        tab.open(f"{page}/utilization?{MONTH}&by=user&style=bar&grid=1")
         looks_right(tab, 1200)
         assert tab.text("h1") == "Queue utilization by user"
         assert tab.value("document.querySelectorAll('.as-bar path').length") == 8
@@ -34,7 +34,7 @@ def test_at_a_desk(browser: Browser, page: str, pictures: Path) -> None:
 
 def test_on_a_phone(browser: Browser, page: str, pictures: Path) -> None:
     with browser.tab(width=390, height=844, phone=True) as tab:
-        tab.open(f"{page}/?{MONTH}&by=queue")
+        tab.open(f"{page}/utilization?{MONTH}&by=queue")
         looks_right(tab, 390)
         small = "[...document.querySelectorAll('button, select, input:not([type=hidden])')]"
         assert tab.value(f"Math.min(...{small}.map(one => one.getBoundingClientRect().width))") >= 16
@@ -42,14 +42,118 @@ def test_on_a_phone(browser: Browser, page: str, pictures: Path) -> None:
         tab.picture(pictures / "page-phone.png")
 
 
-@pytest.mark.parametrize("view", ["totals", "occupation", "status", "help"])
-def test_other_views(browser: Browser, page: str, pictures: Path, view: str) -> None:
-    for width in (1200, 390):
-        with browser.tab(width=width) as tab:
-            tab.open(f"{page}/{view}?{MONTH}")
-            looks_right(tab, width)
-            if width == 1200:
-                tab.picture(pictures / f"page-{view}.png")
+PAGES = {
+    "overview": "/",
+    "held": "/records?state=held",
+    "delivered": "/records?state=delivered",
+    "utilization": f"/utilization?{MONTH}&by=user",
+    "totals": f"/totals?{MONTH}&by=user&by2=queue",
+    "occupation": f"/occupation?{MONTH}",
+    "waiting": f"/waiting?{MONTH}",
+    "charges": "/charges?month=2026-11",
+    "job": f"/job?{MONTH}&job=job1",
+    "no-job": "/job",
+    "wrong": "/totals?days=x",
+    "help": "/help",
+}
+_CUT_OFF = """
+document.querySelectorAll('details').forEach(one => { one.open = true; });
+[...document.querySelectorAll('header, main, header *, main *')].filter(one =>
+    !(one instanceof SVGElement) && getComputedStyle(one).display !== 'inline' && !one.closest('.long')
+    && one.clientWidth > 1 && one.scrollWidth > one.clientWidth + 1
+).map(one => `${one.tagName}.${one.className}: ${one.scrollWidth} > ${one.clientWidth}`)
+"""
+"""Elements whose content is wider than they are, also tables that could be scrolled."""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_is_cut_off_at_any_width(browser: Browser, states_page: str, pictures: Path, name: str) -> None:
+    for width in (360, 800, 1300):
+        with browser.tab(width=width, phone=width < 500) as tab:
+            tab.open(states_page + PAGES[name])
+            assert tab.value("document.documentElement.scrollWidth") <= width
+            assert tab.value(_CUT_OFF) == []
+            if width != 800 and name in {"overview", "held", "totals", "occupation", "help"}:
+                tab.open(states_page + PAGES[name])
+                tab.picture(pictures / (f"page-{name}.png" if width > 800 else f"page-{name}-phone.png"))
+
+
+_CONTRASTS = """
+(() => {
+  const numbers = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const light = (rgb) => rgb.slice(0, 3).map(one => one / 255)
+      .map(one => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4)
+      .reduce((sum, one, place) => sum + one * [0.2126, 0.7152, 0.0722][place], 0);
+  const behind = (one) => {
+    for (; one; one = one.parentElement) {
+      const found = numbers(getComputedStyle(one).backgroundColor);
+      if (found.length === 3 || found[3] > 0) return found;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const one = walker.currentNode.parentElement;
+    const text = walker.currentNode.data.trim();
+    if (!text || !one.getClientRects().length || one.closest('svg, .long, script, style')) continue;
+    const ink = light(numbers(getComputedStyle(one).color));
+    const paper = light(behind(one));
+    const ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+    if (ratio < 4.5) found.push(`${one.tagName}.${one.className} ${text}: ${ratio.toFixed(2)}`);
+  }
+  return found;
+})()
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast_in_both_colour_schemes(
+    browser: Browser, states_page: str, pictures: Path, scheme: str
+) -> None:
+    with browser.tab(width=1300) as tab:
+        tab.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        for name, path in PAGES.items():
+            tab.open(states_page + path)
+            ink, paper = ("rgb(29, 29, 31)", "rgb(255, 255, 255)")
+            if scheme == "dark":
+                ink, paper = ("rgb(236, 236, 240)", "rgb(23, 24, 27)")
+            style = "getComputedStyle(document.documentElement)"
+            assert [tab.value(f"{style}.color"), tab.value(f"{style}.backgroundColor")] == [ink, paper]
+            assert tab.value(_CONTRASTS) == [], name
+        if scheme == "dark":
+            tab.open(states_page)
+            tab.picture(pictures / "page-dark.png")
+
+
+def test_the_state_of_publishing_comes_first(browser: Browser, states_page: str) -> None:
+    with browser.tab(width=800) as tab:
+        tab.open(states_page)
+        tops = [
+            tab.value(f"document.querySelector({selector!r}).getBoundingClientRect().top")
+            for selector in (".state", ".tiles", "#usage", "#targets", "#sources")
+        ]
+        assert tops == sorted(tops)
+        assert tab.value("document.querySelector('.tiles').getBoundingClientRect().bottom") < 450
+        shown = tab.value("[...document.querySelectorAll('.tile')].map(one => one.innerText.split('\\n').slice(0, 2))")
+        assert shown == [["Delivered", "1,501"], ["Waiting", "0"], ["Held", "1,501"], ["Rejected", "0"]]
+        tab.click(".tile[href*=held]", loads=True)
+        assert tab.value("location.pathname + location.search") == "/records?state=held"
+        assert tab.text("h1") == "Held records"
+
+
+def test_a_long_id_is_shortened_and_copied_whole(browser: Browser, states_page: str) -> None:
+    with browser.tab(width=360, phone=True) as tab:
+        tab.open(f"{states_page}/totals?{MONTH}&by=user")
+        tab.value("document.querySelector('.data').open = true")
+        first = "document.querySelector('td .long')"
+        short = str(tab.value(f"{first}.dataset.short"))
+        head, tail = short.split("\N{HORIZONTAL ELLIPSIS}")
+        assert (LONG_NAME[: len(head)], LONG_NAME[-len(tail) :], len(short)) == (head, tail, 32)
+        assert tab.value(f"{first}.title") == LONG_NAME
+        tab.value(f"getSelection().selectAllChildren({first})")
+        assert tab.value("getSelection().toString().trim()") == LONG_NAME
+        assert any(LONG_NAME in name for role, name in tab.roles() if role == "cell")
 
 
 def test_nothing_that_a_job_is_called_is_run(browser: Browser, page: str) -> None:
@@ -60,7 +164,7 @@ def test_nothing_that_a_job_is_called_is_run(browser: Browser, page: str) -> Non
             assert tab.complaints() == []
         tab.open(f"{page}/totals?{MONTH}&by=user")
         assert EVIL in tab.text("table")
-        tab.open(f"{page}/?{MONTH}&user=%22%3E%3Cscript%3E")
+        tab.open(f"{page}/utilization?{MONTH}&user=%22%3E%3Cscript%3E")
         assert tab.value("document.getElementById('f-user').value") == '"><script>'
         assert tab.complaints() == []
 
@@ -68,7 +172,7 @@ def test_nothing_that_a_job_is_called_is_run(browser: Browser, page: str) -> Non
 @pytest.mark.parametrize("scripts", [True, False])
 def test_what_is_seen_changes_at_once_with_and_without_scripts(browser: Browser, page: str, *, scripts: bool) -> None:
     with browser.tab(scripts=scripts) as tab:
-        tab.open(f"{page}/?{MONTH}")
+        tab.open(f"{page}/utilization?{MONTH}")
         assert tab.is_seen(".measure-queue .as-line")
         assert not tab.is_seen(".measure-queue .as-bar")
         assert not tab.is_seen(".measure-cpu")
@@ -84,17 +188,23 @@ def test_what_is_seen_changes_at_once_with_and_without_scripts(browser: Browser,
 
 def test_by_keyboard(browser: Browser, page: str) -> None:
     with browser.tab() as tab:
-        tab.open(f"{page}/?{MONTH}")
+        tab.open(f"{page}/utilization?{MONTH}")
         tab.key("Tab")
         assert tab.value("document.activeElement.className") == "skip"
+        assert not tab.is_seen("#f-user")
+        tab.value("document.querySelector('.ask summary').focus()")
+        tab.enter(loads=False)
+        assert tab.is_seen("#f-user")
         tab.value("document.getElementById('f-user').focus()")
         tab.type("alice")
         tab.enter()
+        assert "user: alice" in tab.text(".ask summary")
         assert "user=alice" in tab.value("location.search")
         assert tab.value("document.getElementById('f-user').value") == "alice"
         tab.value("document.getElementById('style-line').focus()")
         tab.key("ArrowRight")
         assert tab.value("document.getElementById('style-bar').checked")
+        tab.value("document.querySelector('.ask').open = true")
         reached = set()
         for _ in range(60):
             tab.key("Tab")
@@ -104,7 +214,7 @@ def test_by_keyboard(browser: Browser, page: str) -> None:
 
 def test_a_chart_shows_its_values(browser: Browser, page: str) -> None:
     with browser.tab() as tab:
-        tab.open(f"{page}/?start=2026-11-01&days=2&bin=6h&shown=1")
+        tab.open(f"{page}/utilization?since=2026-11-01&days=2&bin=6h&shown=1")
         tab.value("document.querySelector('.area').focus()")
         tab.key("Home")
         tab.key("ArrowRight")
@@ -118,7 +228,7 @@ def test_a_chart_shows_its_values(browser: Browser, page: str) -> None:
 
 def test_to_a_screen_reader(browser: Browser, page: str) -> None:
     with browser.tab() as tab:
-        tab.open(f"{page}/?{MONTH}&by=queue")
+        tab.open(f"{page}/utilization?{MONTH}&by=queue")
         told = tab.roles()
         assert {"banner", "navigation", "main", "heading", "radiogroup", "group", "status"} <= {
             role for role, _ in told
@@ -134,37 +244,29 @@ def test_to_a_screen_reader(browser: Browser, page: str) -> None:
         assert "The table below has every value" in chart
 
 
-def test_colours_keep_contrast_in_the_dark(browser: Browser, page: str, pictures: Path) -> None:
-    with browser.tab() as tab:
-        tab.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
-        tab.open(f"{page}/?{MONTH}&by=user")
-        assert tab.value("getComputedStyle(document.documentElement).backgroundColor") == "rgb(23, 24, 27)"
-        looks_right(tab, 1200)
-        tab.picture(pictures / "page-dark.png")
-
-
 def test_logging_in_and_out(browser: Browser, guarded_page: str, pictures: Path) -> None:
     with browser.tab() as tab:
-        tab.open(f"{guarded_page}/totals")
+        asked = f"/totals?{MONTH}&by=user"
+        tab.open(guarded_page + asked)
         assert tab.value("location.pathname") == "/login"
         tab.picture(pictures / "page-login.png")
         tab.value("document.getElementById('token').focus()")
         tab.type("a guess")
         tab.enter()
-        assert "not a token" in tab.text("[role=alert]")
+        assert "not known" in tab.text("[role=alert]")
         tab.value("document.getElementById('token').focus()")
         tab.type(TOKENS["alice"])
         tab.enter()
-        assert tab.value("location.pathname + location.search") == "/"
+        assert tab.value("location.pathname + location.search") == asked
         assert "alice" in tab.text(".leave")
         assert tab.value("document.cookie") == ""
         assert tab.value("document.getElementById('f-user').readOnly")
-        tab.open(f"{guarded_page}/totals?{MONTH}&by=user")
         assert "alice" in tab.text("tbody")
         assert "bob" not in tab.text("body")
-        tab.open(f"{guarded_page}/status")
-        assert "not for your group" in tab.text("[role=alert]")
-        tab.open(f"{guarded_page}/?{MONTH}")
+        tab.open(f"{guarded_page}/records")
+        assert "Your group may not see this page" in tab.text("[role=alert]")
+        assert "Totals" in tab.text("nav")
+        tab.open(f"{guarded_page}/utilization?{MONTH}")
         tab.click(".leave button", loads=True)
         assert tab.value("location.pathname") == "/login"
         tab.open(f"{guarded_page}/totals")
@@ -193,12 +295,12 @@ def test_a_file_by_itself(browser: Browser, month: Program, pictures: Path) -> N
 def test_what_is_printed_is_what_is_seen(browser: Browser, page: str, *, scripts: bool) -> None:
     """Also where nothing was sent since it was chosen, with and without scripts."""
     sent = (
-        "(() => {{ const one = document.querySelectorAll('.print')[{}]; const form = new FormData(one.form, one);"
+        "(() => {{ const one = document.querySelectorAll('button.print')[{}]; const form = new FormData(one.form, one);"
         "return one.formAction + '?' + new URLSearchParams(form); }})()"
     )
     with browser.tab(scripts=scripts) as tab:
-        tab.open(f"{page}/?{MONTH}&account=*")
-        assert tab.value("document.querySelectorAll('.print').length") == 4
+        tab.open(f"{page}/utilization?{MONTH}&account=*")
+        assert tab.value("document.querySelectorAll('button.print').length") == 4
         for chosen in ("#style-bar", "#measure-cpu", "#legend"):
             tab.click(chosen)
         assert tab.is_seen(".measure-cpu .as-bar")

@@ -31,7 +31,7 @@ def test_it_is_stopped_as_it_should_and_has_changed_nothing(site: Program) -> No
     before = site.rows("SELECT count(*) FROM audit"), site.rows("SELECT count(*), sum(id) FROM runs")
     with Served(site) as served:
         assert served.url.startswith("http://127.0.0.1:")
-        assert "Queue utilization" in httpx.get(f"{served.url}/?start=2026-11-01&days=30").text
+        assert "Queue utilization" in httpx.get(f"{served.url}/utilization?since=2026-11-01&days=30").text
         assert served.stop() == ""
     assert before == (site.rows("SELECT count(*) FROM audit"), site.rows("SELECT count(*), sum(id) FROM runs"))
 
@@ -45,7 +45,7 @@ def test_over_tls_with_tokens_it_may_be_public(site: Program, pki: Pki) -> None:
         with httpx.Client(base_url=f"https://localhost:{port}", verify=trusting) as client:
             assert client.get("/").status_code == 303
             assert client.post("/login", data={"token": TOKENS["root"]}).status_code == 303
-            answer = client.get("/status")
+            answer = client.get("/records")
             assert answer.status_code == 200
             assert "strict-transport-security" in answer.headers
             assert TOKENS["root"] not in str(client.cookies)
@@ -59,12 +59,12 @@ def test_over_tls_with_tokens_it_may_be_public(site: Program, pki: Pki) -> None:
     ("settings", "arguments", "code", "said"),
     [
         ("", ("--host", "0.0.0.0"), 2, "has no certificate and key and no tokens"),
-        ("", ("--host", "::"), 2, "can be reached from elsewhere"),
+        ("", ("--host", "::"), 2, "other hosts can reach"),
         ('tokens = "tokens.toml"\n', ("--host", "0.0.0.0"), 2, "has no certificate and key. "),
         ('tokens = "missing.toml"\n', (), 4, "missing.toml"),
         ('certificate = "x.pem"\n', (), 2, "certificate and key go together"),
-        ("", ("--host", "192.0.2.1"), 2, "can be reached from elsewhere"),
-        ("", ("--host", "no such host"), 2, "can be reached from elsewhere"),
+        ("", ("--host", "192.0.2.1"), 2, "other hosts can reach"),
+        ("", ("--host", "no such host"), 2, "other hosts can reach"),
         ("nosuch = 1\n", (), 2, "unknown key"),
     ],
 )
@@ -88,7 +88,7 @@ def test_before_anything_was_collected_there_is_a_page(tmp_path: Path, month: Pr
     site = Program(tmp_path, month.config.read_text(encoding="utf-8"))
     with Served(site) as served:
         assert "collect" in httpx.get(served.url).text
-        assert httpx.get(f"{served.url}/status").status_code == 200
+        assert httpx.get(f"{served.url}/records").status_code == 200
         (tmp_path / "act_file").write_bytes((month.folder / "act_file").read_bytes())
         site("collect").ok()
-        assert httpx.get(f"{served.url}/totals?start=&days=&shown=1").status_code == 200
+        assert httpx.get(f"{served.url}/totals?since=&days=&shown=1").status_code == 200

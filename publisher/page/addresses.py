@@ -1,0 +1,78 @@
+"""Addresses within the page: of views, with their queries, and the one to return to after log-in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from formats.utilization.measure import KEYS
+
+OVERVIEW: Final = "/"
+LOGIN: Final = "/login"
+QUERY_NAMES: Final = frozenset(
+    {
+        *KEYS,
+        "since",
+        "days",
+        "month",
+        "bin",
+        "by",
+        "by2",
+        "period",
+        "resource",
+        "measure",
+        "style",
+        "grid",
+        "legend",
+        "plot",
+        "shown",
+        "state",
+        "target",
+    }
+)
+"""What a query may hold; everything else in it is ignored."""
+_LABELS: Final = {"job": "Job", "scarce": "Scarce resources", "waiting": "Waiting times"}
+_PATH: Final = re.compile(r"/[a-z]*")
+_MOST_LETTERS: Final = 2_000
+
+
+def label_of(view: str) -> str:
+    """The name of a view in the menu and in headings."""
+    return _LABELS.get(view, view.capitalize())
+
+
+def path_of(view: str) -> str:
+    """The path of a view."""
+    return f"/{view}"
+
+
+def with_query(path: str, query: Mapping[str, str], **instead: Any) -> str:
+    """A path with a query, in which some values are replaced."""
+    given = {**query, **instead}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def login_for(path: str, query: str) -> str:
+    """The address of the log-in form, which returns to this address."""
+    back = return_address(f"{path}?{query}")
+    return LOGIN if back in {None, OVERVIEW} else f"{LOGIN}?next={quote(back or '', safe='')}"
+
+
+def return_address(text: str) -> str | None:
+    """Path and query of a page of this server, from text that anybody may have written; None for any other address.
+
+    The path has lower-case letters only, so that no scheme, host, or second slash fits in. Of the query only the known
+    names are kept, so that a token in an address is not handed on.
+    """
+    if len(text) > _MOST_LETTERS or not text.isascii() or not text.isprintable():  # `urlsplit` drops tabs
+        return None
+    try:
+        parts = urlsplit(text)
+        given = parse_qsl(parts.query, max_num_fields=len(QUERY_NAMES))
+    except ValueError:
+        return None
+    if parts.scheme or parts.netloc or not _PATH.fullmatch(parts.path) or parts.path in {LOGIN, "/logout"}:
+        return None
+    return with_query(parts.path, {name: value for name, value in given if name in QUERY_NAMES})

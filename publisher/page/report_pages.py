@@ -1,0 +1,200 @@
+"""Pages of reports, and reports as files. They need NumPy, and plots matplotlib: the rest of the page does without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import BoundedSemaphore
+from typing import Any, Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, Response
+
+from publisher.errors import UsageError
+from publisher.page import query as page_query
+from publisher.page.addresses import label_of, path_of, with_query
+from publisher.page.auth import Person
+from publisher.page.html import form_page, report_page
+from publisher.page.overview import Usage, UsageRow
+from publisher.page.report_cache import CachedReports
+from publisher.report import output
+from publisher.report.plot.style import Look, interval_told
+from publisher.report.report import UNKNOWN_NAME, Report, others
+from publisher.report.request import ReportRequest
+from publisher.report.views.charges import Statements
+from publisher.report.views.statements import Kind, document
+from publisher.text import iso, safe
+
+_AT_A_TIME: Final = 2
+"""Reports and plots that are made at a time; the rest wait."""
+_PLOTS: Final = {
+    "ps": ("PostScript", "application/postscript"),
+    "pdf": ("PDF", "application/pdf"),
+    "png": ("PNG", "image/png"),
+    "svg": ("SVG", "image/svg+xml"),
+}
+"""Files of plots, by the ending of their address: label and content type."""
+_TABLES: Final = {"csv": ("CSV", "text/csv; charset=utf-8"), "json": ("JSON", "application/json")}
+_STATEMENTS: Final[dict[str, tuple[Kind, str, str]]] = {
+    "pdf": ("pdf", "PDF", "application/pdf"),
+    "html": ("html", "HTML", "text/html; charset=utf-8"),
+    "txt": ("text", "text", "text/plain; charset=utf-8"),
+}
+"""The statement of a payer, by the ending of its address: its kind, label, and content type."""
+_MOST_NAMES: Final = 10
+"""Rows of usage on the first page; the rest are one row."""
+
+
+class ReportSource(msgspec.Struct, frozen=True):
+    """Where reports come from. Both raise `StoreMissingError` as long as nothing was collected."""
+
+    reports: Callable[[], CachedReports]
+    statements: Callable[[ReportRequest], Statements]
+    """Raises `UsageError` too."""
+    say: Callable[[str], None]
+    """Report to the administrator of the server what its users should not know."""
+    clock: Callable[[], int]
+
+
+class ReportPages:
+    """The pages. A query that makes no sense raises `UsageError`, an address that does not exist `HTTPException`."""
+
+    def __init__(self, source: ReportSource) -> None:
+        self._source = source
+        self._busy = BoundedSemaphore(_AT_A_TIME)
+
+    def view(self, view: str, query: Mapping[str, str], person: Person, around: Mapping[str, Any]) -> Response:
+        """The page of a view: its form, and the report."""
+        form = page_query.fields(view, query, self._source.clock(), person)
+        around = {
+            **around, "fields": form, "chosen": page_query.chosen(form), "action": path_of(view),
+            "measures": view == "utilization",
+        }  # fmt: skip
+        if view == "job" and not query.get("job"):
+            return _html(form_page(view, label_of(view), None, around))
+        try:
+            asked = self._parsed(view, query, person)
+            report = self._report(view, asked.request, person)
+        except UsageError as error:
+            return _html(form_page(view, label_of(view), str(error), around), 400)
+        files = [(label, with_query(f"/{view}.{form}", query)) for form, (label, _kind) in _TABLES.items()]
+        statements, hint = _statements(report, asked.request, query) if view == "charges" else ([], "")
+        context = {"files": files, "statements": statements, "statement_hint": hint, "prints": _prints(view, report)}
+        return _html(report_page(report, asked.choice, {**around, **context}))
+
+    def statement(self, form: str, query: Mapping[str, str], person: Person) -> Response:
+        """The statement of a payer as a file; users get their own."""
+        if form not in _STATEMENTS:
+            raise HTTPException(404)
+        asked = self._parsed("charges", query, person).request
+        with self._busy:
+            made = self._source.statements(asked)
+            if not asked.filters.keys() <= {made.by}:
+                raise UsageError(f"a statement is of all jobs of a {made.by}", hint="Remove the other filters")
+            if len(made.all) != 1:
+                found = f"{len(made.all):,} payers have one" if made.all else "nobody has one for this month"
+                raise UsageError(f"a statement is of one {made.by}: {found}", hint=f"Filter by {made.by}")
+            kind, _label, content_type = _STATEMENTS[form]
+            content = document(made, made.all[0], kind)
+        return _file(content, f"statement-{made.month}.{form}", content_type)
+
+    def download(self, view: str, form: str, query: Mapping[str, str], person: Person) -> Response:
+        """A view as a plot, CSV, or JSON."""
+        if form not in _PLOTS and form not in _TABLES:
+            raise HTTPException(404)
+        asked = self._parsed(view, query, person)
+        report = self._report(view, asked.request, person)
+        if form in _TABLES:
+            text = output.to_csv(report) if form == "csv" else output.to_json(report)
+            return _file(text.encode("utf-8", "backslashreplace"), f"{view}.{form}", _TABLES[form][1])
+        return _file(self._plot(report, asked, form), f"{view}.{form}", _PLOTS[form][1])
+
+    def _plot(self, report: Report, asked: page_query.PageQuery, form: str) -> bytes:
+        from publisher.report.plot.draw import draw  # noqa: PLC0415 - loads matplotlib
+
+        place = page_query.plot_number(asked.query)
+        if place >= len(report.plots):
+            raise UsageError(f"plot: the view has {len(report.plots)} plots")
+        choice = asked.choice
+        look = Look(style=choice.style, grid=choice.grid, legend=choice.legend, note=report.site)
+        with self._busy:
+            return draw(
+                report.plots[place], report.stop, look, form,  # type: ignore[arg-type]
+                start=report.start, say=self._source.say,
+            )  # fmt: skip
+
+    def usage(self, person: Person) -> Usage:
+        """The core hours of the last 30 days for the first page: by VO; where no job has one, by user or queue."""
+        for by in ("vo", "user" if person.owner is None else "queue"):
+            query = {"by": by}
+            asked = self._parsed("totals", query, person)
+            report = self._report("totals", asked.request, person)
+            if any(row[0] for row in report.rows):
+                break
+        return Usage(
+            by={"vo": "VO"}.get(by, by),
+            interval=interval_told(report.start, report.stop),
+            rows=_usage_rows(report),
+            href=with_query(path_of("totals"), query),
+            mine=person.owner is not None,
+            problem=report.nothing and safe(report.nothing),
+        )
+
+    def has_jobs(self) -> bool:
+        """Whether any run was collected."""
+        return self._ends()[1] is not None
+
+    def _parsed(self, view: str, query: Mapping[str, str], person: Person) -> page_query.PageQuery:
+        return page_query.parse(view, query, self._source.clock(), self._ends(), person)
+
+    def _ends(self) -> tuple[int | None, int | None]:
+        return self._source.reports().known()
+
+    def _report(self, view: str, asked: ReportRequest, person: Person) -> Report:
+        with self._busy:
+            report = self._source.reports().report(view, asked)
+        if person.owner is not None and report.nothing:
+            # The message of the view names what other users have.
+            return msgspec.structs.replace(report, nothing="None of your jobs match.")
+        return report
+
+
+def _usage_rows(report: Report) -> tuple[UsageRow, ...]:
+    places = {column.name: place for place, column in enumerate(report.columns)}
+    found = [(safe(row[0] or UNKNOWN_NAME), row[places["jobs"]], row[places["core_h"]] or 0.0) for row in report.rows]
+    ranked: list[tuple[str, Any, Any]] = sorted(found, key=lambda row: -float(row[2]))
+    shown, rest = ranked[:_MOST_NAMES], ranked[_MOST_NAMES:]
+    if rest:
+        shown.append((others(len(rest)), sum(row[1] for row in rest), sum(row[2] for row in rest)))
+    most = max((row[2] for row in shown), default=0.0) or 1.0
+    return tuple(UsageRow(name, jobs, core_h, round(core_h / most * 100, 2)) for name, jobs, core_h in shown)
+
+
+def _html(text: str, code: int = 200) -> Response:
+    return HTMLResponse(text.encode("utf-8", "backslashreplace"), code)
+
+
+def _file(content: bytes, name: str, content_type: str) -> Response:
+    return Response(content, 200, {"Content-Disposition": f'attachment; filename="{name}"'}, content_type)
+
+
+def _prints(view: str, report: Report) -> list[dict[str, Any]]:
+    """The files of each plot; of utilization, the one of the measure that the form selects."""
+    forms = [(f"/{view}.{form}", label) for form, (label, _kind) in _PLOTS.items()]
+    if len(report.plots) < 2 or view == "utilization":
+        return [{"title": "Plot", "plot": None, "forms": forms}] if report.plots else []
+    return [
+        {"title": safe(plot.title), "plot": place, "forms": forms} for place, plot in enumerate(report.plots, start=1)
+    ]
+
+
+def _statements(report: Report, asked: ReportRequest, query: Mapping[str, str]) -> tuple[list[tuple[str, str]], str]:
+    """The statement as links, where the charges are those of one payer and of all of its jobs; else what to select."""
+    by = report.facts["by"]
+    if len(report.facts.get("totals", ())) == 1 and asked.filters.keys() <= set(by):
+        month = (iso(asked.start) or "")[:7]
+        given = {"month": month, **query}
+        return [(label, with_query(f"/statement.{form}", given)) for form, (_, label, _kind) in _STATEMENTS.items()], ""
+    if not report.rows:
+        return [], ""
+    return [], f"A statement is of all jobs of one {by[0]}: filter by {by[0]} alone to get it."
