@@ -2,22 +2,34 @@
 # Another interpreter: make PYTHON=python3.12 test. One test: make test TESTS=tests/formats/test_job.py
 
 PYTHON ?= python3
+# The interpreter that packages depend on: that of Debian 12 and of EL 9.
+PACKAGE_PYTHON ?= python3.11
 WORKERS ?= auto
 TESTS ?=
+BASE_TESTS ?= $(addprefix tests/publisher/,collect config messages migrate preview publish reconcile security spool status \
+  targets cli/test_exit_codes.py cli/test_extras.py cli/test_json.py cli/test_render.py cli/test_run.py) \
+  tests/formats tests/endtoend tests/properties
 BENCH ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+BASE_VENV := .venv-base
+PIP := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP_INSTALL := $(BIN)/python $(PIP)
 PACKAGES := publisher formats
 SOURCES := $(PACKAGES) tests
+# What the wheel is built from.
+DISTRIBUTED := $(PACKAGES) pyproject.toml README.md LICENSE docs/usage-publisher.1 \
+  $(addprefix conf/,completions grafana prometheus publisher.toml systemd)
+# When everything built says it was made: at the time of the last commit.
+EPOCH = $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)}
 
 # pip, pytest and the rest must not see what the caller's shell happens to have.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long lint format bench bench-quick dictionary constraints wheel docs-site sbom audit clean
+.PHONY: help demo test test-base test-long lint format bench bench-quick dictionary constraints wheel packages docs-site sbom audit clean
 
 help:  ## this list
 	@echo "usage publisher: make TARGET"
@@ -29,6 +41,9 @@ demo: $(VENV)/.plain  ## the whole path on this machine: simulated services, fix
 
 test: $(VENV)/.test  ## all tests but the exhaustive ones
 	@$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+
+test-base: $(BASE_VENV)/.test-base  ## the tests of publishing, in an environment without any extra
+	@$(BASE_VENV)/bin/python -m pytest -n $(WORKERS) $(BASE_TESTS)
 
 test-long: $(VENV)/.test  ## all tests, with their exhaustive forms (many minutes)
 	@RUN_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout=3600 $(TESTS)
@@ -65,13 +80,18 @@ constraints:  ## resolve constraints.txt anew for every supported Python
 	@git --no-pager diff --stat constraints.txt 2>/dev/null || true
 
 wheel: $(VENV)/.plain  ## the distribution, into dist/; the same bytes from the same commit
-	@rm -rf build/wheel && mkdir -p build/wheel && cp -R $(PACKAGES) pyproject.toml README.md LICENSE build/wheel
+	@rm -rf build/wheel dist/*.whl && mkdir -p build/wheel && cp -R --parents $(DISTRIBUTED) build/wheel
 	@find build/wheel -name __pycache__ -type d -prune -exec rm -rf {} +
 	@chmod -R u=rwX,go=rX build/wheel  # the modes are in the wheel, and a checkout has them from the umask
-	@umask 022; SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)} \
+	@umask 022; SOURCE_DATE_EPOCH=$(EPOCH) \
 	  $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist \
 	  ./build/wheel
 	@ls dist/*.whl
+
+packages: wheel  ## a .deb and an .rpm (EL 9) from the wheel, into dist/
+	@SOURCE_DATE_EPOCH=$(EPOCH) PYTHON=$(PACKAGE_PYTHON) PIP="$(abspath $(BIN)/python) -m pip" \
+	  packaging/build dist/*.whl dist
+	@ls dist/*.deb dist/*.rpm
 
 docs-site: $(VENV)/.test  ## the documents as a site, into build/site
 	@$(BIN)/python -m mkdocs build --strict --quiet --site-dir build/site
@@ -87,7 +107,7 @@ audit: $(VENV)/.audit  ## known holes in what it is made of (asks the network)
 	@$(VENV)/audit/bin/pip-audit --disable-pip --no-deps --requirement constraints.txt
 
 clean:  ## remove all that make made here
-	@rm -rf $(VENV) build dist usage_publisher.egg-info .demo .bench .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) $(BASE_VENV) build dist usage_publisher.egg-info .demo .bench .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp for each set of packages; a change of pyproject.toml or constraints.txt installs anew.
@@ -100,6 +120,13 @@ $(VENV)/.plain: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.test: $(VENV)/.plain
 	@echo "Installing what the tests need ..."
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[test]'
+	@touch $@
+
+$(BASE_VENV)/.test-base: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing the base and what its tests need into $(BASE_VENV) ..."
+	@$(PYTHON) -m venv --clear $(BASE_VENV)
+	@$(BASE_VENV)/bin/python $(PIP) setuptools
+	@$(BASE_VENV)/bin/python $(PIP) --no-build-isolation --editable '.[test-base]'
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.plain
