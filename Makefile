@@ -6,9 +6,8 @@ PYTHON ?= python3
 PACKAGE_PYTHON ?= python3.11
 WORKERS ?= auto
 TESTS ?=
-BASE_TESTS ?= $(addprefix tests/publisher/,collect config messages migrate preview publish reconcile security spool status \
-  targets cli/test_exit_codes.py cli/test_extras.py cli/test_json.py cli/test_render.py cli/test_run.py) \
-  tests/formats tests/endtoend tests/properties
+BASE_TESTS ?= $(addprefix tests/publisher/,messages publish targets reconcile/test_reconcile.py \
+  cli/test_extras.py cli/test_reports_sent.py) $(addprefix tests/endtoend/,test_main_path.py test_demo.py)
 BENCH ?=
 
 VENV := .venv
@@ -29,7 +28,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-base test-long lint format bench bench-quick dictionary constraints wheel packages docs-site sbom audit clean
+.PHONY: help demo test test-base test-long lint format bench bench-quick dictionary constraints wheel packages test-packages container release docs-site sbom audit clean
 
 help:  ## this list
 	@echo "usage publisher: make TARGET"
@@ -89,18 +88,32 @@ wheel: $(VENV)/.plain  ## the distribution, into dist/; the same bytes from the 
 	@ls dist/*.whl
 
 packages: wheel  ## a .deb and an .rpm (EL 9) from the wheel, into dist/
+	@rm -f dist/*.deb dist/*.rpm
 	@SOURCE_DATE_EPOCH=$(EPOCH) PYTHON=$(PACKAGE_PYTHON) PIP="$(abspath $(BIN)/python) -m pip" \
 	  packaging/build dist/*.whl dist
 	@ls dist/*.deb dist/*.rpm
+
+test-packages: packages  ## install, run, upgrade and remove the packages in a clean root (as root, with debootstrap)
+	@packaging/test dist
+
+container: wheel  ## the image usage-publisher, from the wheel, with podman
+	@podman build --tag usage-publisher --file conf/container/Containerfile .
+
+release: packages sbom  ## wheel, sdist, packages, SBOM, notes, and checksums, into dist/; the same bytes from the same commit
+	@SOURCE_DATE_EPOCH=$(EPOCH) PYTHON=$(abspath $(BIN)/python) packaging/release dist build/sbom.json
+	@ls dist
 
 docs-site: $(VENV)/.test  ## the documents as a site, into build/site
 	@$(BIN)/python -m mkdocs build --strict --quiet --site-dir build/site
 	@echo "build/site/index.html"
 
-sbom: $(VENV)/.plain $(VENV)/.audit  ## what the program is made of, as CycloneDX, into build/sbom.json
-	@mkdir -p build
+sbom: wheel $(VENV)/.audit  ## what the program with all extras is made of, as CycloneDX, into build/sbom.json
+	@$(PYTHON) -m venv --clear --without-pip build/sbom
+	@$(BIN)/python -m pip --python build/sbom/bin/python install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt "usage-publisher[all] @ file://$$(ls $(CURDIR)/dist/*.whl)"
+	@rm build/sbom/lib/python*/site-packages/usage_publisher-*.dist-info/direct_url.json  # names a folder of this machine
 	@$(VENV)/audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
-	  --output-file build/sbom.json $(BIN)/python
+	  --output-file build/sbom.json build/sbom/bin/python
 	@echo "build/sbom.json"
 
 audit: $(VENV)/.audit  ## known holes in what it is made of (asks the network)

@@ -91,7 +91,7 @@ class MissingExtraError(UsageError):
         """`library`: one of `EXTRAS`."""
         super().__init__(
             f"this needs {library}, which is not installed",
-            hint=f"Install it with: pip install 'usage-publisher[{EXTRAS[library]}]'",
+            hint=f"Install the package usage-publisher-extras, or: pip install 'usage-publisher[{EXTRAS[library]}]'",
         )
 
     @classmethod

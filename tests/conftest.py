@@ -4,7 +4,7 @@
 - `RUN_LONG=1` also gives hypothesis its profile `long`; otherwise the same examples are tried in every run.
 - `USAGE_PUBLISHER_NO_SKIPS=1`, which `.ci/run` sets, turns a skipped test into a failed one, with its reason. Only
   missing reference material may be a reason there, because it is not ours to install.
-- `@pytest.mark.extra("reports")` tests need an extra, and are left out where one of its libraries is not installed.
+- `@pytest.mark.extra("reports")` tests, and those with a PostgreSQL server, are left out where the extra is not installed.
 - `--rewrite-golden` writes expected files anew instead of comparing with them.
 """
 
@@ -60,7 +60,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _needed_extras(item: pytest.Item) -> set[str]:
-    return {name for marker in item.iter_markers("extra") for name in marker.args}
+    """Those that its markers name; and that of the driver, where it has the server of the tests."""
+    named = {name for marker in item.iter_markers("extra") for name in marker.args}
+    return named | {"postgresql"} if "postgresql" in getattr(item, "fixturenames", ()) else named
 
 
 def _forbid_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
