@@ -4,7 +4,8 @@
 - `RUN_LONG=1` also gives hypothesis its profile `long`; otherwise the same examples are tried in every run.
 - `USAGE_PUBLISHER_NO_SKIPS=1`, which `.ci/run` sets, turns a skipped test into a failed one, with its reason. Only
   missing reference material may be a reason there, because it is not ours to install.
-- `@pytest.mark.extra("reports")` tests, and those with a PostgreSQL server, are left out where the extra is not installed.
+- Tests marked `@pytest.mark.extra("reports")`, and those with a PostgreSQL server, are left out where the extra is not
+  installed.
 - `--rewrite-golden` writes expected files anew instead of comparing with them.
 """
 
