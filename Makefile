@@ -1,39 +1,53 @@
-# Needs python3 (3.11, 3.12 or 3.13, with venv) and make; everything else is installed into .venv from constraints.txt.
-# Another interpreter: make PYTHON=python3.12 test. One test: make test TESTS=tests/formats/test_job.py
+# It needs make and python3 (3.11, 3.12, or 3.13, with venv). Everything else is installed into .venv from constraints.txt.
+# With another interpreter: make PYTHON=python3.12 test. A single test: make test TESTS=tests/formats/test_job.py
 
 PYTHON ?= python3
+# The interpreter that the packages depend on: that of Debian 12 and EL 9.
+PACKAGE_PYTHON ?= python3.11
 WORKERS ?= auto
 TESTS ?=
+BASE_TESTS ?= $(addprefix tests/publisher/,messages publish targets reconcile/test_reconcile.py \
+  cli/test_extras.py cli/test_reports_sent.py) $(addprefix tests/endtoend/,test_main_path.py test_demo.py)
 BENCH ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+BASE_VENV := .venv-base
+PIP := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP_INSTALL := $(BIN)/python $(PIP)
 PACKAGES := publisher formats
 SOURCES := $(PACKAGES) tests
+# The input of the wheel.
+DISTRIBUTED := $(PACKAGES) pyproject.toml README.md LICENSE docs/usage-publisher.1 \
+  $(addprefix conf/,completions grafana prometheus publisher.toml systemd)
+# The build time that files have: the time of the last commit.
+EPOCH = $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)}
 
-# pip, pytest and the rest must not see what the caller's shell happens to have.
+# Variables of the caller's shell must not change what pip and pytest do.
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long lint format bench bench-quick dictionary constraints wheel docs-site sbom audit clean
+.PHONY: help demo test test-base test-long lint format bench bench-quick dictionary constraints wheel packages test-packages container release docs-site sbom audit clean
 
-help:  ## this list
+help:  ## list the targets
 	@echo "usage publisher: make TARGET"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-14s%s\n", $$1, $$2 }'
 
-demo: $(VENV)/.plain  ## the whole path on this machine: simulated services, fixture jobs, nothing sent anywhere else
+demo: $(VENV)/.plain  ## demonstrate the program with simulated services on this machine
 	@rm -rf .demo
 	@$(BIN)/usage-publisher demo --directory .demo
 
-test: $(VENV)/.test  ## all tests but the exhaustive ones
+test: $(VENV)/.test  ## run the tests, without their exhaustive forms
 	@$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
 
-test-long: $(VENV)/.test  ## all tests, with their exhaustive forms (many minutes)
+test-base: $(BASE_VENV)/.test-base  ## run the tests of publishing in an environment without any extra
+	@$(BASE_VENV)/bin/python -m pytest -n $(WORKERS) $(BASE_TESTS)
+
+test-long: $(VENV)/.test  ## run the tests with their exhaustive forms (long)
 	@RUN_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout=3600 $(TESTS)
 
-lint: $(VENV)/.lint  ## ruff, mypy and the direction of imports
+lint: $(VENV)/.lint  ## run ruff, mypy, and import-linter
 	@failed=; \
 	$(BIN)/ruff check $(SOURCES) || failed=1; \
 	$(BIN)/ruff format --check $(SOURCES) || failed=1; \
@@ -41,20 +55,20 @@ lint: $(VENV)/.lint  ## ruff, mypy and the direction of imports
 	$(BIN)/lint-imports || failed=1; \
 	test -z "$$failed"
 
-format: $(VENV)/.lint  ## rewrite the sources as ruff wants them
+format: $(VENV)/.lint  ## format the sources with ruff
 	@$(BIN)/ruff check --fix $(SOURCES)
 	@$(BIN)/ruff format $(SOURCES)
 
-bench: $(VENV)/.test  ## the measurements; one of them: make bench BENCH=NAME
+bench: $(VENV)/.test  ## run the benchmarks; a single one: make bench BENCH=NAME
 	@$(BIN)/python -m tests.bench $(BENCH)
 
-bench-quick: $(VENV)/.test  ## the measurements with small inputs, to see that they run
+bench-quick: $(VENV)/.test  ## run the benchmarks with small inputs
 	@$(BIN)/python -m tests.bench --quick $(BENCH)
 
-dictionary: $(VENV)/.test  ## train the dictionary for stored records, where there is none: tests/generators/dictionary.py
+dictionary: $(VENV)/.test  ## train the compression dictionary of stored records, if it is missing
 	@$(BIN)/python -m tests.generators.dictionary
 
-constraints:  ## resolve constraints.txt anew for every supported Python
+constraints:  ## resolve the versions in constraints.txt again
 	@$(PYTHON) -m venv --clear build/constraints
 	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check uv
 	@{ echo '# Exact versions of all that is installed, for Python 3.11 to 3.13. Made by `make constraints` from pyproject.toml:'; \
@@ -64,33 +78,52 @@ constraints:  ## resolve constraints.txt anew for every supported Python
 	@mv build/constraints.txt constraints.txt
 	@git --no-pager diff --stat constraints.txt 2>/dev/null || true
 
-wheel: $(VENV)/.plain  ## the distribution, into dist/; the same bytes from the same commit
-	@rm -rf build/wheel && mkdir -p build/wheel && cp -R $(PACKAGES) pyproject.toml README.md LICENSE build/wheel
+wheel: $(VENV)/.plain  ## build the wheel in dist/
+	@rm -rf build/wheel dist/*.whl && mkdir -p build/wheel && cp -R --parents $(DISTRIBUTED) build/wheel
 	@find build/wheel -name __pycache__ -type d -prune -exec rm -rf {} +
-	@chmod -R u=rwX,go=rX build/wheel  # the modes are in the wheel, and a checkout has them from the umask
-	@umask 022; SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)} \
+	@chmod -R u=rwX,go=rX build/wheel  # the wheel has file modes, which depend on the umask
+	@umask 022; SOURCE_DATE_EPOCH=$(EPOCH) \
 	  $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist \
 	  ./build/wheel
 	@ls dist/*.whl
 
-docs-site: $(VENV)/.test  ## the documents as a site, into build/site
+packages: wheel  ## build .deb and .rpm (EL 9) packages in dist/
+	@rm -f dist/*.deb dist/*.rpm
+	@SOURCE_DATE_EPOCH=$(EPOCH) PYTHON=$(PACKAGE_PYTHON) PIP="$(abspath $(BIN)/python) -m pip" \
+	  packaging/build dist/*.whl dist
+	@ls dist/*.deb dist/*.rpm
+
+test-packages: packages  ## install, run, upgrade, and remove the packages in a clean root (as root)
+	@packaging/test dist
+
+container: wheel  ## build the container image with podman
+	@podman build --tag usage-publisher --file conf/container/Containerfile .
+
+release: packages sbom  ## build wheel, sdist, packages, SBOM, notes, and checksums in dist/
+	@SOURCE_DATE_EPOCH=$(EPOCH) PYTHON=$(abspath $(BIN)/python) packaging/release dist build/sbom.json
+	@ls dist
+
+docs-site: $(VENV)/.test  ## build the documentation as a site in build/site
 	@$(BIN)/python -m mkdocs build --strict --quiet --site-dir build/site
 	@echo "build/site/index.html"
 
-sbom: $(VENV)/.plain $(VENV)/.audit  ## what the program is made of, as CycloneDX, into build/sbom.json
-	@mkdir -p build
+sbom: wheel $(VENV)/.audit  ## write the SBOM (CycloneDX) to build/sbom.json
+	@$(PYTHON) -m venv --clear --without-pip build/sbom
+	@$(BIN)/python -m pip --python build/sbom/bin/python install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt "usage-publisher[all] @ file://$$(ls $(CURDIR)/dist/*.whl)"
+	@rm build/sbom/lib/python*/site-packages/usage_publisher-*.dist-info/direct_url.json  # names a folder of this machine
 	@$(VENV)/audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
-	  --output-file build/sbom.json $(BIN)/python
+	  --output-file build/sbom.json build/sbom/bin/python
 	@echo "build/sbom.json"
 
-audit: $(VENV)/.audit  ## known holes in what it is made of (asks the network)
+audit: $(VENV)/.audit  ## look for known vulnerabilities in the dependencies (online)
 	@$(VENV)/audit/bin/pip-audit --disable-pip --no-deps --requirement constraints.txt
 
-clean:  ## remove all that make made here
-	@rm -rf $(VENV) build dist usage_publisher.egg-info .demo .bench .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+clean:  ## remove everything that make created
+	@rm -rf $(VENV) $(BASE_VENV) build dist usage_publisher.egg-info .demo .bench .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# One stamp for each set of packages; a change of pyproject.toml or constraints.txt installs anew.
+# One stamp for each set of packages. A change of pyproject.toml or constraints.txt installs again.
 $(VENV)/.plain: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing the usage publisher into $(VENV) ..."
 	@$(PIP_INSTALL) setuptools
@@ -102,12 +135,19 @@ $(VENV)/.test: $(VENV)/.plain
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[test]'
 	@touch $@
 
+$(BASE_VENV)/.test-base: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing the base and what its tests need into $(BASE_VENV) ..."
+	@$(PYTHON) -m venv --clear $(BASE_VENV)
+	@$(BASE_VENV)/bin/python $(PIP) setuptools
+	@$(BASE_VENV)/bin/python $(PIP) --no-build-isolation --editable '.[test-base]'
+	@touch $@
+
 $(VENV)/.lint: $(VENV)/.plain
 	@echo "Installing the linters ..."
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[lint]'
 	@touch $@
 
-# Apart, so that what audits is not what is audited.
+# In an environment of its own: the auditing tools are not part of what is audited.
 $(VENV)/.audit: | $(BIN)/python
 	@$(BIN)/python -m venv $(VENV)/audit
 	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check 'pip-audit>=2.7,<3' 'cyclonedx-bom>=5,<8'

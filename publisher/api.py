@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from publisher.maintenance import StoreMaintenance
     from publisher.preview.diff import DiffRendering
     from publisher.preview.explain import Explanation
-    from publisher.preview.render import Rendering
+    from publisher.preview.render import Rendering, ReportRendering
     from publisher.publish.circuit import Circuits
     from publisher.publish.decide import DeliveredBefore
     from publisher.publish.publish import Delivery
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from publisher.reconcile.conservation import Conservation
     from publisher.reconcile.reconcile import Reconciliation
     from publisher.report.archive_export import Written
-    from publisher.report.message import ReportRendering
     from publisher.report.report import Report
     from publisher.report.request import ReportRequest
     from publisher.report.runs import ReportContext
@@ -232,12 +231,10 @@ class Publisher:
 
         `utilization` without a target is that of the window, or of the 30 days up to its end, or up to now.
         """
-        from publisher.preview.render import Rendering  # noqa: PLC0415
+        from publisher.preview.render import Rendering, ReportRendering  # noqa: PLC0415
 
         form = self._require_message(format_name, target)
         if target is None and form.shape == "report":
-            from publisher.report.message import ReportRendering  # noqa: PLC0415
-
             return ReportRendering(self._collected_store(), self.config, window, self.tools.clock())
         return Rendering(self._collected_store(), self.config, format_name, target, window, self.tools.clock())
 

@@ -2,7 +2,8 @@
 
     PublisherError                      1
     ├── UsageError                      2  the command line asks for something that is not there
-    │   └── ConfigError                 2  publisher.toml: names file, key and the values allowed
+    │   ├── ConfigError                 2  publisher.toml: names file, key and the values allowed
+    │   └── MissingExtraError           2  a library is not installed that comes with an extra
     ├── OutputError                     2  standard output, or a file to be made, cannot be written
     ├── StoreError                      5  the store cannot be used; nothing is sent
     │   ├── StoreMissingError           5  there is none yet
@@ -30,7 +31,7 @@ The exit code of a run over several sources and targets is decided in `publisher
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from publisher.text import utf8
 
@@ -67,6 +68,37 @@ class ConfigError(UsageError):
         super().__init__(f"{where}: {message}" if where else message, hint=hint)
         self.file = file
         self.key = key
+
+
+EXTRAS: Final = {
+    "numpy": "reports",
+    "pyarrow": "reports",
+    "duckdb": "reports",
+    "matplotlib": "reports",
+    "jinja2": "reports",
+    "starlette": "web",
+    "uvicorn": "web",
+    "psycopg": "postgresql",
+    "distributed": "dask",
+}
+"""The libraries that the base install lacks, by the name under which they are imported, and the extra that has each."""
+
+
+class MissingExtraError(UsageError):
+    """A library is not installed that comes with an extra."""
+
+    def __init__(self, library: str) -> None:
+        """`library`: one of `EXTRAS`."""
+        super().__init__(
+            f"this needs {library}, which is not installed",
+            hint=f"Install the package usage-publisher-extras, or: pip install 'usage-publisher[{EXTRAS[library]}]'",
+        )
+
+    @classmethod
+    def of(cls, error: ImportError) -> MissingExtraError | None:
+        """What is to be reported of a failed import; None where the module is of no extra."""
+        library = (error.name or "").partition(".")[0]
+        return cls(library) if library in EXTRAS and isinstance(error, ModuleNotFoundError) else None
 
 
 class OutputError(PublisherError):

@@ -4,11 +4,14 @@
 - `RUN_LONG=1` also gives hypothesis its profile `long`; otherwise the same examples are tried in every run.
 - `USAGE_PUBLISHER_NO_SKIPS=1`, which `.ci/run` sets, turns a skipped test into a failed one, with its reason. Only
   missing reference material may be a reason there, because it is not ours to install.
+- Tests marked `@pytest.mark.extra("reports")`, and those with a PostgreSQL server, are left out where the extra is not
+  installed.
 - `--rewrite-golden` writes expected files anew instead of comparing with them.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -16,10 +19,13 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from publisher.errors import EXTRAS
+
 ROOT = Path(__file__).parent.parent
 REFERENCE_MISSING = "the reference material (../shared) is not beside this checkout"
 RUN_LONG = os.environ.get("RUN_LONG", "") not in {"", "0"}
 NO_SKIPS = os.environ.get("USAGE_PUBLISHER_NO_SKIPS", "") not in {"", "0"}
+MISSING_EXTRAS = {extra for library, extra in EXTRAS.items() if importlib.util.find_spec(library) is None}
 
 # A busy machine makes examples slow without making them wrong.
 _PATIENT = (hypothesis.HealthCheck.too_slow,)
@@ -43,11 +49,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {marker for marker in ("long", "bench") if marker not in asked}
     if RUN_LONG:
         left_out.discard("long")
-    deselected = [item for item in items if any(item.get_closest_marker(marker) for marker in left_out)]
+    deselected = [
+        item
+        for item in items
+        if any(item.get_closest_marker(marker) for marker in left_out) or _needed_extras(item) & MISSING_EXTRAS
+    ]
     if deselected:
         config.hook.pytest_deselected(items=deselected)
         gone = {id(item) for item in deselected}
         items[:] = [item for item in items if id(item) not in gone]
+
+
+def _needed_extras(item: pytest.Item) -> set[str]:
+    """Those that its markers name; and that of the driver, where it has the server of the tests."""
+    named = {name for marker in item.iter_markers("extra") for name in marker.args}
+    return named | {"postgresql"} if "postgresql" in getattr(item, "fixturenames", ()) else named
 
 
 def _forbid_skip(report: pytest.TestReport | pytest.CollectReport) -> None:

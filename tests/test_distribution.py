@@ -12,14 +12,17 @@ from pathlib import Path
 import pytest
 
 PACKAGES = ("formats", "publisher")
+FILES = ("pyproject.toml", "README.md", "LICENSE", "docs/usage-publisher.1", "conf/publisher.toml")
+FOLDERS = (*PACKAGES, *(f"conf/{name}" for name in ("completions", "grafana", "prometheus", "systemd")))
 NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.egg-info")
 
 
 def _build(root: Path, copy: Path) -> Path:
     """Built in a copy, so that nothing is left in the checkout and nothing in it that git ignores is picked up."""
-    for name in (*PACKAGES, "tests"):
+    for name in (*FOLDERS, "tests"):
         shutil.copytree(root / name, copy / name, ignore=NOT_SHIPPED)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in FILES:
+        (copy / name).parent.mkdir(exist_ok=True)
         shutil.copy(root / name, copy / name)
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     subprocess.run(
@@ -51,9 +54,10 @@ def test_it_is_the_same_with_any_umask(root: Path, tmp_path: Path) -> None:
         copy = tmp_path / f"{mask:03o}"
         before = os.umask(mask)
         try:
-            for name in PACKAGES:
+            for name in FOLDERS:
                 shutil.copytree(root / name, copy / name, ignore=NOT_SHIPPED, copy_function=shutil.copyfile)
-            for name in ("Makefile", "constraints.txt", "pyproject.toml", "README.md", "LICENSE"):
+            for name in ("Makefile", "constraints.txt", *FILES):
+                (copy / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(root / name, copy / name)
             for folder in (copy, *copy.rglob("*/")):
                 folder.chmod(0o777 & ~mask)
@@ -75,8 +79,32 @@ def test_the_wheel_has_every_file_of_the_packages(root: Path, wheel: zipfile.Zip
         for path in (root / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    shipped = {name for name in wheel.namelist() if ".dist-info/" not in name and ".data/" not in name}
     assert shipped == there
+
+
+def test_the_wheel_has_what_a_host_needs_beside_the_program(root: Path, wheel: zipfile.ZipFile) -> None:
+    shared = {name.partition(".data/data/")[2]: name for name in wheel.namelist() if ".data/" in name}
+    systemd = [file.name for file in (root / "conf" / "systemd").iterdir()]
+    expected = {
+        "share/man/man1/usage-publisher.1": "docs/usage-publisher.1",
+        "share/bash-completion/completions/usage-publisher": "conf/completions/usage-publisher",
+        "share/zsh/site-functions/_usage-publisher": "conf/completions/_usage-publisher",
+        "share/fish/vendor_completions.d/usage-publisher.fish": "conf/completions/usage-publisher.fish",
+        "share/usage-publisher/publisher.toml": "conf/publisher.toml",
+        "share/usage-publisher/prometheus/usage-publisher.rules.yml": "conf/prometheus/usage-publisher.rules.yml",
+        "share/usage-publisher/grafana/usage-publisher.json": "conf/grafana/usage-publisher.json",
+        **{f"share/usage-publisher/systemd/{name}": f"conf/systemd/{name}" for name in systemd},
+    }
+    assert shared.keys() == expected.keys()
+    for name, source in expected.items():
+        assert wheel.read(shared[name]) == (root / source).read_bytes()
+
+
+def test_the_wheel_says_where_the_project_is(wheel: zipfile.ZipFile) -> None:
+    (metadata,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    urls = [line for line in wheel.read(metadata).decode().splitlines() if line.startswith("Project-URL: ")]
+    assert {line.split()[1].rstrip(",") for line in urls} >= {"Homepage", "Issues", "Changelog"}
 
 
 def test_the_wheel_has_the_licence_and_the_command(root: Path, wheel: zipfile.ZipFile) -> None:

@@ -39,7 +39,7 @@ from publisher.cli import (
 from publisher.cli.command_group import CommandGroup, OneValueGroup
 from publisher.cli.output import OutputClosedError, data, flush, json_object, prepare_streams, say, unwritten
 from publisher.cli.session import session
-from publisher.errors import OutputError, PublisherError
+from publisher.errors import MissingExtraError, OutputError, PublisherError
 
 _COMMANDS: Final = {
     "init": init_cmd,
@@ -198,6 +198,9 @@ def _done(arguments: list[str]) -> int:
     except OutputClosedError:
         raise
     except Exception as error:  # noqa: BLE001 - a message for people whatever happens, never a bare traceback
+        missing = MissingExtraError.of(error) if isinstance(error, ImportError) else None
+        if missing is not None:
+            return _failed(arguments, str(missing), [f"usage-publisher: {missing}"], missing.exit_code)
         return _internal_error(arguments, error)
 
 

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from publisher.api import Publisher
     from publisher.preview.diff import Change, DiffRendering
     from publisher.preview.explain import ExplainedGroup, Explanation
-    from publisher.preview.render import Broken, HeldPreview, Noted, RenderedMessage, Rendering
-    from publisher.report.message import ReportRendering
+    from publisher.preview.render import Broken, HeldPreview, Noted, RenderedMessage, Rendering, ReportRendering
 
 _SHOWN = 20
 

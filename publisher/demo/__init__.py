@@ -1,1 +1,1 @@
-"""The demonstration: the main job from nothing, on this machine only, with invented jobs."""
+"""The demonstration: from invented jobs to simulated services, on this machine only."""

@@ -1,4 +1,4 @@
-"""A compute element that is only an accounting database: two dozen invented jobs, and more when asked."""
+"""The accounting database of a compute element with two dozen invented jobs, and one job more on request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIDE_TABLES = {
 
 
 def make_database(path: Path) -> int:
-    """Write the invented jobs as ARC's accounting database; gives how many have finished."""
+    """Write the invented jobs as ARC's accounting database; returns how many have finished."""
     text = files("publisher.demo").joinpath("jobs.sql").read_text(encoding="utf-8")
     with closing(sqlite3.connect(path)) as database:
         database.executescript(text)
@@ -27,10 +27,7 @@ def make_database(path: Path) -> int:
 
 
 def add_late_job(path: Path) -> str:
-    """Let a job appear that ended before others already published, as happens when staging out took long.
-
-    Gives its id.
-    """
+    """Add a job that ended before jobs that were already published, as after a long stage-out; returns its id."""
     job_id = "late0001demo"
     columns = (
         "EndpointID, QueueID, UserID, VOID, StatusID, ExitCode, SubmitTime, EndTime, NodeCount, CPUCount, UsedMemory, "

@@ -1,4 +1,4 @@
-"""The demonstration: every step is a command that an administrator would type, run in a process of its own."""
+"""The demonstration: each step is a command of an administrator, run in a process of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ url = "sqlite:///state/store.db"
 [sources.ce1]
 type = "arc"
 path = "accounting.db"
-complete_since = "2026-09-01"      # the demonstration's jobs begin here, and there are no others
+complete_since = "2026-09-01"      # the first job of the demonstration is later
 
 [targets.sgas]
 type = "sgas"
@@ -49,9 +49,9 @@ Say = Callable[[str], None]
 
 
 def play(directory: Path, say: Say, *, kept: bool) -> int:
-    """Run the demonstration in a directory of its own, which the caller removes afterwards unless `kept`.
+    """Run the demonstration in an empty directory, which the caller removes afterwards unless `kept`.
 
-    Returns the exit code 0; raises `PublisherError` if a step fails.
+    Returns the exit code 0. Raises `PublisherError` if a step fails.
     """
     database = directory / "accounting.db"
     configuration = directory / "publisher.toml"
@@ -64,20 +64,20 @@ def play(directory: Path, say: Say, *, kept: bool) -> int:
         steps: list[tuple[str, list[str], int]] = [
             ("Check the configuration. Nothing is sent.", ["check"], 0),
             ("Collect the jobs and publish them.", ["run"], finished),
-            ("Again: there is nothing to send.", ["run"], finished),
+            ("Run again: there is nothing to send.", ["run"], finished),
         ]
         for text, arguments, expected in steps:
             _command(configuration, text, arguments, say)
             _expect(configuration, expected if arguments != ["check"] else 0, say)
         late = add_late_job(database)
-        say(f"\nA job turns up late; it ended before jobs that were already sent: {late}")
-        _command(configuration, "Only that one is sent, and the summary of its month.", ["run"], say)
+        say(f"\nA late job appears; it ended before jobs that were already sent: {late}")
+        _command(configuration, "Only this job is sent, and the summary of its month.", ["run"], say)
         _expect(configuration, finished + 1, say)
-        _command(configuration, "Where it was delivered.", ["jobs", late], say)
-        _command(configuration, "The state of all sources and targets.", ["status"], say)
+        _command(configuration, "Show where it was delivered.", ["jobs", late], say)
+        _command(configuration, "Show the state of all sources and targets.", ["status"], say)
     if not kept:
         say(
-            "\nEverything was in a temporary folder, which is removed now. To look around in it:\n"
+            "\nEverything was in a temporary folder, which is removed now. To keep it, run:\n"
             f"  {_program()} demo --directory usage-demo"
         )
         return 0
@@ -91,14 +91,14 @@ def play(directory: Path, say: Say, *, kept: bool) -> int:
 
 
 def _program() -> str:
-    """The command as it can be typed here: it may be installed where the shell does not look."""
+    """The command, with its folder if that is not in the PATH."""
     return "usage-publisher" if which("usage-publisher") else str(Path(sys.executable).with_name("usage-publisher"))
 
 
 @contextmanager
 def _simulator(directory: Path, say: Say) -> Iterator[dict[str, Any]]:
-    """The services, as a program of their own that ends with the demonstration."""
-    say("Starting an SGAS and an APEL messaging service on loopback, with TLS and throw-away certificates")
+    """Run the services in a process that ends with the demonstration; gives their addresses and files."""
+    say("Starting an SGAS and an APEL messaging service on loopback, with TLS and temporary certificates")
     arguments = [sys.executable, "-P", "-m", "publisher.simulator", "--directory", str(directory / "services")]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own module
         try:
@@ -122,7 +122,7 @@ def _command(configuration: Path, text: str, arguments: list[str], say: Say) -> 
 
 
 def _expect(configuration: Path, jobs: int, say: Say) -> None:
-    """Check the ledger: each target has so many jobs, and none waits. Raises `PublisherError`."""
+    """Check that each target has this number of jobs, and none waits. Raises `PublisherError`."""
     status = json.loads(_run(configuration, ["status", "--json"], capture=True).stdout)
     for name, target in status["targets"].items():
         if target["accepted"] != jobs or target["waiting"]:

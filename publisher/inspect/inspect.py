@@ -52,7 +52,7 @@ def _content(file: Path) -> bytes | str:
 
 
 class Inspected(msgspec.Struct, frozen=True):
-    """A message: where it was, what it was wrapped in, and what it is."""
+    """A message: its place, its wrappings, and what it is."""
 
     label: str
     layers: tuple[MessageLayer, ...]

@@ -1,8 +1,6 @@
-"""Messages without their wrappings: gzip, the JSON of AMS, S/MIME encryption and signature, in any order.
+"""Unwrap messages: gzip, the JSON of AMS, S/MIME encryption and signature, in any order.
 
-Everything is bounded: the size of what is unpacked, how deep it is wrapped, how many messages a reply holds.
-
-`DecryptionKeys`: what an inspection needs besides the message.
+The size after decompression, the number of layers, and the number of messages of a reply have limits.
 """
 
 from __future__ import annotations
@@ -75,13 +73,13 @@ def _authorities(path: Path) -> tuple[x509.Certificate, ...]:
     files = sorted({file for pattern in _AUTHORITY_FILES for file in path.glob(pattern)})
     found = [certificate for file in files for certificate in load_certificates(file)]
     if not found:
-        raise CredentialError(f"the directory {path} holds no certificates", hint="It has HASH.0 or .pem files")
+        raise CredentialError(f"the directory {path} has no certificates", hint="It must have HASH.0 or .pem files")
     return tuple(found)
 
 
 MOST_LAYERS: Final = 6
 MOST_MESSAGES: Final = 10_000
-"""Of one reply of AMS, which holds 100 as a rule."""
+"""Most messages of one AMS reply; usually it has 100."""
 
 _SIGNING: Final = "facts on receivers, 3"
 _GZIP: Final = b"\x1f\x8b"
@@ -128,7 +126,7 @@ class _Unwrapping:
             return Unwrapped(label, layers, None, (*found, Violation("error", 0, "", rule, source)))
 
         if len(content) > MAX_BYTES:
-            yield broken(f"larger than {MAX_BYTES} bytes, more than is looked at")
+            yield broken(f"larger than {MAX_BYTES} bytes; it was not inspected")
         elif len(layers) >= MOST_LAYERS:
             yield broken(f"wrapped more than {MOST_LAYERS} times")
         elif content.startswith(_GZIP):
@@ -212,7 +210,7 @@ class _Unwrapping:
                 continue
             yield from self.of(name, inner, (*layers, MessageLayer("ams", attributes=_attributes(message))), found)
         if len(messages) > MOST_MESSAGES:
-            yield broken(label, f"holds {len(messages)} messages; the first {MOST_MESSAGES} were looked at")
+            yield broken(label, f"has {len(messages)} messages; only the first {MOST_MESSAGES} were inspected")
 
 
 def _gunzip(content: bytes) -> bytes | str:
@@ -226,7 +224,7 @@ def _gunzip(content: bytes) -> bytes | str:
             parts.append(part)
             left -= len(part)
             if left <= 0:
-                return f"unpacks to more than {MAX_BYTES} bytes, more than is looked at"
+                return f"larger than {MAX_BYTES} bytes when decompressed; it was not inspected"
             if not reader.eof:
                 return "compressed data that ends too early"
             content = reader.unused_data.lstrip(b"\0")

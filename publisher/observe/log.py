@@ -1,9 +1,9 @@
 """The log: one line per event, with the run and the batch that it belongs to.
 
-Text for people or JSON, by structlog. Lines hold names, numbers and answers of services; never keys, tokens or the
-content of records. Text from outside is written so that it cannot break a line or steer a terminal.
+Text for people or JSON, by structlog. Lines have names, numbers, and answers of services; never keys, tokens, or the
+content of records. Text of other programs is escaped: it cannot break a line or control a terminal.
 
-Promise kept here: a log that cannot be written, because its disk is full, loses lines and says so; it stops nothing.
+Promise kept here: if the log cannot be written, for example on a full disk, lines are lost and reported; nothing stops.
 """
 
 from __future__ import annotations

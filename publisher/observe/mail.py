@@ -1,7 +1,7 @@
 """Notices by mail: one when a problem begins, one when it is over.
 
-The store remembers which problems were reported. A mail that the server did not take is sent again by the next run; it
-stops nothing else. Which problems there are is a pure function of the status and the settings.
+The store has the problems that were reported. A mail that the server did not accept is sent again by the next run, and
+stops nothing else. The problems are a pure function of the status and the settings.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _TIMEOUT_S = 20.0
 
 
 class MailError(Exception):
-    """The mail server did not take a notice. The text says why."""
+    """The mail server did not accept a notice. The text says why."""
 
 
 def send_notices(store: Store, settings: Notices, site: str, status: Status, now: int) -> None:

@@ -96,7 +96,7 @@ _SOURCES: Final[Mapping[str, tuple[str, Callable[[SourceStatus], _Value]]]] = {
     "source_read_to_end": ("1: the last read came to the source's end.", lambda item: int(item.read_to_end)),
     "source_silent": ("1: no job for longer than expect_every.", lambda item: int(item.silent)),
     "source_unread_files": (
-        "Files that disappeared before they were read to their end.",
+        "Files that disappeared before they were read completely.",
         lambda item: item.unread_files,
     ),
     "source_failing": ("1: the last read failed.", lambda item: int(item.error is not None)),

@@ -1,8 +1,8 @@
-"""The listener for metrics: a process of its own that answers Prometheus with what its parent gives it.
+"""The listener for metrics: a process that answers Prometheus with the metrics of its parent.
 
-It has the connections, and the publisher has none: however many there are, publishing continues. It asks its parent for
-the metrics on a channel when it is asked for them, and ends when that channel is closed, which also happens when the
-parent is killed. It imports little, since it lives as long as the publisher.
+All connections are in this process, so that no number of them stops publishing. For each request it asks its parent for
+the metrics on a channel. It ends when that channel is closed, also because the parent was killed. It imports few
+modules, since it runs as long as the publisher.
 """
 
 from __future__ import annotations

@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
 from formats.base import Note
 from formats.check.message import inspect_message
-from formats.registry import FORMATS
+from formats.registry import FORMATS, report_format
 from formats.rule_codes import Reason
+from formats.text import FIRST_INSTANT, LAST_INSTANT
+from formats.utilization.measure import Bins, Tally
+from formats.utilization.report import UtilizationReport
+from formats.view import View
 from publisher.config.schema import Config
 from publisher.errors import CredentialError, UsageError
-from publisher.messages.due import Unplanned, ended_in, held_in
+from publisher.messages.due import Unplanned, ended_in, held_in, runs_ended_in
+from publisher.messages.entries import rans_of
 from publisher.messages.item import Held, ItemPage, Limits, MessageFormat, cut, uid_of
 from publisher.messages.items import items, records_of, summary_of
 from publisher.messages.recipient import Recipient
@@ -35,6 +41,9 @@ from publisher.store.schema import State
 
 DEFAULT_RECORDS = 100
 DEFAULT_BYTES = 1_000_000
+REPORT_S: Final = 30 * 86_400
+"""How long the interval of a report is that has no start."""
+REPORT_BIN_S: Final = 3600
 
 
 class HeldPreview(msgspec.Struct, frozen=True):
@@ -137,6 +146,49 @@ class Rendering:
             yield from (each.run.record_id for state, each in there if state is State.WAITING)
             kept = held_in(self._store, self._recipient.target_id, held.bounds, INCOMPLETE)
             yield from (each.run.record_id for each in kept)
+
+
+class ReportRendering:
+    """A utilization report of any window as the message it would be: what `Rendering` is for records."""
+
+    def __init__(self, store: Store, config: Config, window: Window, now: int) -> None:
+        """A `window` without a beginning is that of the 30 days up to its end; without an end, up to `now`.
+
+        Raises `UsageError` for a window that is empty, has too many hours, or lies outside the years 100 to 9999.
+        """
+        stop = now if window.until is None else window.until
+        start = stop - REPORT_S if window.from_ is None else window.from_
+        if start < FIRST_INSTANT or stop > LAST_INSTANT:
+            raise UsageError("the interval must lie in the years 100 to 9999")
+        try:
+            self._bins = Bins(start, stop, REPORT_BIN_S)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        self._store = store
+        self._site = config.site.name
+        self.records = 0
+        self.cut_otherwise: str | None = None
+        """A report is one message, however many bins it has."""
+        self.held: list[HeldPreview] = []
+        self.notes: list[Noted] = []
+
+    def messages(self) -> Iterator[RenderedMessage]:
+        """The one message; its records are its bins."""
+        tally = Tally(self._bins)
+        for run, _ in runs_ended_in(self._store, Window(self._bins.start, None)):
+            for ran in rans_of(run.job):
+                tally.add(ran)
+        form = report_format("utilization", View(site=self._site))
+        report = UtilizationReport(
+            site=self._site,
+            start=self._bins.start,
+            stop=self._bins.stop,
+            bin_s=self._bins.size_s,
+            measure="queue",
+            bins=tally.measured(),
+        )
+        self.records = len(report.bins)
+        yield RenderedMessage("utilization", form.name, form.message(report), self.records)
 
 
 def payload_limit(config: Config, target: str) -> tuple[int | None, str | None]:

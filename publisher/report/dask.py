@@ -120,13 +120,9 @@ def program() -> str:
 @contextmanager
 def _connected(address: str, connect_s: float) -> Iterator[tuple[Any, Any]]:
     """A client of the cluster, and its library. Raises `UsageError`."""
-    try:
-        import distributed  # noqa: PLC0415 - an extra, and half a second
-        from distributed.comm.addressing import resolve_address  # noqa: PLC0415
-    except ImportError as error:
-        raise UsageError(
-            "Dask is not installed", hint="Install it with: pip install 'usage-publisher[dask]'"
-        ) from error
+    import distributed  # noqa: PLC0415 - an extra, and half a second
+    from distributed.comm.addressing import resolve_address  # noqa: PLC0415
+
     try:
         resolve_address(address)
         make_client: Any = distributed.Client  # which has no types

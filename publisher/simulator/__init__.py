@@ -1,7 +1,7 @@
-"""SGAS and AMS on loopback: for the demonstration, the tests and a site's rehearsals.
+"""SGAS and AMS on loopback: for the demonstration, the tests, and rehearsals of a site.
 
-They keep what the real services keep, refuse what they refuse, and report what they hold. Nothing is written except the
-throw-away certificates.
+They store and refuse the same as the real services, and report what they have stored. They write no files except the
+temporary certificates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Fault", "Faults", "Simulator"]
 
 
 def __getattr__(name: str) -> object:
-    """Import on first use: the certificates alone are needed more often than the servers."""
+    """Import on first use: the certificates are often needed without the servers."""
     if name == "Simulator":
         from publisher.simulator.simulator import Simulator  # noqa: PLC0415 - as above
 

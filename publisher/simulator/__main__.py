@@ -1,6 +1,6 @@
-"""The simulator as a process: `python -m publisher.simulator --directory DIR [--port N] [--token-port N] ...`.
+"""The simulator as a program: `usage-publisher-simulator --directory DIR [--port N] [--token-port N] ...`.
 
-Prints one line of JSON when it is ready (URLs and files of the certificates), serves until SIGTERM or SIGINT.
+Prints one line of JSON when it is ready (URLs and files of the certificates), and serves until SIGTERM or SIGINT.
 """
 
 from __future__ import annotations
@@ -21,19 +21,26 @@ from publisher.simulator.simulator import Simulator
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until a signal comes. 0 at a clean end, 2 for a wrong argument or a port in use."""
-    parser = argparse.ArgumentParser(prog="python -m publisher.simulator", description=__doc__)
-    parser.add_argument("--directory", type=Path, required=True, help="for the throw-away certificates")
-    parser.add_argument("--port", type=int, default=0, help="of SGAS and AMS; 0: any free one")
-    parser.add_argument("--token-port", type=int, default=0, help="of the token service (8443 in reality)")
-    parser.add_argument("--client-cn", default="ce1.example.org", help="name in the client's certificate")
-    parser.add_argument("--client-key", choices=("rsa", "ec"), default="rsa", help="kind of the client's key")
-    parser.add_argument("--check-depth", type=int, default=2, help="labels of the domain that must match; 0: any")
-    parser.add_argument("--limit-bytes", type=int, default=SHIPPED_LIMIT_BYTES, help="largest body SGAS takes")
-    parser.add_argument("--topic", action="append", help="AMS topic; several: repeat (default: gLite-APEL)")
-    parser.add_argument("--eager", action="store_true", help="open every message when it arrives")
-    parser.add_argument("--faults", default="[]", help="faults in force from the start, as JSON")
-    parser.add_argument("--seed", type=int, default=0, help="makes random choices repeatable")
+    """Run until a signal arrives. Returns 0 then; exits with 2 for a wrong argument or a port in use."""
+    parser = argparse.ArgumentParser(
+        prog="usage-publisher-simulator",
+        description="Simulate SGAS and AMS with APEL on the loopback interface, with TLS and temporary certificates.",
+    )
+    parser.add_argument("--directory", type=Path, required=True, help="folder for the temporary certificates")
+    parser.add_argument("--port", type=int, default=0, help="port of SGAS and AMS; 0: any free port")
+    parser.add_argument("--token-port", type=int, default=0, help="port of the token service (8443 at ARGO)")
+    parser.add_argument("--client-cn", default="ce1.example.org", help="common name in the client certificate")
+    parser.add_argument("--client-key", choices=("rsa", "ec"), default="rsa", help="type of the client key")
+    parser.add_argument(
+        "--check-depth", type=int, default=2, help="labels of the domain that SGAS compares; 0: accept every host"
+    )
+    parser.add_argument(
+        "--limit-bytes", type=int, default=SHIPPED_LIMIT_BYTES, help="largest request body that SGAS accepts"
+    )
+    parser.add_argument("--topic", action="append", help="AMS topic, repeatable; default: gLite-APEL")
+    parser.add_argument("--eager", action="store_true", help="process every message when it arrives")
+    parser.add_argument("--faults", default="[]", help="faults to simulate from the start, as JSON")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random choices")
     options = parser.parse_args(arguments)
     try:
         faults = msgspec.json.decode(options.faults, type=list[Fault])

@@ -1,8 +1,8 @@
 """The ARGO Messaging Service and its token service, over the part of their interface that publishers and readers use.
 
-Order of checks and texts of errors as in the real one (the facts on receivers, 4). Every published message is kept. Two
-things are simpler: a pull answers at once with what there is, and any certificate of the PKI may have a token unless
-`authorised` names those that may.
+Order of checks and texts of errors are those of the real service (the facts on receivers, 4). Every published message
+is kept. Two things are simpler: a pull is answered at once with the messages that exist, and every certificate of the
+PKI gets a token unless `authorised` names those that do.
 
 """
 
@@ -51,8 +51,7 @@ class AmsError(Exception):
 
 
 def status_response(code: int) -> Response:
-    """The answer with that status: of the service, or of its load balancer for a status that the service does not
-    have."""
+    """The answer with this status, as the service writes it; for other statuses as its load balancer does."""
     known = _STATUS.get(code)
     if known is None:
         return Response(code, f"<html><body><h1>{code}</h1>\n</body></html>\n".encode())
@@ -60,7 +59,7 @@ def status_response(code: int) -> Response:
 
 
 def unauthorized() -> AmsError:
-    """The request has no token, or one that is not known."""
+    """The request has no token, or an unknown one."""
     return AmsError(401, *_STATUS[401])
 
 
@@ -70,7 +69,7 @@ def forbidden() -> AmsError:
 
 
 def backend_error() -> AmsError:
-    """The broker did not take the message, for any reason."""
+    """The broker did not accept the message."""
     return AmsError(500, *_STATUS[500])
 
 
@@ -80,12 +79,12 @@ def no_route() -> Response:
 
 
 def wrong_method() -> Response:
-    """The service has something at this address, for another method."""
+    """This address has other methods only."""
     return Response(405, b"", "text/plain; charset=utf-8")
 
 
 def json_response(code: int, content: object) -> Response:
-    """JSON as the service writes it, indented by three blanks."""
+    """JSON as the service writes it, indented by three spaces."""
     return Response(code, json.dumps(content, indent=3).encode(), _JSON)
 
 
@@ -120,7 +119,7 @@ class _AckBody(msgspec.Struct, rename="camel"):
 
 
 class StoredMessage(msgspec.Struct, frozen=True, gc=False):
-    """A message as the broker keeps it: `data` is base64 as it came, `published` in epoch seconds."""
+    """A message as the broker stores it: `data` is base64 as received, `published` in epoch seconds."""
 
     message_id: str
     data: str
@@ -129,7 +128,7 @@ class StoredMessage(msgspec.Struct, frozen=True, gc=False):
     publisher_dn: str
 
     def content(self) -> bytes:
-        """The decoded message; empty where `data` is not base64."""
+        """The decoded message; empty if `data` is not base64."""
         try:
             return base64.b64decode(self.data, validate=True)
         except binascii.Error:
@@ -183,12 +182,12 @@ class Ams:
         self.posts = self.refused = self.received_bytes = 0
 
     def expire_tokens(self) -> None:
-        """Refuse every token given out so far (401)."""
+        """Refuse every token issued so far (401)."""
         with self._lock:
             self._tokens.clear()
 
     def reset(self) -> None:
-        """Forget messages, offsets and what was read from them; tokens stay valid."""
+        """Delete messages, offsets, and what was loaded from them; tokens stay valid."""
         with self._lock:
             for messages in self._topics.values():
                 messages.clear()
@@ -198,12 +197,12 @@ class Ams:
             self.apel.reset()
 
     def messages(self, topic: str | None = None) -> list[StoredMessage]:
-        """The messages of a topic, or of all."""
+        """The messages of a topic, or of all topics."""
         with self._lock:
             return [message for name, messages in self._topics.items() if topic in {None, name} for message in messages]
 
     def stats(self) -> dict[str, int]:
-        """Messages kept, publish calls, those refused, bytes of their bodies."""
+        """Numbers of stored messages, publish calls, and refused calls, and the bytes of their bodies."""
         with self._lock:
             kept = sum(len(messages) for messages in self._topics.values())
             return {"messages": kept, "posts": self.posts, "refused": self.refused, "bytes": self.received_bytes}
@@ -393,17 +392,17 @@ class Ams:
 
 
 def too_large() -> Response:
-    """The answer to a body that is larger than anything the service takes."""
+    """The answer to a body that is larger than the service accepts."""
     return AmsError(413, "Message size is too large", "INVALID_ARGUMENT").response()
 
 
 def _key(request: Request) -> str:
-    """The token of a request: in its header, or, as ARC's publisher has it, in the address; the header goes before."""
+    """The token of a request: of its header, else of its address, where ARC's publisher puts it."""
     return request.headers.get("x-api-key") or parse_qs(request.query).get("key", [""])[0]
 
 
 def _contents(body: bytes) -> bytes:
-    """What the messages of a publish call carry, for faults that look at it."""
+    """The content of the messages of a publish call, for faults that depend on it."""
     try:
         messages = msgspec.json.decode(body, type=_PublishBody).messages
         return b"\n".join(base64.b64decode(message.data or "") for message in messages or ())

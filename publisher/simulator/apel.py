@@ -1,7 +1,7 @@
-"""SSM's receiver and the APEL loader: messages from the broker are opened, verified, read, and kept or rejected.
+"""SSM's receiver and the APEL loader: messages from the broker are decrypted, verified, parsed, and loaded or rejected.
 
-A sender is not informed of a rejection, as in reality; here it can be asked for. Opening a message costs more than
-taking it, so it waits until somebody asks, unless the broker is eager.
+As in reality a sender is not informed of a rejection; here it can be queried. Processing a message costs more than
+accepting it: messages are processed when the content of the server is read, or at once if the broker is eager.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DEFAULTS_NONE = ("SubmitHost", "GlobalUserName", "VO", "VOGroup", "VORole")
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """A message that was not loaded: its number from 0 in the order of arrival, its size, the reason."""
+    """A message that was not loaded: its number in the order of arrival (from 0), its size, and the reason."""
 
     number: int
     size_bytes: int
@@ -44,7 +44,7 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 class ApelHoldings(msgspec.Struct, frozen=True):
-    """What the APEL server holds. `record_ids`: how often each recordId of a CAR was loaded.
+    """What the APEL server has. `record_ids`: how often each recordId of a CAR was loaded.
 
     `reports`: of utilization, the last of each site and interval. APEL has no use for them; a portal of a site's own,
     for which this broker stands as well, has.
@@ -61,14 +61,14 @@ class ApelHoldings(msgspec.Struct, frozen=True):
 
 
 class Receiver(msgspec.Struct, frozen=True):
-    """Certificate and key to which senders may encrypt."""
+    """The certificate that senders may encrypt messages for, and its key."""
 
     certificate: x509.Certificate
     key: rsa.RSAPrivateKey
 
 
 class ApelServer:
-    """`authorities` are the CAs whose certificates may sign; `signers` the DNs allowed (None: all of those CAs)."""
+    """`authorities`: the trusted CAs; `signers`: the DNs that may sign (None: all certificates of these CAs)."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class ApelServer:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Delete everything."""
         with self._lock:
             self._pending.clear()
             self._tables = Tables()
@@ -98,14 +98,14 @@ class ApelServer:
             self._opened = 0
 
     def receive(self, content: Callable[[], bytes], *, eager: bool = False) -> None:
-        """Take a message; `content` gives its bytes when it is opened."""
+        """Accept a message; `content` returns its bytes when it is processed."""
         with self._lock:
             self._pending.append(content)
             if eager:
                 self._open_pending()
 
     def holdings(self) -> ApelHoldings:
-        """Open the messages that wait, and return what is held. The dictionaries are copies."""
+        """Process the waiting messages, and return what the server has. The dictionaries are copies."""
         with self._lock:
             self._open_pending()
             rows = {table: dict(held) for table, held in self._tables.rows.items()}
@@ -152,7 +152,7 @@ class ApelServer:
         self._reports[report.site, report.start, report.stop] = report
 
     def _open(self, message: bytes) -> tuple[bytes, str]:
-        """Payload and the signer's DN, as SSM takes a message."""
+        """Payload and DN of the signer, as SSM accepts a message."""
         if not message.isascii():
             raise LoadError("not ASCII: SSM would stop here and pull this message for ever")
         if looks_encrypted(message):
@@ -176,7 +176,7 @@ def _read_text(text: str, now_s: float) -> tuple[Table, list[dict[str, str]]]:
         raise LoadError(f"{where}{first.rule}")
     message = parse(text)
     kind = type_of(message.header, message.kind, message.version)
-    assert kind is not None  # check_text has refused the others
+    assert kind is not None  # check_text refused other messages
     table = _TABLES[kind.name]
     return table, [_fields(record, table) for record in message.records]
 

@@ -1,9 +1,9 @@
-"""What the simulated APEL server holds: its tables, by their keys, last message wins (the facts on formats, 4.8).
+"""The tables of the simulated APEL server, by their keys; the last message counts (the facts on formats, 4.8).
 
 What the APEL server reads from a CAR message, and when it refuses it (the facts on formats, 2.1; on receivers, 2).
 
-The first element of a name anywhere under its record counts; the schema is not applied. It shares no code
-with what renders CAR here.
+The first element with a name anywhere in a record counts; the schema is not applied. This module shares no code with
+the rendering of CAR.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from lxml import etree
 
 LATEST_END_AFTER_NOW_S: Final = 2 * 86400
-"""An end that is later than now by more than this is in the future: its message is refused."""
+"""How far an end may be in the future; a message with a later one is refused."""
 
 Table = Literal["jobs", "summaries", "normalised", "sync"]
 
@@ -40,11 +40,11 @@ Key = tuple[str, ...]
 
 
 class LoadError(ValueError):
-    """The loader refuses a message, the whole of it. The text is as the loader's log has it."""
+    """The loader refuses a whole message. The text is that of the loader's log."""
 
 
 class HeldRow(msgspec.Struct, gc=False):
-    """A row: its fields as last received, whose they are, and how often its key came."""
+    """A row: its fields as last received, their sender, and how often its key was received."""
 
     fields: dict[str, str]
     publisher: str
@@ -52,14 +52,14 @@ class HeldRow(msgspec.Struct, gc=False):
 
 
 class Tables:
-    """The tables of the server. Not for several threads at a time."""
+    """The tables of the server. Not thread-safe."""
 
     def __init__(self) -> None:
         self.rows: dict[Table, dict[Key, HeldRow]] = {table: {} for table in KEYS}
         self.record_ids: dict[str, int] = {}
 
     def replace(self, table: Table, fields: dict[str, str], publisher: str) -> None:
-        """REPLACE INTO. Names are compared as MySQL does: without case and trailing blanks."""
+        """REPLACE INTO. Names are compared as in MySQL: case and trailing spaces do not count."""
         key = tuple(fields.get(name, "None").rstrip(" ").lower() for name in KEYS[table])
         held = self.rows[table].get(key)
         self.rows[table][key] = HeldRow(fields, publisher, 1 if held is None else held.received + 1)

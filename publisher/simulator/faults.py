@@ -1,9 +1,9 @@
 """Faults that a rehearsal or a test injects: by probability, by count, by the content of a message.
 
-A fault is data, so that the same words work in Python and in the JSON of the administration address. Chance is seeded:
-the same requests in the same order meet the same faults.
+A fault is data with the same keys in Python and in the JSON of the administration address. Random choices have a seed:
+the same requests in the same order get the same faults.
 
-A fault applies before or instead of the service's work, or after it, when only the answer is affected.
+A fault applies before or instead of the service's work, or after it: then only the answer is affected.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interval_s: float = 1.0
 
     def __post_init__(self) -> None:
-        """Raises `ValueError` for a fault that no server can have."""
+        """Raises `ValueError` for a fault that is impossible."""
         if not 200 <= self.code <= 599:
             raise ValueError(f"code {self.code}: a status from 200 to 599")
         if not 0 <= self.probability <= 1:
@@ -65,7 +65,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Faults:
-    """The faults in force. `choose` is called once per request; any thread may call it, or replace the faults."""
+    """The active faults. `choose` is called once per request. Thread-safe."""
 
     def __init__(self, faults: Sequence[Fault] = (), *, seed: int = 0) -> None:
         """`seed` makes random choices repeatable."""
@@ -76,15 +76,15 @@ class Faults:
         self.replace(faults)
 
     def replace(self, faults: Sequence[Fault], *, seed: int | None = None) -> None:
-        """Put these in force and no others; counts and random choices begin anew."""
+        """Activate these faults and no others; counts and random choices start again."""
         with self._lock:
             self._seed = self._seed if seed is None else seed
             self._random = random.Random(self._seed)  # noqa: S311 - as above
             self._faults = tuple(_CountedFault(fault) for fault in faults)
 
     def choose(self, service: Service, content: Callable[[], bytes]) -> Fault | None:
-        """The fault that applies to this request. `content` gives the decoded content of the request, if a fault needs
-        it."""
+        """The fault that applies to this request. `content` returns its decoded content; it is called only if a fault
+        depends on it."""
         if not self._faults:
             return None
         with self._lock:
@@ -136,8 +136,8 @@ def with_faults(
     failure: Callable[[int], Response],
     expire: Callable[[], None] | None = None,
 ) -> Response:
-    """Do the work, unless a fault applies. `failure` gives the service's own answer for a status; `expire` makes all
-    tokens invalid, where there are any."""
+    """Do the work, unless a fault applies. `failure` returns the service's own answer with a status; `expire` makes
+    all tokens invalid."""
     fault = faults.choose(service, content)
     if fault is not None and fault.kind == "expire" and expire is not None:
         expire()

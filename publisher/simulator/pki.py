@@ -1,4 +1,4 @@
-"""A throw-away public key infrastructure: a CA, a server, a client, and certificates with every kind of error.
+"""A temporary public key infrastructure: a CA, a server, a client, and certificates with every kind of error.
 
 For demonstrations, rehearsals and tests: the keys are unprotected and live for days. Files are 0600, directories 0700.
 The CA directory has the hashed form that grid sites use (`HASH.0` for certificates, `HASH.r0` for CRLs).
@@ -36,7 +36,7 @@ _LIFE = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A certificate and its key, as two PEM files. `dn` is the slash form that SGAS and GOCDB show."""
+    """A certificate and its key, as two PEM files. `dn` has the slash form of SGAS and GOCDB."""
 
     certificate: Path
     key: Path
@@ -49,7 +49,7 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class Pki:
-    """A CA with one server (localhost, 127.0.0.1, ::1) and one client certificate, and methods that make more."""
+    """A CA with a server certificate (localhost, 127.0.0.1, ::1) and a client certificate; methods make more."""
 
     directory: Path
     ca: Credential
@@ -61,7 +61,7 @@ class Pki:
     def issue(
         self, name: str, cn: str, *, key: KeyKind = "rsa", validity: Validity = "current", server: bool = False
     ) -> Credential:
-        """A further certificate of this CA in NAME.pem and NAME.key."""
+        """Another certificate of this CA in NAME.pem and NAME.key."""
         private = _new_key(key)
         subject = _subject(cn)
         certificate = _sign(
@@ -76,7 +76,7 @@ class Pki:
         return _write(self.directory, name, certificate, private)
 
     def issue_proxy(self, name: str, of: Credential | None = None) -> Credential:
-        """A certificate in the shape of RFC 3820: issued by a user's certificate (`of`), with proxyCertInfo."""
+        """A proxy certificate of RFC 3820: issued by a user's certificate (`of`), with proxyCertInfo."""
         parent = of or self.client
         private = _new_key("rsa")
         serial = secrets.randbits(31)
@@ -87,7 +87,7 @@ class Pki:
         credential = _write(self.directory, name, certificate, private)
         _write_private(
             credential.certificate, credential.certificate.read_bytes() + parent.certificate.read_bytes()
-        )  # a proxy is shown together with the certificate that issued it
+        )  # a proxy is sent together with the certificate that issued it
         return credential
 
     def other_key(self, name: str, *, key: KeyKind = "rsa") -> Path:
@@ -97,7 +97,7 @@ class Pki:
         return path
 
     def revoke(self, *credentials: Credential) -> Path:
-        """A CRL of this CA that names these certificates (none: an empty CRL), put into the CA directory."""
+        """A CRL of this CA with these certificates (none: an empty CRL), written to the CA directory."""
         authority = self.ca.load()
         now = datetime.now(UTC)
         builder = (
@@ -257,7 +257,7 @@ def _write(directory: Path, name: str, certificate: x509.Certificate, key: _Priv
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    path.unlink(missing_ok=True)  # a link or another user's file of that name is replaced, never followed
+    path.unlink(missing_ok=True)  # a link or a file of another user is replaced, never followed
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)

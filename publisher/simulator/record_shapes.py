@@ -1,11 +1,11 @@
-"""Reads the many records of few shapes without parsing each, so that the simulator costs little in a benchmark.
+"""Read records of the same shape without parsing each of them, so that the simulator costs little in a benchmark.
 
 A record is cut into tags and texts, and these into the children of the record, each of which is read by itself. The
 first child of a sequence of tags is read by the parser with a mark in every text, which shows where each value is;
 the next ones of the same tags need only be looked up. This is correct because `<` and `>` alternate all through the
 message, so that equal tags mean equal structure, with any texts; the values of `RecordIdentity`, which differ from
 record to record, count as texts. Anything beyond this (comments, CDATA, declarations, character references, `xmlns` in
-a varying tag) and every error is left to the parser, which alone refuses a message.
+a varying tag) and every error is left to the parser, and only the parser refuses a message.
 """
 
 from __future__ import annotations

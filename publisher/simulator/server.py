@@ -1,9 +1,9 @@
-"""HTTP/1.1 over TLS on loopback: a thread per connection, everything limited, and fast enough for benchmarks.
+"""HTTP/1.1 over TLS on loopback: a thread for each connection, with limits, and fast enough for benchmarks.
 
-The client's certificate is asked for and not required: each service has its own answer to a client without
-one. Certificates of other authorities end in the handshake; expired, revoked and proxy certificates get through to
-the service, which answers as nginx does. Requests are parsed with h11, within limits, since anything may connect; what
-is ambiguous is refused as nginx does (a Content-Length beside chunks, folded headers). No request names a file.
+A client certificate is requested and not required: each service has its own answer to a client without one.
+Certificates of other CAs fail in the handshake. Expired, revoked, and proxy certificates reach the service, which
+answers as nginx does. Requests are parsed with h11, within limits, since any program may connect. Ambiguous requests
+are refused as nginx does (Content-Length together with chunks, folded headers). No path of a request names a file.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TooLargeError(Exception):
 
 
 class Head(msgspec.Struct, frozen=True):
-    """Request line and headers; names in small letters, repeated ones joined by a comma."""
+    """Request line and headers; names in lower case, repeated ones joined by a comma."""
 
     method: str
     path: str
@@ -63,12 +63,12 @@ class HttpReader:
     """
 
     def __init__(self, connection: socket.socket) -> None:
-        """`connection` blocks, with a time-out; its `OSError` and `TimeoutError` go to the caller."""
+        """`connection` is blocking, with a time-out; its `OSError` and `TimeoutError` are passed on."""
         self._connection = connection
         self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=_MOST_HEAD_BYTES)
 
     def head(self) -> Head:
-        """The next request's head. Raises `BadRequestError`, and `ConnectionResetError` where the client is gone."""
+        """The head of the next request. Raises `BadRequestError`, and `ConnectionResetError` if the client is gone."""
         data, _ = self._parser.trailing_data
         self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=_MOST_HEAD_BYTES)
         received = bytearray(data)
@@ -112,7 +112,7 @@ class HttpReader:
         return b"".join(parts)
 
     def discard(self, limit_bytes: int) -> None:
-        """Read on until the client ends, so that it can read the answer to what it is still sending."""
+        """Read until the client closes, so that it can read the answer while it still sends."""
         while limit_bytes > 0 and (received := self._connection.recv(_READ_BYTES)):
             limit_bytes -= len(received)
 
@@ -124,7 +124,7 @@ class HttpReader:
 
     def _parsed(self, data: bytes) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
         try:
-            if data:  # to h11, no data are the end of the connection
+            if data:  # h11 takes empty data as the end of the connection
                 self._parser.receive_data(data)
             return self._parser.next_event()
         except h11.RemoteProtocolError as error:
@@ -132,7 +132,7 @@ class HttpReader:
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """The client of a connection. `problem`: why nginx refuses its certificate; empty where it does not."""
+    """The client of a connection. `problem`: why nginx refuses its certificate, or empty."""
 
     dn: str
     cn: str
@@ -181,7 +181,7 @@ Delivery = Literal["send", "close", "reset", "slow", "hang"]
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request as the services see it. Names of headers are in small letters."""
+    """A request as the services see it. Names of headers are in lower case."""
 
     method: str
     path: str
@@ -192,7 +192,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """An answer, and how it goes out (`delivery`; anything but "send" ends the connection)."""
+    """An answer, and how it is sent (`delivery`: all but "send" close the connection)."""
 
     status: int
     body: bytes
@@ -206,23 +206,23 @@ class SimulatedSite(Protocol):
     """The services behind a server."""
 
     def limit_bytes(self, path: str) -> int:
-        """The most bytes that the body of a request to this path may have."""
+        """The largest body of a request to this path, bytes."""
         ...
 
     def too_large(self, path: str) -> Response:
-        """The answer to a request with more."""
+        """The answer to a request with a larger body."""
         ...
 
     def handle(self, request: Request) -> Response:
-        """Answer a request. Called by many threads at a time."""
+        """Answer a request. Called by several threads at the same time."""
         ...
 
 
 class SimulatorServer:
-    """Listens from construction on, on 127.0.0.1; `close` ends the threads."""
+    """Listens on 127.0.0.1 from its construction; `close` ends the threads."""
 
     def __init__(self, site: SimulatedSite, pki: Pki, *, port: int = 0) -> None:
-        """Raises `OSError` where the port is taken."""
+        """Raises `OSError` for a port in use."""
         self._site = site
         self._context = server_context(pki)
         self._authority = pki.ca.load()
@@ -237,14 +237,14 @@ class SimulatorServer:
         self._acceptor.start()
 
     def close(self) -> None:
-        """Stop listening, cut the connections, wait for their threads. May be called twice."""
+        """Stop listening, close the connections, and wait for their threads. May be called twice."""
         self._closing.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
         self._listener.close()
         self._cut()
         self._acceptor.join(timeout=10)
-        for thread in self._cut():  # again: one may have connected meanwhile
+        for thread in self._cut():  # again: a client may have connected in between
             thread.join(timeout=10)
 
     def _cut(self) -> list[threading.Thread]:
@@ -322,7 +322,7 @@ class SimulatorServer:
 
 
 def server_context(pki: Pki) -> ssl.SSLContext:
-    """TLS 1.2 or later, certificates of the PKI's authority asked for; see the head of this module for what passes."""
+    """TLS 1.2 or later with requested client certificates; the docstring of the module says which are accepted."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(pki.server.certificate, pki.server.key)

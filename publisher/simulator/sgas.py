@@ -1,14 +1,15 @@
 """SGAS LUTS behind nginx, as measured (the facts on receivers, 1): a transaction a POST, an answer a record.
 
-Keeps what the service keeps: the first version of a record under its recordId, unless the GlobalJobId says that it is
-another job. All is in memory. What is refused, and with which answer, was measured with LUTS 3.8.1 (`sgas_rows`).
+Like the service it keeps the first version of a record under its recordId, unless the GlobalJobId says that it is
+another job. Everything is in memory. Which records are refused, with which answers, was measured with LUTS 3.8.1
+(`sgas_rows`).
 
-What it reports: `query` with sums per machine, user and VO, `customquery/usage-publisher` as docs/targets/sgas.md
+Queries: `query` with sums per machine, user and VO, `customquery/usage-publisher` as docs/targets/sgas.md
 defines it, and `monitor` (facts on receivers, 1). As LUTS, it answers 500 to what LUTS refuses in text instead of
 bytes: a query or monitor without the right, an argument that it does not know, a custom query that is not defined.
 
-Hours of `query` are rounded as by the view that LUTS ships: those of each row to 0.01 h, before they are summed. Here a
-row is a record; the real service aggregates alike records into one, some 20 s after an insert, and this one at once.
+Hours of `query` are rounded as in the view of LUTS: those of each row to 0.01 h, before they are added. Here a row is a
+record. The real service aggregates equal records into one row about 20 s after an insert, and this one at once.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 class QueryError(ValueError):
-    """A query that is refused, with the status of the answer."""
+    """A query that SGAS refuses, with the status of the answer."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -71,7 +72,7 @@ class Query(msgspec.Struct, frozen=True):
     resolution: str
 
     def matches(self, record: UsageRecord) -> bool:
-        """Whether a record is of the machines, users and VOs."""
+        """Whether a record is of these machines, users, and VOs."""
         return (
             record.machine in self.machines
             and (not self.users or record.user in self.users)
@@ -133,7 +134,7 @@ def parse_query(text: str) -> Query:
 
 
 def usage(query: Query, records: Iterable[UsageRecord]) -> list[Usage]:
-    """Sums per machine, user, VO and, where asked, month or day of the jobs' end."""
+    """Sums by machine, user, VO and, if requested, month or day of the end of the jobs."""
     found: defaultdict[tuple[str, str, str, str], list[tuple[date, UsageRecord]]] = defaultdict(list)
     for day, record in _matching(query, records):
         part = {"collapse": "", "month": f"{day:%Y-%m}", "day": day.isoformat()}[query.resolution]
@@ -142,7 +143,7 @@ def usage(query: Query, records: Iterable[UsageRecord]) -> list[Usage]:
 
 
 def _matching(query: Query, records: Iterable[UsageRecord]) -> Iterator[tuple[date, UsageRecord]]:
-    """The records that a query is about, each with the day on which it counts."""
+    """The records that a query selects, each with the day on which it counts."""
     for record in records:
         if query.matches(record):
             end = instant_s(record.end)
@@ -183,13 +184,13 @@ def _cpu_s(record: UsageRecord) -> int:
 
 
 def _wall_s(record: UsageRecord) -> int:
-    """Of all processors together."""
+    """Wall time multiplied by processors."""
     wall_s = duration_s(record.wall) if record.wall else None
     return (wall_s or 0) * (record.processors or 1)
 
 
 def _rounded_h(seconds: float) -> Decimal:
-    """Hours with two decimals, as PostgreSQL's `ROUND(seconds / 3600.0, 2)`: half of the last one away from zero."""
+    """Hours with two decimals, as PostgreSQL's `ROUND(seconds / 3600.0, 2)`: half is rounded away from zero."""
     return (Decimal(seconds) / 3600).quantize(Decimal("0.01"), ROUND_HALF_UP)
 
 
@@ -213,7 +214,7 @@ _FOREIGN_KEY = 'update or delete on table "usagedata" violates foreign key const
 
 
 class Row(msgspec.Struct, gc=False):
-    """A stored record, and how often it came, whichever version was kept."""
+    """A stored record, and how often it was received, in any version."""
 
     row_id: int
     received: int
@@ -221,7 +222,7 @@ class Row(msgspec.Struct, gc=False):
 
 
 class HeldRecord(msgspec.Struct, frozen=True):
-    """What SGAS holds of a record, for tests and reconciliation."""
+    """A record as SGAS has it, for tests and reconciliation."""
 
     row_id: str
     received: int
@@ -272,17 +273,17 @@ class Sgas:
         self.posts = self.refused = self.received_bytes = 0
 
     def reset(self) -> None:
-        """Forget everything that was received."""
+        """Delete everything that was received."""
         with self._lock:
             self._clear()
 
     def forget(self, record_ids: Iterable[str]) -> int:
-        """Lose these records, as a service does that is restored from a backup; gives how many it had."""
+        """Delete these records, as if the service was restored from a backup; returns how many it had."""
         with self._lock:
             return sum(self._rows.pop(record_id, None) is not None for record_id in record_ids)
 
     def holdings(self) -> dict[str, HeldRecord]:
-        """What is held, by recordId."""
+        """The records that SGAS has, by recordId."""
         with self._lock:
             return {
                 record_id: HeldRecord(
@@ -297,7 +298,7 @@ class Sgas:
             return [row.record for row in self._rows.values()]
 
     def stats(self) -> dict[str, int]:
-        """Records held, records received with repetitions, posts, posts refused, bytes."""
+        """Numbers of stored records, of received records with repetitions, of posts, of refused posts, and of bytes."""
         with self._lock:
             return {
                 "records": len(self._rows),
@@ -382,7 +383,7 @@ class Sgas:
         return Response(200, msgspec.json.encode(rows))
 
     def _store(self, records: list[UsageRecord], inserter: str) -> dict[str, str]:
-        """One transaction: all of the records, or none."""
+        """Store all of the records or none, in one transaction."""
         staged: dict[str, Row] = {}
         arrived: list[Row] = []
         answer: dict[str, str] = {}
@@ -409,7 +410,7 @@ class Sgas:
         return answer
 
     def _require_right(self, request: Request) -> None:
-        """What is judged before the body is read."""
+        """The checks before the body is read."""
         if self.database_down:
             raise _RefusedError(503, b"Database currently unavailable. Please try again later.")
         if not any(word.partition(":")[0] == "jobinsert" for word in self._words(request)):
@@ -457,7 +458,7 @@ def _is_no_multipart(content_type: str, body: bytes) -> bool:
 
 
 def _is_known(held: UsageRecord, came: UsageRecord) -> bool:
-    """Whether SGAS takes it for a record that it has, and ignores it."""
+    """Whether SGAS has this record already, and ignores it."""
     if came.global_job_id is None:
         return False
     return came.global_job_id in {held.global_job_id, came.record_id}

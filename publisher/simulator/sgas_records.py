@@ -4,8 +4,8 @@ Only the elements that SGAS reads count, where it looks for them. Order does not
 of repeated ones the last counts. XML is parsed without entities, DTD, and network. The schema is not applied: SGAS does
 not apply it either.
 
-Most messages are thousands of records of one shape. A record whose sequence of tags is that of one which the parser
-has read before needs no parser: its texts stand at the same places (`record_shapes`). The unusual goes to the parser.
+Most messages are thousands of records of one shape. A record with the same sequence of tags as one that was parsed
+before needs no parser: its texts are at the same places (`record_shapes`). All other records are parsed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """What SGAS makes of one record, and what makes it refuse the message (facts on formats, 1.4; on receivers, 1).
 
-Its own program fails over what it cannot take (`ProcessingFailedError`: HTML that says nothing), or its database does
-(`DatabaseRefusedError`: PostgreSQL's words): as it reads the message, or after it found that the sender may insert, or
-only for a record that it does not have. Values that it cannot read and does not need become NULL in silence: they are
-read only when somebody asks (`publisher.simulator.sgas`). Measured with LUTS 3.8.1 and PostgreSQL 15.
+Its program fails at some values (`ProcessingFailedError`: HTML without a reason), or its database does
+(`DatabaseRefusedError`: the message of PostgreSQL): while it parses the message, after it checked that the sender may
+insert, or only for a record that it does not have. Values that it cannot parse and does not need become NULL without a
+message; here they are parsed when they are queried (`publisher.simulator.sgas`). Measured with LUTS 3.8.1 and
+PostgreSQL 15.
 """
 
 from __future__ import annotations
@@ -34,29 +35,29 @@ _SMALLINT, _INT, _BIGINT = 2**15, 2**31, 2**63
 _LONGEST_LOCAL_ID: Final = 120
 _LONGEST_HOST: Final = 2700
 _LARGEST_INDEXED: Final = 2692
-"""Bytes of a text in an index of PostgreSQL, as it is stored: compressed, if that saves a quarter."""
+"""Largest size of a text in an index of PostgreSQL, as stored: compressed, if that saves a quarter."""
 _UNIQUE: Final = {
     "GlobalUserName": "globalusername_global_user_name_key",
     "Host": "host_host_key",
     "TransferURL": "jobtransferurl_url_key",
     "recordId": "usagedata_record_id_key",
 }
-"""Columns with an index that their texts can be too long for, and its name."""
+"""Columns whose texts can be too long for their index, and the name of the index."""
 
 _UNIT_BYTES: Final = {unit: 1024**power for power, unit in enumerate(("B", "KB", "MB", "GB", "TB", "PB", "EB"))}
 _UNITS_OF_BITS: Final = frozenset({"b", "Kb", "Mb", "Gb", "Tb", "Pb", "Eb"})
-"""SGAS makes fractions of them, which the column of whole numbers refuses even where they are whole."""
+"""SGAS converts them to fractions, which a column of integers refuses even for whole values."""
 _MEMORY_METRICS: Final = frozenset({"total", "average", "min", "max"})
 _NO_FUNCTION: Final = "function urcreate(unknown, ..., bigint, ...) does not exist"
-"""PostgreSQL's words for a number that fits no integer."""
+"""PostgreSQL's message for a number that is too large for an integer."""
 
 
 class ProcessingFailedError(ValueError):
-    """SGAS' own program fails over the data. The text would only be in the service's log."""
+    """The program of SGAS fails at the data. The text is only in the log of the service."""
 
 
 class DatabaseRefusedError(ValueError):
-    """PostgreSQL refuses the row; SGAS hands its text on."""
+    """PostgreSQL refuses the row; SGAS returns its message."""
 
 
 class UsageRecord(msgspec.Struct, frozen=True, gc=False):
@@ -87,28 +88,28 @@ class UsageRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Refusals:
-    """What SGAS fails over in a record: the first thing of each kind."""
+    """What SGAS fails at in a record: the first problem of each kind."""
 
     def __init__(self) -> None:
         self.always: ProcessingFailedError | DatabaseRefusedError | None = None
         self.if_new: DatabaseRefusedError | None = None
 
     def by_program(self, text: str) -> None:
-        """Its program fails before it asks the database."""
+        """The program fails before it queries the database."""
         if not isinstance(self.always, ProcessingFailedError):
             self.always = ProcessingFailedError(text)
 
     def by_arguments(self, text: str) -> None:
-        """The database refuses what it is asked."""
+        """The database refuses the query."""
         self.always = self.always or DatabaseRefusedError(text)
 
     def by_table(self, text: str) -> None:
-        """The database refuses to store it."""
+        """The database refuses the row."""
         self.if_new = self.if_new or DatabaseRefusedError(text)
 
 
 def usage_record(record: Values) -> UsageRecord:
-    """A row from the values of a record. Raises `ProcessingFailedError` for what SGAS fails over as it reads it."""
+    """A row from the values of a record. Raises `ProcessingFailedError` for what SGAS cannot parse."""
     values, many = record
     refusals = _Refusals()
     cpu: tuple[str, ...] = ()
@@ -174,7 +175,7 @@ def _row(values: dict[str, str], cpu: tuple[str, ...], refusals: _Refusals, *, c
 def _identity(
     values: dict[str, str], machine: str, create_time: str, refusals: _Refusals
 ) -> tuple[str, str | None, str | None]:
-    """Record id, GlobalJobId, LocalJobId. With a LocalJobId that it dislikes, SGAS makes another record id."""
+    """Record id, GlobalJobId, LocalJobId. For some LocalJobIds SGAS makes another record id."""
     created = _instant(create_time)
     if created is None:
         refusals.by_table('null value in column "create_time" of relation "usagedata" violates not-null constraint')
@@ -280,7 +281,7 @@ def _transfer(transfer: dict[str, str], refusals: _Refusals) -> None:
 
 
 def _whole(text: str | None) -> int | None:
-    """A whole number; None for what is absent or cannot be read."""
+    """An integer; None for what is absent or cannot be parsed."""
     try:
         return None if text is None else int(text)
     except ValueError:

@@ -22,7 +22,7 @@ DEFAULT_TOPICS: Final[Mapping[str, Sequence[str]]] = {"gLite-APEL": ("apel",)}
 
 
 class Simulator:
-    """Listens from `start` (or `with`) to `close`. `port` and `token_port` 0 mean any free one.
+    """Listens from `start` (or `with`) to `close`. `port` and `token_port` 0: any free port.
 
     The token service answers at both ports. Options are those of `Sgas`, `Ams` and `ApelServer`.
     """
@@ -62,7 +62,7 @@ class Simulator:
         self._servers: list[SimulatorServer] = []
 
     def start(self) -> None:
-        """Begin to listen. Raises `OSError` where a port is taken."""
+        """Start to listen. Raises `OSError` for a port in use."""
         site = SimulatorSite(self.sgas, self.ams, self.faults)
         try:
             for port in self._ports:
@@ -72,18 +72,18 @@ class Simulator:
             raise
 
     def close(self) -> None:
-        """Stop listening. What is held can still be asked for."""
+        """Stop listening. What the services have can still be read."""
         while self._servers:
             self._servers.pop().close()
 
     @property
     def port(self) -> int:
-        """The port of SGAS, AMS and administration."""
+        """The port of SGAS, AMS, and the administration address."""
         return self._servers[0].port
 
     @property
     def token_port(self) -> int:
-        """The port of the token service, 8443 in reality."""
+        """The port of the token service (8443 at ARGO)."""
         return self._servers[1].port
 
     @property

@@ -1,7 +1,7 @@
-"""What the simulator serves at one address: SGAS, AMS with its tokens, and the administration address.
+"""What the simulator serves on one port: SGAS, AMS with its tokens, and the administration address.
 
-`/_simulator/` is for the person who runs the rehearsal: `GET holdings`, `GET stats`, `POST faults`, `POST forget`,
-`POST reset`. It needs no certificate, since it listens on loopback only, and takes small JSON only.
+`/_simulator/` is for the person who runs a rehearsal: `GET holdings`, `GET stats`, `POST faults`, `POST forget`,
+`POST reset`. It needs no certificate, since the port is on loopback only, and accepts small JSON only.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _ADMIN_LIMIT_BYTES = 2**20
 
 
 class FaultsBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What `POST /_simulator/faults` takes: these faults and no others, and a seed for chance."""
+    """The body of `POST /_simulator/faults`: the faults to activate, and the seed of random choices."""
 
     faults: list[Fault]
     seed: int | None = None
 
 
 class ForgetBody(msgspec.Struct, forbid_unknown_fields=True):
-    """What `POST /_simulator/forget` takes: ids of records that SGAS is to lose."""
+    """The body of `POST /_simulator/forget`: the ids of records that SGAS deletes."""
 
     records: list[str]
 
 
 class SimulatorSite:
-    """Sends each request to its service."""
+    """Passes each request to its service."""
 
     def __init__(self, sgas_service: sgas.Sgas, ams_service: ams.Ams, faults: Faults) -> None:
         self._sgas = sgas_service

@@ -14,9 +14,16 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreUnreachableError
+from publisher.errors import (
+    MissingExtraError,
+    StoreBusyError,
+    StoreCorruptError,
+    StoreError,
+    StoreFullError,
+    StoreUnreachableError,
+)
 
 READING: Final = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 """Options of a connection that sees one snapshot from its first query on."""
@@ -48,8 +55,8 @@ _held: ContextVar[tuple[Connection, ...]] = ContextVar("_held", default=())
 
 
 def make_engine(url: URL, busy_timeout_s: float) -> Engine:
-    """Return an engine for a store on a server; nothing is connected yet. Raises `StoreError` if the driver is
-    missing."""
+    """Return an engine for a store on a server; nothing is connected yet. Raises `MissingExtraError` if the driver is
+    missing, and `StoreError`."""
     if url.drivername == "postgresql":
         url = url.set(drivername="postgresql+psycopg")
     try:
@@ -64,11 +71,8 @@ def make_engine(url: URL, busy_timeout_s: float) -> Engine:
         raise StoreError(
             f"the store {place(url)} cannot be used: {error}", hint="See `store.url` in the configuration"
         ) from error
-    except (ModuleNotFoundError, NoSuchModuleError) as error:
-        raise StoreError(
-            f"the store {place(url)} needs a driver that is not installed",
-            hint="Install it with: pip install 'usage-publisher[postgresql]'",
-        ) from error
+    except ModuleNotFoundError as error:
+        raise (MissingExtraError.of(error) or error) from error
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: object) -> None:

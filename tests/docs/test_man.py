@@ -34,11 +34,3 @@ def test_groff_has_nothing_to_say_about_it(root: Path) -> None:
         [groff, "-man", "-Tutf8", "-ww", "-z", str(root / man.FILE)], check=True, capture_output=True, text=True
     )
     assert done.stderr == ""
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_can_complete_commands(shell: str) -> None:
-    from typer._completion_shared import get_completion_script
-
-    script = get_completion_script(prog_name="usage-publisher", complete_var="_USAGE_PUBLISHER_COMPLETE", shell=shell)
-    assert "usage-publisher" in script

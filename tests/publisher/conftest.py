@@ -19,7 +19,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the tests of such a module on both. Those with many examples stay with the quicker one."""
     marked = metafunc.definition.get_closest_marker("either_store") is not None
     if marked and not hasattr(metafunc.function, "hypothesis"):
-        metafunc.parametrize("_store_of_sites", ["sqlite", "postgresql"], indirect=True)
+        on_server = pytest.param("postgresql", marks=pytest.mark.extra("postgresql"))
+        metafunc.parametrize("_store_of_sites", ["sqlite", on_server], indirect=True)
 
 
 @pytest.fixture(scope="session")

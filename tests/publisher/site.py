@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 import msgspec
-import psycopg
 
 from formats.job import Benchmark, Job
 from publisher.api import Publisher
@@ -301,6 +300,8 @@ class Site:
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """The rows of a query; `?` stands for a value."""
         if self._server is not None:
+            import psycopg
+
             with psycopg.connect(self.store_url) as session:
                 return session.execute(query.replace("?", "%s"), values or None).fetchall()
         connection = sqlite3.connect(self.store_file)
@@ -371,6 +372,8 @@ class Site:
 
     def _run(self, *statements: str) -> None:
         if self._server is not None:
+            import psycopg
+
             with psycopg.connect(self.store_url) as session:
                 for statement in statements:
                     session.execute(statement)

@@ -8,10 +8,12 @@ import sys
 
 import pytest
 
+from publisher.errors import EXTRAS
 from tests.publisher.cli.program import Program
 
 HEAVY = (
-    *("httpx", "lxml", "alembic", "cryptography", "sqlalchemy", "pydantic", "duckdb", "matplotlib", "email"),
+    *("httpx", "lxml", "alembic", "cryptography", "sqlalchemy", "pydantic", "email"),
+    *EXTRAS,
     "rich.console",
 )
 STORE = ("sqlalchemy", "pydantic", "email")

@@ -138,7 +138,7 @@ def test_no_cluster(every_source: Publisher, archive: Path, monkeypatch: pytest.
     with pytest.raises(UsageError, match="a cluster computes only utilization, totals, charges and occupation"):
         make("waiting", ReportContext(None, every_source.config, UNTIL), request)
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(UsageError, match=r"not installed.*usage-publisher\[dask\]"):
+    with pytest.raises(ModuleNotFoundError):
         asked()
     with pytest.raises(UsageError, match="a Dask cluster reads an archive"):
         ReportRequest(start=SINCE, stop=UNTIL, dask="tcp://127.0.0.1:1")

@@ -15,8 +15,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Final
 
-import psycopg
-
 from publisher.store.database import SCHEMA, open_store
 from publisher.store.schema import metadata
 
@@ -50,9 +48,12 @@ class Server:
     """A server that runs. Databases are made from a template that holds an empty store."""
 
     def __init__(self, sockets: Path) -> None:
+        import psycopg
+
+        self._connect = psycopg.connect
         self.sockets = sockets
         self._numbers = itertools.count()
-        self._admin = psycopg.connect(f"host={sockets} user=postgres dbname=postgres", autocommit=True)
+        self._admin = self._connect(f"host={sockets} user=postgres dbname=postgres", autocommit=True)
         self._made: list[str] = []
         self._free: list[str] = []
         self.run(f"CREATE ROLE guarded LOGIN PASSWORD '{PASSWORD}'")
@@ -105,7 +106,7 @@ class Server:
         """Empty the databases that were made, which is quicker than to make new ones."""
         while self._made:
             name = self._made.pop()
-            with psycopg.connect(self.url(name)) as session:
+            with self._connect(self.url(name)) as session:
                 session.execute(_EMPTY)
             self._free.append(name)
 

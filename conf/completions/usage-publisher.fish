@@ -1,0 +1,1 @@
+complete --command usage-publisher --no-files --arguments "(env _USAGE_PUBLISHER_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) usage-publisher)" --condition "env _USAGE_PUBLISHER_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) usage-publisher"
