@@ -366,7 +366,11 @@ def test_evidence_of_a_url_is_got_with_our_certificate(simulator: Simulator, pki
         assert ran(site) == {"apel"}
         assert confirmed(site) == 2
         assert only(site).evidence == "file"
-        for answer, said in [((404, b"gone"), "HTTP 404"), ((403, b"no"), "let the name"), ((200, b"<html>"), "has no row")]:
+        for answer, said in [
+            ((404, b"gone"), "HTTP 404"),
+            ((403, b"no"), "let the name"),
+            ((200, b"<html>"), "has no row"),
+        ]:
             answers[0] = answer
             site.now += DAY
             assert ran(site) == {"apel"}
