@@ -53,6 +53,11 @@ class PublisherError(Exception):
         stop = "" if self.message.endswith((".", "?", "!")) else "."
         return f"{self.message}{stop} {self.hint}"
 
+    @property
+    def lines(self) -> list[str]:
+        """The text as lines."""
+        return [str(self)]
+
 
 class UsageError(PublisherError):
     """The command line asks for something that is not there or makes no sense."""
@@ -61,13 +66,26 @@ class UsageError(PublisherError):
 
 
 class ConfigError(UsageError):
-    """The configuration cannot be used: names the file, the key and what is allowed there."""
+    """The configuration cannot be used: names the file, its line, the key, and what is allowed there.
 
-    def __init__(self, message: str, *, file: Path | None = None, key: str = "", hint: str = "") -> None:
-        where = ": ".join(str(part) for part in (file, key) if part)
+    `others`: further errors of the same file.
+    """
+
+    def __init__(
+        self, message: str, *, file: Path | None = None, line: int | None = None, key: str = "", hint: str = ""
+    ) -> None:
+        place = f"{file}:{line}" if file is not None and line is not None else file
+        where = ": ".join(str(part) for part in (place, key) if part)
         super().__init__(f"{where}: {message}" if where else message, hint=hint)
         self.file = file
+        self.line = line
         self.key = key
+        self.others: list[ConfigError] = []
+
+    @property
+    def lines(self) -> list[str]:
+        """This error and the others of the same file, one line each."""
+        return [str(self), *(str(other) for other in self.others)]
 
 
 EXTRAS: Final = {

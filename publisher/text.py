@@ -9,10 +9,11 @@ Text from outside can never become a key or table of its own.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -64,6 +65,12 @@ def cell_text(value: object, kind: str = "") -> str:
 def counted(number: int, what: str) -> str:
     """A number of things for people: 1 message, 2 messages, 8,076 messages."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """The nearest known name as the end of a message, such as "; did you mean 'arc'?"; empty where none is near."""
+    near = difflib.get_close_matches(str(given), list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 CLOCK_SKEW_S: Final = 300

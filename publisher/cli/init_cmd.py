@@ -148,8 +148,8 @@ class _Answers:
 
     def target(self, kind: str | None, place: str | None) -> None:
         """One target, named after its kind."""
-        from publisher.config.file import is_url  # noqa: PLC0415
         from publisher.config.schema import TARGET_KINDS  # noqa: PLC0415
+        from publisher.config.store_url import is_url  # noqa: PLC0415
 
         offered = [name for name, each in TARGET_KINDS.items() if each.is_offered]
         kind = _ask(f"Kind of the target ({', '.join(offered)})", kind, offered[0])
@@ -184,7 +184,7 @@ class _Answers:
 
     def store(self, given: str | None) -> None:
         """The store."""
-        from publisher.config.file import is_url, store_url  # noqa: PLC0415
+        from publisher.config.store_url import is_url, store_url  # noqa: PLC0415
 
         answer = _ask("The store: a file, or postgresql://USER@HOST/DATABASE", given, _STORE)
         url = store_url(answer, Path.cwd()) if is_url(answer) else f"sqlite:///{Path(answer).absolute()}"

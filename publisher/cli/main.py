@@ -179,7 +179,8 @@ def _done(arguments: list[str]) -> int:
                 raise unwritten(error) from error
             raise
     except PublisherError as error:
-        return _failed(arguments, str(error), [f"usage-publisher: {error}"], error.exit_code)
+        message = [f"usage-publisher: {line}" for line in error.lines]
+        return _failed(arguments, "\n".join(error.lines), message, error.exit_code)
     except _CommandLineError as wrong:
         shown = io.StringIO()
         wrong.show(shown)

@@ -136,7 +136,7 @@ def _again(watch: Watch, manager: ServiceManager) -> Watch:
     try:
         session.publisher().close()
     except ConfigError as error:
-        say(f"usage-publisher: {error}", "The previous configuration stays in use.")
+        say(*(f"usage-publisher: {line}" for line in error.lines), "The previous configuration stays in use.")
         return watch
     say("The configuration was read again.")
     watch.close()  # the new one may need its port

@@ -38,8 +38,8 @@ def copy(
     destination: Annotated[str, typer.Argument(metavar="URL", help="URL of the new store, which must be empty.")],
 ) -> None:
     """Copy a store into another one, SQLite or PostgreSQL, and compare both. Stop all publishers first."""
-    from publisher.config.file import store_url  # noqa: PLC0415
     from publisher.config.schema import StoreSettings  # noqa: PLC0415
+    from publisher.config.store_url import store_url  # noqa: PLC0415
     from publisher.maintenance import copy_store  # noqa: PLC0415
     from publisher.store.sent_mark import RESTORED_HINT  # noqa: PLC0415
 
@@ -107,7 +107,7 @@ def backup(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A new file.")],
 ) -> None:
     """Write a consistent copy of an SQLite store, also while publishers run, and check it."""
-    from publisher.config.file import is_url  # noqa: PLC0415
+    from publisher.config.store_url import is_url  # noqa: PLC0415
 
     if is_url(file):
         raise UsageError("a backup is a file, not a URL", hint="`store copy URL URL` copies into another database")

@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from publisher.config.types import Count, FilePath, Seconds, Settings, Switch
+from publisher.config.types import Count, FilePath, Seconds, Settings, StoreUrl, Switch, WrongKeysError
 
 _ADDRESS: Final = re.compile(r"[^\s@<>,;:\"()\[\]\\]+@[^\s@<>,;:\"()\[\]\\]+", re.ASCII)
 _HOST_AND_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})", re.ASCII)
@@ -86,7 +86,7 @@ class Log(Settings):
     @model_validator(mode="after")
     def _something_to_write_to(self) -> Log:
         if self.file is None and self.model_fields_set:
-            raise ValueError("format and level are of no use without `file`")
+            raise WrongKeysError((("file",), "is missing: format and level need it"))
         return self
 
 
@@ -102,7 +102,7 @@ class SpoolContext(Settings):
         "file a kind; `database`: tables of another database."
     )
     path: FilePath | None = Field(default=None, description="Folder of the files.")
-    url: str = Field(default="", description="Of the other database, as `store.url`.")
+    url: StoreUrl = Field(default="", description="Of the other database, as `store.url`.")
     kinds: tuple[SpoolKind, ...] = Field(
         default=("jobs", "deliveries", "messages"), min_length=1, description="Which kinds of object are written."
     )
@@ -120,17 +120,15 @@ class SpoolContext(Settings):
     @model_validator(mode="after")
     def _has_a_place(self) -> SpoolContext:
         if self.format == "database":
-            if (
-                not self.url.startswith(("sqlite:///", "postgresql://", "postgresql+psycopg://"))
-                or self.path is not None
-            ):
-                raise ValueError("a context in a database has a url, sqlite:///path or postgresql://..., and no path")
+            if not self.url or self.path is not None:
+                raise ValueError("a context in a database needs a url (sqlite:///path or postgresql://...) and no path")
         elif self.path is None or self.url:
-            raise ValueError("a context in files has a path, and no url")
+            raise ValueError("a context in files needs a path and no url")
         for kind, names in self.attributes.items():
-            if kind not in self.kinds or not names:
-                wrong = "that is not among its kinds" if kind not in self.kinds else "without any"
-                raise ValueError(f"a context has attributes of {kind}, {wrong}")
+            if kind not in self.kinds:
+                raise WrongKeysError((("attributes", kind), f"{kind} is not among the kinds of this context"))
+            if not names:
+                raise WrongKeysError((("attributes", kind), "must name an attribute"))
         return self
 
     @property
@@ -174,5 +172,6 @@ class Serve(Settings):
     @model_validator(mode="after")
     def _together(self) -> Serve:
         if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key go together")
+            missing = "certificate" if self.certificate is None else "key"
+            raise WrongKeysError(((missing,), "is missing: certificate and key go together"))
         return self

@@ -11,7 +11,17 @@ from pydantic import AfterValidator, Field, model_validator
 
 from formats.job import Infrastructure
 from formats.names import to_slash
-from publisher.config.types import FilePath, Folders, Instant, Number, Patterns, Seconds, Settings, Switch
+from publisher.config.types import (
+    BenchmarkName,
+    FilePath,
+    Folders,
+    Instant,
+    Number,
+    Patterns,
+    Seconds,
+    Settings,
+    Switch,
+)
 
 
 def _name_of_user(value: str) -> str:
@@ -67,7 +77,7 @@ class MapRule(Settings):
 class BenchmarkSettings(Settings):
     """`benchmark = { type = "HEPscore23", value = 14.2 }`: score per core where the source has no usable one."""
 
-    type: str = Field(min_length=1, description="Name of the benchmark; APEL takes HEPscore23, HEPSPEC and Si2k.")
+    type: BenchmarkName = Field(description="Name of the benchmark: HEPscore23, HEPSPEC, or Si2k.")
     value: Number = Field(gt=0, allow_inf_nan=False, description="Score of one core.")
 
 

@@ -6,6 +6,7 @@ everything else gets one of these frozen objects.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +34,18 @@ from publisher.config.targets import (
     TargetKind,
     TargetSettings,
 )
-from publisher.config.types import FilePath, Instant, Months, Seconds, Settings, ZoneName
+from publisher.config.types import (
+    FilePath,
+    Instant,
+    KeyProblem,
+    Months,
+    Seconds,
+    Settings,
+    StoreUrl,
+    WrongKeysError,
+    ZoneName,
+)
+from publisher.text import did_you_mean
 
 __all__ = [
     "ADD_ON",
@@ -88,7 +100,7 @@ class SiteSettings(Settings):
 class StoreSettings(Settings):
     """`[store]`: where the state is kept."""
 
-    url: str = Field(
+    url: StoreUrl = Field(
         default="sqlite:////var/lib/usage-publisher/store.db",
         description="`sqlite:////absolute/path`, `sqlite:///path/relative/to/this/file` or `postgresql://...`.",
     )
@@ -135,25 +147,27 @@ class Config(Settings):
     file: Path | None = Field(default=None, exclude=True)
 
     @model_validator(mode="after")
-    def _names_are_short(self) -> Config:
+    def _tables_fit_together(self) -> Config:
+        problems = [*self._names_of_wrong_length(), *self._unknown_sources(), *self._two_shapes_for_a_service()]
+        if problems:
+            raise WrongKeysError(*problems)
+        return self
+
+    def _names_of_wrong_length(self) -> Iterator[KeyProblem]:
         for section, names in (("sources", self.sources), ("targets", self.targets), ("spool", self.spool)):
             for name in names:
                 if not 0 < len(name) <= LONGEST_NAME:
-                    shown = f"{name[:20]}..." if name else '""'
-                    raise ValueError(f"{section}.{shown}: a name has 1 to {LONGEST_NAME} characters, not {len(name)}")
-        return self
+                    yield (section, name), f"a name must have 1 to {LONGEST_NAME} characters, not {len(name)}"
 
-    @model_validator(mode="after")
-    def _sources_exist(self) -> Config:
+    def _unknown_sources(self) -> Iterator[KeyProblem]:
         for name, target in self.targets.items():
             for source in target.sources:
                 if source not in self.sources:
                     known = ", ".join(sorted(self.sources)) or "none is configured"
-                    raise ValueError(f"targets.{name}.sources names {source!r}, which is not a source (known: {known})")
-        return self
+                    near = did_you_mean(source, self.sources)
+                    yield ("targets", name, "sources"), f"{source!r} is not a source; known: {known}{near}"
 
-    @model_validator(mode="after")
-    def _one_shape_for_a_service(self) -> Config:
+    def _two_shapes_for_a_service(self) -> Iterator[KeyProblem]:
         services: dict[tuple[str, ...], tuple[str, str]] = {}
         for name, target in self.targets.items():
             service = target.destination
@@ -161,11 +175,9 @@ class Config(Settings):
                 continue
             other, shape = services.setdefault(service, (name, target.format.shape))
             if shape != target.format.shape:
-                raise ValueError(
-                    f"targets.{other} and targets.{name} send job records and summaries of one site to the same "
-                    "service, which then counts neither; let both send one kind"
-                )
-        return self
+                text = f"targets.{other} and targets.{name} send job records and summaries of one site to the same "
+                text += "service, which then counts neither. Set the same `records` in both"
+                yield ("targets", name, "records"), text
 
     @property
     def local_id_prefixes(self) -> dict[str, str]:

@@ -7,14 +7,26 @@ name. Classes are named, not imported, so that only what a site uses is loaded.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from formats.job import Infrastructure
+from publisher import plugins
 from publisher.config.rules import BenchmarkRule, BenchmarkSettings, GridLog, MapRule
-from publisher.config.types import FilePath, Folders, Instant, KeepsPlan, PlansAgain, Seconds, Settings, ZoneName
+from publisher.config.types import (
+    FilePath,
+    Folders,
+    Instant,
+    KeepsPlan,
+    PlansAgain,
+    Seconds,
+    Settings,
+    WrongKeysError,
+    ZoneName,
+)
+from publisher.text import did_you_mean
 
 
 class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,10 +126,17 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
 """By the `type` of a source. Add-ons bring theirs by entry points."""
 
 
+def _type(value: str) -> str:
+    if value not in SOURCE_KINDS and value not in (added := plugins.names(plugins.SOURCES)):
+        known = sorted({*SOURCE_KINDS, *added})
+        raise ValueError(f"{value!r} is not a type of source; allowed: {', '.join(known)}{did_you_mean(value, known)}")
+    return value
+
+
 class SourceSettings(Settings):
     """`[sources.NAME]`: finished jobs of one batch system or grid front end."""
 
-    type: KeepsPlan[str] = Field(
+    type: KeepsPlan[Annotated[str, AfterValidator(_type)]] = Field(
         description="arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf, or one an add-on brings."
     )
     path: KeepsPlan[FilePath | None] = Field(
@@ -179,7 +198,7 @@ class SourceSettings(Settings):
     @model_validator(mode="after")
     def _options_are_for_add_ons(self) -> SourceSettings:
         if self.options and self.type in SOURCE_KINDS:
-            raise ValueError(f"options are for the types of add-ons; {self.type} has its keys beside `type`")
+            raise WrongKeysError((("options",), f"is for add-ons only: the keys of {self.type} are beside `type`"))
         return self
 
     @property

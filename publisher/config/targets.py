@@ -22,7 +22,21 @@ from formats.utilization.report import Measure
 from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, SummaryCounts, UrExtension, VoSpelling
 from publisher import plugins
 from publisher.config.rules import Selected
-from publisher.config.types import Count, FilePath, Instant, KeepsPlan, PathOrUrl, PlansAgain, Seconds, Settings, Switch
+from publisher.config.types import (
+    BenchmarkName,
+    Count,
+    FilePath,
+    Instant,
+    KeepsPlan,
+    PathOrUrl,
+    PlansAgain,
+    Seconds,
+    ServiceUrl,
+    Settings,
+    Switch,
+    WrongKeysError,
+)
+from publisher.text import did_you_mean
 
 EvidenceSource: TypeAlias = Literal["query", "files", "file", "none"]
 """How it is known what a service holds: sums when asked (`publisher.targets.base.GivesSums`), the messages themselves
@@ -34,7 +48,8 @@ MOST_PUBLISHERS: Final = 64
 def _format(value: str) -> str:
     known = names_of("record", "summary", "report")
     if value not in known and value not in (others := plugins.names(plugins.FORMATS)):
-        raise ValueError(f"is {value!r}; allowed: {', '.join([*known, *others])}")
+        allowed = [*known, *others]
+        raise ValueError(f"{value!r} is not a format; allowed: {', '.join(allowed)}{did_you_mean(value, allowed)}")
     return value
 
 
@@ -53,7 +68,8 @@ class Credentials(Settings):
     @model_validator(mode="after")
     def _together(self) -> Credentials:
         if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key go together")
+            missing = "certificate" if self.certificate is None else "key"
+            raise WrongKeysError(((missing,), "is missing: certificate and key go together"))
         return self
 
     def over(self, common: Credentials) -> Credentials:
@@ -141,7 +157,7 @@ class TargetSettings(Settings):
     infrastructure_description: KeepsPlan[str | None] = Field(
         default=None, description="Of CAR and APEL job records, instead of USAGE-PUBLISHER-middleware-LRMS."
     )
-    benchmark_type: PlansAgain[str | None] = Field(
+    benchmark_type: PlansAgain[BenchmarkName | None] = Field(
         default=None, description="Which benchmark to use where a job has several."
     )
     ur_extensions: PlansAgain[frozenset[UrExtension]] = Field(
@@ -167,14 +183,14 @@ class TargetSettings(Settings):
         try:
             require_version(self.records, self.version)
         except ValueError as error:
-            raise ValueError(f"version: {error}") from None
+            raise WrongKeysError((("version",), str(error))) from None
         return self
 
     @model_validator(mode="after")
     def _ascii_names_are_for_job_records(self) -> Self:
         if self.ascii_names and not self.format.has_ascii_names:
             having = sorted(name for name, each in FORMATS.items() if each.has_ascii_names)
-            raise ValueError(f"ascii_names is for {' and '.join(having)}; leave it out")
+            raise WrongKeysError((("ascii_names",), f"is for {' and '.join(having)} only. Omit it"))
         return self
 
     @property
@@ -239,9 +255,7 @@ class SgasSettings(TargetSettings):
     """`[targets.NAME]` with `type = "sgas"`."""
 
     type: PlansAgain[Literal["sgas"]] = Field(description="An SGAS service: usage records by HTTPS.")
-    url: KeepsPlan[str] = Field(
-        pattern=r"^https?://", description="Of the service; `/ur` is added where it is missing."
-    )
+    url: KeepsPlan[ServiceUrl] = Field(description="Of the service; `/ur` is added where it is missing.")
     records: PlansAgain[Literal["ogf-ur"]] = Field(
         default="ogf-ur", description="What is sent; SGAS takes nothing else."
     )
@@ -266,14 +280,15 @@ class ReportingSettings(TargetSettings):
         if self.reporting is None:
             if given:
                 names = " or ".join(f'"{name}"' for name in names_of("report"))
-                raise ValueError(f"{given[0]} is for reports; set records = {names}, or omit it")
+                text = f"is for reports only: set records = {names}, or omit it"
+                raise WrongKeysError(*(((name,), text) for name in given))
             return self
         if self.bin != int(self.bin):
-            raise ValueError("bin: a bin has a whole number of seconds")
+            raise WrongKeysError((("bin",), "must be a whole number of seconds"))
         try:
             Bins(0, LONGEST_S[self.period], int(self.bin))
         except ValueError as error:
-            raise ValueError(f"bin: {error}") from None
+            raise WrongKeysError((("bin",), str(error))) from None
         return self
 
     @property
@@ -309,8 +324,8 @@ class AmsSettings(ApelSettings, EncryptingSettings):
     type: PlansAgain[Literal["ams"]] = Field(
         description="The ARGO messaging service, as APEL uses it: signed messages."
     )
-    url: KeepsPlan[str] = Field(pattern=r"^https?://", description="Of the messaging service.")
-    auth_url: KeepsPlan[str | None] = Field(
+    url: KeepsPlan[ServiceUrl] = Field(description="Of the messaging service.")
+    auth_url: KeepsPlan[ServiceUrl | None] = Field(
         default=None, description="Of the token service; default: port 8443 of the same host."
     )
     project: KeepsPlan[str] = Field(
@@ -333,7 +348,7 @@ class HttpsSettings(EncryptingSettings):
     """`[targets.NAME]` with `type = "https"`: POST of any format."""
 
     type: PlansAgain[Literal["https"]] = Field(description="Any service that takes a POST.")
-    url: KeepsPlan[str] = Field(pattern=r"^https?://", description="Where to POST each message.")
+    url: KeepsPlan[ServiceUrl] = Field(description="Where to POST each message.")
     records: PlansAgain[FormatName] = Field(default="ogf-ur", description="What is sent.")
     sign: KeepsPlan[Switch] = Field(default=False, description="Sign messages (S/MIME) with the certificate.")
     token_file: KeepsPlan[FilePath | None] = Field(default=None, description="File with a bearer token, mode 0600.")

@@ -6,11 +6,15 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Annotated, TypeVar
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Strict, ValidationInfo
 
-from publisher.text import duration_s, instant_s, months_of_age
+from formats.benchmark import BENCHMARKS, canonical_name
+from publisher.config.store_url import store_url
+from publisher.errors import UsageError
+from publisher.text import did_you_mean, duration_s, instant_s, months_of_age
 
 
 def _zone(value: str) -> str:
@@ -45,6 +49,56 @@ def _not_empty(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _store_url(value: str, info: ValidationInfo) -> str:
+    base = (info.context or {}).get("base")
+    if base is None:
+        return value
+    try:
+        return store_url(value, base)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+def _service_url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"is not a URL: {error}") from None
+    if not value.startswith(("http://", "https://")) or not host:
+        raise ValueError("must be a URL that begins with https:// and the name of a host")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("must not contain a user name or a password")
+    if value.startswith("http://") and not _is_here(host):
+        raise ValueError(f"must begin with https://: write https{value.removeprefix('http')}")
+    return value
+
+
+def _is_here(host: str) -> bool:
+    from publisher.security.connections import is_loopback  # noqa: PLC0415 - loads sockets, for a rare setting
+
+    return is_loopback(host)
+
+
+def _benchmark_name(value: str) -> str:
+    if canonical_name(value) is None:
+        allowed = f"allowed: {', '.join(BENCHMARKS)}"
+        raise ValueError(f"{value!r} is not a benchmark that APEL takes; {allowed}{did_you_mean(value, BENCHMARKS)}")
+    return value
+
+
+KeyProblem = tuple[tuple[str, ...], str]
+"""The place of a key below its table, and what is wrong with it."""
+
+
+class WrongKeysError(ValueError):
+    """Raised by a validator of a table for each of its keys that is wrong beside others."""
+
+    def __init__(self, *problems: KeyProblem) -> None:
+        super().__init__("; ".join(message for _, message in problems))
+        self.problems = problems
+
+
 Count = Annotated[int, Strict()]
 """A whole number, not a text that looks like one."""
 Switch = Annotated[bool, Strict()]
@@ -57,6 +111,12 @@ ZoneName = Annotated[str, AfterValidator(_zone)]
 FilePath = Annotated[Path, AfterValidator(_relative_to_file)]
 PathOrUrl = Annotated[str, AfterValidator(_path_or_url)]
 """The path of a file, or an https URL."""
+StoreUrl = Annotated[str, AfterValidator(_store_url)]
+"""The URL of a database; the path of an SQLite file is relative to the configuration."""
+ServiceUrl = Annotated[str, AfterValidator(_service_url)]
+"""An https URL; http only for a service on this host."""
+BenchmarkName = Annotated[str, AfterValidator(_benchmark_name)]
+"""The name of a benchmark that APEL takes, in any case."""
 Folders = Annotated[tuple[FilePath, ...], BeforeValidator(_one_or_several)]
 """One folder or a list of them."""
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_one_or_several), AfterValidator(_not_empty)]

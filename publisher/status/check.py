@@ -28,7 +28,7 @@ from publisher.finding import Finding, Level
 from publisher.messages.item import view_of
 from publisher.security.credentials import load_credentials
 from publisher.security.distinguished_name import rfc2253_dn, slash_dn
-from publisher.sources import blah, known_kinds, make_source
+from publisher.sources import blah, make_source
 from publisher.status import check_host
 from publisher.status.status import Status, status
 from publisher.store.classes import JobClass, all_classes, classes_ended_in
@@ -177,14 +177,7 @@ _NO_SPACE_BYTES = 20 * 1024 * 1024
 
 
 def check(config: Config, store: Callable[[], Store | None], clock: Callable[[], int]) -> list[Finding]:
-    """One finding for each thing; those that cannot be looked at are red with the reason.
-
-    Raises `ConfigError` for a type of source that is not known: there is nothing to look at then.
-    """
-    kinds = known_kinds()
-    for name, settings in config.sources.items():
-        if settings.type not in kinds:
-            make_source(name, settings)
+    """One finding for each thing; those that cannot be tested are red with the reason."""
     return [
         *_configuration(config),
         *_store(config, store),

@@ -39,8 +39,11 @@ ca_file = "{ca}"
             WHOLE.replace('layout = "files"', 'layout = "files"\nversion = "9.9"'),
             ("publisher.toml", "targets.files", "has no version '9.9'; it has"),
         ),
-        (WHOLE.replace('type = "arc"', 'type = "ark"'), ("sources.ce1.type", "gridengine", '"arc"')),
-        (WHOLE.replace('type = "directory"', 'type = "folder"'), ("targets.files.type", "sgas", "directory")),
+        (WHOLE.replace('type = "arc"', 'type = "ark"'), ("sources.ce1.type", "gridengine", "'arc'")),
+        (
+            BASE + SOURCE + FILES.replace('type = "directory"', 'type = "folder"'),
+            ("targets.files.type", "sgas", "directory"),
+        ),
         (WHOLE.replace('name = "EXAMPLE-SITE"', ""), ("site.name", "missing")),
         (WHOLE.replace("[site]", "[site"), ("publisher.toml", "is not TOML")),
     ],
@@ -52,6 +55,15 @@ def test_configuration(fresh: Program, text: str, words: tuple[str, ...]) -> Non
     assert (done.code, done.out) == (2, "")
     assert len(done.err.splitlines()) == 1, done.err
     assert [word for word in words if word not in done.err] == []
+
+
+def test_every_problem_of_the_configuration_is_one_line(fresh: Program) -> None:
+    fresh.configure(WHOLE.replace('type = "arc"', 'type = "ark"').replace('records = "ogf-ur"', 'recods = "ogf-ur"'))
+    done = fresh("status", "--json")
+    lines = done.err.splitlines()
+    assert (done.code, len(lines)) == (2, 2)
+    assert [line.startswith(f"usage-publisher: {fresh.config}:") for line in lines] == [True, True]
+    assert done.object["error"].splitlines() == [line.removeprefix("usage-publisher: ") for line in lines]
 
 
 def test_no_target_loses_no_job(fresh: Program) -> None:
