@@ -9,7 +9,6 @@ Text from outside can never become a key or table of its own.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import tomllib
@@ -69,6 +68,8 @@ def counted(number: int, what: str) -> str:
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:
     """The nearest known name as the end of a message, such as "; did you mean 'arc'?"; empty where none is near."""
+    import difflib  # noqa: PLC0415 - only where something is wrong
+
     near = difflib.get_close_matches(str(given), list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 

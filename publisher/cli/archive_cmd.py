@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from publisher.cli import options
+from publisher.cli import completion, options
 from publisher.cli.output import json_object, say
 from publisher.cli.session import session
 from publisher.text import counted
@@ -22,10 +22,21 @@ def archive(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the archive.")],
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="MONTH", help="First month (inclusive). Default: of the first run."),
+        typer.Option(
+            "--since",
+            metavar="MONTH",
+            help="First month (inclusive). Default: of the first run.",
+            autocompletion=completion.months,
+        ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="MONTH", help="Last month (exclusive). Default: up to now.")
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="MONTH",
+            help="Last month (exclusive). Default: up to now.",
+            autocompletion=completion.months,
+        ),
     ] = None,
     shrink: Annotated[
         bool, typer.Option("--shrink", help="Also replace months of which the store has fewer runs than the archive.")

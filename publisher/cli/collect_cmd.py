@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from publisher import subprocess_worker
-from publisher.cli import exit_code, options
+from publisher.cli import completion, exit_code, options
 from publisher.cli.options import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import data, json_object, say
 from publisher.cli.session import session
@@ -31,7 +31,10 @@ def register(app: typer.Typer) -> None:
 
 
 def collect(
-    sources: Annotated[list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Sources; none: all.")] = None,
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SOURCE]...", help="Sources; none: all.", autocompletion=completion.sources),
+    ] = None,
     since: options.Since = None,
     until: options.Until = None,
     unreadable: Annotated[

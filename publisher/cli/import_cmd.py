@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from publisher.cli import options
+from publisher.cli import completion, options
 from publisher.cli.command_group import CommandGroup
 from publisher.cli.exit_code import CREDENTIALS, DONE, REJECTED, WAITING
 from publisher.cli.options import Yes, confirm
@@ -96,7 +96,12 @@ def sgas_bart(
 
 def ssm_queue(
     queue: Annotated[Path, typer.Argument(metavar="DIR", help="Usually /var/spool/apel/outgoing.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Target for APEL in the configuration.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET", help="Target for APEL in the configuration.", autocompletion=completion.targets
+        ),
+    ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is in the queue.")] = False,
     yes: Yes = False,
 ) -> None:

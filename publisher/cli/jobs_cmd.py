@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from publisher.cli import options
+from publisher.cli import completion, options
 from publisher.cli.options import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import data, json_object, say
 from publisher.cli.session import session
@@ -51,12 +51,21 @@ def jobs(
     task: Annotated[str | None, _pattern("--task", "Only these array tasks, also 1-10:2")] = None,
     reservation: Annotated[str | None, _pattern("--reservation", "Only in this advance reservation")] = None,
     source: Annotated[
-        str | None, typer.Option("--source", metavar="NAME", help="Only from this source of the configuration.")
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="NAME",
+            help="Only from this source of the configuration.",
+            autocompletion=completion.sources,
+        ),
     ] = None,
     state: Annotated[
         str | None,
         typer.Option(
-            "--state", metavar="STATE", help="Only with a delivery in this state: waiting, held, rejected, accepted ..."
+            "--state",
+            metavar="STATE",
+            help="Only with a delivery in this state: waiting, held, rejected, accepted ...",
+            autocompletion=completion.states,
         ),
     ] = None,
     limit: Annotated[

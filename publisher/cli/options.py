@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
+from publisher.cli import completion
 from publisher.cli.output import say
 from publisher.errors import UsageError
 from publisher.text import duration_s, moment_s
@@ -22,10 +23,17 @@ Since: TypeAlias = Annotated[
         "--since",
         metavar="TIME",
         help="First end time (inclusive), UTC: 2026-11-01, 2026-11-01T12:00, 2026-11, -7d, @EPOCH.",
+        autocompletion=completion.months,
     ),
 ]
 Until: TypeAlias = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Last end time (exclusive), written like --since.")
+    str | None,
+    typer.Option(
+        "--until",
+        metavar="TIME",
+        help="Last end time (exclusive), written like --since.",
+        autocompletion=completion.months,
+    ),
 ]
 All: TypeAlias = Annotated[bool, typer.Option("--all", help="Show the whole list, however long it is.")]
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]

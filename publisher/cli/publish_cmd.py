@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from publisher import subprocess_worker
-from publisher.cli import exit_code
+from publisher.cli import completion, exit_code
 from publisher.cli.collect_cmd import say_if_new_store
 from publisher.cli.output import json_object, say
 from publisher.cli.render_cmd import held_json
@@ -33,7 +33,10 @@ def register(app: typer.Typer) -> None:
 
 
 def publish(
-    targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="Targets; none: all.")] = None,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TARGET]...", help="Targets; none: all.", autocompletion=completion.targets),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show how much would be sent.")] = False,
 ) -> None:
     """Send everything that waits to the targets."""

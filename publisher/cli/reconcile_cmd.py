@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from publisher.cli import exit_code, options
+from publisher.cli import completion, exit_code, options
 from publisher.cli.options import All, limit_of, say_if_cut
 from publisher.cli.output import data, json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
@@ -38,11 +38,16 @@ def register(app: typer.Typer) -> None:
 
 
 def reconcile(
-    targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="Only these.")] = None,
+    targets: Annotated[
+        list[str] | None, typer.Argument(metavar="[TARGET]...", help="Only these.", autocompletion=completion.targets)
+    ] = None,
     month: Annotated[
         list[str] | None,
         typer.Option(
-            "--month", metavar="MONTH", help="A month, such as 2026-11; may be repeated. Default: the last two."
+            "--month",
+            metavar="MONTH",
+            help="A month, such as 2026-11; may be repeated. Default: the last two.",
+            autocompletion=completion.months,
         ),
     ] = None,
     since: options.Since = None,

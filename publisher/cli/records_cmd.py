@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
+from publisher.cli import completion
 from publisher.cli.command_group import CommandGroup
 from publisher.cli.jobs_cmd import run_json, show_run
 from publisher.cli.options import All, limit_of, list_json, say_if_cut
@@ -29,7 +30,10 @@ _NAMED: Final = 3
 """Records that are named for one reason."""
 
 StateOption = Annotated[_Word | None, typer.Option("--state", help="Only those in this state.")]
-TargetOption = Annotated[str | None, typer.Option("--target", metavar="NAME", help="Only those of this target.")]
+TargetOption = Annotated[
+    str | None,
+    typer.Option("--target", metavar="NAME", help="Only those of this target.", autocompletion=completion.targets),
+]
 
 
 def register(app: typer.Typer) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from publisher.cli import options
+from publisher.cli import completion, options
 from publisher.cli.exit_code import REJECTED
 from publisher.cli.output import data, exact, json_object, say
 from publisher.cli.session import session
@@ -36,12 +36,22 @@ def register(app: typer.Typer) -> None:
 
 
 def render(
-    format_name: Annotated[str, typer.Argument(metavar="FORMAT", help="ogf-ur, emi-car, apel-job, apel-summary ...")],
+    format_name: Annotated[
+        str,
+        typer.Argument(
+            metavar="FORMAT", help="ogf-ur, emi-car, apel-job, apel-summary ...", autocompletion=completion.formats
+        ),
+    ],
     since: options.Since = None,
     until: options.Until = None,
     target: Annotated[
         str | None,
-        typer.Option("--target", metavar="NAME", help="As this target gets it; without a window: what waits."),
+        typer.Option(
+            "--target",
+            metavar="NAME",
+            help="As this target gets it; without a window: what waits.",
+            autocompletion=completion.targets,
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", metavar="DIR", help="Write each message to a file in this folder.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from publisher import subprocess_worker
-from publisher.cli import exit_code, options
+from publisher.cli import completion, exit_code, options
 from publisher.cli.options import Yes, confirm
 from publisher.cli.output import json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
@@ -26,10 +26,17 @@ def register(app: typer.Typer) -> None:
 
 
 def republish(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Target to send to.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="Target to send to.", autocompletion=completion.targets)
+    ],
     month: Annotated[
         str | None,
-        typer.Option("--month", metavar="MONTH", help="A month, such as 2026-11, instead of --since and --until."),
+        typer.Option(
+            "--month",
+            metavar="MONTH",
+            help="A month, such as 2026-11, instead of --since and --until.",
+            autocompletion=completion.months,
+        ),
     ] = None,
     since: options.Since = None,
     until: options.Until = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from publisher.cli import options
+from publisher.cli import completion, options
 from publisher.cli.exit_code import DONE, REJECTED
 from publisher.cli.output import data, json_object, say
 from publisher.cli.publish_cmd import dry_run_json, dry_run_of
@@ -34,7 +34,9 @@ def register(app: typer.Typer) -> None:
 
 
 def shadow(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Target with `shadow = true`.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="Target with `shadow = true`.", autocompletion=completion.targets)
+    ],
     against: Annotated[
         list[Path] | None,
         typer.Option(
@@ -45,7 +47,10 @@ def shadow(
     ] = None,
     since: options.Since = None,
     until: options.Until = None,
-    month: Annotated[str | None, typer.Option("--month", metavar="MONTH", help="A whole month: 2026-11.")] = None,
+    month: Annotated[
+        str | None,
+        typer.Option("--month", metavar="MONTH", help="A whole month: 2026-11.", autocompletion=completion.months),
+    ] = None,
     take_over: Annotated[
         bool,
         typer.Option("--take-over", help="Record as delivered what the earlier publisher sent. Stop it first."),

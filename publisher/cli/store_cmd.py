@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from publisher.cli import exit_code
+from publisher.cli import completion, exit_code
 from publisher.cli.command_group import CommandGroup
 from publisher.cli.options import All, Yes, confirm, limit_of, list_json, say_if_cut
 from publisher.cli.output import json_object, say
@@ -136,7 +136,13 @@ def accept_restored(yes: Yes = False) -> None:
 
 def purge(
     before: Annotated[
-        str | None, typer.Option("--before", metavar="MONTH", help="Purge jobs that ended before this month: 2025-01.")
+        str | None,
+        typer.Option(
+            "--before",
+            metavar="MONTH",
+            help="Purge jobs that ended before this month: 2025-01.",
+            autocompletion=completion.months,
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be purged.")] = False,
     yes: Yes = False,

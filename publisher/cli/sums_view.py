@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -128,6 +127,8 @@ def _fields() -> list[str]:
 
 def write_csv(found: Conservation) -> None:
     """The same as CSV on standard output: a line for each row and measure, whole jobs and milliseconds."""
+    import csv  # noqa: PLC0415 - for this format alone
+
     from publisher.reconcile.conservation import COLUMNS  # noqa: PLC0415
 
     text = io.StringIO()

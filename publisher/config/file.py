@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import ValidationError
-
-from publisher.config.schema import Config
 from publisher.errors import ConfigError
 from publisher.text import mistake
+
+if TYPE_CHECKING:
+    from publisher.config.schema import Config
 
 ENVIRONMENT_KEY = "USAGE_PUBLISHER_CONFIG"
 DEFAULT_PATH = Path("/etc/usage-publisher/publisher.toml")
@@ -56,6 +56,10 @@ def parse(table: dict[str, Any], file: Path, text: str = "") -> Config:
 
     `text`: the text of the file; errors then have the numbers of its lines. Raises `ConfigError` with every problem.
     """
+    from pydantic import ValidationError  # noqa: PLC0415 - loaded when the first file is read, not to find it
+
+    from publisher.config.schema import Config  # noqa: PLC0415
+
     try:
         config = Config.model_validate(table, context={"base": file.absolute().parent})
     except ValidationError as error:

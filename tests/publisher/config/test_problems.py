@@ -66,7 +66,7 @@ def test_problems_between_tables_are_reported_together(tmp_path: Path) -> None:
     assert found == [
         (10, "targets.neic.sources", ": ce1"),
         (10, "targets.neic.sources", ": ce1; did you mean 'ce1'?"),
-        (12, f"targets.{'b' * 20}...", ""),
+        (11, f"targets.{'b' * 20}...", ""),
     ]
 
 
