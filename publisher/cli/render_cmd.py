@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ from publisher.cli.output import data, exact, json_object, say
 from publisher.cli.session import session
 from publisher.cli.table import show_table
 from publisher.errors import OutputError, UsageError
+from publisher.events import WorkAdvanced
 from publisher.reason import sentence
 from publisher.text import counted, iso, safe
 
@@ -91,7 +93,9 @@ def render(
         validation = Validation(int(time.time())) if validate else None
         if output is not None:
             _make(output)
+        expected = rendering.expected() if sys.stderr.isatty() else None
         for message in rendering.messages():
+            publisher.tools.observer(WorkAdvanced("render", rendering.records, expected))
             if validation is not None and not validation.passes(message):
                 continue
             payload = wrap(message.payload)

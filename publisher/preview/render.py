@@ -33,7 +33,8 @@ from publisher.messages.steps import NotDue, Scope, Section
 from publisher.plugins import record_format
 from publisher.reason import INCOMPLETE, sentence
 from publisher.sources.base import Window
-from publisher.store import runs
+from publisher.status.jobs import count_in
+from publisher.store import deliveries, runs
 from publisher.store.database import Store
 from publisher.store.queries import PendingDelivery
 from publisher.store.runs import StoredRun
@@ -110,6 +111,18 @@ class Rendering:
                 payload = form.message([item.body for item in batch])
                 uid = uid_of(self._recipient.name or "", batch, payload)
                 yield RenderedMessage(uid, form.name, payload, len(batch), form.content_type)
+
+    def expected(self) -> int | None:
+        """How many records the messages will have; None if that is not known before they are made."""
+        recipient, window = self._recipient, self._scope.window
+        if recipient.format.shape != "record":
+            return None
+        with self._store.read() as connection:
+            if window != Window():
+                return count_in(connection, window.from_, window.until)
+            if recipient.target_id is not None:
+                return deliveries.of_target(connection, recipient.target_id)[State.WAITING]
+        return None
 
     def _sections(self, scope: Scope) -> Iterator[Section]:
         """The sections of this format; what waits for its period to be over is in `held`."""

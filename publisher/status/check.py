@@ -207,7 +207,10 @@ def _store(config: Config, store: Callable[[], Store | None]) -> Iterator[Findin
         yield Finding("store", "red", error.message, error.hint)
         return
     if opened is None:
-        yield Finding("store", "yellow", f"{config.store.url} does not exist yet", "The first collect makes it")
+        problems = list(check_host.new_store(config.store.url))
+        yield from problems
+        if not problems:
+            yield Finding("store", "yellow", f"{config.store.url} does not exist yet", "The first collect creates it")
         return
     yield Finding("store", "green", f"{opened.place} can be read")
     yield from _restored(opened)
@@ -282,6 +285,7 @@ def _targets(config: Config) -> Iterator[Finding]:
                 target.close()
         except PublisherError as error:
             yield Finding(f"target {name}", "red", error.message, error.hint)
+        yield from check_host.evidence(name, settings)
 
 
 def _stored(config: Config, store: Callable[[], Store | None], now: int) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ delivery; `publisher.security.revocation` says which lists count.
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import time
@@ -20,7 +21,7 @@ from cryptography import x509
 
 from formats.hosts import machine_name
 from publisher.collect.enrich import Enrichers
-from publisher.config.schema import Config, Credentials
+from publisher.config.schema import Config, Credentials, TargetSettings
 from publisher.errors import PublisherError
 from publisher.finding import Finding, Level
 from publisher.messages.item import view_of
@@ -41,6 +42,7 @@ from publisher.text import counted, future_notes, iso
 _SUFFIX_LABELS: Final = 2
 """Labels of a host's name that SGAS compares, `check_depth` (facts on receivers, 1)."""
 _MOST_NAMES: Final = 5
+_SQLITE: Final = "sqlite:///"
 _DAY_S: Final = 86400
 
 
@@ -69,6 +71,30 @@ def _mode(file: Path) -> int | None:
         return stat.S_IMODE(file.stat().st_mode)
     except OSError:
         return None  # reported where it is read
+
+
+def new_store(url: str) -> Iterator[Finding]:
+    """Why an SQLite store that does not exist yet cannot be created."""
+    if not url.startswith(_SQLITE):
+        return
+    parents = Path(url.removeprefix(_SQLITE)).parents
+    folder = next(parent for parent in parents if parent.exists())
+    if not folder.is_dir():
+        yield Finding("store", "red", f"{folder} is not a folder, so no store can be created in it", "Set store.url")
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        text = f"{folder} is not writable for this user, so no store can be created in it"
+        yield Finding("store", "red", text, f"Create {parents[0]} for the user that runs the publisher")
+
+
+def evidence(name: str, settings: TargetSettings) -> Iterator[Finding]:
+    """Why the file of the evidence cannot be read; a URL is tested by `reconcile`."""
+    if settings.evidence is None or settings.evidence.startswith("https://"):
+        return
+    file = Path(settings.evidence)
+    if not file.is_file() or not os.access(file, os.R_OK):
+        problem = "is not readable" if file.exists() else "does not exist"
+        text = f"evidence: {file} {problem}: nothing can be confirmed"
+        yield Finding(f"target {name}", "red", text, f"Export it from the service, or correct targets.{name}.evidence")
 
 
 def zones(config: Config) -> Iterator[Finding]:
