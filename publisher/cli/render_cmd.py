@@ -300,7 +300,7 @@ def _show_explanation(explanation: Explanation) -> None:
         data("  " + safe(f"not selected by the target: {explanation.not_selected}; this is what it would get"))
     if explanation.held is not None:
         data("  " + safe(f"held: {explanation.held}"))
-    else:
+    if explanation.values:
         rows: list[list[object]] = [
             [value.field, value.value, _facts(value, explanation.added), _rule(value)] for value in explanation.values
         ]
