@@ -95,6 +95,8 @@ def collected_json(found: dict[str, Collected]) -> dict[str, Any]:
             "new": item.new,
             "changed": item.changed,
             "unchanged": item.unchanged,
+            "jobs": item.jobs,
+            "merged": item.merged,
             "skipped": item.skipped,
             "unreadable": item.unreadable,
             "error": item.error,
@@ -123,11 +125,14 @@ def say_problems(found: dict[str, Collected]) -> None:
 
 def show_collected(found: dict[str, Collected]) -> None:
     """A table of what was found."""
-    columns = ["source", "read", "new", "changed", "unchanged", "skipped", "unreadable"]
+    columns = ["source", "read", "jobs", "new", "changed", "unchanged", "merged", "skipped", "unreadable"]
     rows: list[list[object]] = [
-        [name, item.read, item.new, item.changed, item.unchanged, item.skipped, item.unreadable]
+        [
+            name, item.read, item.jobs, item.new, item.changed, item.unchanged, item.merged, item.skipped,
+            item.unreadable,
+        ]
         for name, item in found.items()
-    ]
+    ]  # fmt: skip
     if rows:
         show_table("Collected", columns, rows, right=set(columns[1:]))
 
