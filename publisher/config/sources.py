@@ -47,10 +47,10 @@ class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
     """The kinds of log (`publisher.sources.logs.sniff`) that no other batch system writes."""
     databases: tuple[str, ...] = ()
     """The names of its database, by which a path is recognised."""
-    is_program: bool = False
-    """Whether jobs may be asked of a program instead of read from a file."""
-    usual_path: str = ""
-    """Where its files are on most sites."""
+    program: str = ""
+    """A program that may be asked for jobs, instead of reading them from a file."""
+    usual_paths: tuple[str, ...] = ()
+    """Where its files are on most sites; environment variables are written `$NAME`."""
     has_scores: bool = False
     """Whether its records may have benchmark scores."""
     cluster_from: Literal["setting", "record", "nothing"] = "setting"
@@ -66,7 +66,10 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             factory="publisher.sources.arc.source:ArcSource",
             logs=frozenset({"sqlite"}),
             databases=("accounting.db", "accounting_v2.db"),
-            usual_path="/var/spool/arc/jobstatus/accounting/accounting.db",
+            usual_paths=(
+                "/var/spool/arc/jobstatus/accounting/accounting.db",
+                "/var/spool/arc/jobstatus/accounting/accounting_v2.db",
+            ),
             has_scores=True,
             cluster_from="nothing",
         ),
@@ -76,6 +79,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             writes_local_time=True,
             knows_first_day=False,
             logs=frozenset({"gridengine", "gridengine-jsonl", "gridengine-reporting"}),
+            usual_paths=("$SGE_ROOT/$SGE_CELL/common",),
         ),
         SourceKind(
             name="torque",
@@ -83,6 +87,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             writes_local_time=True,
             cluster_from="record",
             has_events=True,
+            usual_paths=("/var/spool/torque/server_priv/accounting",),
         ),
         SourceKind(
             name="pbs",
@@ -90,6 +95,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             writes_local_time=True,
             cluster_from="record",
             has_events=True,
+            usual_paths=("/var/spool/pbs/server_priv/accounting",),
         ),
         SourceKind(
             name="dqs",
@@ -104,7 +110,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             writes_local_time=True,
             knows_first_day=False,
             logs=frozenset({"slurm", "slurm-jobcomp", "slurm-json"}),
-            is_program=True,
+            program="sacct",
             cluster_from="record",
         ),
         SourceKind(

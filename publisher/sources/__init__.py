@@ -62,7 +62,7 @@ def recognised(place: Path) -> str | None:
         if any(place.name == name or (place / name).exists() for name in kind.databases):
             return kind.name
     if place.is_file() and os.access(place, os.X_OK):
-        return next((kind.name for kind in kinds if kind.is_program), None)
+        return next((kind.name for kind in kinds if kind.program), None)
     files = sorted(place.iterdir(), reverse=True) if place.is_dir() else [place]
     for file in files[:_MOST_LOOKED_AT]:
         with contextlib.suppress(OSError):
