@@ -49,7 +49,7 @@ def collect(
     ] = "",
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, metavar="N", help="With --unreadable: the first N. Default: 1000."),
+        typer.Option("--limit", min=1, metavar="N", help="With --unreadable: the newest N. Default: 1000."),
     ] = None,
     show_all: All = False,
 ) -> None:
@@ -70,6 +70,7 @@ def collect(
             return
         if unreadable:
             rows = publisher.unreadable(most, sources or ())
+            rows.sort(key=_place_of)
             _list_unreadable(rows, publisher.count_unreadable(sources or ()))
             return
         subprocess_worker.keep_little()
@@ -142,13 +143,18 @@ def _list_unreadable(rows: Sequence[UnreadableRow], total: int) -> None:
         json_object(list_json([_unreadable_json(row) for row in rows], total))
         return
     _show_unreadable(rows)
-    say_if_cut(len(rows), total, "first")
+    say_if_cut(len(rows), total, "newest")
     if not rows:
         say("no input is unreadable")
     elif total > len(rows):
         from publisher.store.registry import KEPT_OF_FILE  # noqa: PLC0415
 
         say(f"at most {KEPT_OF_FILE:,} pieces of a file are kept; the others are only counted")
+
+
+def _place_of(row: UnreadableRow) -> tuple[bool, str, str, int, int]:
+    """Files that disappeared come first; the others in the order of their lines."""
+    return row.unread_from is None, row.source, row.file, row.line or 0, row.offset or 0
 
 
 def _show_settled(rows: Sequence[UnreadableRow]) -> None:

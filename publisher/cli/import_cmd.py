@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -131,12 +130,13 @@ def _finish(proposal: Proposal, output: Path | None, *, force: bool) -> None:
         return
     if output is None:
         exact(text)
-    if output is not None or not sys.stdout.isatty():  # else they are shown in the configuration's comments
+    else:  # without it they are shown once, in the comments of the configuration
         for remark in proposal.remarks:
             say(f"{remark.kind}: {remark.where}: {remark.text}")
     place = "" if output is None else f"wrote {output}; "
     waiting = sum(remark.kind == "choose" for remark in proposal.remarks)
-    say(f"{place}{counted(waiting, 'choice')} to make first" if waiting else f"{place}no choice to make")
+    marked = "" if output is not None else ", marked `choose` in its comments"
+    say(f"{place}{counted(waiting, 'choice')} to make first{marked}" if waiting else f"{place}no choice to make")
     if output is None:
         say("Write it with --output FILE.")
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -16,6 +16,9 @@ from publisher.cli import completion
 from publisher.cli.output import say
 from publisher.errors import UsageError
 from publisher.text import duration_s, moment_s
+
+if TYPE_CHECKING:
+    from formats.calendar import Month
 
 Since: TypeAlias = Annotated[
     str | None,
@@ -78,9 +81,21 @@ def month_window(
         return window_bounds(since, until)
     if since is not None or until is not None:
         raise UsageError(f"{option} and --since or --until exclude each other")
-    from formats.calendar import month_bounds, month_of  # noqa: PLC0415
+    from formats.calendar import month_bounds  # noqa: PLC0415
 
-    return month_bounds(month_of(moment(month, option) or 0))
+    return month_bounds(month_in(month, option))
+
+
+def month_in(text: str, option: str) -> Month:
+    """The month of an option's value such as 2026-11. Raises `UsageError`."""
+    from formats.calendar import Month  # noqa: PLC0415
+
+    year, dash, number = text.partition("-")
+    if dash and len(year) == 4 and len(number) == 2 and (year + number).isascii() and (year + number).isdigit():
+        month = Month(int(year), int(number))
+        if 1 <= month.month <= 12:
+            return month
+    raise UsageError(f"{option}: {text!r} is not a month", hint="Write it as 2026-11")
 
 
 def confirm(question: str, *, yes: bool, hint: str = "Add --yes") -> None:

@@ -87,8 +87,8 @@ def reconcile(
     most = limit_of(limit, _LISTED, show_all=show_all)
     if not source and (by is not None or with_tool or form != "table"):
         raise UsageError("--by, --with-tool, and --format are for --source")
-    if form == "csv" and session.json:
-        raise UsageError("--format csv and --json exclude each other")
+    if session.json:
+        form = "table"
     chosen = months_of(month or (), since, until)
     with session.publisher() as publisher, publisher.reconcile(targets or (), chosen, file) as found:
         answer: dict[str, Any] = {"targets": {name: _target_json(found, name, most) for name in found.targets}}
@@ -147,13 +147,12 @@ def _code(*, agrees: bool, refused: bool, resent: int) -> int:
 
 def months_of(named: Sequence[str], since: str | None, until: str | None) -> list[Month] | None:
     """The months that are named, each once, in order; None: none is named. Raises `UsageError`."""
-    from formats.calendar import month_of, months_between  # noqa: PLC0415
+    from formats.calendar import months_between  # noqa: PLC0415
 
     if named:
         if since is not None or until is not None:
             raise UsageError("--month and --since or --until exclude each other")
-        instants = [options.moment(text, "--month") for text in named]
-        return sorted({month_of(instant) for instant in instants if instant is not None})
+        return sorted({options.month_in(text, "--month") for text in named})
     begin, end = options.window_bounds(since, until)
     if begin is None and end is None:
         return None

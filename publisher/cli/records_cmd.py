@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -143,7 +144,7 @@ def show(
                 }
                 known[item.run.run_id] = (item, sent)
         if not known:
-            raise UsageError(_not_found(record, state, target), hint="`usage-publisher records list` lists the records")
+            raise _not_listed(publisher, record, state, target)
     if session.json:
         records = [
             run_json(item) | {"messages": {name: _text(message) for name, message in sent.items()}}
@@ -162,9 +163,21 @@ def _text(message: bytes) -> str:
     return message.decode("utf-8", "backslashreplace")
 
 
-def _not_found(record: str, state: _Word | None, target: str | None) -> str:
+def _not_listed(publisher: Publisher, record: str, state: _Word | None, target: str | None) -> UsageError:
+    """That a record is not in one of these states, and in which it is."""
+    places = [
+        f"{place.state.word.replace('_', ' ')} for {place.target}"
+        for item in publisher.job(record)
+        for place in item.whereabouts
+        if target in {None, place.target}
+    ]
     where = f" for target {target}" if target is not None else ""
-    return f"record {record} is not {state or 'held, rejected, or superseded'}{where}"
+    text = f"record {record} is not {state or 'held, rejected, or superseded'}{where}"
+    if not places:
+        return UsageError(text, hint="`usage-publisher records list` lists the records")
+    return UsageError(
+        f"{text}: it is {', '.join(places)}", hint=f"`usage-publisher jobs {shlex.quote(record)}` shows it"
+    )
 
 
 def retry(
@@ -227,7 +240,7 @@ def _place_of(publisher: Publisher, record: str, state: _Word | None, target: st
         if place.state in words and target in {None, place.target}
     })  # fmt: skip
     if not places:
-        raise UsageError(_not_found(record, state, target), hint="`usage-publisher records list` lists the records")
+        raise _not_listed(publisher, record, state, target)
     if len(places) > 1:
         named = ", ".join(f"{word} for {name}" for word, name in places)
         raise UsageError(f"record {record} is {named}", hint="Choose one with --target and --state")

@@ -10,7 +10,7 @@ import typer
 
 from publisher.cli import completion, exit_code
 from publisher.cli.command_group import CommandGroup
-from publisher.cli.options import All, Yes, confirm, limit_of, list_json, say_if_cut
+from publisher.cli.options import All, Yes, confirm, limit_of, list_json, month_in, say_if_cut
 from publisher.cli.output import json_object, say
 from publisher.cli.session import session
 from publisher.cli.table import level_text, show_table
@@ -18,7 +18,6 @@ from publisher.errors import UsageError
 from publisher.text import iso
 
 if TYPE_CHECKING:
-    from formats.calendar import Month
     from publisher.finding import Finding
     from publisher.maintenance import PurgePlan
 
@@ -149,7 +148,7 @@ def purge(
     vacuum: Annotated[bool, typer.Option("--vacuum", help="Return the freed space to the file system.")] = False,
 ) -> None:
     """Remove whole months of jobs that every target has. Without --before: what the retention settings expire."""
-    month = _month(before) if before is not None else None
+    month = month_in(before, "--before") if before is not None else None
     with session.publisher() as publisher:
         maintenance = publisher.maintenance
         plan = maintenance.plan_purge(month)
@@ -188,20 +187,6 @@ def _explain(plan: PurgePlan) -> None:
 def _plan_json(plan: PurgePlan) -> dict[str, Any]:
     months = [{"month": str(each.month), "runs": each.runs, "kept": each.kept} for each in plan.months]
     return {"months": months, "runs": plan.runs, "messages": plan.messages, "receipts": plan.receipts}
-
-
-def _month(text: str) -> Month:
-    from formats.calendar import Month  # noqa: PLC0415
-
-    year, dash, number = text.partition("-")
-    if dash and len(year) == 4 and len(number) == 2 and (year + number).isascii() and (year + number).isdigit():
-        month = Month(int(year), int(number))
-        if 1 <= month.month <= 12:
-            return month
-    raise UsageError(
-        f"--before: {text!r} is not a month",
-        hint="Write it as 2025-01; jobs that ended before its first second are purged",
-    )
 
 
 def forget(

@@ -136,7 +136,7 @@ def write_csv(found: Conservation) -> None:
     writer.writerow(["target", "month", found.by or "of", "measure", *COLUMNS, "explained"])
     for name, rows in found.targets.items():
         for row in rows:
-            start = [name, row.month or "", "all" if row.of is None else row.of]
+            start = [name, row.month or "total", _whose(row)]
             for place, measure in enumerate(_fields()):
                 figures = [_amount(row, column, place) for column in COLUMNS]
                 writer.writerow([*start, measure, *figures, str(row.explained).lower()])

@@ -101,6 +101,8 @@ def test_no_target_loses_no_job(fresh: Program) -> None:
         (("records", "waive", "nosuch", "--state", "rejected", "--target", "files"), "a waiver needs a reason"),
         (("records", "waive", "nosuch", "--state", "rejected", "--reason", "old"), "record nosuch is not rejected"),
         (("records", "retry"), "no record is named"),
+        (("reconcile", "--month", "oct"), "--month: 'oct' is not a month. Write it as 2026-11"),
+        (("shadow", "files", "--month", "2026-13"), "--month: '2026-13' is not a month. Write it as 2026-11"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -109,6 +111,20 @@ def test_what_is_not_there(published: Program, arguments: tuple[str, ...], messa
     assert (done.code, done.out) == (2, "")
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+def test_a_record_that_is_accepted_is_named_as_such(published: Program) -> None:
+    record = next(
+        each["record_id"]
+        for each in published("jobs", "--state", "accepted", "--json").object["records"]
+        if each["targets"]["files"]["state"] == "accepted"
+    )
+    done = published("records", "show", record, "--target", "files")
+    assert done.code == 2
+    assert (
+        f"record {record} is not held, rejected, or superseded for target files: it is accepted for files" in done.err
+    )
+    assert f"`usage-publisher jobs {record}` shows it" in done.err
 
 
 def test_no_configuration_says_how_to_get_one(tmp_path: Path) -> None:
