@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+_WHOLE = 1000
+"""Characters: more than any first sentence has."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -19,6 +21,10 @@ class OneValueCommand(TyperCommand):
         _require_one_value(self, ctx, args)
         return super().parse_args(ctx, args)
 
+    def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - lines are wrapped instead of cut
+        """The first sentence of the help, whole."""
+        return super().get_short_help_str(_WHOLE)
+
 
 class OneValueGroup(TyperGroup):
     """A group of commands; its own options are checked likewise."""
@@ -26,6 +32,10 @@ class OneValueGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _require_one_value(self, ctx, args)
         return super().parse_args(ctx, args)
+
+    def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - likewise
+        """The first sentence of the help, whole."""
+        return super().get_short_help_str(_WHOLE)
 
 
 class CommandGroup(typer.Typer):
