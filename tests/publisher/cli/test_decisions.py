@@ -217,7 +217,7 @@ def test_equal_reasons_are_reported_once_and_each_record_where_asked_for(collect
     records = collected("records", "list", "--state", "held", "--json").ok().object["records"]
     assert len(records) > 3
     told = collected("records", "list", "--state", "held").ok().out
-    assert told.count("cannot tell that it has every job") == 1
+    assert told.count("does not show that it has every job") == 1
     assert records[0]["record_id"] in told
     assert f"and {len(records) - 1} more" in told
     each = collected("records", "list", "--state", "held", "--each").ok().out

@@ -80,7 +80,7 @@ def test_0_where_another_run_is_at_work(collected: Program, simulator: Simulator
         assert collected("status", "--json").object["targets"]["files"]["waiting"] == 0
         again = collected("republish", "sgas", "--since", "2026-10-01", "--until", "2026-12-01", "--yes")
         assert again.code == 1
-        assert "another run is at work for target sgas" in again.err
+        assert "another run is sending to target sgas" in again.err
     finally:
         busy.kill()
         busy.communicate()
