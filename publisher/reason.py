@@ -22,7 +22,7 @@ class ReasonCode(StrEnum):
     ADD_ON_FAILED = "add-on-failed"
     AFTER_YEAR_9999 = "after-year-9999"
     ASSUMED = "assumed"
-    """Accepted, and never sent from this store: according to its state, or to a person, an earlier publisher sent it."""
+    """Accepted, and never sent from this store: its state, or a person, says that an earlier publisher did."""
     CHANGED_AFTER_DELIVERY = "changed-after-delivery"
     CHANGED_AFTER_PURGE = "changed-after-purge"
     FILE_DISAPPEARED = "file-disappeared"
@@ -43,8 +43,8 @@ class ReasonCode(StrEnum):
     REFUSED = "refused"
     SAME_KEY = "same-key"
     SENT_AGAIN = "sent-again"
-    SOURCES_INCOMPLETE = "sources-incomplete"
-    SOURCE_INCOMPLETE = "source-incomplete"
+    SOURCES_MAY_LACK_JOBS = "sources-incomplete"
+    SOURCE_MAY_LACK_JOBS = "source-incomplete"
     SOURCE_NOT_READ = "source-not-read"
     WAIVED = "waived"
 
@@ -54,19 +54,19 @@ INCOMPLETE: Final = frozenset({
     ReasonCode.PERIOD_PURGED,
     ReasonCode.SOURCE_NOT_READ,
     ReasonCode.FILE_DISAPPEARED,
-    ReasonCode.SOURCE_INCOMPLETE,
-    ReasonCode.SOURCES_INCOMPLETE,
+    ReasonCode.SOURCE_MAY_LACK_JOBS,
+    ReasonCode.SOURCES_MAY_LACK_JOBS,
 })  # fmt: skip
 """A month or period is not known to be complete. What is held for this reason is released automatically."""
 ONLY_A_PERSON_RELEASES: Final = frozenset({ReasonCode.PURGED_BEFORE_IT_CAME, ReasonCode.CHANGED_AFTER_PURGE})
 
-_INCOMPLETE: Final = "the month may be incomplete: "
+_MAY_LACK_JOBS: Final = "the month may be incomplete: "
 _PURGED: Final = "purged: "
 SENTENCES: Final[Mapping[str, str]] = {
     **RULE_SENTENCES,
     ReasonCode.ADD_ON_FAILED: (
-        "{field}: the add-on failed for this record: {error}. This is a defect of the add-on: report it to its authors, "
-        "and update it"
+        "{field}: the add-on failed for this record: {error}. This is a defect of the add-on: report it to its "
+        "authors, and update it"
     ),
     ReasonCode.AFTER_YEAR_9999: "the job ended after the year 9999, the last of which a report is made",
     ReasonCode.ASSUMED: "delivered by an earlier publisher, as far as is known",
@@ -74,7 +74,7 @@ SENTENCES: Final[Mapping[str, str]] = {
         "the job changed after it was, or may have been, delivered; the service keeps the first version"
     ),
     ReasonCode.CHANGED_AFTER_PURGE: _PURGED + "the job changed after it was delivered and purged from the store",
-    ReasonCode.FILE_DISAPPEARED: _INCOMPLETE
+    ReasonCode.FILE_DISAPPEARED: _MAY_LACK_JOBS
     + "file {file} of source {source} disappeared before it was read to its end, and may have had jobs of {interval}. "
     "`usage-publisher collect --unreadable` says what to do",
     ReasonCode.KEPT_UNDER_OTHER_ID: "the service has it under the id {record_id}",
@@ -83,7 +83,7 @@ SENTENCES: Final[Mapping[str, str]] = {
         "if it were sent again. Ask the service's administrator to remove the first record, then name this one to "
         "`usage-publisher records retry`; or waive it"
     ),
-    ReasonCode.MONTH_PURGED: _INCOMPLETE + "jobs of {month} were purged from the store",
+    ReasonCode.MONTH_PURGED: _MAY_LACK_JOBS + "jobs of {month} were purged from the store",
     ReasonCode.NOT_DUE: "{field}: the run is not sent to this target: it is waived, superseded, or not selected",
     ReasonCode.NOT_IN_ANSWER: "the service's answer did not name this record; it is sent again",
     ReasonCode.NO_GRID_LOG_ENTRY: "{field}: no grid log entry yet. See sources.{source}.grid_log",
@@ -94,7 +94,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     ReasonCode.PERIOD_NOT_OVER: (
         "the period is not over, or its sources were not read beyond its end. The report is sent when it is complete"
     ),
-    ReasonCode.PERIOD_PURGED: _INCOMPLETE
+    ReasonCode.PERIOD_PURGED: _MAY_LACK_JOBS
     + "jobs of {month} were purged from the store; some may have run in {interval}",
     ReasonCode.PERSON_ERASED: (
         "the person of this job was erased, and the service has the summary under the person's name. Ask the service's "
@@ -109,13 +109,13 @@ SENTENCES: Final[Mapping[str, str]] = {
         "then tried again. If the other is rejected or waived, name this one to `usage-publisher records retry`"
     ),
     ReasonCode.SENT_AGAIN: "reconcile did not find it at the service as it was sent",
-    ReasonCode.SOURCES_INCOMPLETE: _INCOMPLETE
+    ReasonCode.SOURCES_MAY_LACK_JOBS: _MAY_LACK_JOBS
     + "sources {sources} do not show that they have every job from {interval} on. If they have, set "
     "sources.NAME.complete_since",
-    ReasonCode.SOURCE_INCOMPLETE: _INCOMPLETE
+    ReasonCode.SOURCE_MAY_LACK_JOBS: _MAY_LACK_JOBS
     + "source {source} does not show that it has every job from {interval} on. If it has, set "
     "sources.{source}.complete_since",
-    ReasonCode.SOURCE_NOT_READ: _INCOMPLETE + "source {source} was not yet read to its end",
+    ReasonCode.SOURCE_NOT_READ: _MAY_LACK_JOBS + "source {source} was not yet read to its end",
     ReasonCode.WAIVED: "{text}",
 }
 

@@ -1,7 +1,6 @@
-"""Typed settings from one TOML file. Every error names the file, the key and the values allowed there.
+"""The settings of one TOML file as types.
 
-Relative paths are relative to the file, durations become seconds, dates instants. `publisher.config.file` reads it;
-everything else gets one of these frozen objects.
+Relative paths are relative to the file; durations become seconds, dates instants. `publisher.config.file` reads it.
 """
 
 from __future__ import annotations
@@ -86,13 +85,13 @@ __all__ = [
 
 
 _STATE_FOLDER: Final = Path("/var/lib/usage-publisher")
-"""What the service units have for the store."""
+"""The folder that the service units create for the store."""
 LONGEST_NAME: Final = 100
-"""Characters of the name of a source, a target, or a context: it is in names of files and in indexes of the store."""
+"""Characters in the name of a source, target, or context, which is used in file names and indexes of the store."""
 
 
 class SiteSettings(Settings):
-    """`[site]`: who we are."""
+    """`[site]`: the site."""
 
     name: str = Field(min_length=1, max_length=255, description="Name of the site, as in GOCDB.")
 
@@ -104,25 +103,27 @@ class StoreSettings(Settings):
         default="sqlite:////var/lib/usage-publisher/store.db",
         description="`sqlite:////absolute/path`, `sqlite:///path/relative/to/this/file` or `postgresql://...`.",
     )
-    busy_timeout: Seconds = Field(default=30.0, description="How long to wait for a store that another process holds.")
+    busy_timeout: Seconds = Field(
+        default=30.0, description="How long to wait for a store that another process has locked."
+    )
     sent_mark: FilePath | None = Field(
         default=None,
-        description="File that says what was sent last, by which a restored store is recognised. Default: beside an "
-        "SQLite store; for PostgreSQL `/var/lib/usage-publisher/sent-mark`, where that folder exists.",
+        description="File that records what was sent last, so that a restored store is recognised. Default: beside an "
+        "SQLite store; for PostgreSQL `/var/lib/usage-publisher/sent-mark`, if that folder exists.",
     )
     keep_jobs: Months | None = Field(
-        default=None, description="Jobs that ended earlier, and were delivered, are taken out by `store purge`."
+        default=None, description="Age after which `store purge` removes jobs that were delivered."
     )
     keep_messages: Months | None = Field(
-        default=None, description="Messages sent earlier that no job in the store was sent in: the same."
+        default=None, description="Age after which it removes messages, unless a job in the store was sent in one."
     )
     keep_receipts: Months | None = Field(
-        default=None, description="Receipts of, and answers to, messages sent earlier: the same."
+        default=None, description="Age after which it removes receipts and answers of messages."
     )
 
     @property
     def mark_file(self) -> Path | None:
-        """The file that says what was sent last; None: beside an SQLite store, nowhere for another."""
+        """The file that records what was sent last; None: beside an SQLite store, and none for another store."""
         if self.sent_mark is None and not self.url.startswith("sqlite") and _STATE_FOLDER.is_dir():
             return _STATE_FOLDER / "sent-mark"
         return self.sent_mark
@@ -181,14 +182,14 @@ class Config(Settings):
 
     @property
     def local_id_prefixes(self) -> dict[str, str]:
-        """By the names of the sources what stands before their local ids; empty where nothing does."""
+        """The prefix of the local ids of each source, by its name; empty: no prefix."""
         return {name: source.local_id_prefix for name, source in self.sources.items()}
 
     @property
     def site_names(self) -> list[str]:
-        """The names of the sites under which jobs are sent."""
+        """The names of the sites whose jobs are sent."""
         return [self.site.name, *(source.site for source in self.sources.values() if source.site is not None)]
 
     def credentials_of(self, target: TargetSettings) -> Credentials:
-        """The target's own credentials, filled up with the common ones."""
+        """The target's own credentials; what they lack is taken from the common ones."""
         return self.credentials if target.credentials is None else target.credentials.over(self.credentials)

@@ -30,7 +30,7 @@ from publisher.text import did_you_mean
 
 
 class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a batch system or grid front end."""
+    """The properties of a batch system or grid front end."""
 
     name: str
     factory: str = ""
@@ -38,13 +38,13 @@ class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
     writes_local_time: bool = False
     """Whether some of its logs have local times."""
     knows_first_day: bool = True
-    """Whether it can tell from when on it has every job; else `complete_since` is needed for whole months."""
+    """Whether it shows since when it has every job; if not, complete months need `complete_since`."""
     keeps_slaves: bool = False
     """Whether a run may hold the lines of its slaves, which reports count once (`publisher.sources.dqs`)."""
     has_events: bool = False
     """Whether its jobs may have events, which `report paths` shows."""
     logs: frozenset[str] = frozenset()
-    """The kinds of log (`publisher.sources.logs.sniff`) that no other batch system writes."""
+    """The kinds of log (`publisher.sources.logs.sniff`) that only this batch system writes."""
     databases: tuple[str, ...] = ()
     """The names of its database, by which a path is recognised."""
     program: str = ""
@@ -129,7 +129,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
         ),
     )
 }
-"""By the `type` of a source. Add-ons bring theirs by entry points."""
+"""By the `type` of a source. Add-ons register theirs as entry points."""
 
 
 def _type(value: str) -> str:
@@ -143,59 +143,64 @@ class SourceSettings(Settings):
     """`[sources.NAME]`: finished jobs of one batch system or grid front end."""
 
     type: KeepsPlan[Annotated[str, AfterValidator(_type)]] = Field(
-        description="arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf, or one an add-on brings."
+        description="arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf, or the type of an add-on."
     )
     path: KeepsPlan[FilePath | None] = Field(
         default=None, description="A file, a folder or a glob, depending on the type."
     )
     rotated_to: KeepsPlan[Folders] = Field(
-        default=(), description="Of logs: further folders to which they are rotated, such as logrotate's `olddir`."
+        default=(), description="Further folders to which logs are rotated, such as logrotate's `olddir`."
     )
     benchmark: PlansAgain[BenchmarkSettings | None] = Field(
-        default=None, description="Score per core where the source has no usable one."
+        default=None, description="Score per core if the source has no usable one."
     )
-    timezone: KeepsPlan[ZoneName] = Field(default="UTC", description="Of logs that are written in local time.")
-    expect_every: KeepsPlan[Seconds | None] = Field(default=None, description="Silent for longer: yellow in `status`.")
+    timezone: KeepsPlan[ZoneName] = Field(
+        default="UTC", description="Time zone of logs that are written in local time."
+    )
+    expect_every: KeepsPlan[Seconds | None] = Field(
+        default=None, description="If no job arrives for longer, `status` shows the source as silent."
+    )
     complete_since: PlansAgain[Instant | None] = Field(
-        default=None, description="Where a rotated log cannot show it: from then on every job is there."
+        default=None, description="The source has every job since this time; for logs that do not show it."
     )
     cluster: KeepsPlan[str | None] = Field(
-        default=None, description="Name of the cluster or cell where the source has none."
+        default=None, description="Name of the cluster or cell if the source has none."
     )
     infrastructure: PlansAgain[Infrastructure | None] = Field(default=None, description="`grid` or `local`.")
     site: PlansAgain[str | None] = Field(
-        default=None, min_length=1, max_length=255, description="Name of the site, where it is not that of `[site]`."
+        default=None, min_length=1, max_length=255, description="Name of the site, if it is not that of `[site]`."
     )
     submit_host: PlansAgain[str | None] = Field(
         default=None,
         min_length=1,
-        description="The computing element that jobs come through, where the source has none.",
+        description="The computing element through which the jobs come, if the source has none.",
     )
     local_id_prefix: PlansAgain[str] = Field(
-        default="", description="Before every LocalJobId of this source, so that those of two do not collide."
+        default="", description="Prefix of every LocalJobId of this source, so that the ids of two sources differ."
     )
     benchmarks: PlansAgain[tuple[BenchmarkRule, ...]] = Field(
-        default=(), description="The same by queue, host and date; the first that matches."
+        default=(), description="Score per core by queue, host, and date; the first that matches."
     )
     map: PlansAgain[tuple[MapRule, ...]] = Field(
-        default=(), description="Grid identity where the source does not have it; the first that matches."
+        default=(), description="Grid identity if the source has none; the first that matches."
     )
-    grid_log: PlansAgain[GridLog | None] = Field(default=None, description="Log that says whose each local job is.")
-    options: KeepsPlan[dict[str, Any]] = Field(
-        default_factory=dict, description="What an add-on's type wants to know besides."
+    grid_log: PlansAgain[GridLog | None] = Field(
+        default=None, description="Log with the grid identity of each local job."
     )
+    options: KeepsPlan[dict[str, Any]] = Field(default_factory=dict, description="Further settings of an add-on.")
     start_time: KeepsPlan[Literal["submission", "execution"]] = Field(
         default="submission",
-        description="ARC: what counts as StartTime. `submission` is what ARC's own publisher uses.",
+        description="ARC: meaning of StartTime. ARC's own publisher uses `submission`.",
     )
     end_time: PlansAgain[Literal["terminal", "lrms"]] = Field(
-        default="terminal", description="ARC: what counts as EndTime. It is in APEL's key: changing it counts twice."
+        default="terminal",
+        description="ARC: meaning of EndTime. It is in APEL's key: if it is changed, jobs count twice.",
     )
     overlap: KeepsPlan[Seconds] = Field(
-        default=86400.0 * 7, description="ARC: how far back each read looks for late rows."
+        default=86400.0 * 7, description="ARC: how far back each collect looks for rows that were completed late."
     )
     busy_timeout: KeepsPlan[Seconds] = Field(
-        default=10.0, description="How long to wait for a source that its writer locks."
+        default=10.0, description="How long to wait for a source that its writer has locked."
     )
     stat_file: KeepsPlan[FilePath | None] = Field(
         default=None, description="DQS: samples of the queues, for `report load`."
@@ -209,5 +214,5 @@ class SourceSettings(Settings):
 
     @property
     def kind(self) -> SourceKind:
-        """The descriptor of the type; of an add-on's nothing is known but its name."""
+        """The descriptor of the type; that of an add-on has only its name."""
         return SOURCE_KINDS.get(self.type) or SourceKind(name=self.type)

@@ -12,7 +12,7 @@ from publisher.errors import UsageError
 _POSTGRESQL: Final = ("postgresql://", "postgresql+psycopg://")
 _PASSWORDS: Final = frozenset({"password", "sslpassword"})
 _URL_HINT: Final = (
-    "It is sqlite:////path (four slashes: absolute), sqlite:///path (relative to the configuration), or "
+    "Write sqlite:////path (four slashes: absolute), sqlite:///path (relative to the configuration), or "
     "postgresql://USER@HOST/DATABASE"
 )
 
@@ -35,10 +35,10 @@ def store_url(url: str, folder: Path) -> str:
         return url
     scheme = url.partition(":")[0]
     if scheme in {"postgres", "postgresql"}:
-        raise UsageError("the URL of a PostgreSQL store begins with postgresql://", hint=_URL_HINT)
+        raise UsageError("the URL of a PostgreSQL store must begin with postgresql://", hint=_URL_HINT)
     if scheme == "sqlite":
-        raise UsageError("the URL of an SQLite store begins with sqlite:/// and has a path after it", hint=_URL_HINT)
-    raise UsageError("is not the URL of a store: it begins with sqlite:/// or postgresql://", hint=_URL_HINT)
+        raise UsageError("the URL of an SQLite store must begin with sqlite:///, followed by a path", hint=_URL_HINT)
+    raise UsageError("is not the URL of a store: it must begin with sqlite:/// or postgresql://", hint=_URL_HINT)
 
 
 def _require_usable(url: str) -> None:
@@ -47,14 +47,14 @@ def _require_usable(url: str) -> None:
         given = {name for name, value in parse_qsl(parts.query) if value}
         has_password = parts.password is not None or not given.isdisjoint(_PASSWORDS)
     except ValueError:
-        raise UsageError("is not a URL: an address in brackets is not closed", hint=_URL_HINT) from None
+        raise UsageError("is not a URL: a bracket around an address is not closed", hint=_URL_HINT) from None
     if has_password:
         raise UsageError(
-            "the URL of a store has no password in it: everybody who sees the URL would have it",
-            hint="Put it into ~/.pgpass, or the file that PGPASSFILE names (HOST:PORT:DATABASE:USER:PASSWORD, mode "
+            "the URL of a store must not contain a password: everybody who sees the URL would know it",
+            hint="Write it to ~/.pgpass, or the file that PGPASSFILE names (HOST:PORT:DATABASE:USER:PASSWORD, mode "
             "0600), or use a service file: postgresql:///?service=NAME with ~/.pg_service.conf",
         )
     try:
         _ = parts.port
     except ValueError:
-        raise UsageError("the port of a URL is a number from 0 to 65535", hint=_URL_HINT) from None
+        raise UsageError("the port of a URL must be a number from 0 to 65535", hint=_URL_HINT) from None

@@ -1,4 +1,4 @@
-"""What every table of the configuration is built of: frozen settings, durations, instants, zones, paths, patterns."""
+"""Types of settings: durations, instants, time zones, paths, URLs, patterns; and the base of all tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _zone(value: str) -> str:
     try:
         ZoneInfo(value)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError("no such time zone; use a name of the tz database such as Europe/Oslo") from None
+        raise ValueError("must be a time zone of the tz database, such as Europe/Oslo") from None
     return value
 
 
@@ -35,7 +35,7 @@ def _path_or_url(value: str, info: ValidationInfo) -> str:
     if value.startswith("https://"):
         return value
     if "://" in value:
-        raise ValueError("is not a path or a URL that begins with https://")
+        raise ValueError("must be a path, or a URL that begins with https://")
     return str(_relative_to_file(Path(value), info))
 
 
@@ -45,7 +45,7 @@ def _one_or_several(value: object) -> object:
 
 def _not_empty(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value or not all(value):
-        raise ValueError('a pattern is text that is not empty, such as "atlas*", or a list of such texts')
+        raise ValueError('must be a pattern such as "atlas*", or a list of patterns')
     return value
 
 
@@ -120,21 +120,20 @@ BenchmarkName = Annotated[str, AfterValidator(_benchmark_name)]
 Folders = Annotated[tuple[FilePath, ...], BeforeValidator(_one_or_several)]
 """One folder or a list of them."""
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_one_or_several), AfterValidator(_not_empty)]
-"""One pattern or a list of them, of which one must match: `*`, `?` and `[...]` as in names of files, letters exact."""
+"""One pattern or a list of them, one of which must match: `*`, `?`, and `[...]` as in the shell, case-sensitive."""
 
 
 class Settings(BaseModel):
     """Base of all tables: frozen, and an unknown key is an error.
 
-    What validates a table is made when it is first needed: that of the whole file then holds all the others, and a
-    process that is given settings which were validated needs none.
+    Validators are built when they are first needed: a process that receives validated settings builds none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
 
 class Effect(Enum):
-    """What a change of a setting means for deliveries: see `PlansAgain` and `KeepsPlan`."""
+    """The effect of a changed setting on deliveries: see `PlansAgain` and `KeepsPlan`."""
 
     PLANS_AGAIN = "plans again"
     KEEPS_PLAN = "keeps the plan"
@@ -142,13 +141,13 @@ class Effect(Enum):
 
 _T = TypeVar("_T")
 PlansAgain = Annotated[_T, Effect.PLANS_AGAIN]
-"""A setting of a source or target that decides which runs are due or held: after a change deliveries are planned again,
-as far as they are not sent."""
+"""A setting of a source or target that decides which runs are due or held: after a change, deliveries that were not
+sent are planned again."""
 KeepsPlan = Annotated[_T, Effect.KEEPS_PLAN]
-"""A setting that says how a source is read, or how a target is sent what is due."""
+"""A setting of how a source is read or of how messages are sent."""
 
 
 @cache
 def planning_settings(model: type[Settings]) -> frozenset[str]:
-    """The names of the settings of a table of which a change plans deliveries again."""
+    """The settings of a table that are `PlansAgain`."""
     return frozenset(name for name, field in model.model_fields.items() if Effect.PLANS_AGAIN in field.metadata)
