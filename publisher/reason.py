@@ -43,8 +43,8 @@ class ReasonCode(StrEnum):
     REFUSED = "refused"
     SAME_KEY = "same-key"
     SENT_AGAIN = "sent-again"
-    SOURCES_MAY_LACK_JOBS = "sources-incomplete"
-    SOURCE_MAY_LACK_JOBS = "source-incomplete"
+    SOURCES_INCOMPLETE = "sources-incomplete"
+    SOURCE_INCOMPLETE = "source-incomplete"
     SOURCE_NOT_READ = "source-not-read"
     WAIVED = "waived"
 
@@ -54,8 +54,8 @@ INCOMPLETE: Final = frozenset({
     ReasonCode.PERIOD_PURGED,
     ReasonCode.SOURCE_NOT_READ,
     ReasonCode.FILE_DISAPPEARED,
-    ReasonCode.SOURCE_MAY_LACK_JOBS,
-    ReasonCode.SOURCES_MAY_LACK_JOBS,
+    ReasonCode.SOURCE_INCOMPLETE,
+    ReasonCode.SOURCES_INCOMPLETE,
 })  # fmt: skip
 """A month or period is not known to be complete. What is held for this reason is released automatically."""
 ONLY_A_PERSON_RELEASES: Final = frozenset({ReasonCode.PURGED_BEFORE_IT_CAME, ReasonCode.CHANGED_AFTER_PURGE})
@@ -109,10 +109,10 @@ SENTENCES: Final[Mapping[str, str]] = {
         "then tried again. If the other is rejected or waived, name this one to `usage-publisher records retry`"
     ),
     ReasonCode.SENT_AGAIN: "reconcile did not find it at the service as it was sent",
-    ReasonCode.SOURCES_MAY_LACK_JOBS: _MAY_LACK_JOBS
+    ReasonCode.SOURCES_INCOMPLETE: _MAY_LACK_JOBS
     + "sources {sources} do not show that they have every job from {interval} on. If they have, set "
     "sources.NAME.complete_since",
-    ReasonCode.SOURCE_MAY_LACK_JOBS: _MAY_LACK_JOBS
+    ReasonCode.SOURCE_INCOMPLETE: _MAY_LACK_JOBS
     + "source {source} does not show that it has every job from {interval} on. If it has, set "
     "sources.{source}.complete_since",
     ReasonCode.SOURCE_NOT_READ: _MAY_LACK_JOBS + "source {source} was not yet read to its end",

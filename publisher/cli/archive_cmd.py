@@ -25,7 +25,7 @@ def archive(
         typer.Option(
             "--since",
             metavar="MONTH",
-            help="First month (inclusive). Default: of the first run.",
+            help="First month (inclusive). Default: that of the first run.",
             autocompletion=completion.months,
         ),
     ] = None,
@@ -34,15 +34,15 @@ def archive(
         typer.Option(
             "--until",
             metavar="MONTH",
-            help="Last month (exclusive). Default: up to now.",
+            help="Last month (exclusive). Default: the next month.",
             autocompletion=completion.months,
         ),
     ] = None,
     shrink: Annotated[
-        bool, typer.Option("--shrink", help="Also replace months of which the store has fewer runs than the archive.")
+        bool, typer.Option("--shrink", help="Also replace months for which the store has fewer runs than the archive.")
     ] = False,
 ) -> None:
-    """Write the finished runs of whole months as Parquet for `report VIEW --archive DIR`; a month is replaced."""
+    """Write the finished runs of whole months as Parquet for `report VIEW --archive DIR`. Replaces existing months."""
     start, stop = options.window_bounds(since, until)
     with session.publisher() as publisher:
         written = publisher.archive(directory, start, stop, shrink=shrink)

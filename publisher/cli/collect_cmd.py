@@ -33,16 +33,16 @@ def register(app: typer.Typer) -> None:
 def collect(
     sources: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[SOURCE]...", help="Sources; none: all.", autocompletion=completion.sources),
+        typer.Argument(metavar="SOURCE", help="Names of sources. Default: all.", autocompletion=completion.sources),
     ] = None,
     since: options.Since = None,
     until: options.Until = None,
     unreadable: Annotated[
-        bool, typer.Option("--unreadable", help="Read nothing; list the input that could not be read as a record.")
+        bool, typer.Option("--unreadable", help="List the input that could not be read; read nothing.")
     ] = False,
     settle: Annotated[
         bool,
-        typer.Option("--settle", help="With --unreadable: mark this input as dealt with."),
+        typer.Option("--settle", help="With --unreadable: mark this input as settled."),
     ] = False,
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="With --settle: what was done about it.")
@@ -53,7 +53,7 @@ def collect(
     ] = None,
     show_all: All = False,
 ) -> None:
-    """Read finished jobs from the sources into the store. With --since or --until, read a window again."""
+    """Read finished jobs from the sources into the store. With --since or --until, read this window again."""
     from publisher.sources.base import Window  # noqa: PLC0415
 
     begin, end = options.window_bounds(since, until)
@@ -89,7 +89,7 @@ def collect(
 
 
 def collected_json(found: dict[str, Collected]) -> dict[str, Any]:
-    """What was found, as `--json` gives it."""
+    """The result of collecting, for `--json`."""
     return {
         name: {
             "read": item.read,
@@ -107,7 +107,7 @@ def collected_json(found: dict[str, Collected]) -> dict[str, Any]:
 
 
 def say_if_new_store(publisher: Publisher) -> None:
-    """Say once that a store was created: somebody who expected an existing one has a wrong `store.url`."""
+    """Say once that a store was created, so that a wrong `store.url` is noticed."""
     store = publisher.store
     if store.is_new and not session.quiet:
         say(f"created a new store: {store.place}. If you expected an existing store, check store.url")
@@ -115,7 +115,7 @@ def say_if_new_store(publisher: Publisher) -> None:
 
 
 def say_problems(found: dict[str, Collected]) -> None:
-    """Say why sources could not be read, and how much of their input is unreadable, also with `--json`."""
+    """Print why sources could not be read, and how much of their input is unreadable, also with `--json`."""
     for name, item in found.items():
         if item.error is not None:
             say(f"{name}: {item.error}")
@@ -125,7 +125,7 @@ def say_problems(found: dict[str, Collected]) -> None:
 
 
 def show_collected(found: dict[str, Collected]) -> None:
-    """A table of what was found."""
+    """Print the result of collecting as a table."""
     columns = ["source", "read", "jobs", "new", "changed", "unchanged", "merged", "skipped", "unreadable"]
     rows: list[list[object]] = [
         [
@@ -149,7 +149,7 @@ def _list_unreadable(rows: Sequence[UnreadableRow], total: int) -> None:
     elif total > len(rows):
         from publisher.store.registry import KEPT_OF_FILE  # noqa: PLC0415
 
-        say(f"at most {KEPT_OF_FILE:,} pieces of a file are kept; the others are only counted")
+        say(f"at most {KEPT_OF_FILE:,} pieces of a file are kept; the others are counted only")
 
 
 def _place_of(row: UnreadableRow) -> tuple[bool, str, str, int, int]:
@@ -165,7 +165,7 @@ def _show_settled(rows: Sequence[UnreadableRow]) -> None:
     for name, number in Counter(row.source for row in rows).items():
         say(f"{name}: {number:,} settled")
     if rows:
-        say("`usage-publisher collect --unreadable` lists the rest; input that is read again is listed again")
+        say("`usage-publisher collect --unreadable` lists the rest. Input that is read again is listed again")
     else:
         say("no input is unreadable")
 

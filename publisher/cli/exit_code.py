@@ -1,4 +1,4 @@
-"""The exit code of a command, from everything that happened: the first that applies of 5, 2, 4, 1, 3, 0.
+"""The exit code of a command: the first that applies of 5, 2, 4, 1, 3, 0.
 
 6 is an internal error, 130 an interruption.
 """

@@ -36,7 +36,7 @@ DeliveredUntil = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
     group = CommandGroup(
-        help="Migrate from another publisher: show or write the configuration, and send what it left unsent."
+        help="Migrate from another publisher: convert its configuration and state, and send its unsent messages."
     )
     group.command("arc")(arc)
     group.command("apel")(apel)
@@ -50,20 +50,20 @@ def arc(
     output: Output = None,
     publishing_db: Annotated[
         Path | None,
-        typer.Option("--publishing-db", metavar="FILE", help="State of ARC's publisher, if not in its usual place."),
+        typer.Option("--publishing-db", metavar="FILE", help="State of ARC's publisher, if not in the usual place."),
     ] = None,
     release: Annotated[str, typer.Option("--release", metavar="VERSION", help="Release of ARC, such as 6.17.")] = "",
     site: SiteName = "",
     force: Force = False,
 ) -> None:
-    """Convert ARC's arc.conf and the state in its publishing.db."""
+    """Convert ARC's arc.conf, and the state in publishing.db."""
     from publisher.migrate.arc import from_arc  # noqa: PLC0415
 
     _finish(from_arc(file, publishing_db, site, release), output, force=force)
 
 
 def apel(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="client.cfg, parser.cfg and sender.cfg.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="client.cfg, parser.cfg and sender.cfg.")],
     output: Output = None,
     delivered_until: DeliveredUntil = None,
     site: SiteName = "",
@@ -86,7 +86,7 @@ def sgas_bart(
     site: SiteName = "",
     force: Force = False,
 ) -> None:
-    """Convert the configuration of SGAS' BaRT with its maps and its state."""
+    """Convert the configuration, maps, and state of SGAS' BaRT."""
     from publisher.migrate.bart import from_bart  # noqa: PLC0415
 
     until = options.moment(delivered_until, "--delivered-until")
@@ -97,11 +97,9 @@ def ssm_queue(
     queue: Annotated[Path, typer.Argument(metavar="DIR", help="Usually /var/spool/apel/outgoing.")],
     target: Annotated[
         str,
-        typer.Argument(
-            metavar="TARGET", help="Target for APEL in the configuration.", autocompletion=completion.targets
-        ),
+        typer.Argument(metavar="TARGET", help="Name of the target for APEL.", autocompletion=completion.targets),
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is in the queue.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is in the queue; send nothing.")] = False,
     yes: Yes = False,
 ) -> None:
     """Send the messages that SSM left in its outgoing queue, unchanged. Stop SSM first. Asks before it sends."""
@@ -109,7 +107,7 @@ def ssm_queue(
 
 
 def _finish(proposal: Proposal, output: Path | None, *, force: bool) -> None:
-    """Show the configuration, or write it; then the remarks about it."""
+    """Print the configuration, or write it and print the remarks about it."""
     from publisher.cli.output import write_configuration  # noqa: PLC0415
     from publisher.config import file as config_file  # noqa: PLC0415
     from publisher.store import registry  # noqa: PLC0415

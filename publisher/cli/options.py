@@ -1,6 +1,6 @@
-"""Options that several commands share: times, and how much of a list is shown.
+"""Options of several commands: times, and the length of lists.
 
-Every list says how many there are and how many it shows, in text and in JSON; none is cut silently.
+Every list shows its total and how many entries are shown, in text and in JSON; no list is cut silently.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ Until: TypeAlias = Annotated[
         autocompletion=completion.months,
     ),
 ]
-All: TypeAlias = Annotated[bool, typer.Option("--all", help="Show the whole list, however long it is.")]
+All: TypeAlias = Annotated[bool, typer.Option("--all", help="Show the whole list.")]
 Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def moment(text: str | None, option: str) -> int | None:
-    """Epoch seconds of an option's value. Raises `UsageError`."""
+    """The time in an option's value, epoch seconds. Raises `UsageError`."""
     if text is None:
         return None
     try:
@@ -66,7 +66,7 @@ def seconds(text: str, option: str) -> float:
 
 
 def window_bounds(since: str | None, until: str | None) -> tuple[int | None, int | None]:
-    """Both ends of a window. Raises `UsageError`, also where it ends before it begins."""
+    """Both ends of a window. Raises `UsageError`, also for a window that ends before it begins."""
     begin, end = moment(since, "--since"), moment(until, "--until")
     if begin is not None and end is not None and begin >= end:
         raise UsageError("--until must be later than --since: the window is empty")
@@ -99,7 +99,7 @@ def month_in(text: str, option: str) -> Month:
 
 
 def confirm(question: str, *, yes: bool, hint: str = "Add --yes") -> None:
-    """Ask, unless `--yes` was given. Raises `UsageError` where nobody can answer, and `typer.Abort` for a no."""
+    """Ask, unless `--yes` was given. Raises `UsageError` if nobody can answer, and `typer.Abort` for a no."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -108,7 +108,7 @@ def confirm(question: str, *, yes: bool, hint: str = "Add --yes") -> None:
 
 
 def limit_of(limit: int | None, default: int, *, show_all: bool) -> int | None:
-    """How many to show at most; None: all. Raises `UsageError` where both options are given."""
+    """The maximum number to show; None: all. Raises `UsageError` if both options are given."""
     if limit is not None and show_all:
         raise UsageError("--limit and --all exclude each other")
     return None if show_all else default if limit is None else limit
@@ -120,6 +120,6 @@ def list_json(records: Sequence[Mapping[str, Any]], total: int) -> dict[str, Any
 
 
 def say_if_cut(shown: int, total: int, what: str, *, of: str = "") -> None:
-    """Say how many are shown where these are not all: `what` names which, such as "oldest"."""
+    """Print how many entries are shown if these are not all; `what` says which, such as "oldest"."""
     if shown < total:
         say(f"{of}{': ' if of else ''}the {what} {shown:,} of {total:,} are shown; --limit N or --all shows more")

@@ -1,7 +1,7 @@
 """Progress while a command works: a bar on a terminal, lines with --verbose, problems always.
 
-Records that are held or rejected are counted by reason and shown when the command prints something else, or when the
-next run begins: a site may have ten thousand of them. With --verbose each has its line.
+Held and rejected records are counted by reason, since a site may have ten thousand of them, and shown when the command
+prints something else or the next run begins. With --verbose each has its own line.
 """
 
 from __future__ import annotations

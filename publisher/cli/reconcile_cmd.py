@@ -39,7 +39,8 @@ def register(app: typer.Typer) -> None:
 
 def reconcile(
     targets: Annotated[
-        list[str] | None, typer.Argument(metavar="[TARGET]...", help="Only these.", autocompletion=completion.targets)
+        list[str] | None,
+        typer.Argument(metavar="TARGET", help="Names of targets. Default: all.", autocompletion=completion.targets),
     ] = None,
     month: Annotated[
         list[str] | None,
@@ -61,7 +62,7 @@ def reconcile(
         bool,
         typer.Option(
             "--take-over",
-            help="Record as delivered what was never sent from here and is at the service.",
+            help="Record as delivered what the service has and this store never sent.",
         ),
     ] = False,
     yes: options.Yes = False,
@@ -71,22 +72,25 @@ def reconcile(
     ] = None,
     show_all: All = False,
     source: Annotated[
-        bool, typer.Option("--source", help="Read the sources afresh, and compare the sums of all four.")
+        bool,
+        typer.Option(
+            "--source", help="Read the sources again, and compare the sums of source, store, sent, and service."
+        ),
     ] = False,
     by: Annotated[
-        Literal["vo", "user"] | None, typer.Option("--by", help="With --source: by VO or user as well.")
+        Literal["vo", "user"] | None, typer.Option("--by", help="With --source: also by VO or by user.")
     ] = None,
     with_tool: Annotated[
         bool, typer.Option("--with-tool", help="With --source: ask qacct, sacct, or arcctl as well.")
     ] = False,
     form: Annotated[
-        Literal["table", "csv"], typer.Option("--format", help="With --source: the sums as CSV.")
+        Literal["table", "csv"], typer.Option("--format", help="With --source: print the sums as CSV.")
     ] = "table",
 ) -> None:
-    """Compare what was sent with what the services have, for whole months; confirm what they have."""
+    """Compare what was sent with what the services have, for whole months, and confirm what they have."""
     most = limit_of(limit, _LISTED, show_all=show_all)
     if not source and (by is not None or with_tool or form != "table"):
-        raise UsageError("--by, --with-tool, and --format are for --source")
+        raise UsageError("--by, --with-tool, and --format need --source")
     if session.json:
         form = "table"
     chosen = months_of(month or (), since, until)
@@ -239,7 +243,7 @@ def _difference_json(item: Difference) -> dict[str, Any]:
 def _show_target(found: Reconciliation, name: str, limit: int | None) -> None:
     one = found.targets[name]
     if one.busy:
-        say(f"{name}: another run is at work; try again when it is done")
+        say(f"{name}: another run is sending to this target. Try again when it has finished")
         return
     wall = "core h" if any(month.per_core for month in one.months) else "wall h"
     columns = [

@@ -40,8 +40,8 @@ TargetOption = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
     group = CommandGroup(
-        help="Records that need a decision: held (something is missing), rejected (the service refused them), "
-        "superseded (changed after a service took them that keeps the first version)."
+        help="Show and decide on records that are held (something is missing), rejected (the service refused them), or "
+        "superseded (changed after delivery, and the service keeps the first version)."
     )
     group.command("list")(list_records)
     group.command("show")(show)
@@ -64,7 +64,7 @@ def list_records(
         typer.Option("--limit", min=1, metavar="N", help="The oldest N of each state and target. Default: 1000."),
     ] = None,
     show_all: All = False,
-    each: Annotated[bool, typer.Option("--each", help="A line for each record instead of each reason.")] = False,
+    each: Annotated[bool, typer.Option("--each", help="Print a line for each record instead of each reason.")] = False,
 ) -> None:
     """List the records with their reasons, oldest first."""
     most = limit_of(limit, _LISTED, show_all=show_all)
@@ -128,7 +128,7 @@ def show(
     state: StateOption = None,
     target: TargetOption = None,
 ) -> None:
-    """Show a record in full: what was read, the record that the target gets, and what the service answered."""
+    """Show a record in full: the facts read, the record for the target, and the answer of the service."""
     from publisher.preview.render import message_for  # noqa: PLC0415
 
     states = set(_states(state).values())
@@ -155,7 +155,7 @@ def show(
     for item, sent in known.values():
         show_run(item)
         for name, message in sent.items():
-            data(f"\nThe record that {safe(name)} gets:")
+            data(f"\nThe record for {safe(name)}:")
             data("\n".join(safe(line) for line in _text(message).splitlines()))
 
 
@@ -182,12 +182,12 @@ def _not_listed(publisher: Publisher, record: str, state: _Word | None, target: 
 
 def retry(
     records: Annotated[
-        list[str] | None, typer.Argument(metavar="[RECORD]...", help="Record ids; none: all of --state and --target.")
+        list[str] | None, typer.Argument(metavar="RECORD", help="Record ids. Default: all of --state and --target.")
     ] = None,
     state: StateOption = None,
     target: TargetOption = None,
 ) -> None:
-    """Let records wait again; the next publish sends them.
+    """Set records to waiting; the next publish sends them.
 
     Retry superseded records only after the service's administrator has removed the first version.
     """
@@ -209,12 +209,12 @@ def retry(
 
 
 def waive(
-    records: Annotated[list[str], typer.Argument(metavar="RECORD...", help="Record ids.")],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why they are not to be delivered.")] = "",
+    records: Annotated[list[str], typer.Argument(metavar="RECORD", help="Record ids.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why they are not delivered.")] = "",
     state: StateOption = None,
     target: TargetOption = None,
 ) -> None:
-    """Decide that records are not to be delivered. The audit log keeps the reason."""
+    """Decide that records are not delivered. The audit log keeps the reason."""
     with session.publisher() as publisher:
         word, name = _place_of(publisher, records[0], state, target)
         count = publisher.waive(_states(word)[word], name, records, reason)

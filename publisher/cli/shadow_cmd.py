@@ -57,10 +57,14 @@ def shadow(
     ] = False,
     delivered_until: Annotated[
         str | None,
-        typer.Option("--delivered-until", metavar="TIME", help="With --take-over: it sent all jobs that ended before."),
+        typer.Option(
+            "--delivered-until",
+            metavar="TIME",
+            help="With --take-over: it sent all jobs that ended before this time.",
+        ),
     ] = None,
 ) -> None:
-    """Compare what a target would send with what an earlier publisher sent, record by record, with reasons.
+    """Compare the records for a target with those that an earlier publisher sent, and explain the differences.
 
     Nothing is sent, and nothing changes without --take-over.
     """
@@ -74,7 +78,7 @@ def shadow(
     with session.publisher() as publisher:
         if target not in publisher.config.targets:
             names = ", ".join(publisher.config.targets) or "none is configured"
-            raise UsageError(f"unknown target {target!r}", hint=f"Known: {names}")
+            raise UsageError(f"unknown target {target!r}; known: {names}")
         if take_over:
             _require_shadow(publisher, target, bool(against), assumed)
         if against:
@@ -90,7 +94,8 @@ def _require_shadow(publisher: Publisher, target: str, compared: bool, until: in
     settings = publisher.config.targets[target]
     if not settings.shadow:
         raise UsageError(
-            f"{target} is not a shadow: it sends already", hint="Set `shadow = true` before a target first sends"
+            f"{target} is not a shadow: records are sent to it",
+            hint="Set `shadow = true` before its first run",
         )
     if until is None and not compared:
         raise UsageError("--take-over needs --against or --delivered-until", hint="They say what was sent")

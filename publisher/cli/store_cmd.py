@@ -36,7 +36,7 @@ def copy(
     source: Annotated[str, typer.Argument(metavar="URL", help="URL of the existing store.")],
     destination: Annotated[str, typer.Argument(metavar="URL", help="URL of the new store, which must be empty.")],
 ) -> None:
-    """Copy a store into another one, SQLite or PostgreSQL, and compare both. Stop all publishers first."""
+    """Copy a store to another one, SQLite or PostgreSQL, and compare both. Stop all publishers first."""
     from publisher.config.schema import StoreSettings  # noqa: PLC0415
     from publisher.config.store_url import store_url  # noqa: PLC0415
     from publisher.maintenance import copy_store  # noqa: PLC0415
@@ -72,7 +72,7 @@ def _mark_file_of(url: str) -> Path | None:
 def check(
     repair: Annotated[bool, typer.Option("--repair", help="Correct wrong counters.")] = False,
 ) -> None:
-    """Check the store for damage and contradictions, and say how to fix them. Exit code 5 if there are any."""
+    """Check the store for damage and contradictions, and show how to fix them. Exit code 5: something is wrong."""
     with session.publisher() as publisher:
         maintenance = publisher.maintenance
         repaired = maintenance.repair() if repair else []
@@ -105,7 +105,7 @@ def _finding_json(item: Finding) -> dict[str, str]:
 def backup(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A new file.")],
 ) -> None:
-    """Write a consistent copy of an SQLite store, also while publishers run, and check it."""
+    """Write a consistent copy of an SQLite store, even while publishers run, and check it."""
     from publisher.config.store_url import is_url  # noqa: PLC0415
 
     if is_url(file):
@@ -119,7 +119,7 @@ def backup(
 
 
 def accept_restored(yes: Yes = False) -> None:
-    """Send from a store that was restored, although it may not know of all that was sent. Learn that first."""
+    """Allow sending from a restored store that may not know of all that was sent. First find out what was sent."""
     with session.publisher() as publisher:
         maintenance = publisher.maintenance
         why = publisher.store.why_not_latest()
@@ -143,11 +143,11 @@ def purge(
             autocompletion=completion.months,
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be purged.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be purged; purge nothing.")] = False,
     yes: Yes = False,
     vacuum: Annotated[bool, typer.Option("--vacuum", help="Return the freed space to the file system.")] = False,
 ) -> None:
-    """Remove whole months of jobs that every target has. Without --before: what the retention settings expire."""
+    """Remove whole months of jobs that were delivered to every target. Default: what the retention settings expire."""
     month = month_in(before, "--before") if before is not None else None
     with session.publisher() as publisher:
         maintenance = publisher.maintenance
@@ -222,7 +222,7 @@ def export(
 
 
 def import_(directory: Annotated[Path, typer.Argument(metavar="DIR", help="What `store export` wrote.")]) -> None:
-    """Read an export into the store of the configuration, which must be empty or not exist yet."""
+    """Read an export into the store of the configuration, which must be empty or must not exist."""
     with session.publisher() as publisher:
         manifest = publisher.import_store(directory)
     _show_objects(manifest.objects, "everything was imported and checked")
@@ -238,7 +238,7 @@ def _show_objects(objects: dict[str, int], done: str) -> None:
 
 
 def spool() -> None:
-    """Write to the spooling contexts what they lack, and clean up their files. Exit code 1 if one cannot be written."""
+    """Bring the spooling contexts up to date, and clean up their files. Exit code 1: one cannot be written."""
     with session.publisher() as publisher:
         states = publisher.spool()
     if session.json:
@@ -268,7 +268,7 @@ def audit(
     ] = None,
     show_all: All = False,
 ) -> None:
-    """List what people did with who and when, newest first: republish, retry, waive, purge, import, and others."""
+    """List the actions of people, newest first: republish, retry, waive, purge, import, and others."""
     with session.publisher() as publisher:
         entries = publisher.audit(limit_of(limit, _AUDIT_SHOWN, show_all=show_all))
         total = publisher.count_audit()

@@ -1,8 +1,6 @@
-"""render --explain: why each value stands in the record of one run, or in the summary that it is part of.
+"""render --explain: the facts and the rule behind each value in the record of a run, or in its summary.
 
-From the facts read to the bytes sent.
-
-render --explain of summaries: the group that a run is part of, the other runs in it, and what each brings.
+Of a summary also the other runs of the group, and what each contributes.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ MOST_LISTED: Final = 1000
 
 
 class GroupShare(msgspec.Struct, frozen=True):
-    """What a run brings to its group: durations in ms; `end` in epoch seconds."""
+    """The contribution of a run to its group: durations in ms; `end` in epoch seconds."""
 
     record_id: str
     end: int

@@ -1,7 +1,7 @@
-"""render: the very payloads that publish would send, with no network and no change of state.
+"""render: the payloads that publish would send, without network and without a change of state.
 
-What is due to a target, or all that a window holds; as one target is to see it, or as a plain view of the site. The
-items are those of `publisher.messages.items`, as when they are sent.
+What is due to a target, or all jobs of a window; for one target, or as a plain view of the site. The items are those of
+`publisher.messages.items`, as when they are sent.
 
 render --validate: no message is shown that its service would refuse or that breaks its format's grammar.
 """
@@ -55,7 +55,7 @@ class HeldPreview(msgspec.Struct, frozen=True):
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """A value that had to be altered in a record."""
+    """A value that was changed in a record."""
 
     record_id: str
     note: Note
@@ -270,7 +270,7 @@ class Validation:
         """
         if message.format not in FORMATS:
             raise UsageError(
-                f"there are no rules to validate {message.format} against",
+                f"{message.format} cannot be validated: it has no rules",
                 hint=f"Those of {', '.join(sorted(FORMATS))} can be validated",
             )
         self._messages += 1

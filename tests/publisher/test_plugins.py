@@ -346,7 +346,7 @@ def test_a_record_that_a_format_fails_at_is_held_and_the_others_are_sent(tmp_pat
     done = site.publish_to("neic")
     assert (done.sent.accepted, done.sent.held, done.error) == (2, 4, None)
     reasons = site.reasons("neic")
-    assert reasons[make_job(3).record_id] == f"mine: the add-on failed at this record: KeyError: 'queue'. {BLAME}"
+    assert reasons[make_job(3).record_id] == f"mine: the add-on failed for this record: KeyError: 'queue'. {BLAME}"
     assert reasons[make_job(2).record_id] == "vo: this format insists on one"
 
 

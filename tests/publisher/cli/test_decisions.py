@@ -124,7 +124,7 @@ def test_unreadable_input_is_settled_with_a_reason(fresh: Program) -> None:
         assert done.code == 2
         assert said in done.err
     assert "Unreadable input:" in fresh("status").out
-    assert "the first 1 of 2 are shown" in fresh("collect", "--unreadable", "--limit", "1").ok().err
+    assert "the newest 1 of 2 are shown" in fresh("collect", "--unreadable", "--limit", "1").ok().err
     part = fresh("collect", "--unreadable", "--limit", "1", "--json").ok().object
     assert (part["total"], part["shown"], part["records"]) == (2, 1, part["records"])
     assert fresh("collect", "--unreadable", "--all", "--json").ok().object["shown"] == 2
