@@ -219,7 +219,8 @@ def _show_taken(path: Path, found: list[QueuedMessage], taken: Taken) -> None:
         json_object({"messages": found, "taken": taken})
         return
     kept = path.with_name(path.name + ".taken-over")
-    say(f"{taken.sent:,} messages with {taken.records:,} records sent, {taken.set_aside:,} not needed; kept in {kept}")
+    sent = f"{counted(taken.sent, 'message')} with {counted(taken.records, 'record')} sent"
+    say(f"{sent}, {taken.set_aside:,} not needed; kept in {kept}")
     if taken.left:
         say(f"{taken.left:,} are left in the queue for the reasons above")
     if taken.busy:

@@ -168,7 +168,8 @@ def months_of(named: Sequence[str], since: str | None, until: str | None) -> lis
 def _confirm(found: Reconciliation, *, yes: bool) -> None:
     for name, one in found.targets.items():
         if one.again_jobs or one.again_groups:
-            say(f"{name}: {one.again_jobs:,} jobs and {one.again_groups:,} groups will be sent again")
+            jobs, groups = counted(one.again_jobs, "job"), counted(one.again_groups, "group")
+            say(f"{name}: {jobs} and {groups} will be sent again")
     options.confirm("Send them?", yes=yes, hint="Add --yes, or omit --resend to see the differences only")
 
 

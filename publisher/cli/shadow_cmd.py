@@ -256,7 +256,7 @@ class _Shown:
         if len(self._old.notes) > _SHOWN:
             say(f"(and {len(self._old.notes) - _SHOWN:,} more are not compared; --json lists all)")
         if self._old.again:
-            say(f"the earlier publisher sent {self._old.again:,} records more than once")
+            say(f"the earlier publisher sent {counted(self._old.again, 'record')} more than once")
         for each in self._ambiguous[:_SHOWN]:
             say(
                 f"{each.record} and {each.same_as} are one record of the earlier publisher: which of the two it sent "

@@ -15,7 +15,7 @@ from publisher.cli.output import json_object, say
 from publisher.cli.session import session
 from publisher.cli.table import level_text, show_table
 from publisher.errors import UsageError
-from publisher.text import iso
+from publisher.text import counted, iso
 
 if TYPE_CHECKING:
     from publisher.finding import Finding
@@ -115,7 +115,8 @@ def backup(
     if session.json:
         json_object({"file": str(done.file), "bytes": done.bytes, "runs": done.runs, "deliveries": done.deliveries})
     else:
-        _say(f"{done.file}: {done.bytes:,} bytes, {done.runs:,} runs, {done.deliveries:,} deliveries; checked")
+        runs = f"{counted(done.bytes, 'byte')}, {counted(done.runs, 'run')}"
+        _say(f"{done.file}: {runs}, {done.deliveries:,} deliveries; checked")
 
 
 def accept_restored(yes: Yes = False) -> None:
@@ -168,18 +169,21 @@ def purge(
         counts = {key: getattr(done, key) for key in ("runs", "classes", "messages", "receipts")}
         json_object({"plan": _plan_json(plan), "purged": counts})
     elif not session.quiet:
-        say(f"purged {done.runs:,} runs, {done.messages:,} messages, and {done.receipts:,} receipts")
+        messages, receipts = counted(done.messages, "message"), counted(done.receipts, "receipt")
+        say(f"purged {counted(done.runs, 'run')}, {messages}, and {receipts}")
         if done.runs and not vacuum:
             say("The store uses the freed space again; `store purge --vacuum` returns it to the file system")
 
 
 def _explain(plan: PurgePlan) -> None:
     for each in plan.months:
-        say(f"  {each.month}: {each.runs:,} runs, " + (f"kept: {each.kept}" if each.kept else "will be purged"))
+        say(
+            f"  {each.month}: {counted(each.runs, 'run')}, " + (f"kept: {each.kept}" if each.kept else "will be purged")
+        )
     if plan.messages:
-        say(f"  {plan.messages:,} messages that no job in the store was sent in will be purged")
+        say(f"  {counted(plan.messages, 'message')} without a job in the store will be purged")
     if plan.receipts:
-        say(f"  receipts and answers of {plan.receipts:,} messages will be purged")
+        say(f"  receipts and answers of {counted(plan.receipts, 'message')} will be purged")
     if plan.empty:
         say("nothing to purge")
 
@@ -205,7 +209,7 @@ def forget(
     if session.json:
         json_object({key: getattr(done, key) for key in keys})
     else:
-        _say(f"the person is now {done.pseudonym} in {done.runs:,} runs and {done.summaries:,} summaries")
+        _say(f"the person is now {done.pseudonym} in {counted(done.runs, 'run')} and {done.summaries:,} summaries")
         _say("Services still have what they were sent; copies and backups of the store still contain the name")
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from publisher.cli.output import exact, say
 from publisher.cli.table import level_text, show_table
+from publisher.text import counted
 
 if TYPE_CHECKING:
     from publisher.reconcile.conservation import Conservation, SumsRow
@@ -46,7 +47,8 @@ def show_sums(found: Conservation) -> None:
         if reading.error is not None:
             say(f"{source}: not read to its end: {reading.error}")
         if reading.unreadable:
-            say(f"{source}: {reading.unreadable:,} pieces of input are unreadable, and in no sum")
+            pieces = counted(reading.unreadable, "piece")
+            say(f"{source}: unreadable, and in no sum: {pieces} of input")
 
 
 def _show_tools(found: Conservation) -> None:

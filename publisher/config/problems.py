@@ -106,8 +106,9 @@ def _problems(found: Any, table: dict[str, Any]) -> Iterator[_Problem]:
     elif kind in {"union_tag_invalid", "union_tag_not_found"}:
         value = context.get("tag")
         allowed = [*TARGET_KINDS, *plugins.names(plugins.TARGETS)]
-        message = f"{value!r} is not a type of target{did_you_mean(value, allowed)}" if value else "is missing"
-        yield _Problem([*place, "type"], message, f"Allowed: {', '.join(allowed)}", is_missing=not value)
+        problem = f"{value!r} is not a type of target" if value else "is missing"
+        near = did_you_mean(value, allowed) if value else ""
+        yield _Problem([*place, "type"], f"{problem}; allowed: {', '.join(allowed)}{near}", is_missing=not value)
     elif kind == "tuple_type":
         yield _Problem(place, _not_a_list(found["input"], ".".join(map(str, place))))
     else:
