@@ -1,8 +1,8 @@
 """check: tests of all that a run needs, with what to do about problems. Sends no records.
 
 Also: rules that apply to no job, local ids that could collide, sources that read the same files, and targets that
-select no job. Rules are tested with the stored classes instead of the runs; only benchmark rules with dates need to know
-which classes had runs at the time.
+select no job. Rules are tested with the stored classes instead of the runs; only benchmark rules with dates need to
+know which classes had runs at the time.
 """
 
 from __future__ import annotations
