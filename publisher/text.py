@@ -187,7 +187,7 @@ def future_notes(times: Mapping[str, int]) -> list[str]:
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 _NESTED: Final = 2
-"""Tables deeper than this stand in one line."""
+"""Deeper tables are written in one line."""
 _PLACE: Final = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 """The end of an error message of tomllib."""
 _PASSWORD: Final = re.compile(r"(://[^:/@\s]*:)[^@\s]*@")
@@ -199,7 +199,7 @@ def text_of(tables: Mapping[str, Any], comments: Mapping[tuple[str, ...], Sequen
     """The file of these tables: `{"site": {"name": ...}, "sources": {"ce1": {...}}}`.
 
     Values are text, numbers, truth values, lists and mappings; a list of mappings two tables deep is written as
-    `[[...]]`. `comments`: lines to stand above a table, by its place.
+    `[[...]]`. `comments`: lines above a table, by its place.
     """
     return "\n".join("\n".join(part) + "\n" for part in _parts((), tables, comments or {}))
 

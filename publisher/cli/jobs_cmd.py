@@ -124,7 +124,7 @@ def _known(config: Config, source: str | None, state: str | None) -> State | Non
 
 
 def _in_full(found: FoundJobs, name: str, *, selected: bool) -> None:
-    """Show the runs that an id asks for. Raises `UsageError` where there are none."""
+    """Show the runs of an id. Raises `UsageError` if there is none."""
     if not found.jobs:
         text = f"no run of job {name} matches these filters" if selected else f"job {name} not found"
         raise UsageError(text, hint="Give a record id, a local id, or a global id")

@@ -227,7 +227,7 @@ def waive(
 def _place_of(publisher: Publisher, record: str, state: _Word | None, target: str | None) -> tuple[_Word, str]:
     """The one state and target in which a record is, so that a decision is one transaction.
 
-    Raises `UsageError` where there is none, or several.
+    Raises `UsageError` if there is none, or several.
     """
     if state is not None and target is not None:
         return state, target

@@ -117,9 +117,9 @@ def render(
 
 def _alone(option: str, given: bool, others: dict[str, bool], output: Path | None) -> None:
     """Raise `UsageError` if an option that shows no messages is given together with options of messages."""
-    beside = [name for name, is_given in {**others, "--output": output is not None}.items() if is_given]
-    if given and beside:
-        raise UsageError(f"{option} shows no messages: omit {', '.join(beside)}")
+    excluded = [name for name, is_given in {**others, "--output": output is not None}.items() if is_given]
+    if given and excluded:
+        raise UsageError(f"{option} shows no messages: omit {', '.join(excluded)}")
 
 
 def _only_target(publisher: Publisher, format_name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""status: sources, targets, and what to do next, on one screen."""
+"""status: the state of sources and targets, and what to do next."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _ALWAYS: Final = frozenset({"source", "store", "sent"})
 _MEASURES: Final = (("jobs", "jobs"), ("core_ms", "core h"), ("cpu_ms", "CPU h"))
-_TOLD: Final = (("jobs", "jobs"), ("wall_ms", "wall h"), ("core_ms", "core h"), ("cpu_ms", "CPU h"))
+_OF_PROGRAMS: Final = (("jobs", "jobs"), ("wall_ms", "wall h"), ("core_ms", "core h"), ("cpu_ms", "CPU h"))
 _MS_PER_HOUR: Final = 3_600_000
 _SHOWN: Final = 200
 """Rows of a target by VO or user that are shown; CSV and JSON have all."""
@@ -28,7 +28,7 @@ def show_sums(found: Conservation) -> None:
     from publisher.reconcile.conservation import COLUMNS  # noqa: PLC0415
 
     for name, rows in found.targets.items():
-        shown = [column for column in COLUMNS if column in _ALWAYS or any(_is_told(row, column) for row in rows)]
+        shown = [column for column in COLUMNS if column in _ALWAYS or any(_has_amounts(row, column) for row in rows)]
         if all(row.amounts["accepted"] == row.amounts["sent"] for row in rows):
             shown = [column for column in shown if column != "accepted"]
         whose = [] if found.by is None else [found.by]
@@ -54,7 +54,7 @@ def show_sums(found: Conservation) -> None:
 def _show_tools(found: Conservation) -> None:
     """Both sides of each source whose batch system's own program was asked, in what any of the programs says."""
     asked = {name: reading for name, reading in found.readings.items() if reading.own is not None}
-    said = [each for each in _TOLD if any(getattr(one.tool, each[0]) is not None for one in asked.values())]
+    said = [each for each in _OF_PROGRAMS if any(getattr(one.tool, each[0]) is not None for one in asked.values())]
     columns = ["source", "program"]
     for _, title in said:
         columns += [title, f"{title} there"]
@@ -70,7 +70,7 @@ def _show_tools(found: Conservation) -> None:
         show_table("Beside the program of the batch system", [*columns, ""], rows, right=set(columns[2:]))
 
 
-def _is_told(row: SumsRow, column: str) -> bool:
+def _has_amounts(row: SumsRow, column: str) -> bool:
     if column == "service":
         return row.service is not None
     return any(msgspec.structs.astuple(row.amounts[column]))

@@ -66,7 +66,7 @@ class Notices(Settings):
     unconfirmed_days: Count = Field(
         default=7,
         ge=1,
-        description="Send a mail when accepted jobs stay unconfirmed for so many days.",
+        description="Send a mail when accepted jobs are unconfirmed for this number of days.",
     )
 
 

@@ -63,7 +63,7 @@ _NAMED_KINDS: Final = frozenset({"literal_error"})
 def explain(error: ValidationError, table: dict[str, Any], file: Path, text: str = "") -> ConfigError:
     """Every problem that pydantic found: the first, with the `others`, in the order of their lines.
 
-    `text`: the file's, for the numbers of lines; without it there are none.
+    `text`: that of the file, for the numbers of lines.
     """
     lines = TomlLines(text)
     problems = [each for found in error.errors() for each in _problems(found, table)]

@@ -53,7 +53,7 @@ HoursText = Annotated[str, AfterValidator(_hours)]
 
 
 def expanded(name: str) -> list[str]:
-    """The names that `n[01-16,20].example.org` stands for. Raises ValueError."""
+    """The names in a list such as `n[01-16,20].example.org`. Raises ValueError."""
     found = _RANGES.search(name)
     if found is None:
         if not name or "[" in name or "]" in name:
@@ -71,7 +71,7 @@ def expanded(name: str) -> list[str]:
     before, after = name[: found.start()], name[found.end() :]
     rests = expanded(after) if _RANGES.search(after) else [after]
     if len(numbers) * len(rests) > _MOST_NODES:
-        raise ValueError(f"{name!r} stands for too many nodes")
+        raise ValueError(f"{name!r} names too many nodes")
     return [f"{before}{number}{rest}" for number in numbers for rest in rests]
 
 

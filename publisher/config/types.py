@@ -92,7 +92,7 @@ KeyProblem = tuple[tuple[str, ...], str]
 
 
 class WrongKeysError(ValueError):
-    """Raised by a validator of a table for each of its keys that is wrong beside others."""
+    """Raised by the validator of a table; names the keys that are wrong."""
 
     def __init__(self, *problems: KeyProblem) -> None:
         super().__init__("; ".join(message for _, message in problems))

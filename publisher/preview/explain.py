@@ -62,7 +62,7 @@ class ExplainedGroup(msgspec.Struct, frozen=True):
 
 
 def _group_of(recipient: Recipient, enrichers: Enrichers, run: StoredRun, jobs: int) -> ExplainedGroup:
-    """What is in the group of a run, which has so many jobs."""
+    """The group of a run; `jobs`: the number of its jobs."""
     mine = group_of_run(recipient, run)
     parts: list[GroupShare] = []
     sources: Counter[str] = Counter()

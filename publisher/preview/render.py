@@ -73,9 +73,9 @@ class RenderedMessage(msgspec.Struct, frozen=True):
 
 
 class Rendering:
-    """Renders one format for one target, or for a plain view of the site where there is none.
+    """Renders one format for one target, or without a target as a plain view of the site.
 
-    What was held and noted on the way is in `held` and `notes` when the messages have been read.
+    `held` and `notes` are complete when the messages have been read.
     """
 
     def __init__(

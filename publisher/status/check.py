@@ -69,7 +69,7 @@ class _Periods:
         self.classes: list[frozenset[int] | None] = []
 
     def ends_of(self, job_class: JobClass) -> Iterator[int | None]:
-        """One end in each period in which the class had runs; None stands for before all bounds."""
+        """One end in each period in which the class had runs; None: before all bounds."""
         for (first, behind), classes in zip(self.between, self.classes, strict=True):
             if classes is None or job_class.id in classes:
                 yield first if first is not None else behind - 1 if behind is not None else None

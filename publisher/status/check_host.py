@@ -166,7 +166,7 @@ def machine_names(config: Config, store: Store) -> Iterator[Finding]:
 
 
 def _host_of(certificate: Path) -> str:
-    """The host in a certificate's name, without the `host/` of grid certificates; empty where there is none."""
+    """The host in a certificate's name, without the `host/` of grid certificates; empty if it has none."""
     from cryptography.x509.oid import NameOID  # noqa: PLC0415 - loads OpenSSL
 
     names = load_certificates(certificate)[0].subject.get_attributes_for_oid(NameOID.COMMON_NAME)

@@ -124,8 +124,8 @@ def search(store: Store, window: Window, chosen: JobFilter, limit: int | None) -
 
 
 def named(store: Store, config: Config, name: str, window: Window, chosen: JobFilter, limit: int | None) -> FoundJobs:
-    """The first of the runs that `found` gives for a name and that are selected, at most `limit`, with why each target
-    that does not want them does not; and how many there are in all."""
+    """The first of the runs that `found` gives for a name and that are selected, at most `limit`, with the
+    reason of each target that does not select them; and their total number."""
     from publisher.collect.target_filter import why_not_selected  # noqa: PLC0415 - loads the rules, which lists need not
 
     everywhere = window == Window()

@@ -183,10 +183,10 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
     )
 
 
-def _times(noted: Mapping[str, int | None], now: int) -> tuple[dict[str, int | None], dict[str, int]]:
+def _times(recorded: Mapping[str, int | None], now: int) -> tuple[dict[str, int | None], dict[str, int]]:
     """Recorded times by name, with None for those in the future; and those in the future."""
-    known = {name: past(at, now) for name, at in noted.items()}
-    return known, {name: at for name, at in noted.items() if at is not None and known[name] is None}
+    known = {name: past(at, now) for name, at in recorded.items()}
+    return known, {name: at for name, at in recorded.items() if at is not None and known[name] is None}
 
 
 def _target(

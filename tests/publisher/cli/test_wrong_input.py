@@ -93,7 +93,7 @@ def test_no_target_loses_no_job(fresh: Program) -> None:
         (("jobs", "--state", "nosuch"), "unknown state 'nosuch'; known: waiting"),
         (("jobs", "--source", "nosuch"), "unknown source 'nosuch'; known: ce1"),
         (("jobs", "nosuch"), "job nosuch not found"),
-        (("run", "--every", "often"), "--every: a duration is"),
+        (("run", "--every", "often"), "--every: must be a duration"),
         (("run", "--every", "9" * 400), "--every: "),
         (("report", "nonsense"), "No such command 'nonsense'"),
         (("records", "list", "--state", "held", "--target", "nosuch"), "there is no target 'nosuch'"),
