@@ -115,7 +115,8 @@ def _problems(found: Any, table: dict[str, Any]) -> Iterator[_Problem]:
         message = _sentence(found, context)
         if kind in _NAMED_KINDS:
             message += did_you_mean(found["input"], _quoted(context["expected"]))
-        yield _Problem(place, message, _describe(place, table), is_missing=kind == "missing")
+        hint = "" if "allowed: " in message else _describe(place, table)
+        yield _Problem(place, message, hint, is_missing=kind == "missing")
 
 
 def _sentence(found: Any, context: dict[str, Any]) -> str:
