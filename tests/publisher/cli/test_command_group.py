@@ -19,7 +19,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("command", "option"), OPTIONS)
 def test_an_option_of_one_value_is_refused_the_second_time(command: typer.core.TyperCommand, option: str) -> None:
-    with pytest.raises(typer.BadParameter, match=f"{option} is given 2 times"):
+    with pytest.raises(typer.BadParameter, match=f"{option} takes one value and is given 2 times"):
         command.make_context("x", [option, "1", f"{option}=2"])
 
 

@@ -92,7 +92,7 @@ def test_an_authority_of_ours_that_is_not_there(pki: Pki, tmp_path: Path) -> Non
     config = config_of(pki, tmp_path, credentials={"ca_directory": str(other.ca_directory)})
     findings = list(check_host.trust(config, int(time.time())))
     assert levels(findings) == ["green", "yellow"]
-    assert "not among ours" in findings[1].message
+    assert "was issued by an authority that is not in this directory" in findings[1].message
 
 
 def test_no_authorities_at_all(pki: Pki, tmp_path: Path) -> None:
