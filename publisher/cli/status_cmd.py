@@ -105,7 +105,7 @@ def _target_json(target: TargetStatus) -> dict[str, Any]:
 
 def show_status(found: Status) -> None:
     """The status as people read it."""
-    source_columns = ["source", "jobs", "unreadable", "last read", "last job ended", "status"]
+    source_columns = ["source", "jobs", "unreadable", "last collected", "last job ended", "status"]
     rows: list[list[object]] = [
         [name, item.jobs, item.unreadable, iso(item.last_collected), iso(item.last_job_end), _source_word(item)]
         for name, item in found.sources.items()
