@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from formats.job import Infrastructure
 from publisher import plugins
@@ -132,8 +132,11 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
 """By the `type` of a source. Add-ons register theirs as entry points."""
 
 
-def _type(value: str) -> str:
-    if value not in SOURCE_KINDS and value not in (added := plugins.names(plugins.SOURCES)):
+def _type(value: str, info: ValidationInfo) -> str:
+    """Only in a file must the type be known: settings made in Python may be for a source that is given as well."""
+    if info.context is None or value in SOURCE_KINDS:
+        return value
+    if value not in (added := plugins.names(plugins.SOURCES)):
         known = sorted({*SOURCE_KINDS, *added})
         raise ValueError(f"{value!r} is not a type of source; allowed: {', '.join(known)}{did_you_mean(value, known)}")
     return value

@@ -372,7 +372,7 @@ def test_a_record_that_is_none(form: type[Form]) -> None:
     form.record = lambda *_: Rendered("text")  # type: ignore[assignment,arg-type,return-value]
     with pytest.raises(CannotRenderError) as caught:
         made.record(make_job(1), 0)
-    assert "failed at this record" in sentence(caught.value.reason)
+    assert "failed for this record" in sentence(caught.value.reason)
     form.message = lambda *_: "text"  # type: ignore[assignment,return-value]
     with pytest.raises(TargetError, match="failed as a format"):
         made.message([])
