@@ -185,6 +185,10 @@ class ReportRendering:
         self.held: list[HeldPreview] = []
         self.notes: list[Noted] = []
 
+    def expected(self) -> int | None:
+        """None: the number of bins is known when the report is made."""
+        return None
+
     def messages(self) -> Iterator[RenderedMessage]:
         """The one message; its records are its bins."""
         tally = Tally(self._bins)
