@@ -500,10 +500,14 @@ class Publisher:
             yield self._plans()[target], self.tools.clock()
 
     def _report_context(self, request: ReportRequest) -> ReportContext:
-        from publisher.report.runs import ReportContext  # noqa: PLC0415
+        from publisher.report.reading_progress import ReadingProgress  # noqa: PLC0415
+        from publisher.report.runs import ReportContext, StoreRuns  # noqa: PLC0415
 
-        store = self._collected_store() if request.archive is None else self._store_if_there()
-        return ReportContext(store, self.config, self.tools.clock())
+        if request.archive is not None:
+            return ReportContext(self._store_if_there(), self.config, self.tools.clock())
+        store = self._collected_store()
+        progress = ReadingProgress(store, self.tools.observer)
+        return ReportContext(store, self.config, self.tools.clock(), lambda: StoreRuns(store, self.config, progress))
 
     def _targets(self, target: str | None) -> Sequence[str]:
         """The one that is named, or all."""

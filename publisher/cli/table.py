@@ -1,4 +1,4 @@
-"""Tables for people, drawn by rich: wide rather than folded, and in paragraphs where a terminal is too narrow.
+"""Tables for people, drawn by rich; paragraphs if a terminal is too narrow.
 
 rich is imported only when a table is drawn: `--help` and most commands with `--json` do not need it.
 """

@@ -39,9 +39,16 @@ _ARRAY: Final = b"\xdd"
 class StoreRuns:
     """The runs of a store: `publisher.report.frame.Runs`."""
 
-    def __init__(self, store: Store, config: Config) -> None:
+    def __init__(
+        self,
+        store: Store,
+        config: Config,
+        advanced: Callable[[int, int | None, int], None] = lambda _start, _stop, _runs: None,
+    ) -> None:
+        """`advanced` is called after each page with the interval and the number of runs."""
         self._store = store
         self._config = config
+        self._advanced = advanced
         self._enrichers = Enrichers(config)
         self.codings: dict[str, Coding] = {}
 
@@ -63,6 +70,7 @@ class StoreRuns:
                             made.learn(other, unknown)
                     ids = [row[0] for row in page] if ROW in wanted else None
                     yield from made.of(made.decoded(page), page, running_until, ids)
+                    self._advanced(start, stop, len(page))
 
 
 class StoredFrames:

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer.main
 
-from publisher.cli.main import app
+from publisher.cli.main import command_line
 
 Command = Any
 """A command of click, or of typer where it has click inside: both have the same attributes."""
@@ -15,7 +15,7 @@ Command = Any
 
 def root() -> Command:
     """The whole application."""
-    return typer.main.get_command(app)
+    return typer.main.get_command(command_line())
 
 
 def commands(command: Command | None = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Command]]:

@@ -178,7 +178,7 @@ def test_names_of_jobs_are_escaped_everywhere(opened: Page) -> None:
         ("since=0001-01-01&days=200000000", "days is not a whole number"),
         ("since=9999-12-30&days=9", "years 1 to 9999"),
         ("bin=1s&days=30", "a page has at most 10,000 bins"),
-        ("bin=soon", "bin: a duration"),
+        ("bin=soon", "bin: must be a duration"),
         ("by=colour", "its keys are: queue, host"),
         (f"user={'x' * 300}", "has more than 200 characters"),
     ],
