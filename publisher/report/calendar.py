@@ -9,7 +9,7 @@ Units of lengths of time: the one in which those of a picture are easy to read.
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -63,6 +63,16 @@ def periods(start: int, stop: int, kind: PeriodName, zone: ZoneInfo) -> list[Rep
             raise UsageError(f"more than {_MOST} periods; choose longer ones, or a shorter interval")
         day = following
     return found
+
+
+def period_axis(cut: list[ReportPeriod]) -> dict[str, Any]:
+    """The x axis of a plot over these periods: fields of `publisher.report.report.Plot`."""
+    lengths = {period.inside_s for period in cut}
+    return {
+        "x": tuple(period.start for period in cut),
+        "labels": tuple(period.name for period in cut),
+        "step_s": lengths.pop() if len(lengths) == 1 else None,
+    }
 
 
 def month_in(month: Month, zone: ZoneInfo) -> tuple[int, int]:

@@ -50,9 +50,15 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
     dask: str | None = None
     """Address of the scheduler of a Dask cluster that reads the archive."""
     stat_file: Path | None = None
+    sort: str | None = None
+    """The column to sort rows by: see `publisher.report.ranking`."""
+    top: int | None = None
+    """How many rows or groups to show; None: all."""
 
     def __post_init__(self) -> None:
-        """Raises `UsageError` for a cluster without an archive."""
+        """Raises `UsageError` for a cluster without an archive, and for a top of nothing."""
+        if self.top is not None and self.top < 1:
+            raise UsageError("--top must be at least 1")
         if self.dask is not None and self.archive is None:
             raise UsageError("a Dask cluster reads an archive", hint="Name it with --archive")
 

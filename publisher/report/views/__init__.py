@@ -8,6 +8,7 @@ from typing import Final, Protocol
 import msgspec
 
 from publisher.errors import UsageError
+from publisher.report.ranking import ranked
 from publisher.report.report import VIEWS, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -31,7 +32,7 @@ def make(name: str, context: ReportContext, request: ReportRequest) -> Report:
     if name not in _MODULES:
         raise UsageError(f"there is no view {name!r}; there are: {', '.join(VIEWS)}")
     view: ReportView = importlib.import_module(_MODULES[name]).view
-    return with_purged(view(context, request), context, request)
+    return with_purged(ranked(view(context, request), request), context, request)
 
 
 def with_purged(report: Report, context: ReportContext, request: ReportRequest) -> Report:

@@ -11,7 +11,7 @@ statement, which it adds nothing to, but is named below it; what costs nothing b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -30,7 +30,8 @@ from publisher.report.frame import Frame
 from publisher.report.held_amounts import rounded
 from publisher.report.hours_of_day import Hours, HoursOfDay
 from publisher.report.inventory import KIB_A_GIB, Inventory
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
+from publisher.report.ranking import order_of
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, others
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Met, Selection, distinct
@@ -49,8 +50,9 @@ _UNITS: Final = {"cores": "core h", "gpus": "GPU h", "memory": "GiB h", "vmem": 
 
 
 class StatementItem(msgspec.Struct, frozen=True):
-    """A line of a statement: so much of a class of resources, at this price, with these factors."""
+    """A line of a statement: a quantity of a class of resources, its price, and its factors."""
 
+    resource: Charged
     name: str
     quantity: Fraction
     unit: str
@@ -58,6 +60,8 @@ class StatementItem(msgspec.Struct, frozen=True):
     group_factor: Decimal
     job_factor: Decimal
     amount: Decimal
+    applies_to: str = ""
+    """Which usage it is, by the rules of the price list, so that no two items of a statement look alike."""
 
 
 class Adjusted(msgspec.Struct, frozen=True):
@@ -211,7 +215,13 @@ def _item(settings: Charges, key: Used, usage: int) -> tuple[StatementItem, Frac
     job = settings.job_factors[key.job_factor].factor if key.job_factor >= 0 else Decimal(1)
     quantity = Fraction(usage, _UNIT_MS[key.resource])
     exact = quantity * Fraction(price.price) * Fraction(group) * Fraction(job)
+    factors = ((settings.group_factors, key.group_factor), (settings.job_factors, key.job_factor))
+    rules: list[Price | Factor] = [
+        *([price] if price.name else []),
+        *(listed[place] for listed, place in factors if place >= 0),
+    ]
     item = StatementItem(
+        resource=key.resource,
         name=price.name or _called(price),
         quantity=quantity,
         unit=_UNITS[key.resource],
@@ -219,8 +229,20 @@ def _item(settings: Charges, key: Used, usage: int) -> tuple[StatementItem, Frac
         group_factor=group,
         job_factor=job,
         amount=rounded(exact, settings.decimals),
+        applies_to="; ".join(filter(None, map(_patterns, rules))),
     )
     return item, exact
+
+
+def _patterns(rule: Price | Factor) -> str:
+    """What a rule of the price list applies to: `type compute, queue short`."""
+    names = ("cluster", "type", "queue", "hours") if isinstance(rule, Price) else _FACTOR_KEYS
+    given = ((name, getattr(rule, name)) for name in names)
+    return ", ".join(
+        f"{name} {value if isinstance(value, str) else ' or '.join(value)}"
+        for name, value in given
+        if value is not None
+    )
 
 
 def _called(price: Price) -> str:
@@ -366,34 +388,22 @@ def _left_out(made: Statements) -> tuple[str, ...]:
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
-    """The view: the items of every statement, its adjustments, and its total."""
+    """The view: the items, the adjustments, and the total of every statement."""
     made = statements(context, request)
-    rows: list[tuple[Cell, ...]] = []
-    for statement in made.all:
-        rows += [
-            (
-                statement.payer, item.name, float(item.quantity), item.unit, item.price, item.group_factor,
-                item.job_factor, item.amount,
-            )
-            for item in statement.items
-        ]  # fmt: skip
-        rows += [
-            (statement.payer, f"adjustment: {one.reason}", None, "", None, None, None, one.amount)
-            for one in statement.adjustments
-        ]
-        rows.append((statement.payer, "total", None, "", None, None, None, statement.total))
-    return Report(
+    report = Report(
         view="charges",
         title=f"Charges of {made.shown_month}",
         site=made.site,
         start=made.start,
         stop=made.stop,
         columns=(
-            Column(made.by, "text"), Column("item", "text"), Column("quantity", "number"), Column("unit", "text"),
+            Column(made.by, "text"), Column("item", "text"), Column("applies_to", "text"),
+            Column("quantity", "number", decimals=3), Column("unit", "text"),
             Column("price", "money", made.currency), Column("group_factor", "number"), Column("job_factor", "number"),
-            Column("amount", "money", made.currency),
+            Column("amount", "money", made.currency, adds="sum"),
         ),
-        rows=tuple(rows),
+        rows=tuple(row for statement in made.all for row in _rows(statement)),
+        sorted_by="amount",
         plots=_plots(made) if made.all else (),
         notes=notes_on(made),
         nothing=made.nothing,
@@ -407,10 +417,49 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             "all": str(sum((statement.total for statement in made.all), Decimal(0))),
         },
     )  # fmt: skip
+    return report if request.sort is None and request.top is None else _largest(report, request, made)
+
+
+def _rows(statement: Statement) -> Iterator[tuple[Cell, ...]]:
+    for item in statement.items:
+        yield (
+            statement.payer, item.name, item.applies_to, float(item.quantity), item.unit, item.price, item.group_factor,
+            item.job_factor, item.amount,
+        )  # fmt: skip
+    for one in statement.adjustments:
+        yield (statement.payer, f"adjustment: {one.reason}", "", None, "", None, None, None, one.amount)
+    yield _total_row(statement.payer, statement.total)
+
+
+def _total_row(payer: str, total: Decimal) -> tuple[Cell, ...]:
+    return (payer, "total", "", None, "", None, None, None, total)
+
+
+def _largest(report: Report, request: ReportRequest, made: Statements) -> Report:
+    """The statements in the order that the request names, cut to its `top`; the others as one total."""
+    order = order_of(report, request.sort)
+    if order.column.name not in {made.by, "amount"}:
+        raise UsageError(f"--sort: charges are sorted by {made.by} or amount")
+    amounts = order.column.name == "amount"
+    by_payer: dict[tuple[Cell, ...], Statement] = {(one.payer,): one for one in made.all}
+    ranked = order.ranked(
+        (payer, [statement.total if amounts else statement.payer]) for payer, statement in by_payer.items()
+    )
+    kept = [by_payer[payer] for payer in ranked[: request.top]]
+    rest = [by_payer[payer] for payer in ranked[len(kept) :]]
+    rows = [row for statement in kept for row in _rows(statement)]
+    notes = report.notes
+    if rest:
+        amount = sum((statement.total for statement in rest), Decimal(0))
+        rows.append(_total_row(others(len(rest)), amount))
+        shown = f"{len(kept):,} of {len(ranked):,} statements are shown, {order.words}"
+        notes = (f"{shown}; {others(len(rest))} is the sum of the others.", *notes)
+    plots = tuple(msgspec.structs.replace(plot, most=request.top) for plot in report.plots)
+    return msgspec.structs.replace(report, rows=tuple(rows), total=len(report.rows), notes=notes, plots=plots)
 
 
 def _plots(made: Statements) -> tuple[Plot, ...]:
-    largest = sorted(made.all, key=lambda one: -one.total)
-    series = (Series("charges", tuple(float(one.total) for one in largest)),)
-    names = tuple(one.payer for one in largest)
-    return (Plot(title="Charges", style="bar", x=names, unit=made.currency, names_add_up=True, series=series),)
+    series = (Series("charges", tuple(float(one.total) for one in made.all)),)
+    names = tuple(one.payer for one in made.all)
+    title = f"Charges by {made.by}"
+    return (Plot(title=title, style="bar", x=names, unit=made.currency, names_add_up=True, series=series),)

@@ -17,10 +17,10 @@ import numpy as np
 
 from formats.cores import MOST
 from publisher.errors import UsageError
-from publisher.report.calendar import ReportPeriod, edges
+from publisher.report.calendar import ReportPeriod, edges, period_axis
 from publisher.report.column_tally import Ints
 from publisher.report.held_amounts import Occupation
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, in_percent
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
 from publisher.report.views.nodes import Allocations, NodeAllocations, names_of
@@ -146,10 +146,11 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         stop=request.stop,
         columns=(
             Column("period", "text"), Column("start", "instant"), *(Column(key, "text") for key in request.by),
-            Column("available", "number", "cores"), Column("in_use", "number", "cores"),
-            Column("used_h", "number", "core h"), Column("inferred_h", "number", "core h"),
+            Column("available", "number", "cores", adds="sum"), Column("in_use", "number", "cores", adds="sum"),
+            Column("used_h", "number", "core h", adds="sum"), Column("inferred_h", "number", "core h", adds="sum"),
             Column("occupation", "ratio"),
         ),
+        sorted_by="used_h",
         shown=("period", *request.by, "used_h", "inferred_h", "occupation"),
         rows=tuple(rows),
         plots=(_plot(held.periods, found),) if rows else (),
@@ -227,12 +228,11 @@ def _some(names: list[str]) -> str:
 
 
 def _plot(periods: list[ReportPeriod], found: list[_Labelled]) -> Plot:
-    lengths = {period.inside_s for period in periods}
     return Plot(
         title="Occupation of each core",
         style="heat",
-        x=tuple(period.start for period in periods),
-        step_s=lengths.pop() if len(lengths) == 1 else None,
-        unit="share of the time",
-        series=tuple(Series(one.words, tuple(each.occupation for each in one.each)) for one in found),
+        unit="occupation (%)",
+        by="core",
+        **period_axis(periods),
+        series=tuple(Series(one.words, tuple(in_percent(each.occupation) for each in one.each)) for one in found),
     )

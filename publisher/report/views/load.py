@@ -151,6 +151,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         stop=bins.stop,
         columns=made.columns,
         rows=made.rows,
+        sorted_by="active",
         plots=made.plots,
         notes=tuple(notes),
         nothing=nothing,
@@ -248,7 +249,12 @@ def _by_key(bins: Bins, found: list[_Bin], by: tuple[str, ...]) -> _Made:
     names = sorted({value for one in found for value in one.seen})
     queues = tuple(series(name, lambda looks, of: getattr(looks, drawn) / of, 0.0) for name in names)
     loads = tuple(series(name, lambda looks, _: float(looks.load / looks.number), None) for name in names)
-    columns = (_START, Column(key, "text"), *_MEASURES)
+    adds_up = key not in _SEVERAL
+    measures = (
+        msgspec.structs.replace(one, adds="sum") if adds_up and one.name in {"active", "queues"} else one
+        for one in _MEASURES
+    )
+    columns = (_START, Column(key, "text"), *measures)
     return _Made(columns, rows, _plots(bins, queues, loads, by=key))
 
 

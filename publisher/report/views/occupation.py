@@ -11,9 +11,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
-from publisher.report.calendar import ReportPeriod
+from publisher.report.calendar import ReportPeriod, period_axis
 from publisher.report.inventory import KIB_A_GIB, KnownNode
-from publisher.report.report import Cell, Column, Plot, Report, Series
+from publisher.report.report import Cell, Column, Plot, Report, Series, in_percent
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext, running_note
 from publisher.report.views import core_occupation
@@ -114,10 +114,12 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         stop=request.stop,
         columns=(
             Column("period", "text"), Column("start", "instant"), *(Column(key, "text") for key in request.by),
-            Column("nodes", "count"), Column("available", "number", unit), Column("in_use", "number", unit),
-            Column("used_h", "number", f"{unit.removesuffix('s')} h"), Column("occupation", "ratio"),
+            Column("nodes", "count", adds="sum"), Column("available", "number", unit, adds="sum"),
+            Column("in_use", "number", unit, adds="sum"),
+            Column("used_h", "number", f"{unit.removesuffix('s')} h", adds="sum"), Column("occupation", "ratio"),
             Column("share_of_all", "ratio"),
         ),
+        sorted_by="used_h",
         shown=("period", *request.by, "nodes", "available", "in_use", "used_h", "occupation", "share_of_all"),
         rows=tuple(rows),
         plots=_plots(request, held, found) if rows else (),
@@ -130,19 +132,18 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 def _plots(
     request: ReportRequest, held: NodeAllocations, found: dict[tuple[str, ...], list[Share]]
 ) -> tuple[Plot, ...]:
-    by_node = "node" in request.by
+    by = " and ".join(request.by)
     series = tuple(
-        Series(" ".join(label) or held.resource, tuple(share.mean for share in each))
+        Series(" ".join(label) or held.resource, tuple(in_percent(share.mean) for share in each))
         for label, each in sorted(found.items())
     )
-    lengths = {period.inside_s for period in held.periods}
     return (
         Plot(
-            title=_TITLES[held.resource],
-            style="heat" if by_node else "line",
-            x=tuple(period.start for period in held.periods),
-            step_s=lengths.pop() if len(lengths) == 1 else None,
-            unit="share of what there is",
+            title=_TITLES[held.resource] + (f" by {by}" if by else ""),
+            style="heat" if "node" in request.by else "line",
+            unit="occupation (%)",
+            by=by,
+            **period_axis(held.periods),
             series=series,
         ),
     )

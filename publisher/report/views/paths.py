@@ -66,6 +66,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         stop=request.stop,
         columns=columns,
         rows=tuple(rows),
+        sorted_by="at" if "job" in request.filters else "jobs",
         plots=_plots(rows) if rows and "job" not in request.filters else (),
         notes=(
             *_letters(kinds),
@@ -73,6 +74,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             *running_note(request),
         ),
         nothing=selection.nothing() or (None if rows else "no source has events of these runs"),
+        facts={"by": [] if "job" in request.filters else ["path"]},
     )
 
 
@@ -106,7 +108,8 @@ def _counts(jobs: Iterable[tuple[_Job, tuple[Event, ...]]]) -> _Table:
     total = sum(count for count, _ in found.values())
     order = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
     columns = (
-        Column("path", "text"), Column("jobs", "count"), Column("share", "ratio"), Column("example", "text"),
+        Column("path", "text"), Column("jobs", "count", adds="sum"), Column("share", "ratio", adds="sum"),
+        Column("example", "text"),
     )  # fmt: skip
     rows: list[tuple[Cell, ...]] = [(path, count, count / total, example) for path, (count, example) in order]
     return columns, rows, {letter for path in found for word in path.split() for letter in _letters_of(word)}

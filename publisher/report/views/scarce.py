@@ -13,7 +13,7 @@ import numpy as np
 
 from publisher.report.calendar import unit_for
 from publisher.report.frame import Frame
-from publisher.report.report import Cell, Column, Plot, Report, Series
+from publisher.report.report import Cell, Column, Plot, Report, Series, in_percent
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext
 from publisher.report.views.nodes import NodeAllocations, Placed
@@ -73,6 +73,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         stop=request.stop,
         columns=_COLUMNS,
         rows=tuple(rows),
+        sorted_by="occupation",
         plots=_plots(rows) if rows else (),
         notes=(
             f"Scarce: taken for {HIGH:.0%} or more, and one job in ten waited {LONG_S // 3600} hour or longer.",
@@ -124,17 +125,17 @@ def _pressure(row: tuple[Cell, ...]) -> float:
 
 def _plots(rows: list[tuple[Cell, ...]]) -> tuple[Plot, ...]:
     names = tuple(" ".join(str(word) for word in row[:3] if word) for row in rows)
-    occupation = tuple(float(row[4]) if isinstance(row[4], float) else None for row in rows)
+    occupation = tuple(in_percent(row[4]) if isinstance(row[4], float) else None for row in rows)
     waits = [row[7] if isinstance(row[7], int) else None for row in rows]
     unit = unit_for(max((wait for wait in waits if wait is not None), default=0))
     in_units = tuple(None if wait is None else wait / unit.seconds for wait in waits)
     return (
-        Plot(title="Occupation", style="bar", x=names, unit="share", series=(Series("occupation", occupation),)),
         Plot(
-            title="Wait that nine jobs in ten did not exceed",
-            style="bar",
-            x=names,
-            unit=unit.name,
-            series=(Series("90 of 100", in_units),),
+            title="Occupation of resources", style="bar", x=names, unit="occupation (%)", ordered=True,
+            series=(Series("occupation", occupation),),
         ),
-    )
+        Plot(
+            title="Waiting time for resources (p90)", style="bar", x=names, unit=f"waiting time ({unit.name})",
+            ordered=True, series=(Series("p90", in_units),),
+        ),
+    )  # fmt: skip

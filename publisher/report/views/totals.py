@@ -6,15 +6,16 @@ the start of the run, is `interval = "started"`.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, cast
 
 import msgspec
 import numpy as np
 
+from publisher.report.calendar import period_axis, periods, zone_of
 from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import AMOUNTS, CPU_UNKNOWN, MEMORY_UNKNOWN, STAGED_UNKNOWN, VIRTUAL_UNKNOWN, Frame
 from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series
-from publisher.report.request import ReportRequest
+from publisher.report.request import PERIODS, PeriodName, ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import BY_PERIOD, Groups, Met, Selection, columns_of
 
@@ -39,24 +40,24 @@ _UNKNOWN: Final = {
 _COUNTED: Final = (*_SUMMED, *_UNKNOWN)
 _PEAKS: Final = ("memory_kib", "virtual_kib")
 _AMOUNTS: Final = (
-    Column("jobs", "count"),
-    Column("wall_s", "number", "s"),
-    Column("cpu_user_s", "number", "s"),
-    Column("cpu_system_s", "number", "s"),
-    Column("cpu_s", "number", "s"),
-    Column("core_h", "number", "core h"),
-    Column("memory_max_kib", "count", "KiB"),
-    Column("virtual_max_kib", "count", "KiB"),
-    Column("wall_of_tasks_s", "number", "s"),
-    Column("memory_gb_s", "number", "GB s"),
-    Column("io_gb", "number", "GB"),
-    Column("io_wait_s", "number", "s"),
-    Column("stage_in_bytes", "count", "bytes"),
-    Column("stage_out_bytes", "count", "bytes"),
-    Column("cpu_unknown_jobs", "count"),
-    Column("memory_unknown_jobs", "count"),
-    Column("virtual_unknown_jobs", "count"),
-    Column("staged_unknown_jobs", "count"),
+    Column("jobs", "count", adds="sum"),
+    Column("wall_s", "number", "s", adds="sum"),
+    Column("cpu_user_s", "number", "s", adds="sum"),
+    Column("cpu_system_s", "number", "s", adds="sum"),
+    Column("cpu_s", "number", "s", adds="sum"),
+    Column("core_h", "number", "core h", adds="sum"),
+    Column("memory_max_kib", "count", "KiB", adds="max"),
+    Column("virtual_max_kib", "count", "KiB", adds="max"),
+    Column("wall_of_tasks_s", "number", "s", adds="sum"),
+    Column("memory_gb_s", "number", "GB s", adds="sum"),
+    Column("io_gb", "number", "GB", adds="sum"),
+    Column("io_wait_s", "number", "s", adds="sum"),
+    Column("stage_in_bytes", "count", "bytes", adds="sum"),
+    Column("stage_out_bytes", "count", "bytes", adds="sum"),
+    Column("cpu_unknown_jobs", "count", adds="sum"),
+    Column("memory_unknown_jobs", "count", adds="sum"),
+    Column("virtual_unknown_jobs", "count", adds="sum"),
+    Column("staged_unknown_jobs", "count", adds="sum"),
 )
 _GIB: Final = 1 << 30
 _SHOWN: Final = 8
@@ -213,7 +214,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     rows = made.rows if made.by else (made.all,)
     return Report(
         view="totals",
-        title="What runs used" + (f", by {' and '.join(made.by)}" if made.by else ""),
+        title="Usage" + (f", by {' and '.join(made.by)}" if made.by else ""),
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
@@ -224,7 +225,8 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             *(column.name for column in _AMOUNTS[:_SHOWN]),
             *(_STAGED if made.all.staged else ()),
         ),
-        plots=_plots(made),
+        sorted_by="core_h",
+        plots=_plots(made, request),
         notes=made.notes,
         nothing=made.nothing,
         rows_named="totals",
@@ -235,40 +237,48 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     )
 
 
-def _plots(made: Totals) -> tuple[Plot, ...]:
-    """Core hours by the first key, a layer for each value of the second; and what was staged by the first, if known."""
+def _plots(made: Totals, request: ReportRequest) -> tuple[Plot, ...]:
+    """Core hours, and the staged volumes if any are known.
+
+    A period among the keys is the time axis, else the first key names the bars; the other key distinguishes layers.
+    """
     if not made.rows:
         return ()
-    shown = sorted({row.key[0] for row in made.rows})
-    names = tuple(name or UNKNOWN_NAME for name in shown)
-    amounts = {row.key: row.slots_wall_ms / 3_600_000 for row in made.rows}
-    layers = sorted({row.key[1:] for row in made.rows})
-    core_hours = Plot(
-        title=f"Core hours by {' and '.join(made.by)}",
-        by="".join(made.by[1:]),
-        style="bar",
-        x=names,
-        unit="core h",
-        stacked=len(made.by) > 1,
-        names_add_up=True,
-        series=tuple(
-            Series(
-                (layer[0] or UNKNOWN_NAME) if layer else "core hours",
-                tuple(amounts.get((name, *layer), 0.0) for name in shown),
-            )
-            for layer in layers
-        ),
-    )
-    if not made.all.staged:
-        return (core_hours,)
-    staged = {name: [0, 0] for name in shown}
+    axis = next((place for place, key in enumerate(made.by) if key in PERIODS), 0)
+    layer_keys = tuple(key for place, key in enumerate(made.by) if place != axis)
+    names, places = _places(made, request, axis)
+    layers = sorted({row.key[:axis] + row.key[axis + 1 :] for row in made.rows})
+    core_h = {layer: [0.0] * len(names) for layer in layers}
+    staged_gib = {"staged in": [0.0] * len(names), "staged out": [0.0] * len(names)}
     for row in made.rows:
-        staged[row.key[0]][0] += row.stage_in_bytes
-        staged[row.key[0]][1] += row.stage_out_bytes
-    series = tuple(
-        Series(label, tuple(staged[name][place] / _GIB for name in shown))
-        for place, label in enumerate(("staged in", "staged out"))
-    )
-    title = f"Staged volumes by {made.by[0]}"
-    volumes = Plot(title=title, style="bar", x=names, unit="GiB", stacked=True, names_add_up=True, series=series)
-    return (core_hours, volumes)
+        place = names.index(row.key[axis])
+        core_h[row.key[:axis] + row.key[axis + 1 :]][place] += row.slots_wall_ms / 3_600_000
+        staged_gib["staged in"][place] += row.stage_in_bytes / _GIB
+        staged_gib["staged out"][place] += row.stage_out_bytes / _GIB
+    plots = [
+        Plot(
+            title=f"Core hours by {' and '.join(made.by)}", style="bar", unit="core h", by="".join(layer_keys),
+            stacked=bool(layer_keys), names_add_up=True, **places,
+            series=tuple(
+                Series((layer[0] or UNKNOWN_NAME) if layer else "core hours", tuple(values))
+                for layer, values in core_h.items()
+            ),
+        )
+    ]  # fmt: skip
+    if made.all.staged:
+        series = tuple(Series(label, tuple(values)) for label, values in staged_gib.items())
+        title = f"Staged volumes by {made.by[axis]}"
+        plots.append(
+            Plot(title=title, style="bar", unit="GiB", stacked=True, names_add_up=True, **places, series=series)
+        )
+    return tuple(plots)
+
+
+def _places(made: Totals, request: ReportRequest, axis: int) -> tuple[list[str], dict[str, Any]]:
+    """The values of the key of the x axis, and what plots say of that axis."""
+    key = made.by[axis]
+    if key in PERIODS:
+        cut = periods(request.start, request.stop, cast("PeriodName", key), zone_of(request.zone))
+        return [one.name for one in cut], period_axis(cut)
+    names = sorted({row.key[axis] for row in made.rows})
+    return names, {"x": tuple(name or UNKNOWN_NAME for name in names)}

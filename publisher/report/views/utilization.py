@@ -11,20 +11,18 @@ from formats.utilization.report import UtilizationReport, builtins
 from publisher.errors import UsageError
 from publisher.report.column_tally import ColumnTally
 from publisher.report.frame import CPU_UNKNOWN
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, others
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import GROUPED_BY, Groups, Met, Selection, columns_of
 
 _WANTED: Final = frozenset({"user_ms", "system_ms", "slots", "incomplete"})
 _MOST_CELLS: Final = 1_000_000
-MOST_SERIES: Final = 11
-"""Values of a key that a plot shows by themselves; the rest are one more series."""
 _COLUMNS: Final = (
     Column("start", "instant"),
-    Column("inside_s", "count", "s"),
-    *(Column(name, "number") for name in Bin.__struct_fields__[2:-1]),
-    Column("jobs", "count"),
+    Column("inside_s", "count", "s", adds="max"),
+    *(Column(name, "number", adds="sum") for name in Bin.__struct_fields__[2:-1]),
+    Column("jobs", "count", adds="sum"),
 )
 
 
@@ -130,6 +128,7 @@ def _whole(context: ReportContext, made: Utilization) -> Report:
         columns=_COLUMNS,
         rows=tuple(msgspec.structs.astuple(one) for one in report.bins),
         shown=("start", *names, *(f"{name}_mean" for name in names), "jobs"),
+        sorted_by=names[0],
         plots=tuple(_plot_of_all(measure, report) for measure in measures),
         notes=made.notes,
         nothing=made.nothing,
@@ -158,10 +157,7 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
         if (one := cells[name][place]).jobs
     ]
     shown = ("queue", "slots", "queue_mean") if request.measure == "queue" else ("cpu_user", "cpu_system")
-    series = [
-        Series(name or UNKNOWN_NAME, tuple(_amount(request, one) for one in measured(bins, iter(each))))
-        for name, each in _largest(request, sums)
-    ]
+    series = [Series(name or UNKNOWN_NAME, tuple(_amount(request, one) for one in cells[name])) for name in names]
     whole = next(iter(cells.values()), ()) or measured(bins, iter([BinSums(0, 0, 0, 0, 0)] * bins.count))
     return Report(
         view="utilization",
@@ -172,6 +168,7 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
         columns=(_COLUMNS[0], Column(named, "text"), *_COLUMNS[1:]),
         rows=tuple(rows),
         shown=("start", named, *shown, "jobs"),
+        sorted_by=shown[0],
         plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True, by=key),),
         notes=(
             *([f"Bins in which nothing of a value of {key} ran are left out."] if rows else []),
@@ -191,24 +188,6 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
 
 def _lacks(request: ReportRequest) -> int:
     return CPU_UNKNOWN if request.measure == "cpu" else 0
-
-
-def _largest(request: ReportRequest, sums: dict[str, list[BinSums]]) -> list[tuple[str, list[BinSums]]]:
-    """The values that were used most, largest first, and the rest added up."""
-    totals = {
-        name: sum(cell.seconds if request.measure == "queue" else cell.user + cell.system for cell in each)
-        for name, each in sums.items()
-    }
-    order = sorted(sums, key=lambda name: (-totals[name], name))
-    # One more than fits is no reason for a series of its own named "others".
-    most = MOST_SERIES + 1 if len(order) == MOST_SERIES + 1 else MOST_SERIES
-    found = [(name, sums[name]) for name in order[:most]]
-    if rest := order[most:]:
-        added = [
-            BinSums(*map(sum, zip(*cells, strict=True))) for cells in zip(*(sums[name] for name in rest), strict=True)
-        ]
-        found.append((others(len(rest)), added))
-    return found
 
 
 def _amount(request: ReportRequest, one: Bin) -> float:

@@ -15,7 +15,7 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
-from publisher.report.calendar import ReportPeriod, periods, unit_for, zone_of
+from publisher.report.calendar import ReportPeriod, period_axis, periods, unit_for, zone_of
 from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import UNKNOWN, Frame
 from publisher.report.partitions import ROWS_IN_MEMORY, NumberPartitions, whole
@@ -30,12 +30,12 @@ _SIZES: Final = (1, 2, 5, 17, 65, 257)
 WAITED: Final = frozenset({"submit", "eligible", "slots", "job", "cluster"})
 """The columns that waits are made of."""
 _AMOUNTS: Final = (
-    Column("jobs", "count"),
+    Column("jobs", "count", adds="sum"),
     Column("mean_s", "number", "s"),
     Column("median_s", "count", "s"),
     Column("p90_s", "count", "s"),
     Column("p99_s", "count", "s"),
-    Column("longest_s", "count", "s"),
+    Column("longest_s", "count", "s", adds="max"),
     Column("eligible_mean_s", "number", "s"),
 )
 _CLUSTER_FACTOR, _SUBMIT_FACTOR = -0x3D4D51C2D82B14B1, -0x61C8864680B583EB
@@ -195,12 +195,13 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     ]
     return Report(
         view="waiting",
-        title="How long jobs waited" + (f", by {' and '.join(request.by)}" if request.by else ""),
+        title="Waiting times of jobs" + (f", by {' and '.join(request.by)}" if request.by else ""),
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
         columns=(*(Column(key, "text") for key in request.by), *_AMOUNTS),
         rows=rows,
+        sorted_by="jobs",
         plots=_plots(request, rows) if request.by and rows else (),
         notes=(*(notes if waits.unknown_submission else ()), *running_note(request)),
         nothing=selection.nothing() or (None if rows else "no source knows when these jobs were submitted"),
@@ -237,28 +238,30 @@ def _words(word: str | int) -> str:
 
 
 def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[Plot, ...]:
-    """The median and the 90th percentile: over time by a period, else of each value."""
+    """The median and the 90th percentile: over time if the key is a period, else of each value."""
     if len(request.by) > 1:
         return ()
     (key,) = request.by
-    places = {"median": 3, "90 of 100": 4}
+    places = {"median": 3, "p90": 4}
     unit = unit_for(max(_number(row[place]) for row in rows for place in places.values()))
 
     def in_units(row: tuple[Cell, ...] | None, place: int) -> float | None:
         return None if row is None else _number(row[place]) / unit.seconds
 
-    title = f"Wait by {key}"
+    title = f"Waiting time by {key}"
+    text = f"waiting time ({unit.name})"
     if key in PERIODS:
         cut: list[ReportPeriod] = periods(request.start, request.stop, key, zone_of(request.zone))  # type: ignore[arg-type]
         by_name = {row[0]: row for row in rows}
         series = tuple(
             Series(name, tuple(in_units(by_name.get(one.name), place) for one in cut)) for name, place in places.items()
         )
-        return (Plot(title=title, style="line", x=tuple(one.start for one in cut), unit=unit.name, series=series),)
+        return (Plot(title=title, style="line", unit=text, **period_axis(cut), series=series),)
     series = tuple(Series(name, tuple(in_units(row, place) for row in rows)) for name, place in places.items())
     names = tuple(str(row[0] or UNKNOWN_NAME) for row in rows)
     jobs = tuple(float(_number(row[1])) for row in rows)
-    return (Plot(title=title, style="bar", x=names, unit=unit.name, weights=jobs, series=series),)
+    ordered = key == SIZE
+    return (Plot(title=title, style="bar", x=names, unit=text, weights=jobs, ordered=ordered, series=series),)
 
 
 def _number(cell: Cell) -> int:

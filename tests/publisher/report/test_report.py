@@ -72,9 +72,9 @@ def test_forms(site: Program) -> None:
     assert [row["queue"] for row in rows][5] == "2.8333"
     site("report", "utilization", *FIGURE, "--measure", "cpu", "--format", "md", "--output", "report.md").ok()
     text = (site.folder / "report.md").read_text()
-    assert text.startswith("| start | cpu_user | cpu_system |")
-    assert "2.2033" in text
-    assert "2.8333" in site("report", "utilization", *FIGURE).ok().out
+    assert text.startswith("| start | cpu user | cpu system |")
+    assert "| 2.20 |" in text
+    assert " 2.83 " in site("report", "utilization", *FIGURE).ok().out
     assert site("report", "utilization", *FIGURE, "--output", os.sep + "nowhere/at/all").code == 2
 
 

@@ -171,7 +171,9 @@ def test_documents(site: Publisher, tmp_path: Path) -> None:
 
 
 def test_hostile_names_are_text_and_stay_in_the_folder(tmp_path: Path) -> None:
-    item = StatementItem("<b>cores</b>", Decimal(1), "core h", Decimal(1), Decimal(1), Decimal(1), Decimal("1.00"))  # type: ignore[arg-type]
+    item = StatementItem(
+        "cores", "<b>cores</b>", Decimal(1), "core h", Decimal(1), Decimal(1), Decimal(1), Decimal("1.00")
+    )  # type: ignore[arg-type]
     names = ("../../etc/passwd", ".hidden", "<script>alert(1)</script>", "名前\x1b[31m", "a/b", "a_b", "x" * 300)
     made = Statements(
         month="2026-03", start=MARCH, stop=APRIL, site="S & <i>", by="user", currency="EUR", decimals=2, unpriced=(),

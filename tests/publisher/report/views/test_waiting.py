@@ -39,7 +39,7 @@ def test_by_day_and_size(site: Publisher) -> None:
         ("2026-03-03", "1 slot", 1, 30),
     ]
     (plot,) = view(site, "waiting", by=("day",)).plots
-    assert (plot.title, plot.unit) == ("Wait by day", "h")  # two hours are the longest
+    assert (plot.title, plot.unit) == ("Waiting time by day", "waiting time (h)")  # two hours are the longest
     assert plot.series[0].values == (60 / 3600, 120 / 3600, 30 / 3600)
 
 
