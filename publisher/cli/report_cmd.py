@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from publisher.report.plot.draw import Form
     from publisher.report.report import Plot, Report
     from publisher.report.request import ReportRequest
-    from publisher.report.views.statements import Kind
+    from publisher.report.statements.files import Kind
 
 _LAST_DAYS_S: Final = 30 * 86_400
 _PICTURES: Final = ("png", "svg", "pdf", "ps", "html")
@@ -398,8 +398,8 @@ def statements(
 ) -> None:
     """Write the statement of every user or project for a month: its items, adjustments, and total."""
     from publisher.report.request import ReportRequest  # noqa: PLC0415
+    from publisher.report.statements.files import SUFFIXES  # noqa: PLC0415
     from publisher.report.views.charges import notes_on  # noqa: PLC0415
-    from publisher.report.views.statements import SUFFIXES  # noqa: PLC0415
 
     begin, end = options.month_window(month, None, None)
     kinds: tuple[Kind, ...] = tuple(SUFFIXES) if form == "all" else (form,)

@@ -182,7 +182,7 @@ def report_page(report: Report, choice: Choice, around: Mapping[str, Any]) -> st
         "report.html",
         {
             "title": safe(report.title), "site": safe(report.site), "heading": heading(report),
-            "about": VIEWS.get(report.view, ""), "interval": interval_told(report.start, report.stop),
+            "about": VIEWS.get(report.view, ""), "interval": interval_text(report.start, report.stop),
             "charts": charts, "kinds": kinds,
             "measures": len(set(kinds)) > 1, "pictured": bool(report.plots), "look": choice,
             "styled": any(chart.kind == "time" for chart in charts),

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from formats.calendar import month_bounds, month_of
-from publisher.config.reports import Charged, Charges, Factor, Node, Price, hours_s
+from publisher.config.reports import Charged, Charges, Factor, Node, Price, StatementSettings, hours_s
 from publisher.errors import UsageError
 from publisher.report.calendar import month_in, zone_of
 from publisher.report.column_tally import Ints, sum_by
@@ -87,11 +87,8 @@ class Statement(msgspec.Struct, frozen=True):
         return items + sum((one.amount for one in self.adjustments), Decimal(0))
 
 
-class Statements(msgspec.Struct, frozen=True):
-    """All statements of a month of a time zone; `unpriced` says of what there was no price.
-
-    `so_far`: of a month that is not over, the instant (epoch seconds) at which they were made.
-    """
+class Statements(msgspec.Struct, frozen=True, kw_only=True):
+    """All statements of a month of a time zone; `unpriced` are notes on usage that has no price."""
 
     month: str
     start: int
@@ -104,10 +101,17 @@ class Statements(msgspec.Struct, frozen=True):
     all: tuple[Statement, ...]
     unpriced: tuple[str, ...]
     nothing: str | None
-    so_far: int | None = None
+    made_at: int
+    """When they were made, epoch seconds."""
+    settings: StatementSettings
     purged: str = ""
-    """What is said where runs of the month were purged from the store, and are not charged."""
+    """The note on runs of the month that were purged from the store and are not charged."""
     zone: str = "UTC"
+
+    @property
+    def so_far(self) -> int | None:
+        """If the month is not over, the instant up to which runs are charged."""
+        return self.made_at if self.made_at < self.stop else None
 
     @property
     def shown_month(self) -> str:
@@ -180,7 +184,8 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
             for (resource, kind, queue), amount in sorted(charged.unpriced.items())
         ),
         nothing=None if found else nothing,
-        so_far=context.now if context.now < request.stop else None,
+        made_at=context.now,
+        settings=context.config.statements,
         purged=context.purged_note(request),
         zone=settings.timezone,
     )

@@ -314,5 +314,5 @@ def test_what_is_printed_is_what_is_seen(browser: Browser, page: str, *, scripts
         assert "CPU, user" not in picture
         tab.open(f"{page}/scarce?{MONTH}")
         second = str(tab.value(sent.format(7)))
-        assert "Wait that nine jobs in ten did not exceed" in httpx.get(second).text
+        assert "Waiting time for resources (p90)" in httpx.get(second).text
         looks_right(tab, 1200)
