@@ -21,8 +21,8 @@ from publisher.report import output
 from publisher.report.plot.style import Look, interval_text
 from publisher.report.report import UNKNOWN_NAME, Report, others
 from publisher.report.request import ReportRequest
-from publisher.report.views.charges import Statements
 from publisher.report.statements.files import Kind, document
+from publisher.report.views.charges import Statements
 from publisher.text import iso, safe
 
 _AT_A_TIME: Final = 2

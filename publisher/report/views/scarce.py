@@ -1,7 +1,7 @@
-"""View `scarce`: which classes of resources are short, their occupation against how long jobs waited for them.
+"""View `scarce`: the occupation of classes of resources, and how long jobs waited for them.
 
-A class is a resource of the nodes of one type in one cluster. It is scarce where it was taken for at least four fifths
-and one job in ten waited longer than an hour; the classes are in the order of both multiplied.
+A class is a resource of the nodes of one type in one cluster. It is scarce if its occupation was at least 80 % and one
+job in ten waited for an hour or longer. Classes are in the order of the product of both, largest first.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from publisher.report.runs import ReportContext
 from publisher.report.views.nodes import NodeAllocations, Placed
 from publisher.report.views.occupation import shares
 from publisher.report.views.waiting import WAITED, GroupWaits, Waits
+from publisher.text import duration_text
 
 HIGH: Final = 0.8
 LONG_S: Final = 3600
@@ -38,7 +39,7 @@ _COLUMNS: Final = (
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
-    """The view: one row a class, the scarcest first."""
+    """The view: a row for each class, the scarcest first."""
     request.require_by("scarce", (), 1)
     whole = msgspec.structs.replace(request, period="year", zone="UTC")
     rows: list[tuple[Cell, ...]] = []
@@ -76,7 +77,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         sorted_by="occupation",
         plots=_plots(rows) if rows else (),
         notes=(
-            f"Scarce: taken for {HIGH:.0%} or more, and one job in ten waited {LONG_S // 3600} hour or longer.",
+            f"Scarce: occupation of {HIGH:.0%} or more, and one job in ten waited {duration_text(LONG_S)} or longer.",
             *notes,
         ),
         nothing=nothing,
@@ -84,9 +85,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 
 
 class _Classes:
-    """How long the jobs waited that started in the interval and held any of a resource, by its class.
+    """The waiting times of jobs that started in the interval and held a resource, by its class.
 
-    A job on several hosts counts under its first.
+    A job on several hosts counts under its first host.
     """
 
     def __init__(self, held: NodeAllocations, request: ReportRequest, waits: Waits) -> None:
@@ -96,7 +97,7 @@ class _Classes:
         self._waits = waits
 
     def watch(self, frame: Frame, placed: Placed) -> None:
-        """Take the runs of a frame."""
+        """Add the runs of a frame."""
         rows, places = np.unique(placed.row, return_index=True)
         of_rows = np.full(frame.rows, -1, np.int64)
         nodes, node = np.unique(placed.node[places], return_inverse=True)
@@ -112,7 +113,7 @@ class _Classes:
         return self._numbers.setdefault(label, len(self._numbers))
 
     def waited(self) -> dict[tuple[str, ...], GroupWaits]:
-        """The waits by cluster and type."""
+        """The waiting times by cluster and type."""
         labels = list(self._numbers)
         found, _ = self._waits.by_group()
         return {labels[number]: some for number, some in found.items()}

@@ -1,7 +1,7 @@
-"""View `totals`: what runs used, summed by up to two keys, as qacct sums it.
+"""View `totals`: the usage of runs, summed by up to two keys, as qacct sums it.
 
-A run counts where it ended, whole, so that the totals of intervals that follow one another add up; qacct's way, by
-the start of the run, is `interval = "started"`.
+A run counts as a whole where it ended, so that the totals of consecutive intervals add up. qacct counts it where it
+started: `interval = "started"`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _UNKNOWN: Final = {
     "virtual_unknown": VIRTUAL_UNKNOWN,
     "staged_unknown": STAGED_UNKNOWN,
 }
-"""How many runs of a group lack an amount, by the bit that says so of a run."""
+"""The numbers of runs of a group that lack an amount, with the bit of such runs."""
 _COUNTED: Final = (*_SUMMED, *_UNKNOWN)
 _PEAKS: Final = ("memory_kib", "virtual_kib")
 _AMOUNTS: Final = (
@@ -61,16 +61,16 @@ _AMOUNTS: Final = (
 )
 _GIB: Final = 1 << 30
 _SHOWN: Final = 8
-"""So many of the amounts stand in tables; Grid Engine's own are for CSV and JSON."""
+"""The number of amounts in tables; those of Grid Engine only are in CSV and JSON."""
 _STAGED: Final = ("stage_in_bytes", "stage_out_bytes")
-"""In tables where any run has them: ARC's."""
+"""In tables if any run has them: those of ARC."""
 
 
 class Total(msgspec.Struct, frozen=True):
-    """What the runs of a group used; `memory_max_kib` is the largest resident set of one of them.
+    """The usage of the runs of a group; `memory_max_kib` is the largest resident set of one run.
 
-    What is unknown of a run is in no sum; `cpu_unknown`, `memory_unknown`, `virtual_unknown` and `staged_unknown` count
-    those runs.
+    Sums leave out runs whose amount is unknown; `cpu_unknown`, `memory_unknown`, `virtual_unknown`, and
+    `staged_unknown` count those runs.
     """
 
     key: tuple[str, ...]
@@ -81,7 +81,7 @@ class Total(msgspec.Struct, frozen=True):
     cpu_ms: int
     slots_wall_ms: int
     tasks_wall_ms: int
-    """Wall time with that of every task of a tightly integrated parallel job, as qacct without -m has it."""
+    """Wall time including every task of tightly integrated parallel jobs, as in qacct without -m."""
     memory_ugb_s: int
     io_ugb: int
     io_wait_us: int
@@ -95,7 +95,7 @@ class Total(msgspec.Struct, frozen=True):
     virtual_max_kib: int
 
     def amounts(self) -> tuple[int | float | None, ...]:
-        """As the columns have them; None for what is known of none of the runs."""
+        """The cells of the columns; None for amounts that are unknown for all runs."""
         cpu = (self.cpu_user_ms / 1000, self.cpu_system_ms / 1000, self.cpu_ms / 1000)
         nobody_knows = self._unknown(self.cpu_unknown) and not any(cpu)
         user_s, system_s, cpu_s = (None, None, None) if nobody_knows else cpu
@@ -110,7 +110,7 @@ class Total(msgspec.Struct, frozen=True):
 
     @property
     def staged(self) -> bool:
-        """Whether any of the runs has the volumes that were staged."""
+        """Whether any of the runs has staged volumes."""
         return self.staged_unknown < self.jobs
 
     def _unknown(self, runs: int) -> bool:
@@ -128,7 +128,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Summed:
-    """What some runs used, group by group: `publisher.report.selection.PartialReport`."""
+    """The usage of some runs by group: `publisher.report.selection.PartialReport`."""
 
     def __init__(self) -> None:
         self.labels: list[tuple[str, ...]] = []
@@ -137,13 +137,15 @@ class Summed:
         self.peaks = {name: [0] for name in _PEAKS}
 
     def add(self, other: Summed) -> None:
-        """Add what other runs used."""
+        """Add the usage of other runs."""
         known = {label: place for place, label in enumerate(self.labels)}
         places = [known.setdefault(label, len(known)) for label in other.labels]
         self.labels = list(known)
         for name in _COUNTED:
             column = self.sums[name] = _grown(self.sums[name], len(known))
-            for place, amount in zip(places, other.sums[name], strict=False):  # one cell too many without labels
+            for place, amount in zip(
+                places, other.sums[name], strict=False
+            ):  # without labels there is one cell too many
                 column[place] += amount
         for name in _PEAKS:
             column = self.peaks[name] = _grown(self.peaks[name], len(known))
@@ -173,7 +175,7 @@ def sum_part(selection: Selection, request: ReportRequest) -> Summed:
 
 
 def totals(context: ReportContext, request: ReportRequest) -> Totals:
-    """What the runs of the interval used. Raises `UsageError`."""
+    """The usage of the runs of the interval. Raises `UsageError`."""
     request.require_interval()
     request.require_by("totals", BY_PERIOD, 2)
     summed = context.gather(request, _WANTED | columns_of(request.by), "ended", sum_part)

@@ -1,4 +1,4 @@
-"""View `utilization`: queue and CPU utilization in bins, of all runs that match or of each value of a key."""
+"""View `utilization`: queue and CPU utilization in bins, of all matching runs or by a key."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COLUMNS: Final = (
 
 
 class Utilization(msgspec.Struct, frozen=True):
-    """Utilization of an interval. `zero_length`: jobs that ended as they started; `nothing`: why there are no jobs."""
+    """Utilization of an interval. `zero_length`: jobs without duration; `nothing`: why there are no jobs."""
 
     report: UtilizationReport
     jobs: int
@@ -37,9 +37,9 @@ class Utilization(msgspec.Struct, frozen=True):
 
 
 def utilization(context: ReportContext, request: ReportRequest) -> Utilization:
-    """Utilization of all runs that match. Memory does not grow with their number. Raises `UsageError`."""
+    """Utilization of all matching runs. Memory does not grow with their number. Raises `UsageError`."""
     if request.by:
-        raise UsageError("this is not given by a key", hint="Use `report utilization --by KEY`")
+        raise UsageError("this report cannot be grouped", hint="Use `report utilization --by KEY`")
     return _utilization(context, request, _tallied(context, request))
 
 
@@ -58,7 +58,7 @@ def _utilization(context: ReportContext, request: ReportRequest, found: Tallied)
 
 
 class Tallied:
-    """The utilization of some runs: `selection.PartialReport`. `labels`: its groups, where there is a key."""
+    """The utilization of some runs: `selection.PartialReport`. `labels`: its groups, if there is a key."""
 
     def __init__(self, tally: ColumnTally, by: tuple[str, ...]) -> None:
         self.tally = tally
@@ -67,11 +67,11 @@ class Tallied:
         self._by = by
 
     def require_cells(self) -> None:
-        """Raises `UsageError` where there are more than fit into memory."""
+        """Raises `UsageError` if the cells do not fit into memory."""
         if len(self.labels) * self.tally.bins.count > _MOST_CELLS:
             raise UsageError(
-                f"more than {_MOST_CELLS} cells: {len(self.labels)} values of {self._by[0]} in "
-                f"{self.tally.bins.count} bins",
+                f"more than {_MOST_CELLS:,} cells: {len(self.labels):,} values of {self._by[0]} in "
+                f"{self.tally.bins.count:,} bins",
                 hint="Choose larger bins, or select fewer runs",
             )
 
@@ -102,12 +102,12 @@ def tally_part(selection: Selection, request: ReportRequest) -> Tallied:
 
 
 def _tallied(context: ReportContext, request: ReportRequest) -> Tallied:
-    request.cut()  # what makes no sense is refused before anything is read
+    request.cut()  # an invalid request is refused before anything is read
     return context.gather(request, _WANTED | columns_of(request.by), "overlapping", tally_part)
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
-    """The view: without a key every bin; with one, each value in the bins in which anything of it ran."""
+    """The view: without a key a row for each bin; with one, for each bin and value of which anything ran."""
     request.require_by("utilization", GROUPED_BY, 1)
     found = _tallied(context, request)
     return _by_key(context, request, found) if request.by else _whole(context, _utilization(context, request, found))
@@ -145,7 +145,7 @@ def _whole(context: ReportContext, made: Utilization) -> Report:
 def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> Report:
     tally = found.tally
     (key,) = request.by
-    named = f"of_{key}" if key in Bin.__struct_fields__ else key  # queue and slots are measures too
+    named = f"of_{key}" if key in Bin.__struct_fields__ else key  # queue and slots are also names of measures
     bins = tally.bins
     sums = {label[0]: tally.sums(group) for group, label in enumerate(found.labels) if group < tally.groups}
     names = sorted(sums)
@@ -171,7 +171,7 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
         sorted_by=shown[0],
         plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True, by=key),),
         notes=(
-            *([f"Bins in which nothing of a value of {key} ran are left out."] if rows else []),
+            *([f"A value of {key} has no row for bins in which none of its jobs ran."] if rows else []),
             *found.met.notes(_lacks(request)),
         ),
         nothing=found.met.nothing(),

@@ -117,7 +117,9 @@ def test_the_view_has_every_line_and_the_sums(site: Publisher) -> None:
         ("carol", "total", Decimal("5.00")),
     ]
     assert found.facts["all"] == "7.72"
-    assert found.notes[0] == "The month is not over: runs that ended up to 2026-03-03T18:00:00Z."
+    assert (
+        found.notes[0] == "The month is not over: these are the charges of jobs that ended up to 2026-03-03T18:00:00Z."
+    )
     assert found.notes[-1] == (
         "Items that round to 0.00 NOK are left out: 1, of 1 of 3 payers; their statements name them."
     )
@@ -130,7 +132,7 @@ def test_months_without_runs_and_intervals_that_are_none(site: Publisher) -> Non
     assert [one.payer for one in month(site, start=FEBRUARY, stop=MARCH).all] == ["ada"]
     with pytest.raises(UsageError, match="whole month"):
         month(site, stop=APRIL - 1)
-    with pytest.raises(UsageError, match="there are: user, group"):
+    with pytest.raises(UsageError, match="choose one of: user, group"):
         month(site, by=("host",))
     without = site.config.model_copy(update={"charges": type(site.config.charges)()})
     with pytest.raises(UsageError, match="no price list"):
@@ -167,7 +169,9 @@ def test_documents(site: Publisher, tmp_path: Path) -> None:
         ["3", "Outage", "|", "of", "the", "2nd", "-0.11"]
     ]
     assert "Not charged" not in text
-    assert "The month is not over: runs that ended up to 2026-03-03T18:00:00Z." in " ".join(text.split())
+    assert "The month is not over: these are the charges of jobs that ended up to 2026-03-03T18:00:00Z." in " ".join(
+        text.split()
+    )
     over = statements(ReportContext(site.store, site.config, APRIL), ReportRequest(start=MARCH, stop=APRIL))
     assert "not over" not in shown(over, over.all[0]) + shown(over, over.all[0], "html")
     crumbs = "Not charged, because the amount rounds to 0.00 NOK: memory (compute), 0.008 GiB h."
