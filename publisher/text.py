@@ -75,7 +75,9 @@ def number_text(value: float, largest: float | None = None) -> str:
         decimals = min(9, 1 - math.floor(math.log10(top))) + 1
     text = f"{value:,.{decimals}f}"
     least = 10.0**-decimals
-    return f"<{least:,.{decimals}f}" if 0 < value < least / 2 else text.removesuffix(".0") if largest is None else text
+    if 0 < abs(value) < least / 2:
+        return f"{'<' if value > 0 else '>-'}{least:,.{decimals}f}"
+    return text.removesuffix(".0") if largest is None else text
 
 
 _BYTES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")

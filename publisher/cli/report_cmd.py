@@ -396,7 +396,7 @@ def statements(
         Path | None, typer.Option("--archive", metavar="DIR", help="Read runs from an archive, not from the store.")
     ] = None,
 ) -> None:
-    """Write the statement of every user or project for a month: its items, adjustments, and total."""
+    """Write the statement of each user or project for a month, as text, HTML, and PDF."""
     from publisher.report.request import ReportRequest  # noqa: PLC0415
     from publisher.report.statements.files import SUFFIXES  # noqa: PLC0415
     from publisher.report.views.charges import notes_on  # noqa: PLC0415
@@ -413,5 +413,5 @@ def statements(
             {"month": made.month, "currency": made.currency, "totals": totals, "files": [str(file) for file in files]}
         )
     else:
-        say(*(f"{payer}: {total} {made.currency}" for payer, total in totals.items()))
+        say(*(f"{one.payer}: {one.total:,f} {made.currency}" for one in made.all))
         say(f"{counted(len(files), 'file')} written to {output / made.month}" if files else "nothing was written")
