@@ -20,17 +20,18 @@ _MARGIN_MM: Final = 18
 _NUMBER_MM, _LEAST_ITEM_MM, _SPARE_MM = 9, 40, 2.8
 """Widths of columns, and of the space beside texts."""
 _LINE_MM: Final = 4.6
+_PAGE_MM: Final = 20
+"""The room for the number of the page."""
 _GREY: Final = (90, 90, 90)
 _LIGHT: Final = (242, 242, 242)
 
 
 class _Pages(FPDF):
-    """The pages of a statement; `of`: how many there are, 0 if that is not known yet."""
+    """The pages of a statement."""
 
-    def __init__(self, made: StatementDocument, of: int) -> None:
+    def __init__(self, made: StatementDocument) -> None:
         super().__init__(format="A4")
         self._made = made
-        self._of = of
         fonts = _fonts()
         self.add_font(_FONT, fname=fonts / "DejaVuSans.ttf")
         self.add_font(_FONT, "B", fname=fonts / "DejaVuSans-Bold.ttf")
@@ -54,22 +55,20 @@ class _Pages(FPDF):
         self.set_font(_FONT, size=8)
         self.set_text_color(*_GREY)
         number = _fitting(self, self._made.number, 120)
-        self.cell(130, 6, number, align=Align.L)
-        self.cell(0, 6, f"page {self.page_no()} of {self._of}", align=Align.R)
+        self.cell(self.epw - _PAGE_MM, 6, number, align=Align.L)
+        self.cell(0, 6, f"page {self.page_no()} of {{nb}}", align=Align.L)  # the library's name of their number
         self.set_text_color(0)
 
 
 def to_pdf(made: StatementDocument) -> bytes:
     """The document as PDF. Letters that the font lacks are question marks: HTML has them."""
     made = _drawable(made)
-    with closing(_drawn(made, 0)) as first:
-        pages = first.page_no()
-    with closing(_drawn(made, pages)) as pdf:
+    with closing(_drawn(made)) as pdf:
         return bytes(pdf.output())
 
 
-def _drawn(made: StatementDocument, pages: int) -> _Pages:
-    pdf = _Pages(made, pages)
+def _drawn(made: StatementDocument) -> _Pages:
+    pdf = _Pages(made)
     pdf.add_page()
     _block(pdf, made.sender, 9)
     pdf.ln(4)
