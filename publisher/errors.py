@@ -93,6 +93,7 @@ EXTRAS: Final = {
     "pyarrow": "reports",
     "duckdb": "reports",
     "matplotlib": "reports",
+    "fpdf": "reports",
     "jinja2": "reports",
     "starlette": "web",
     "uvicorn": "web",

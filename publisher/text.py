@@ -58,6 +58,38 @@ def cell_text(value: object, kind: str = "") -> str:
     return safe(value)
 
 
+def number_text(value: float, largest: float | None = None) -> str:
+    """A number for people with few digits: 12,346; 123.5; 1.23; 0.0123. `largest`: of the numbers that it is read with.
+
+    Numbers of a column have as many decimals as the largest needs; smaller ones that would be 0 are `<0.1`.
+    """
+    top = abs(value if largest is None else largest)
+    if not value or top >= 1_000:
+        decimals = 0
+    elif top >= 1:
+        decimals = 1 if top >= 10 else 2
+    else:
+        decimals = min(9, 1 - math.floor(math.log10(top))) + 1
+    text = f"{value:,.{decimals}f}"
+    least = 10.0**-decimals
+    if 0 < abs(value) < least / 2:
+        return f"{'<' if value > 0 else '>-'}{least:,.{decimals}f}"
+    return text.removesuffix(".0") if largest is None else text
+
+
+_BYTES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def size_text(size_bytes: float) -> str:
+    """A number of bytes for people: 512 B, 1.2 TiB."""
+    place = 0
+    while size_bytes >= 1024 and place < len(_BYTES) - 1:
+        size_bytes /= 1024
+        place += 1
+    digits = 1 if place and size_bytes < 100 else 0
+    return f"{size_bytes:,.{digits}f} {_BYTES[place]}"
+
+
 def counted(number: int, what: str) -> str:
     """A number of things for people: 1 message, 2 messages, 8,076 messages."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from publisher import plugins
 from publisher.config.operation import Log, Metrics, Notices, Serve
-from publisher.config.reports import Adjustment, Charges, Factor, Node, Price
+from publisher.config.reports import Adjustment, Charges, Factor, Node, Price, StatementRecipient, StatementSettings
 from publisher.config.schema import (
     ADD_ON,
     LONGEST_NAME,
@@ -161,6 +161,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "spool": SpoolContext,
     "credentials": Credentials,
     "charges": Charges,
+    "statements": StatementSettings,
     "serve": Serve,
     "metrics": Metrics,
     "notices": Notices,
@@ -176,6 +177,7 @@ _RULES: dict[str, type[BaseModel]] = {
     "group_factors": Factor,
     "job_factors": Factor,
     "adjustments": Adjustment,
+    "recipients": StatementRecipient,
 }
 
 
@@ -188,7 +190,7 @@ def _model_at(location: list[str | int], table: dict[str, Any]) -> type[BaseMode
         case (
             ["sources", _, str(part)]
             | ["sources", _, str(part), int()]
-            | ["charges", str(part), int()]
+            | ["charges" | "statements", str(part), int()]
             | [str(part), int()]
         ) if part in _RULES:
             return _RULES[part]

@@ -157,3 +157,37 @@ class Charges(Settings):
     group_factors: tuple[Factor, ...] = Field(default=(), description="Factors by user, group, project, or VO.")
     job_factors: tuple[Factor, ...] = Field(default=(), description="Factors by status, queue, or account of the job.")
     adjustments: tuple[Adjustment, ...] = Field(default=(), description="Amounts that people decided.")
+
+
+class StatementRecipient(Settings):
+    """`[[statements.recipients]]`: to whom statements are addressed; the first that matches the payer."""
+
+    payer: Patterns = Field(description="The user, project, and so on that the statement is for.")
+    address: str = Field(min_length=1, description="Name and address, in lines.")
+    reference: str | None = Field(default=None, min_length=1, description="The recipient's reference, shown as such.")
+
+
+def _number_pattern(text: str) -> str:
+    try:
+        first, other = (text.format(site="s", month="2026-11", payer=payer) for payer in ("a", "b"))
+        later = text.format(site="s", month="2026-12", payer="a")
+    except (KeyError, IndexError, ValueError, AttributeError):
+        raise ValueError("may only contain {site}, {month}, and {payer}") from None
+    if len({first, other, later}) < 3:
+        raise ValueError("must contain {month} and {payer}: else two statements have the same number")
+    return text
+
+
+class StatementSettings(Settings):
+    """`[statements]`: the sender, the number, and the recipients of statements."""
+
+    sender: str | None = Field(
+        default=None, min_length=1, description="Name and address of the sender, in lines. Default: the site."
+    )
+    number: Annotated[str, AfterValidator(_number_pattern)] = Field(
+        default="{month}-{payer}", description="Number of a statement, of {site}, {month}, and {payer}."
+    )
+    footer: str | None = Field(
+        default=None, min_length=1, description="Last lines of each statement: bank account, contact, terms."
+    )
+    recipients: tuple[StatementRecipient, ...] = Field(default=(), description="Addresses of payers.")

@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import Field, model_validator
 
 from publisher.config.operation import Log, Metrics, Notices, Serve, SpoolContext
-from publisher.config.reports import Charges, Node
+from publisher.config.reports import Charges, Node, StatementSettings
 from publisher.config.rules import BenchmarkRule, BenchmarkSettings, GridLog, MapRule, Selected, When
 from publisher.config.sources import SOURCE_KINDS, SourceKind, SourceSettings
 from publisher.config.targets import (
@@ -139,6 +139,7 @@ class Config(Settings):
     map: tuple[MapRule, ...] = ()
     nodes: tuple[Node, ...] = ()
     charges: Charges = Field(default_factory=Charges)
+    statements: StatementSettings = Field(default_factory=StatementSettings)
     credentials: Credentials = Field(default_factory=Credentials)
     metrics: Metrics = Field(default_factory=Metrics)
     notices: Notices = Field(default_factory=Notices)

@@ -21,7 +21,7 @@ from markupsafe import Markup, escape
 
 from publisher.page.charts import drawing
 from publisher.report.output import grouping_columns, is_text, shown_columns
-from publisher.report.plot.style import interval_told, shortened
+from publisher.report.plot.style import interval_text, shortened
 from publisher.report.report import UNKNOWN_NAME, VIEWS, Cell, Column, Kind, Plot, Report
 from publisher.text import cell_text, counted, iso, safe
 
@@ -182,7 +182,7 @@ def report_page(report: Report, choice: Choice, around: Mapping[str, Any]) -> st
         "report.html",
         {
             "title": safe(report.title), "site": safe(report.site), "heading": heading(report),
-            "about": VIEWS.get(report.view, ""), "interval": interval_told(report.start, report.stop),
+            "about": VIEWS.get(report.view, ""), "interval": interval_text(report.start, report.stop),
             "charts": charts, "kinds": kinds,
             "measures": len(set(kinds)) > 1, "pictured": bool(report.plots), "look": choice,
             "styled": any(chart.kind == "time" for chart in charts),
@@ -204,12 +204,12 @@ def form_page(view: str, title: str, problem: str | None, around: Mapping[str, A
 def about(report: Report) -> str:
     """A line under the title: what the view shows, and the interval."""
     said = VIEWS.get(report.view, "")
-    return f"{said} From {interval_told(report.start, report.stop)}."
+    return f"{said} From {interval_text(report.start, report.stop)}."
 
 
 def heading(report: Report) -> str:
     """The caption of the table."""
-    return f"{safe(report.title)}, {safe(report.site)}, {interval_told(report.start, report.stop)}"
+    return f"{safe(report.title)}, {safe(report.site)}, {interval_text(report.start, report.stop)}"
 
 
 def _measure(plot: Plot, report: Report) -> str:

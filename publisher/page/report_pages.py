@@ -18,11 +18,11 @@ from publisher.page.html import form_page, report_page
 from publisher.page.overview import Usage, UsageRow
 from publisher.page.report_cache import CachedReports
 from publisher.report import output
-from publisher.report.plot.style import Look, interval_told
+from publisher.report.plot.style import Look, interval_text
 from publisher.report.report import UNKNOWN_NAME, Report, others
 from publisher.report.request import ReportRequest
+from publisher.report.statements.files import Kind, document
 from publisher.report.views.charges import Statements
-from publisher.report.views.statements import Kind, document
 from publisher.text import iso, safe
 
 _AT_A_TIME: Final = 2
@@ -133,7 +133,7 @@ class ReportPages:
                 break
         return Usage(
             by={"vo": "VO"}.get(by, by),
-            interval=interval_told(report.start, report.stop),
+            interval=interval_text(report.start, report.stop),
             rows=_usage_rows(report),
             href=with_query(path_of("totals"), query),
             mine=person.owner is not None,

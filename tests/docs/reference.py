@@ -11,7 +11,16 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic.fields import FieldInfo
 
 from publisher.config.operation import Serve
-from publisher.config.reports import Adjustment, Amount, Charges, Factor, Node, Price
+from publisher.config.reports import (
+    Adjustment,
+    Amount,
+    Charges,
+    Factor,
+    Node,
+    Price,
+    StatementRecipient,
+    StatementSettings,
+)
 from publisher.config.schema import (
     TARGET_KINDS,
     AddOnSettings,
@@ -58,6 +67,8 @@ TABLES: dict[str, type[Settings]] = {
     "[[charges.prices]]": Price,
     "[[charges.group_factors]] and [[charges.job_factors]]": Factor,
     "[[charges.adjustments]]": Adjustment,
+    "[statements]": StatementSettings,
+    "[[statements.recipients]]": StatementRecipient,
 }
 
 _VALIDATED = {

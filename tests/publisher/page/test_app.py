@@ -324,7 +324,7 @@ def test_who_prints_whose_statement(guarded: Page) -> None:
     whole = guarded.ask("/statement.txt?month=2026-11", headers=as_("root"))
     assert (whole.status_code, "a statement is of one user" in whole.text) == (400, True)
     of_bob = guarded.ask("/statement.txt?month=2026-11&user=bob", headers=as_("boss")).text
-    assert "user: bob" in of_bob
+    assert "Statement number  2026-11-bob" in of_bob
     assert "between us and him" in of_bob
     shown = guarded.ask("/charges?month=2026-11", headers=as_("root")).text
     assert 'href="/statement' not in shown
