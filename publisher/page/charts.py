@@ -29,7 +29,7 @@ from publisher.report.plot.style import (
 )
 from publisher.report.plot.ticks import Tick, axis_ticks, value_ticks
 from publisher.report.report import Plot, Series, is_others
-from publisher.text import cell_text, iso, safe
+from publisher.text import cell_text, iso, number_text, safe
 
 WIDE: Final = 10_000
 HIGH: Final = 1_000
@@ -69,7 +69,7 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     unit: str
     across: tuple[Tick, ...] = ()
-    """Ticks of the horizontal axis."""
+    """Ticks of the horizontal axis; none where each bar has its value."""
     up: tuple[Tick, ...] = ()
     """Ticks of the vertical axis, from below."""
     stacked: bool = False
@@ -81,7 +81,7 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     bars: tuple[tuple[Bar, ...], ...] = ()
     totals: tuple[str, ...] = ()
-    """The value of each name; empty texts if the series do not add up."""
+    """The value of each name, with which it needs no ticks; empty texts if the series do not add up."""
     shades: str = ""
     wide: float = 100.0
     """The width of the shades in percent of the axis; the rest is in the future."""
@@ -222,21 +222,18 @@ def _over_names(plot: Plot, title: str, unit: str) -> Drawing:
             left += long if plot.stacked else 0
         rows.append(tuple(row))
     names = tuple(safe(name) for name in plot.x)
-    adds_up = plot.stacked or len(plot.series) == 1
+    totals: tuple[str, ...] = ("",) * len(rows)
+    if plot.stacked or len(plot.series) == 1:
+        sums = [sum(bar.value for bar in row) for row in rows]
+        totals, across = tuple(number_text(value, max(sums)) for value in sums), []
     of = f" of {len(names) + plot.left_out}" if plot.left_out else ""
     return Drawing(
         kind="names", title=title, unit=unit, across=tuple(across), stacked=plot.stacked, names=names,
-        by=safe(plot.by), bars=tuple(rows),
-        totals=tuple(_short_number(sum(bar.value for bar in row)) if adds_up else "" for row in rows),
+        by=safe(plot.by), bars=tuple(rows), totals=totals,
         legend=_legend(plot)[::-1] if plot.stacked else _legend(plot),
         summary=f"{title}: {len(names)}{of} bars. The table below has every value.",
         left_out=plot.left_out,
     )  # fmt: skip
-
-
-def _short_number(value: float) -> str:
-    """A number in three digits or, from 100 on, without decimals."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 # --- heat maps

@@ -20,9 +20,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from publisher.page.charts import drawing
-from publisher.report.output import grouping_columns, is_text, shown_columns
+from publisher.report.output import heading as column_heading
+from publisher.report.output import is_text, shown_columns, text_rows
 from publisher.report.plot.style import interval_text, shortened
-from publisher.report.report import UNKNOWN_NAME, VIEWS, Cell, Column, Kind, Plot, Report
+from publisher.report.report import VIEWS, Plot, Report
 from publisher.text import cell_text, counted, iso, safe
 
 _FOLDER: Final = "templates"
@@ -106,7 +107,6 @@ class Heading(msgspec.Struct, frozen=True):
     """The heading of a column; a `number` is aligned right, an `instant` is not broken into lines."""
 
     name: str
-    unit: str
     number: bool
     instant: bool
 
@@ -126,32 +126,12 @@ class Table(msgspec.Struct, frozen=True):
 
 def table(report: Report) -> Table:
     """The table of a report."""
-    columns = shown_columns(report)
-    heads = tuple(Heading(_name(one), _unit(one), not is_text(one), one.kind == "instant") for one in columns)
-    keys = grouping_columns(report)
-    places = [(report.columns.index(one), one.kind, one.name in keys) for one in columns]
-    rows = tuple(
-        tuple(
-            UNKNOWN_NAME if key and row[place] in (None, "") else _cell(row[place], kind) for place, kind, key in places
-        )
-        for row in report.rows[:MOST_ROWS]
+    heads = tuple(
+        Heading(safe(column_heading(one)), not is_text(one), one.kind == "instant") for one in shown_columns(report)
     )
+    texts = text_rows(msgspec.structs.replace(report, rows=report.rows[:MOST_ROWS]))
+    rows = tuple(tuple(safe(cell) or "\N{EN DASH}" for cell in row) for row in texts)
     return Table(heads, rows, len(report.rows))
-
-
-def _name(column: Column) -> str:
-    """The name for people: without the unit at its end, which follows it."""
-    words = safe(column.name).split("_")
-    last = column.unit.lower().split()[-1:]
-    return " ".join(words[:-1] if len(words) > 1 and words[-1:] == last else words)
-
-
-def _unit(column: Column) -> str:
-    return "%" if column.kind == "ratio" and not column.unit else safe(column.unit)
-
-
-def _cell(cell: Cell, kind: Kind) -> str:
-    return "\N{EN DASH}" if cell is None else cell_text(cell, kind)
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):

@@ -159,6 +159,18 @@ def test_downloads_are_the_same_report(opened: Page) -> None:
     assert "CPU, user" in second
 
 
+def test_the_largest_come_first_and_the_rest_is_one_row(opened: Page) -> None:
+    asked = f"{MONTH}&by=user&sort=jobs&top=2"
+    rows = opened.ask(f"/totals.json?{asked}").json()["totals"]
+    every = opened.ask(f"/totals.json?{MONTH}&by=user").json()["totals"]
+    assert [row["jobs"] for row in rows[:2]] == sorted((row["jobs"] for row in every), reverse=True)[:2]
+    assert rows[2]["user"] == f"others ({len(every) - 2})"
+    page = opened.ask(f"/totals?{asked}").text
+    assert "sort: jobs, top: 2" in page
+    assert "top is not a whole number" in opened.ask(f"/totals?{MONTH}&top=0").text
+    assert "nosuch" in opened.ask(f"/totals?{MONTH}&by=user&sort=nosuch").text
+
+
 def test_names_of_jobs_are_escaped_everywhere(opened: Page) -> None:
     for path in (f"/totals?{MONTH}&by=user", f"/totals?{MONTH}&by=user&by2=queue"):
         assert EVIL not in opened.ask(path).text
