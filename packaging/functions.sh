@@ -29,6 +29,6 @@ make_account() {
 
 make_folders() {
   install -d -m 0700 -o "$user" -g "$user" /var/lib/usage-publisher
-  install -d -m 0750 -o root -g "$user" /etc/usage-publisher
+  install -d -m 2750 -o root -g "$user" /etc/usage-publisher
   chgrp "$user" /etc/usage-publisher/publisher.toml.example
 }

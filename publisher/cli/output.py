@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -160,11 +161,16 @@ def require_free(path: Path, *, force: bool) -> None:
 
 
 def write_configuration(path: Path, text: str, *, force: bool) -> None:
-    """Write a private file, whole or not at all. Raises `UsageError` where it exists or cannot be written."""
+    """Write a private file, completely or not at all. Raises `UsageError` if it exists or cannot be written.
+
+    In a folder that gives its group to new files (set-group-ID, as the packages make it), that group may read the file:
+    root writes the configuration, and the service has another user.
+    """
     require_free(path, force=force)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text.encode())
+        is_of_group = path.parent.stat().st_mode & stat.S_ISGID
+        write_whole(path, text.encode(), mode=0o640 if is_of_group else None)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
 

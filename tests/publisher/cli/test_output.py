@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from publisher.cli.output import write_configuration
 from tests.publisher.cli.program import COMMAND, Program
 
 HOSTILE = "x\x1b]0;owned\x07\x1b[2J\nFORGED line\r\u202egnp.exe\x9b31m\x00"
@@ -151,3 +154,17 @@ def test_no_command_is_a_wrong_command_line(fresh: Program) -> None:
 
 def test_the_version(fresh: Program) -> None:
     assert fresh("--version").ok().out.startswith("usage-publisher ")
+
+
+@pytest.mark.parametrize(("folder", "mode"), [(0o755, 0o600), (0o2750, 0o640)])
+def test_the_group_of_a_set_group_id_folder_may_read_the_configuration(tmp_path: Path, folder: int, mode: int) -> None:
+    """As root writes /etc/usage-publisher/publisher.toml for the service's user, to whose group the folder belongs."""
+    place = tmp_path / "etc"
+    place.mkdir()
+    place.chmod(folder)
+    before = os.umask(0o077)
+    try:
+        write_configuration(place / "publisher.toml", "", force=False)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((place / "publisher.toml").stat().st_mode) == mode
