@@ -67,19 +67,19 @@ RULE_SENTENCES: Final[Mapping[str, str]] = {
     "not before the start (APEL refuses the message)",
     RuleCode.CREATE_TIME: "{field}: {value} is outside the years 100 to 9999",
     RuleCode.END_BEFORE_START: "{field}: {end} is before StartTime {start}; APEL refuses the whole message",
-    RuleCode.END_IN_FUTURE: "{field}: {end} lies in the future (APEL refuses the message)",
-    RuleCode.MISSING: "{field}: there is none",
-    RuleCode.MISSING_OR_NULL: "{field}: there is none, or it is a word that the server takes for none",
+    RuleCode.END_IN_FUTURE: "{field}: {end} is in the future (APEL refuses the message)",
+    RuleCode.MISSING: "{field}: missing",
+    RuleCode.MISSING_OR_NULL: "{field}: missing, or a word that the server reads as missing",
     RuleCode.NO_BENCHMARK: "{field}: the run has no usable benchmark; " + _SET_BENCHMARK,
     RuleCode.NO_CPU_TIME_IN_SLURM: _NOT_IN_SOURCE
     + ". Read the jobs from sacct, or from a table with a header line, the column TotalCPU, and the lines of the "
     "steps. CPUTimeRAW is the time that was allocated, not the time that was used; a completion log has no CPU time",
-    RuleCode.NO_HASH_KEY: "{field}: names are to be hashed for this receiver, and there is no key to do it with",
-    RuleCode.NO_HOST_NAME: "{field}: the run has no endpoint and no cluster: set `machine_name` of the target",
-    RuleCode.NO_JOB_ID: "{field}: there is none, nor a global id",
+    RuleCode.NO_HASH_KEY: "{field}: the setting `dn` of the target hashes names, and `dn_key` is not set",
+    RuleCode.NO_HOST_NAME: "{field}: the run has no endpoint and no cluster. Set `machine_name` of the target",
+    RuleCode.NO_JOB_ID: "{field}: the run has neither a local id nor a global id",
     RuleCode.NO_SITE: "{field}: the site has no name in the configuration",
-    RuleCode.NOT_ASCII: "{field}: {value} is not ASCII, and `ascii_names` does not alter what is in APEL's key",
-    RuleCode.NOT_HOST_NAME: "{field}: {value} is not a host name of at most {longest} characters ({source}): set "
+    RuleCode.NOT_ASCII: "{field}: {value} is not ASCII, and `ascii_names` does not change values in APEL's key",
+    RuleCode.NOT_HOST_NAME: "{field}: {value} is not a host name of at most {longest} characters ({source}). Set "
     "`machine_name` of the target",
     RuleCode.NOT_IN_SOURCE: _NOT_IN_SOURCE,
     RuleCode.NOT_PUBLISHED: "{field}: a run that is {status} is not published",

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from publisher.report.report import Report
     from publisher.report.request import ReportRequest
     from publisher.report.runs import ReportContext
+    from publisher.report.statements.files import Kind
     from publisher.report.views.charges import Statements
-    from publisher.report.views.statements import Kind
     from publisher.spool.exchange import Manifest
     from publisher.spool.spooler import ContextState, Spooler
 
@@ -264,8 +264,8 @@ class Publisher:
         self, request: ReportRequest, directory: Path, kinds: tuple[Kind, ...]
     ) -> tuple[Statements, list[Path]]:
         """Write the statements of a whole month into a folder: what they say, and the files."""
+        from publisher.report.statements.files import write  # noqa: PLC0415
         from publisher.report.views.charges import statements  # noqa: PLC0415
-        from publisher.report.views.statements import write  # noqa: PLC0415
 
         made = statements(self._report_context(request), request)
         return made, write(made, directory, kinds)
@@ -500,10 +500,14 @@ class Publisher:
             yield self._plans()[target], self.tools.clock()
 
     def _report_context(self, request: ReportRequest) -> ReportContext:
-        from publisher.report.runs import ReportContext  # noqa: PLC0415
+        from publisher.report.reading_progress import ReadingProgress  # noqa: PLC0415
+        from publisher.report.runs import ReportContext, StoreRuns  # noqa: PLC0415
 
-        store = self._collected_store() if request.archive is None else self._store_if_there()
-        return ReportContext(store, self.config, self.tools.clock())
+        if request.archive is not None:
+            return ReportContext(self._store_if_there(), self.config, self.tools.clock())
+        store = self._collected_store()
+        progress = ReadingProgress(store, self.tools.observer)
+        return ReportContext(store, self.config, self.tools.clock(), lambda: StoreRuns(store, self.config, progress))
 
     def _targets(self, target: str | None) -> Sequence[str]:
         """The one that is named, or all."""

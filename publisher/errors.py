@@ -1,31 +1,31 @@
 """Every error of the publisher, with its exit code and whether trying again helps.
 
     PublisherError                      1
-    ├── UsageError                      2  the command line asks for something that is not there
-    │   ├── ConfigError                 2  publisher.toml: names file, key and the values allowed
-    │   └── MissingExtraError           2  a library is not installed that comes with an extra
-    ├── OutputError                     2  standard output, or a file to be made, cannot be written
+    ├── UsageError                      2  the command line names something that does not exist
+    │   ├── ConfigError                 2  publisher.toml: names file, line, key, and the values allowed
+    │   └── MissingExtraError           2  a library that an extra brings is not installed
+    ├── OutputError                     2  standard output, or a file to be created, cannot be written
     ├── StoreError                      5  the store cannot be used; nothing is sent
-    │   ├── StoreMissingError           5  there is none yet
+    │   ├── StoreMissingError           5  no store was created yet
     │   ├── StoreNewerError             5  its version is unknown to this program
     │   ├── StoreBusyError              5  locked by another process for too long
     │   ├── StoreFullError              5  no space to write state: a run that cannot write its state sends nothing
     │   ├── StoreCorruptError           5
-    │   └── StoreRestoredError          5  it may not know of all that was sent: a backup was put in its place
-    ├── CredentialError                 4  certificate or key unusable here, or refused there
+    │   └── StoreRestoredError          5  restored from a backup: it may not know of all that was sent
+    ├── CredentialError                 4  certificate or key unusable, or refused by the service
     │   └── SigningError                4  a message could not be signed, so it was not sent
     ├── SourceError                     1  a source could not be read
     │   ├── SourceMissingError          1
     │   ├── SourceBusyError             1  locked by its writer for too long
-    │   └── SourceFormatError           1  not, or no longer, the format it should be
+    │   └── SourceFormatError           1  not in the expected format, or no longer
     ├── TargetError                     1  a service could not be reached or used
-    │   ├── UnreachableError            1  name, port, route, time-out
+    │   ├── UnreachableError            1  DNS, port, route, or time-out
     │   ├── UntrustedServerError        1  the server's certificate is not trusted by the CAs configured
-    │   └── ProtocolError               1  an answer that the protocol does not have
-    ├── TargetBusyError                 1  another run is at work for the target
-    └── StoppedError                    1  told to stop before the end
+    │   └── ProtocolError               1  an answer that the protocol does not define
+    ├── TargetBusyError                 1  another run is sending to the target
+    └── StoppedError                    1  interrupted before the end
 
-The exit code of a run over several sources and targets is decided in `publisher.cli`, from all that happened.
+`publisher.cli.exit_code` decides the exit code of a run over several sources and targets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from publisher.text import utf8
 
 
 class PublisherError(Exception):
-    """Anything that stops a command or a part of it. `hint` says what to do now."""
+    """An error that stops a command or a part of it. `hint` says what to do now."""
 
     exit_code: ClassVar[int] = 1
     retry_helps: ClassVar[bool] = False
@@ -53,21 +53,39 @@ class PublisherError(Exception):
         stop = "" if self.message.endswith((".", "?", "!")) else "."
         return f"{self.message}{stop} {self.hint}"
 
+    @property
+    def lines(self) -> list[str]:
+        """The text as lines."""
+        return [str(self)]
+
 
 class UsageError(PublisherError):
-    """The command line asks for something that is not there or makes no sense."""
+    """The command line names something that does not exist, or its options contradict each other."""
 
     exit_code = 2
 
 
 class ConfigError(UsageError):
-    """The configuration cannot be used: names the file, the key and what is allowed there."""
+    """The configuration cannot be used: names the file, its line, the key, and what is allowed there.
 
-    def __init__(self, message: str, *, file: Path | None = None, key: str = "", hint: str = "") -> None:
-        where = ": ".join(str(part) for part in (file, key) if part)
+    `others`: further errors of the same file.
+    """
+
+    def __init__(
+        self, message: str, *, file: Path | None = None, line: int | None = None, key: str = "", hint: str = ""
+    ) -> None:
+        place = f"{file}:{line}" if file is not None and line is not None else file
+        where = ": ".join(str(part) for part in (place, key) if part)
         super().__init__(f"{where}: {message}" if where else message, hint=hint)
         self.file = file
+        self.line = line
         self.key = key
+        self.others: list[ConfigError] = []
+
+    @property
+    def lines(self) -> list[str]:
+        """This error and the others of the same file, one line each."""
+        return [str(self), *(str(other) for other in self.others)]
 
 
 EXTRAS: Final = {
@@ -75,6 +93,7 @@ EXTRAS: Final = {
     "pyarrow": "reports",
     "duckdb": "reports",
     "matplotlib": "reports",
+    "fpdf": "reports",
     "jinja2": "reports",
     "starlette": "web",
     "uvicorn": "web",
@@ -114,7 +133,7 @@ class StoreError(PublisherError):
 
 
 class StoreMissingError(StoreError):
-    """There is no store yet; collecting makes it."""
+    """The store does not exist yet; collecting creates it."""
 
 
 class StoreNewerError(StoreError):
@@ -144,7 +163,7 @@ class StoreCorruptError(StoreError):
 
 
 class StoreRestoredError(StoreError):
-    """The store may not know of all that was sent: a backup was put in its place. Nothing is sent."""
+    """The store was restored from a backup and may not know of all that was sent. Nothing is sent."""
 
 
 class CredentialError(PublisherError):
@@ -162,51 +181,51 @@ class SourceError(PublisherError):
 
 
 class SourceMissingError(SourceError):
-    """There is nothing at the path of a source."""
+    """The path of a source does not exist."""
 
     retry_helps = True
 
 
 class SourceBusyError(SourceError):
-    """A source is locked by its writer for longer than the time-out."""
+    """The writer of a source locked it for longer than the time-out."""
 
     retry_helps = True
 
 
 class SourceFormatError(SourceError):
-    """A source is not, or no longer, in the format it should be in."""
+    """A source is not in the expected format, or no longer."""
 
 
 class TargetError(PublisherError):
-    """A service could not be reached or used; what it should get waits."""
+    """A service could not be reached or used; what is due to it waits."""
 
     retry_helps = True
 
 
 class UnreachableError(TargetError):
-    """No answer: the name does not resolve, the port is closed, there is no route, or time ran out."""
+    """No answer: the name does not resolve, the port is closed, the host has no route, or the time-out passed."""
 
 
 class UntrustedServerError(TargetError):
-    """The server's certificate is not one that the configured certificate authorities vouch for."""
+    """No configured certificate authority issued the server's certificate."""
 
     retry_helps = False
 
 
 class ProtocolError(TargetError):
-    """The service gave an answer that its protocol does not have."""
+    """The service gave an answer that its protocol does not define."""
 
 
 class TargetBusyError(PublisherError):
-    """Another run is at work for a target, so that what was asked for was not done."""
+    """Another run is sending to a target, so the command was not carried out."""
 
     retry_helps = True
 
     def __init__(self, target: str) -> None:
-        super().__init__(f"another run is at work for target {target}", hint="Try again when it is done")
+        super().__init__(f"another run is sending to target {target}", hint="Try again when it has finished")
 
 
 class StoppedError(PublisherError):
-    """The program was told to stop before a command had come to its end."""
+    """The program was interrupted before a command had finished."""
 
     retry_helps = True

@@ -1,8 +1,6 @@
-"""What happens, as it happens: the pipeline tells an observer; commands draw progress, tests kill at every step.
+"""Events: what the pipeline reports to an observer while it works. Commands draw progress, tests kill at every step.
 
-An observer must not raise and should be quick; it is called in the thread in which the thing happens.
-
-One observer that tells several.
+An observer must not raise and should be quick; it is called in the thread in which the event happens.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ class PageStored(msgspec.Struct, frozen=True):
 
 
 class DeliveryBegun(msgspec.Struct, frozen=True):
-    """A run begins to send to a target; so many runs wait for it."""
+    """A run begins to send to a target, for which this many runs wait."""
 
     target: str
     waiting: int
@@ -49,7 +47,7 @@ class BatchAnswered(msgspec.Struct, frozen=True):
 
 
 class BatchSettled(msgspec.Struct, frozen=True):
-    """What became of a batch is committed."""
+    """The outcome of a batch is committed."""
 
     target: str
     batch_id: int
@@ -84,6 +82,14 @@ class RetryPlanned(msgspec.Struct, frozen=True):
     answer: str
 
 
+class WorkAdvanced(msgspec.Struct, frozen=True):
+    """So many jobs of a longer piece of work are done; `total`: how many it has, None if unknown."""
+
+    work: str
+    done: int
+    total: int | None = None
+
+
 Event: TypeAlias = (
     PageStored
     | DeliveryBegun
@@ -93,6 +99,7 @@ Event: TypeAlias = (
     | TargetPaused
     | RecordSettled
     | RetryPlanned
+    | WorkAdvanced
 )
 Observer: TypeAlias = Callable[[Event], None]
 
@@ -102,10 +109,10 @@ def ignore(event: Event) -> None:
 
 
 def several(observers: Sequence[Observer]) -> Observer:
-    """Each event goes to each of them, in this order."""
+    """One observer that passes each event to each of these, in this order."""
 
-    def tell(event: Event) -> None:
+    def notify(event: Event) -> None:
         for observer in observers:
             observer(event)
 
-    return tell
+    return notify

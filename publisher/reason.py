@@ -1,7 +1,7 @@
-"""Why a delivery is in its state: codes with parameters, as they are stored, and the sentences that people are shown.
+"""Reasons for the state of a delivery: codes with parameters, as they are stored, and the sentences shown for them.
 
-What `formats` says of a record that it cannot render is a reason too (`rule_codes.RuleCode`). A service's answer,
-the text of a waiver, and what went wrong in an add-on are the words of others: parameters, never looked at.
+A record that `formats` cannot render has a reason of `rule_codes.RuleCode`. The answer of a service, the text of a
+waiver, and the error of an add-on are parameters; the program does not interpret them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class ReasonCode(StrEnum):
     ADD_ON_FAILED = "add-on-failed"
     AFTER_YEAR_9999 = "after-year-9999"
     ASSUMED = "assumed"
-    """Accepted, and never sent from here: an earlier publisher delivered it, as far as its state, or somebody, says."""
+    """Accepted, and never sent from this store: its state, or a person, says that an earlier publisher did."""
     CHANGED_AFTER_DELIVERY = "changed-after-delivery"
     CHANGED_AFTER_PURGE = "changed-after-purge"
     FILE_DISAPPEARED = "file-disappeared"
     KEPT_UNDER_OTHER_ID = "kept-under-other-id"
-    """Accepted: the service knows the record by another id than it was sent with."""
+    """Accepted: the service has the record under another id than the one that was sent."""
     KEY_CHANGED = "key-changed"
     MONTH_PURGED = "month-purged"
     NOT_DUE = "not-due"
@@ -57,71 +57,71 @@ INCOMPLETE: Final = frozenset({
     ReasonCode.SOURCE_INCOMPLETE,
     ReasonCode.SOURCES_INCOMPLETE,
 })  # fmt: skip
-"""A month or period is not known whole. What is held for this is released by itself."""
+"""A month or period is not known to be complete. What is held for this reason is released automatically."""
 ONLY_A_PERSON_RELEASES: Final = frozenset({ReasonCode.PURGED_BEFORE_IT_CAME, ReasonCode.CHANGED_AFTER_PURGE})
 
-_NOT_WHOLE: Final = "the month is not known whole: "
+_MAY_LACK_JOBS: Final = "the month may be incomplete: "
 _PURGED: Final = "purged: "
 SENTENCES: Final[Mapping[str, str]] = {
     **RULE_SENTENCES,
     ReasonCode.ADD_ON_FAILED: (
-        "{field}: the add-on failed at this record: {error}. This is a defect of the add-on: report it to its authors, "
-        "and update it"
+        "{field}: the add-on failed for this record: {error}. This is a defect of the add-on: report it to its "
+        "authors, and update it"
     ),
-    ReasonCode.AFTER_YEAR_9999: "it ended after the year 9999, which no report can be of",
-    ReasonCode.ASSUMED: "delivered before us, as far as is known",
+    ReasonCode.AFTER_YEAR_9999: "the job ended after the year 9999, the last of which a report is made",
+    ReasonCode.ASSUMED: "delivered by an earlier publisher, as far as is known",
     ReasonCode.CHANGED_AFTER_DELIVERY: (
-        "the run changed after it was, or may have been, delivered; the service keeps its first version"
+        "the job changed after it was, or may have been, delivered; the service keeps the first version"
     ),
     ReasonCode.CHANGED_AFTER_PURGE: _PURGED + "the job changed after it was delivered and purged from the store",
-    ReasonCode.FILE_DISAPPEARED: _NOT_WHOLE
-    + "of source {source}, {file} disappeared before it was read to its end, and may have held jobs of {interval}; "
+    ReasonCode.FILE_DISAPPEARED: _MAY_LACK_JOBS
+    + "file {file} of source {source} disappeared before it was read to its end, and may have had jobs of {interval}. "
     "`usage-publisher collect --unreadable` says what to do",
-    ReasonCode.KEPT_UNDER_OTHER_ID: "the service keeps it under the id {record_id}",
+    ReasonCode.KEPT_UNDER_OTHER_ID: "the service has it under the id {record_id}",
     ReasonCode.KEY_CHANGED: (
-        "the end time or local id changed after delivery, and both are in the service's key: sent again, the job "
-        "would count twice. Let the service's administrator remove the first record, then name this one to `records "
-        "retry`, or waive it"
+        "the end time or local id changed after delivery. Both are in the service's key, so the job would count twice "
+        "if it were sent again. Ask the service's administrator to remove the first record, then name this one to "
+        "`usage-publisher records retry`; or waive it"
     ),
-    ReasonCode.MONTH_PURGED: _NOT_WHOLE + "jobs of {month} were purged from the store",
-    ReasonCode.NOT_DUE: "{field}: the target is not sent this run: waived, superseded or not selected",
+    ReasonCode.MONTH_PURGED: _MAY_LACK_JOBS + "jobs of {month} were purged from the store",
+    ReasonCode.NOT_DUE: "{field}: the run is not sent to this target: it is waived, superseded, or not selected",
     ReasonCode.NOT_IN_ANSWER: "the service's answer did not name this record; it is sent again",
-    ReasonCode.NO_GRID_LOG_ENTRY: "{field}: no grid log entry yet: see sources.{source}.grid_log",
+    ReasonCode.NO_GRID_LOG_ENTRY: "{field}: no grid log entry yet. See sources.{source}.grid_log",
     ReasonCode.NO_LONGER_SELECTED: (
-        "the run changed after it was, or may have been, delivered and is no longer selected"
+        "the job changed after it was, or may have been, delivered, and the target no longer selects it"
     ),
-    ReasonCode.NO_VO: "{field}: unknown, and this target needs it: add a rule [[sources.{source}.map]]",
+    ReasonCode.NO_VO: "{field}: unknown, and this target needs it. Add a rule [[sources.{source}.map]]",
     ReasonCode.PERIOD_NOT_OVER: (
-        "it is not over, or its sources were not read beyond its end: its report is sent when it is complete"
+        "the period is not over, or its sources were not read beyond its end. The report is sent when it is complete"
     ),
-    ReasonCode.PERIOD_PURGED: _NOT_WHOLE
-    + "jobs of {month} were purged from the store, and some may have run in {interval}",
+    ReasonCode.PERIOD_PURGED: _MAY_LACK_JOBS
+    + "jobs of {month} were purged from the store; some may have run in {interval}",
     ReasonCode.PERSON_ERASED: (
-        "its person was erased, and the service has the summary under the name: have it taken out there, or waive "
-        "this job"
+        "the person of this job was erased, and the service has the summary under the person's name. Ask the service's "
+        "administrator to remove the summary, or waive this job"
     ),
     ReasonCode.PURGED_BEFORE_IT_CAME: _PURGED + "the other jobs of its month were purged from the store",
     ReasonCode.REFUSED: "{answer}",
     ReasonCode.SAME_KEY: (
         "LocalJobId: this run of source {source} and {first_record_id} of source {first_source} have the same site, "
-        "local id {local_id}, and end time, by which APEL knows a job record: it would replace that one. If both are "
-        "the same job, waive this one. If not, set a `local_id_prefix` for one of the sources; this one is then "
-        "tried again. If that one will not be sent, because it was rejected or waived, name this one to `records retry`"
+        "local id {local_id}, and end time, which are APEL's key of a job record: this record would replace the other. "
+        "If both are the same job, waive this one. If not, set `local_id_prefix` of one of the sources; this one is "
+        "then tried again. If the other is rejected or waived, name this one to `usage-publisher records retry`"
     ),
     ReasonCode.SENT_AGAIN: "reconcile did not find it at the service as it was sent",
-    ReasonCode.SOURCES_INCOMPLETE: _NOT_WHOLE
-    + "sources {sources} cannot tell that they have every job from {interval} on; if they have, set "
+    ReasonCode.SOURCES_INCOMPLETE: _MAY_LACK_JOBS
+    + "sources {sources} do not show that they have every job from {interval} on. If they have, set "
     "sources.NAME.complete_since",
-    ReasonCode.SOURCE_INCOMPLETE: _NOT_WHOLE
-    + "source {source} cannot tell that it has every job from {interval} on; if it has, set "
+    ReasonCode.SOURCE_INCOMPLETE: _MAY_LACK_JOBS
+    + "source {source} does not show that it has every job from {interval} on. If it has, set "
     "sources.{source}.complete_since",
-    ReasonCode.SOURCE_NOT_READ: _NOT_WHOLE + "source {source} was not yet read to its end",
+    ReasonCode.SOURCE_NOT_READ: _MAY_LACK_JOBS + "source {source} was not yet read to its end",
     ReasonCode.WAIVED: "{text}",
 }
 
 
 def sentence(reason: Reason | None) -> str:
-    """A reason in words; empty for None."""
+    """The sentence of a reason; empty for None."""
     return "" if reason is None else reason.filled_in(SENTENCES)
 
 

@@ -1,10 +1,7 @@
-"""Text for people: what comes from outside without what a terminal would obey or what turns lines around; numbers.
+"""Text for people: escaping of text from outside, numbers, durations, instants, and TOML.
 
-Durations and instants as people write them, in the configuration and on the command line.
-
-TOML out of plain values, for `init` and `import`, and where a file is none.
-
-Text from outside can never become a key or table of its own.
+Durations and instants are written as in the configuration and on the command line. TOML is made of plain values for
+`init` and `import`; text from outside can never become a key or table in it.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -25,7 +22,7 @@ _HARMLESS: Final = _CONTROL | _DIRECTION
 
 
 def safe(text: object) -> str:
-    """Text from outside as it may be shown: controls, line ends, escapes and direction marks are spelled out."""
+    """Text from outside, with control characters, line ends, and direction marks escaped."""
     shown = str(text).translate(_HARMLESS)
     return shown.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -33,7 +30,7 @@ def safe(text: object) -> str:
 def utf8(text: str) -> str:
     """A text that a database and JSON take: lone surrogates are spelled `\\udcff`.
 
-    They stand in the name of a file for bytes that are not UTF-8.
+    In the name of a file they represent bytes that are not UTF-8.
     """
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
@@ -61,32 +58,72 @@ def cell_text(value: object, kind: str = "") -> str:
     return safe(value)
 
 
+def number_text(value: float, largest: float | None = None) -> str:
+    """A number for people with few digits: 12,346; 123.5; 1.23; 0.0123. `largest`: of the numbers that it is read with.
+
+    Numbers of a column have as many decimals as the largest needs; smaller ones that would be 0 are `<0.1`.
+    """
+    top = abs(value if largest is None else largest)
+    if not value or top >= 1_000:
+        decimals = 0
+    elif top >= 1:
+        decimals = 1 if top >= 10 else 2
+    else:
+        decimals = min(9, 1 - math.floor(math.log10(top))) + 1
+    text = f"{value:,.{decimals}f}"
+    least = 10.0**-decimals
+    if 0 < abs(value) < least / 2:
+        return f"{'<' if value > 0 else '>-'}{least:,.{decimals}f}"
+    return text.removesuffix(".0") if largest is None else text
+
+
+_BYTES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def size_text(size_bytes: float) -> str:
+    """A number of bytes for people: 512 B, 1.2 TiB."""
+    place = 0
+    while size_bytes >= 1024 and place < len(_BYTES) - 1:
+        size_bytes /= 1024
+        place += 1
+    digits = 1 if place and size_bytes < 100 else 0
+    return f"{size_bytes:,.{digits}f} {_BYTES[place]}"
+
+
 def counted(number: int, what: str) -> str:
     """A number of things for people: 1 message, 2 messages, 8,076 messages."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
+def did_you_mean(given: object, known: Iterable[str]) -> str:
+    """The nearest known name as the end of a message, such as "; did you mean 'arc'?"; empty where none is near."""
+    import difflib  # noqa: PLC0415 - only where something is wrong
+
+    near = difflib.get_close_matches(str(given), list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
 CLOCK_SKEW_S: Final = 300
-"""By how much the clocks of two hosts may differ: hosts that share a store, this host and an authority."""
+"""Accepted difference between the clocks of two hosts: hosts that share a store, this host and an authority."""
 
 
 def past(instant: int | None, now: int) -> int | None:
-    """An instant that was noted earlier; None where it lies in the future, so that the clock was wrong then, or is now.
+    """An instant that was recorded earlier; None if it is in the future: the clock was wrong then, or is wrong now.
 
-    Such a time says nothing: who asks for it does as if it had not been noted.
+    Callers treat such a time as if it had not been recorded.
     """
     return None if instant is None or instant > now + CLOCK_SKEW_S else instant
 
 
 def elapsed_s(instant: int | None, now: int) -> int | None:
-    """Seconds since an instant that was noted earlier; None where it is not known, or lies in the future (`past`)."""
+    """Seconds since an instant that was recorded earlier; None if it is unknown or in the future (`past`)."""
     known = past(instant, now)
     return None if known is None else max(0, now - known)
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
-_DURATION_HELP = "a duration is a number of seconds or text such as 30s, 15m, 6h, 2d"
-_INSTANT_HELP = "a time is written like 2026-11-20 or 2026-11-20T00:00:00Z"
+_DURATION_HELP = "must be a duration: a number of seconds, or text such as 30s, 15m, 6h, 2d"
+_INSTANT_HELP = "must be a time such as 2026-11-20 or 2026-11-20T00:00:00Z"
 _UNIT_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
@@ -99,7 +136,7 @@ def duration_s(value: object) -> float:
     else:
         raise ValueError(_DURATION_HELP)
     if not 0 <= seconds < math.inf:
-        raise ValueError("a duration is neither negative nor endless")
+        raise ValueError("a duration must not be negative or infinite")
     return seconds
 
 
@@ -121,7 +158,7 @@ def months_of_age(value: object) -> int:
     found = _MONTHS.fullmatch(value) if isinstance(value, str) else None
     count = int(found[1]) * (12 if found[2].startswith("year") else 1) if found else 0
     if count < 1:
-        raise ValueError("an age in months is text such as 36 months or 3 years, one month at least")
+        raise ValueError("must be an age such as '36 months' or '3 years'")
     return count
 
 
@@ -172,35 +209,35 @@ def iso(instant: int | None) -> str | None:
 
 
 def future_notes(times: Mapping[str, int]) -> list[str]:
-    """A sentence for each time, by its name, that was noted for the future."""
+    """A sentence for each recorded time, by its name, that is in the future."""
     return [
-        f"{name.replace('_', ' ')} was noted as {iso(at)}, which lies in the future: a clock was wrong. It does not "
-        "count, and the next run notes it anew"
+        f"{name.replace('_', ' ')} was recorded as {iso(at)}, which is in the future: a clock was wrong. It is "
+        "ignored, and the next run records it again"
         for name, at in times.items()
     ]
 
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 _NESTED: Final = 2
-"""Tables deeper than this stand in one line."""
+"""Deeper tables are written in one line."""
 _PLACE: Final = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
-"""How the standard library's reader ends what it says."""
+"""The end of an error message of tomllib."""
 _PASSWORD: Final = re.compile(r"(://[^:/@\s]*:)[^@\s]*@")
 _MOST_SHOWN: Final = 80
-"""Characters of a line before a mistake, and behind it."""
+"""Characters of a line before a mistake, and after it."""
 
 
 def text_of(tables: Mapping[str, Any], comments: Mapping[tuple[str, ...], Sequence[str]] | None = None) -> str:
     """The file of these tables: `{"site": {"name": ...}, "sources": {"ce1": {...}}}`.
 
     Values are text, numbers, truth values, lists and mappings; a list of mappings two tables deep is written as
-    `[[...]]`. `comments`: lines to stand above a table, by its place.
+    `[[...]]`. `comments`: lines above a table, by its place.
     """
     return "\n".join("\n".join(part) + "\n" for part in _parts((), tables, comments or {}))
 
 
 def mistake(text: str, error: tomllib.TOMLDecodeError) -> str:
-    """What is wrong with a text that is no TOML: line, column, and the line with `>>>` before the mistake.
+    """The mistake in a text that is not TOML: line, column, and the line with `>>>` before the mistake.
 
     A password within a URL is not shown.
     """
@@ -221,7 +258,7 @@ def mistake(text: str, error: tomllib.TOMLDecodeError) -> str:
 
 
 def quoted(text: object) -> str:
-    """A basic string. What a terminal would obey, or not show, is written as an escape."""
+    """A basic string of TOML. Characters that are not printable are escaped."""
     escaped = str(text).replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(char if char.isprintable() else f"\\U{ord(char):08X}" for char in escaped) + '"'
 

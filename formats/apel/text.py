@@ -32,7 +32,7 @@ _ENCRYPTED: Final = re.compile("(application)/((?:x-)?pkcs7-mime)")
 _SAFE: Final = re.compile(r"(?!.*%%)(?!.*pkcs7-mime)[!-~](?:[ -~]*[!-~])?").fullmatch
 
 CARRIED_RULE: Final = (
-    "one line of printable ASCII without %% (APEL text has no escapes; facts on formats, 4.1): accents are dropped, "
+    "one line of printable ASCII without %% (APEL text has no escapes): accents are dropped, "
     "other characters become \\xHH of their UTF-8 bytes, line breaks and control characters a blank, %% %25%25"
 )
 

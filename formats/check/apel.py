@@ -22,9 +22,9 @@ from formats.rules import LATEST_END_AFTER_NOW_S, TEXTS, MessageType, type_of
 from formats.signed_text import looks_encrypted
 
 _TYPES_OF_SCORES: Final = frozenset(name.lower() for name in BENCHMARKS)
-_SYNTAX: Final = "facts on formats, 4.1"
-_JOBS: Final = "facts on formats, 4.3"
-_SUMMARIES: Final = "facts on formats, 4.4"
+_SYNTAX: Final = "APEL message format"
+_JOBS: Final = "APEL message format"
+_SUMMARIES: Final = "APEL message format"
 _MONTH: Final = ("Month", "Year")
 _INSTANTS: Final = ("StartTime", "EndTime", "EarliestEndTime", "LatestEndTime")
 
@@ -35,20 +35,18 @@ def check_text(text: str, now: int | None = None, most: int | None = None) -> li
     Beyond `most` errors the rest of the records is not looked at, which is the last error.
     """
     if not text.strip():
-        return [Violation("error", 0, "", "an empty message stops the server's loader", "facts on receivers, 2")]
+        return [Violation("error", 0, "", "an empty message stops the server's loader", "APEL server")]
     found = list(_characters(text))
     try:
         message = parse(text)
     except NotApelTextError as error:
-        return [*found, Violation("error", 0, "", str(error), "facts on formats, 4.2")]
+        return [*found, Violation("error", 0, "", str(error), "APEL message format")]
     message_type = type_of(message.header, message.kind, message.version)
     if message_type is None:
         rule = f"message type {shown(message.header)} not recognised"
-        return [*found, Violation("error", 0, "", rule, "facts on formats, 4.2")]
+        return [*found, Violation("error", 0, "", rule, "APEL message format")]
     if not message.records:
-        found.append(
-            Violation("warning", 0, "", "a header without records: nothing is stored", "facts on receivers, 2")
-        )
+        found.append(Violation("warning", 0, "", "a header without records: nothing is stored", "APEL server"))
     errors = 0
     for record in message.records:
         for violation in _record(message_type, record, now):
@@ -65,11 +63,9 @@ def _characters(text: str) -> Iterator[Violation]:
     if text.startswith("\ufeff"):
         yield Violation("error", 0, "", "a byte order mark spoils the header", _SYNTAX)
     if not text.isascii():
-        yield Violation("error", 0, "", "not ASCII: SSM's receiver cannot decode it", "facts on receivers, 3")
+        yield Violation("error", 0, "", "not ASCII: SSM's receiver cannot decode it", "SSM")
     if looks_encrypted(text.encode("utf-8", "surrogatepass")):
-        yield Violation(
-            "error", 0, "", "names the media type of encrypted messages: SSM takes it for one", "facts on receivers, 3"
-        )
+        yield Violation("error", 0, "", "names the media type of encrypted messages: SSM takes it for one", "SSM")
 
 
 def _record(message_type: MessageType, record: TextRecord, now: int | None) -> Iterator[Violation]:
@@ -95,7 +91,7 @@ def _record(message_type: MessageType, record: TextRecord, now: int | None) -> I
             if key in message_type.mandatory:
                 yield error(key, "mandatory, and missing or null")
             elif key in message_type.needed:
-                yield error(key, "missing or null, and the server has no default", "facts on receivers, 2")
+                yield error(key, "missing or null, and the server has no default", "APEL server")
     yield from _texts(message_type, record)
     yield from _numbers(message_type, record)
     yield from _scores(message_type, record)
@@ -130,7 +126,7 @@ def _numbers(message_type: MessageType, record: TextRecord) -> Iterator[Violatio
         elif not rule.least <= number <= rule.largest:
             text = f"{shown(number)} is not in {rule.least}..{rule.largest}"
             if message_type.shape == "sync" and key in _MONTH:
-                yield Violation("warning", record.number, key, f"{text}: stored unchecked", "facts on formats, 4.6")
+                yield Violation("warning", record.number, key, f"{text}: stored unchecked", "APEL server")
             else:
                 yield Violation("error", record.number, key, text, rule.source)
 
@@ -145,11 +141,11 @@ def _scores(message_type: MessageType, record: TextRecord) -> Iterator[Violation
             scores = read_scores(value)
         except ValueError:
             rule = f"expecting a list such as {{HEPscore23: 10.5}}: {shown(value)}"
-            yield Violation("error", record.number, key, rule, "facts on receivers, 2")
+            yield Violation("error", record.number, key, rule, "APEL server")
             continue
         preferred = preferred_score(scores)
         if preferred is None:
-            yield Violation("error", record.number, key, "no benchmark that the server knows", "facts on receivers, 2")
+            yield Violation("error", record.number, key, "no benchmark that the server knows", "APEL server")
             continue
         benchmarks.add(preferred[0])
         if len(scores) > 1:
@@ -158,7 +154,7 @@ def _scores(message_type: MessageType, record: TextRecord) -> Iterator[Violation
         yield from _score(record, key, preferred[1], largest)
     if len(benchmarks) > 1:
         rule = "normalised by different benchmarks"
-        yield Violation("error", record.number, "NormalisedWallDuration", rule, "facts on formats, 4.5")
+        yield Violation("error", record.number, "NormalisedWallDuration", rule, "APEL message format")
     if "ServiceLevelType" in message_type.fields:
         yield from _plain_score(message_type, record)
 
@@ -187,15 +183,15 @@ def _score(record: TextRecord, key: str, score: float, largest: float) -> Iterat
     elif key == "ServiceLevel" and round(score, 3) != score:
         yield Violation("warning", record.number, key, "rounded to three decimals", "APEL column, DECIMAL(10,3)")
     elif key != "ServiceLevel" and int(score) != score:
-        yield Violation("warning", record.number, key, "cut to a whole number", "facts on formats, 4.5")
+        yield Violation("warning", record.number, key, "cut to a whole number", "APEL message format")
 
 
 def _times_of_job(record: TextRecord, now: int | None) -> Iterator[Violation]:
     start, end = whole(record.get("StartTime")), whole(record.get("EndTime"))
     if start is not None and end is not None and end < start:
-        yield Violation("error", record.number, "EndTime", "before StartTime", "facts on receivers, 2")
+        yield Violation("error", record.number, "EndTime", "before StartTime", "APEL server")
     if now is not None and end is not None and end > now + LATEST_END_AFTER_NOW_S:
-        yield Violation("error", record.number, "EndTime", "more than two days in the future", "facts on receivers, 2")
+        yield Violation("error", record.number, "EndTime", "more than two days in the future", "APEL server")
 
 
 def _month(message_type: MessageType, record: TextRecord, now: int | None) -> Iterator[Violation]:
@@ -208,7 +204,7 @@ def _month(message_type: MessageType, record: TextRecord, now: int | None) -> It
     earliest, latest = whole(record.get("EarliestEndTime")), whole(record.get("LatestEndTime"))
     for key, end in (("EarliestEndTime", earliest), ("LatestEndTime", latest)):
         if end is not None and not start <= end <= stop:
-            yield Violation("error", record.number, key, "not within the month", "facts on receivers, 2")
+            yield Violation("error", record.number, key, "not within the month", "APEL server")
     if earliest is not None and latest is not None and earliest > latest:
         yield Violation("error", record.number, "LatestEndTime", "before EarliestEndTime", _SUMMARIES)
 
@@ -220,7 +216,7 @@ def _equal_keys(message_type: MessageType, message: ParsedMessage) -> Iterator[V
         key = _key(message_type, record)
         if key in seen:
             rule = f"has the key of record {seen[key]}, which it replaces"
-            yield Violation("warning", record.number, "", rule, "facts on formats, 4.8")
+            yield Violation("warning", record.number, "", rule, "APEL database")
         seen[key] = record.number
 
 

@@ -78,7 +78,7 @@ class RecordCheck:
         if len(text) > rule.longest:
             self.error(rule.field, f"{len(text)} characters; the column has {rule.longest}")
         elif excess := rule.excess(text):
-            self.error(rule.field, excess, "facts on receivers, seen on the real services")
+            self.error(rule.field, excess, "APEL server")
 
     def whole_number(self, field: str, text: str, rule: NumberRule) -> int | None:
         """A whole number in its column's range; None, and an error, for anything else."""
@@ -101,9 +101,9 @@ class RecordCheck:
         return at
 
 
-_SOURCE: Final = "facts on formats, 2.1"
-_RECEIVERS: Final = "facts on receivers, 2"
-_SIGNING: Final = "facts on receivers, 3"
+_SOURCE: Final = "APEL server"
+_RECEIVERS: Final = "APEL server"
+_SIGNING: Final = "SSM"
 
 _LENGTHS: Final = (
     ("Site", Rules.SITE),
@@ -145,7 +145,7 @@ def check_compute_records(root: etree._Element, payload: bytes, now: int | None)
         check = _CarCheck(element, number, _SOURCE)
         key = check.all_rules(now)
         if key in keys:
-            check.warning("", f"has the key of record {keys[key]}, which it replaces", "facts on formats, 4.8")
+            check.warning("", f"has the key of record {keys[key]}, which it replaces", "APEL database")
         keys[key] = number
         found += check.found
     return found
@@ -198,7 +198,7 @@ class _CarCheck(RecordCheck):
             return
         years, months, days, hours, minutes, seconds, fraction = match.groups()
         if years or months:
-            self.warning(field, "years and months are taken for 365 and 30.4 days", "facts on formats, 1.2")
+            self.warning(field, "years and months are taken for 365 and 30.4 days", "GFD.98")
         total_s = int(days or 0) * 86_400 + int(hours or 0) * 3_600 + int(minutes or 0) * 60 + int(seconds or 0)
         if total_s > INT32:
             self.error(field, f"{total_s} seconds; the column has {INT32}", _RECEIVERS)

@@ -75,20 +75,18 @@ class Inspection(msgspec.Struct, frozen=True):
 def inspect_message(payload: bytes, now: int | None = None) -> Inspection:
     """Tell what these bytes are. `now` (epoch seconds) adds the rules of a service's clock. Raises nothing."""
     if not payload.strip():
-        return _unknown(
-            "an empty message", "nothing in it: the APEL server's loader would stop", "facts on receivers, 2"
-        )
+        return _unknown("an empty message", "nothing in it: the APEL server's loader would stop", "APEL server")
     if begins_as_xml(payload):
         return _inspect_xml(payload, now)
     if b"\0" in payload:
-        return _unknown("binary data", "has NUL bytes: no text and no XML", "facts on formats, 4.1")
+        return _unknown("binary data", "has NUL bytes: no text and no XML", "APEL message format")
     if len(payload) > LARGEST_TEXT_BYTES:
         rule = f"{len(payload)} bytes; at most {LARGEST_TEXT_BYTES} are looked at"
         return _unknown("text too large to look at", rule, "a bound of inspect")
     try:
         text = payload.decode("utf-8")
     except UnicodeDecodeError as error:
-        return _unknown("unreadable text", f"not UTF-8 from byte {error.start} on", "facts on receivers, 3")
+        return _unknown("unreadable text", f"not UTF-8 from byte {error.start} on", "SSM")
     return _inspect_text(text, now)
 
 
@@ -100,9 +98,9 @@ def _inspect_xml(payload: bytes, now: int | None) -> Inspection:
     try:
         root = parse_xml(payload)
     except NotAMessageError as error:
-        return _unknown("XML of no known format", shown(error), "facts on formats, 1.4 and 2.1")
+        return _unknown("XML of no known format", shown(error), "SGAS LUTS and APEL server")
     except RecursionError:
-        return _unknown("XML of no known format", "nested too deeply", "facts on formats, 1.4 and 2.1")
+        return _unknown("XML of no known format", "nested too deeply", "SGAS LUTS and APEL server")
     namespace = etree.QName(root).namespace or ""
     form = FORMATS[FORMAT_OF_NAMESPACE[namespace]]
     if (count := len(record_elements(root))) > MOST_RECORDS:

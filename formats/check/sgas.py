@@ -23,8 +23,8 @@ from formats.rules import SgasRules as Rules
 from formats.xml.ogf_ur import NAMESPACES
 from formats.xml.read import UR, record_elements
 
-_SOURCE: Final = "facts on formats, 1.4"
-_RECEIVERS: Final = "facts on receivers, 1"
+_SOURCE: Final = "SGAS LUTS"
+_RECEIVERS: Final = "SGAS LUTS"
 LARGEST_BODY_BYTES: Final = 2 * 2**20
 """What the front end of an SGAS service takes as shipped."""
 
@@ -280,7 +280,7 @@ def _memory(check: RecordCheck) -> None:
         factor = _BYTES.get(unit or "", 1)
         if amount is not None and not -INT64 <= amount * factor <= INT64:
             rule = f"{amount} {unit or 'B'} does not fit 64 bits of bytes: at most {INT64 // factor} {unit or 'B'}"
-            check.error("Memory", rule, "facts on receivers, seen on the real services")
+            check.error("Memory", rule, "SGAS LUTS")
 
 
 def _extensions(check: RecordCheck) -> None:
@@ -292,9 +292,7 @@ def _extensions(check: RecordCheck) -> None:
                 check.error("RuntimeEnvironment", "an empty element")
             check.length(Rules.RUNTIME_ENVIRONMENT, text)
         elif name.namespace != UR and child.tag not in _KNOWN_EXTENSIONS:
-            check.warning(
-                shown(name.localname), "an extension that the service does not know: ignored", "facts on formats, 1.3"
-            )
+            check.warning(shown(name.localname), "an extension that the service does not know: ignored", "SGAS LUTS")
     for transfer in check.element.findall(f"{{{_TR}}}FileTransfers/*"):
         _transfer(check, transfer)
 

@@ -28,7 +28,7 @@ _FIELDS: Final = Bin.__struct_fields__
 _COLUMNS: Final = (*_COMMON, "bin_start", *_FIELDS[1:])
 CSV_BEGINS: Final = ",".join(_COMMON) + ",bin_start,"
 """How the CSV form begins."""
-_SOURCE: Final = "DQS accounting manual (facts on sources, DQS)"
+_SOURCE: Final = "DQS accounting manual"
 
 
 class UtilizationReport(msgspec.Struct, frozen=True, kw_only=True):

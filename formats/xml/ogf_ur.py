@@ -327,7 +327,7 @@ FORMAT: Final = Format(
     versions=("1.0",),
     is_xml=True,
     grammar="ogf_ur.rng",
-    grammar_source="grammar of GFD.98 (facts on formats, 1.2)",
+    grammar_source="grammar of GFD.98",
     record_id=Rules.RECORD_ID,
     is_readable=True,
 )

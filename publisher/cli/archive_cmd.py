@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from publisher.cli import options
+from publisher.cli import completion, options
 from publisher.cli.output import json_object, say
 from publisher.cli.session import session
 from publisher.text import counted
@@ -22,16 +22,27 @@ def archive(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the archive.")],
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="MONTH", help="First month (inclusive). Default: of the first run."),
+        typer.Option(
+            "--since",
+            metavar="MONTH",
+            help="First month (inclusive). Default: that of the first run.",
+            autocompletion=completion.months,
+        ),
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="MONTH", help="Last month (exclusive). Default: up to now.")
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="MONTH",
+            help="Last month (exclusive). Default: the next month.",
+            autocompletion=completion.months,
+        ),
     ] = None,
     shrink: Annotated[
-        bool, typer.Option("--shrink", help="Also replace months of which the store has fewer runs than the archive.")
+        bool, typer.Option("--shrink", help="Also replace months for which the store has fewer runs than the archive.")
     ] = False,
 ) -> None:
-    """Write the finished runs of whole months as Parquet for `report VIEW --archive DIR`; a month is replaced."""
+    """Write the finished runs of whole months as Parquet for `report VIEW --archive DIR`. Replaces existing months."""
     start, stop = options.window_bounds(since, until)
     with session.publisher() as publisher:
         written = publisher.archive(directory, start, stop, shrink=shrink)

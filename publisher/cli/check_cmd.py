@@ -28,11 +28,12 @@ def check(
     nagios: Annotated[
         bool,
         typer.Option(
-            "--nagios", help="Print one line with performance data; exit codes of Nagios and Icinga (0 to 3)."
+            "--nagios",
+            help="Print one line with performance data; use the exit codes of Nagios and Icinga (0 to 3).",
         ),
     ] = False,
 ) -> None:
-    """Test everything that a run needs, and say how to fix it. Sends no records. Exit code 1 if anything is red."""
+    """Test everything that a run needs, and show how to fix problems. Sends no records. Exit code 1: a test is red."""
     if nagios:
         raise typer.Exit(_nagios())
     with session.publisher() as publisher:

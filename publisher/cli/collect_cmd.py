@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from publisher import subprocess_worker
-from publisher.cli import exit_code, options
+from publisher.cli import completion, exit_code, options
 from publisher.cli.options import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import data, json_object, say
 from publisher.cli.session import session
@@ -31,26 +31,29 @@ def register(app: typer.Typer) -> None:
 
 
 def collect(
-    sources: Annotated[list[str] | None, typer.Argument(metavar="[SOURCE]...", help="Sources; none: all.")] = None,
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SOURCE", help="Names of sources. Default: all.", autocompletion=completion.sources),
+    ] = None,
     since: options.Since = None,
     until: options.Until = None,
     unreadable: Annotated[
-        bool, typer.Option("--unreadable", help="Read nothing; list the input that could not be read as a record.")
+        bool, typer.Option("--unreadable", help="List the input that could not be read; read nothing.")
     ] = False,
     settle: Annotated[
         bool,
-        typer.Option("--settle", help="With --unreadable: mark this input as dealt with."),
+        typer.Option("--settle", help="With --unreadable: mark this input as settled."),
     ] = False,
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="With --settle: what was done about it.")
     ] = "",
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, metavar="N", help="With --unreadable: the first N. Default: 1000."),
+        typer.Option("--limit", min=1, metavar="N", help="With --unreadable: the newest N. Default: 1000."),
     ] = None,
     show_all: All = False,
 ) -> None:
-    """Read finished jobs from the sources into the store. With --since or --until, read a window again."""
+    """Read finished jobs from the sources into the store. With --since or --until, read this window again."""
     from publisher.sources.base import Window  # noqa: PLC0415
 
     begin, end = options.window_bounds(since, until)
@@ -67,6 +70,7 @@ def collect(
             return
         if unreadable:
             rows = publisher.unreadable(most, sources or ())
+            rows.sort(key=_place_of)
             _list_unreadable(rows, publisher.count_unreadable(sources or ()))
             return
         subprocess_worker.keep_little()
@@ -85,13 +89,15 @@ def collect(
 
 
 def collected_json(found: dict[str, Collected]) -> dict[str, Any]:
-    """What was found, as `--json` gives it."""
+    """The result of collecting, for `--json`."""
     return {
         name: {
             "read": item.read,
             "new": item.new,
             "changed": item.changed,
             "unchanged": item.unchanged,
+            "jobs": item.jobs,
+            "merged": item.merged,
             "skipped": item.skipped,
             "unreadable": item.unreadable,
             "error": item.error,
@@ -101,7 +107,7 @@ def collected_json(found: dict[str, Collected]) -> dict[str, Any]:
 
 
 def say_if_new_store(publisher: Publisher) -> None:
-    """Say once that a store was created: somebody who expected an existing one has a wrong `store.url`."""
+    """Say once that a store was created, so that a wrong `store.url` is noticed."""
     store = publisher.store
     if store.is_new and not session.quiet:
         say(f"created a new store: {store.place}. If you expected an existing store, check store.url")
@@ -109,7 +115,7 @@ def say_if_new_store(publisher: Publisher) -> None:
 
 
 def say_problems(found: dict[str, Collected]) -> None:
-    """Say why sources could not be read, and how much of their input is unreadable, also with `--json`."""
+    """Print why sources could not be read, and how much of their input is unreadable, also with `--json`."""
     for name, item in found.items():
         if item.error is not None:
             say(f"{name}: {item.error}")
@@ -119,12 +125,15 @@ def say_problems(found: dict[str, Collected]) -> None:
 
 
 def show_collected(found: dict[str, Collected]) -> None:
-    """A table of what was found."""
-    columns = ["source", "read", "new", "changed", "unchanged", "skipped", "unreadable"]
+    """Print the result of collecting as a table."""
+    columns = ["source", "read", "jobs", "new", "changed", "unchanged", "merged", "skipped", "unreadable"]
     rows: list[list[object]] = [
-        [name, item.read, item.new, item.changed, item.unchanged, item.skipped, item.unreadable]
+        [
+            name, item.read, item.jobs, item.new, item.changed, item.unchanged, item.merged, item.skipped,
+            item.unreadable,
+        ]
         for name, item in found.items()
-    ]
+    ]  # fmt: skip
     if rows:
         show_table("Collected", columns, rows, right=set(columns[1:]))
 
@@ -134,13 +143,18 @@ def _list_unreadable(rows: Sequence[UnreadableRow], total: int) -> None:
         json_object(list_json([_unreadable_json(row) for row in rows], total))
         return
     _show_unreadable(rows)
-    say_if_cut(len(rows), total, "first")
+    say_if_cut(len(rows), total, "newest")
     if not rows:
         say("no input is unreadable")
     elif total > len(rows):
         from publisher.store.registry import KEPT_OF_FILE  # noqa: PLC0415
 
-        say(f"at most {KEPT_OF_FILE:,} pieces of a file are kept; the others are only counted")
+        say(f"at most {KEPT_OF_FILE:,} pieces of a file are kept; the others are counted only")
+
+
+def _place_of(row: UnreadableRow) -> tuple[bool, str, str, int, int]:
+    """Files that disappeared come first; the others in the order of their lines."""
+    return row.unread_from is None, row.source, row.file, row.line or 0, row.offset or 0
 
 
 def _show_settled(rows: Sequence[UnreadableRow]) -> None:
@@ -151,7 +165,7 @@ def _show_settled(rows: Sequence[UnreadableRow]) -> None:
     for name, number in Counter(row.source for row in rows).items():
         say(f"{name}: {number:,} settled")
     if rows:
-        say("`usage-publisher collect --unreadable` lists the rest; input that is read again is listed again")
+        say("`usage-publisher collect --unreadable` lists the rest. Input that is read again is listed again")
     else:
         say("no input is unreadable")
 

@@ -1,4 +1,4 @@
-"""Commands whose options take one value: one that is given twice is refused, instead of ignoring the first."""
+"""Commands that refuse an option given twice, instead of ignoring its first value; and their help."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+_WHOLE = 1000
+"""Characters: more than any first sentence has."""
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -19,13 +21,28 @@ class OneValueCommand(TyperCommand):
         _require_one_value(self, ctx, args)
         return super().parse_args(ctx, args)
 
+    def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - lines are wrapped instead of cut
+        """The first sentence of the help, whole."""
+        return super().get_short_help_str(_WHOLE)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments without the types of Python, which say nothing to people."""
+        for parameter in self.params:
+            if parameter.param_type_name == "argument":
+                setattr(parameter, "display_type_rich", lambda ctx: None)  # noqa: ARG005, B010 - typer's hook
+        super().format_options(ctx, formatter)
+
 
 class OneValueGroup(TyperGroup):
-    """A group of commands; its own options are checked likewise."""
+    """A group of commands whose own options are checked in the same way."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _require_one_value(self, ctx, args)
         return super().parse_args(ctx, args)
+
+    def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - likewise
+        """The first sentence of the help, whole."""
+        return super().get_short_help_str(_WHOLE)
 
 
 class CommandGroup(typer.Typer):
@@ -43,7 +60,7 @@ def _require_one_value(command: TyperCommand | TyperGroup, ctx: Any, args: list[
     times = Counter(option.opts[0] for option in given if option.param_type_name == "option" and takes_one(option))
     for name, number in times.items():
         if number > 1:
-            raise typer.BadParameter(f"{name} is given {number} times, and takes one value")
+            raise typer.BadParameter(f"{name} takes one value and is given {number} times")
 
 
 def takes_one(option: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The exit code of a command, from everything that happened: the first that applies of 5, 2, 4, 1, 3, 0.
+"""The exit code of a command: the first that applies of 5, 2, 4, 1, 3, 0.
 
 6 is an internal error, 130 an interruption.
 """
@@ -33,8 +33,8 @@ def of_run(
     collect alone.
 
     `busy`: another run was collecting and will send what waits by now. `only`: the targets that were named; none: all.
-    `contexts`: the spooling contexts that could not be written. `held_before`: so many of those that were held were
-    held already, and were tried again.
+    `contexts`: the spooling contexts that could not be written. `held_before`: how many of the held records
+    were held before and tried again.
     """
     deliveries = list(delivered.values())
     errors = [delivery.error for delivery in deliveries if delivery.error is not None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from publisher.cli import options
+from publisher.cli import completion, options
 from publisher.cli.command_group import CommandGroup
 from publisher.cli.exit_code import CREDENTIALS, DONE, REJECTED, WAITING
 from publisher.cli.options import Yes, confirm
@@ -37,7 +36,7 @@ DeliveredUntil = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
     group = CommandGroup(
-        help="Migrate from another publisher: show or write the configuration, and send what it left unsent."
+        help="Migrate from another publisher: convert its configuration and state, and send its unsent messages."
     )
     group.command("arc")(arc)
     group.command("apel")(apel)
@@ -51,20 +50,20 @@ def arc(
     output: Output = None,
     publishing_db: Annotated[
         Path | None,
-        typer.Option("--publishing-db", metavar="FILE", help="State of ARC's publisher, if not in its usual place."),
+        typer.Option("--publishing-db", metavar="FILE", help="State of ARC's publisher, if not in the usual place."),
     ] = None,
     release: Annotated[str, typer.Option("--release", metavar="VERSION", help="Release of ARC, such as 6.17.")] = "",
     site: SiteName = "",
     force: Force = False,
 ) -> None:
-    """Convert ARC's arc.conf and the state in its publishing.db."""
+    """Convert ARC's arc.conf, and the state in publishing.db."""
     from publisher.migrate.arc import from_arc  # noqa: PLC0415
 
     _finish(from_arc(file, publishing_db, site, release), output, force=force)
 
 
 def apel(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="client.cfg, parser.cfg and sender.cfg.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="client.cfg, parser.cfg and sender.cfg.")],
     output: Output = None,
     delivered_until: DeliveredUntil = None,
     site: SiteName = "",
@@ -87,7 +86,7 @@ def sgas_bart(
     site: SiteName = "",
     force: Force = False,
 ) -> None:
-    """Convert the configuration of SGAS' BaRT with its maps and its state."""
+    """Convert the configuration, maps, and state of SGAS' BaRT."""
     from publisher.migrate.bart import from_bart  # noqa: PLC0415
 
     until = options.moment(delivered_until, "--delivered-until")
@@ -96,8 +95,11 @@ def sgas_bart(
 
 def ssm_queue(
     queue: Annotated[Path, typer.Argument(metavar="DIR", help="Usually /var/spool/apel/outgoing.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Target for APEL in the configuration.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is in the queue.")] = False,
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="Name of the target for APEL.", autocompletion=completion.targets),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is in the queue; send nothing.")] = False,
     yes: Yes = False,
 ) -> None:
     """Send the messages that SSM left in its outgoing queue, unchanged. Stop SSM first. Asks before it sends."""
@@ -105,7 +107,7 @@ def ssm_queue(
 
 
 def _finish(proposal: Proposal, output: Path | None, *, force: bool) -> None:
-    """Show the configuration, or write it; then the remarks about it."""
+    """Print the configuration, or write it and print the remarks about it."""
     from publisher.cli.output import write_configuration  # noqa: PLC0415
     from publisher.config import file as config_file  # noqa: PLC0415
     from publisher.store import registry  # noqa: PLC0415
@@ -126,12 +128,13 @@ def _finish(proposal: Proposal, output: Path | None, *, force: bool) -> None:
         return
     if output is None:
         exact(text)
-    if output is not None or not sys.stdout.isatty():  # else they are shown in the configuration's comments
+    else:  # without it they are shown once, in the comments of the configuration
         for remark in proposal.remarks:
             say(f"{remark.kind}: {remark.where}: {remark.text}")
     place = "" if output is None else f"wrote {output}; "
     waiting = sum(remark.kind == "choose" for remark in proposal.remarks)
-    say(f"{place}{counted(waiting, 'choice')} to make first" if waiting else f"{place}no choice to make")
+    marked = "" if output is not None else ", marked `choose` in its comments"
+    say(f"{place}{counted(waiting, 'choice')} to make first{marked}" if waiting else f"{place}no choice to make")
     if output is None:
         say("Write it with --output FILE.")
     else:
@@ -216,7 +219,8 @@ def _show_taken(path: Path, found: list[QueuedMessage], taken: Taken) -> None:
         json_object({"messages": found, "taken": taken})
         return
     kept = path.with_name(path.name + ".taken-over")
-    say(f"{taken.sent:,} messages with {taken.records:,} records sent, {taken.set_aside:,} not needed; kept in {kept}")
+    sent = f"{counted(taken.sent, 'message')} with {counted(taken.records, 'record')} sent"
+    say(f"{sent}, {taken.set_aside:,} not needed; kept in {kept}")
     if taken.left:
         say(f"{taken.left:,} are left in the queue for the reasons above")
     if taken.busy:

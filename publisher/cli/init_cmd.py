@@ -1,17 +1,19 @@
 """init: ask for the essentials, test each answer, and write a configuration.
 
-What only some sources need (the batch system, the benchmark, since when the logs are complete) is asked only for them.
-A test that fails is reported at once, and does not stop the file from being written: a service may be down today.
+What only some sources and targets need (the batch system, its time zone, the benchmark, since when the logs are
+complete, the certificate) is asked only for them. An answer that cannot be right is asked for again; the answers before
+it are kept. A test that fails is reported, and the file is written nevertheless: a service may be down today.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -19,15 +21,17 @@ import typer
 
 from publisher.cli.output import json_object, say
 from publisher.cli.session import session
-from publisher.errors import ConfigError, PublisherError, UsageError
+from publisher.errors import PublisherError, UsageError
 from publisher.sqlite_file import open_read_only
+from publisher.text import did_you_mean
 
 if TYPE_CHECKING:
     from publisher.config.schema import Config
     from publisher.finding import Finding
 
-_GRID: Final = Path("/etc/grid-security")
 _STORE: Final = Path("/var/lib/usage-publisher/store.db")
+_GOCDB_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,255}").fullmatch
+_UNKNOWN: Final = "-"
 
 
 def register(app: typer.Typer) -> None:
@@ -47,6 +51,10 @@ def init(
     source_type: Annotated[
         str | None,
         typer.Option("--source-type", metavar="TYPE", help="Its type, if it cannot be detected: pbs, torque ..."),
+    ] = None,
+    timezone: Annotated[
+        str | None,
+        typer.Option("--timezone", metavar="ZONE", help="Time zone of logs in local time, such as Europe/Oslo."),
     ] = None,
     benchmark: Annotated[
         str | None,
@@ -71,18 +79,28 @@ def init(
 
     path = config_file.find(session.config)
     require_free(path, force=force)
+    if not session.json:
+        say(f"The configuration is written to {path.absolute()} after the last question (--config FILE: elsewhere).")
     answers = _Answers(path)
     answers.site(site)
     answers.source(source, source_type)
     answers.target(target, url)
-    answers.source_needs(benchmark, complete_since)
+    answers.source_needs(timezone, benchmark, complete_since)
     answers.credentials(certificate, key, ca_directory)
     answers.store(store)
     write_configuration(path, text_of(answers.tables), force=force)
     if session.json:
         json_object({"file": str(path), "problems": answers.problems})
-    else:
-        say(f"wrote {path}", f"Next: usage-publisher --config {path} check; then collect, render, publish")
+        return
+    command = f"usage-publisher --config {path}" if session.config is not None else "usage-publisher"
+    say(
+        f"wrote {path}",
+        "Next:",
+        f"  {command} check               tests everything; nothing is sent",
+        f"  {command} collect             reads the jobs",
+        f"  {command} publish --dry-run   shows how much would be sent",
+        f"  {command} run                 collects and sends; the timer usage-publisher.timer calls it",
+    )
 
 
 class _Answers:
@@ -96,107 +114,154 @@ class _Answers:
 
     def site(self, given: str | None) -> None:
         """The name of the site."""
-        self.tables["site"]["name"] = _ask("Name of the site, as in GOCDB", given)
-        self._config()
+
+        def accept(answer: str) -> None:
+            if not _GOCDB_NAME(answer):
+                hint = "It has letters, digits, and . _ - only, such as EXAMPLE-SITE"
+                raise UsageError(f"{answer!r} is not the name of a site in GOCDB", hint=hint)
+            self.tables["site"]["name"] = answer
+
+        _ask("Name of the site, as in GOCDB", given, accept)
 
     def source(self, given: Path | None, kind: str | None) -> None:
         """One source, named ce1; its type is usually detected."""
+        from publisher.cli import discovery  # noqa: PLC0415
         from publisher.config.schema import SOURCE_KINDS  # noqa: PLC0415
         from publisher.sources import known_kinds, make_source, recognised  # noqa: PLC0415
 
         self._asks = given is None
-        usual = next(each.usual_path for each in SOURCE_KINDS.values() if each.usual_path)
-        place = Path(_ask("Source of jobs: a file, a folder, or a program", given, usual)).absolute()
-        kind = kind or recognised(place)
-        if kind is None:
-            if not place.exists():
-                self._report(f"{place} does not exist yet")
-            kind = _ask(f"Type of the source ({', '.join(SOURCE_KINDS)})", kind)
-        if kind not in known_kinds():
-            raise UsageError(f"unknown type of source {kind!r}; known: {', '.join(known_kinds())}")
-        self.tables["sources"] = {"ce1": {"type": kind, "path": str(place)}}
-        self._try(f"{place} ({kind})", lambda: make_source("ce1", self._config().sources["ce1"]).check())
+        here = discovery.sources(os.environ) if self._asks else {}
+        if here:
+            say("Found on this machine:", *(f"  {place} ({kind})" for place, kind in here.items()))
+        place = _path("Source of jobs: a file, a folder, or a program", given, next(iter(here), None))
+        kind = kind or here.get(place) or recognised(place)
+        if kind is None and not place.exists():
+            self._report(f"{place} does not exist yet")
 
-    def source_needs(self, benchmark: str | None, since: str | None) -> None:
+        def accept(answer: str) -> None:
+            if answer not in known_kinds():
+                known = ", ".join(known_kinds())
+                near = did_you_mean(answer, known_kinds())
+                raise UsageError(f"unknown type of source {answer!r}; known: {known}{near}")
+            self.tables["sources"] = {"ce1": {"type": answer, "path": str(place)}}
+            self._config()
+
+        _ask(f"Type of the source ({', '.join(SOURCE_KINDS)})", kind, accept)
+        settings = self._config().sources["ce1"]
+        self._try(f"{place} ({settings.type})", lambda: make_source("ce1", settings).check())
+
+    def source_needs(self, zone: str | None, benchmark: str | None, since: str | None) -> None:
         """What the target needs and the source lacks."""
         from formats.registry import FORMATS  # noqa: PLC0415
+        from publisher.cli import discovery  # noqa: PLC0415
         from publisher.config.schema import SOURCE_KINDS  # noqa: PLC0415
 
         (source,), (target,) = self.tables["sources"].values(), self.tables["targets"].values()
         kind, form = SOURCE_KINDS.get(source["type"]), FORMATS[target["records"]]
+        if zone is not None or (self._asks and kind is not None and kind.writes_local_time):
+            question = "Time zone of its logs, such as Europe/Oslo"
+            _ask(question, zone, self._setter(source, "timezone"), discovery.time_zone(os.environ))
         scored = not form.needs_benchmark or (
             kind is not None and kind.has_scores and _has_scores(Path(source["path"]))
         )
-        if benchmark is None and not scored:
-            benchmark = self._needed("Score of one core, such as HEPscore23:14.2", "--benchmark", "its jobs are held")
-        if benchmark is not None:
-            source["benchmark"] = _benchmark(benchmark)
-        if since is None and kind is not None and not kind.knows_first_day and form.is_snapshot:
+        if benchmark is not None or not scored:
+            question = "Score of one core, such as HEPscore23:14.2"
+            accept = self._setter(source, "benchmark", _benchmark)
+            self._ask_if_known(question, benchmark, accept, "--benchmark", "its jobs are held")
+        if since is not None or (kind is not None and not kind.knows_first_day and form.is_snapshot):
             question = "Since when its logs have every job, such as 2026-10-01"
-            since = self._needed(question, "--complete-since", "its months are held")
-        if since is not None:
-            source["complete_since"] = since
-        self._config()
+            accept = self._setter(source, "complete_since")
+            self._ask_if_known(question, since, accept, "--complete-since", "its months are held")
 
-    def _needed(self, question: str, option: str, otherwise: str) -> str | None:
-        """The answer to a question that the options left open, if the person was asked before; None: unknown."""
-        answer = _ask(f"{question} (- if unknown)", None, "-") if self._asks else "-"
-        if answer != "-":
-            return answer
-        self._report(f"{question} ({option}): unknown, and until it is set {otherwise}")
-        return None
+    def _ask_if_known(
+        self, question: str, given: str | None, accept: Callable[[str], None], option: str, otherwise: str
+    ) -> None:
+        """Ask for what may be unknown, if the person was asked before; report it if it stays unknown."""
+        answers: list[str] = []
+
+        def accept_or_note(answer: str) -> None:
+            if answer != _UNKNOWN:
+                accept(answer)
+            answers.append(answer)
+
+        if given is not None or self._asks:
+            _ask(f"{question} ({_UNKNOWN} if unknown)", given, accept_or_note, _UNKNOWN)
+        if answers in ([], [_UNKNOWN]):
+            self._report(f"{question} ({option}): unknown, and until it is set {otherwise}")
+
+    def _setter(self, table: dict[str, Any], key: str, parse: Callable[[str], object] = str) -> Callable[[str], None]:
+        """What accepts an answer as the value of a key; a value that is wrong is removed again."""
+
+        def accept(answer: str) -> None:
+            table[key] = parse(answer)
+            try:
+                self._config()
+            except UsageError:
+                del table[key]
+                raise
+
+        return accept
 
     def target(self, kind: str | None, place: str | None) -> None:
         """One target, named after its kind."""
-        from publisher.config.file import is_url  # noqa: PLC0415
         from publisher.config.schema import TARGET_KINDS  # noqa: PLC0415
+        from publisher.config.store_url import is_url  # noqa: PLC0415
 
         offered = [name for name, each in TARGET_KINDS.items() if each.is_offered]
-        kind = _ask(f"Kind of the target ({', '.join(offered)})", kind, offered[0])
-        if kind not in offered:
-            raise UsageError(f"init does not know the kind of target {kind!r}; it knows {', '.join(offered)}")
-        settings = TARGET_KINDS[kind].settings.model_fields
+        chosen: list[str] = []
+
+        def accept_kind(answer: str) -> None:
+            if answer not in offered:
+                near = did_you_mean(answer, offered)
+                raise UsageError(f"init does not know the kind of target {answer!r}; known: {', '.join(offered)}{near}")
+            chosen.append(answer)
+
+        def accept_place(answer: str) -> None:
+            if is_folder and is_url(answer):
+                raise UsageError(f"{answer!r} is a URL, and a target of kind {name} needs a folder")
+            where = {"path": str(Path(answer).absolute())} if is_folder else {"url": answer}
+            self.tables["targets"] = {name: {"type": name, **where, "records": settings["records"].default}}
+            self._config()
+
+        _ask(f"Kind of the target ({', '.join(offered)})", kind, accept_kind, offered[0])
+        (name,) = chosen
+        settings = TARGET_KINDS[name].settings.model_fields
         is_folder = "path" in settings
-        question = "URL of the service, or the folder to write to"
-        asked, place = place is None, _ask(question, place)
-        while not is_folder and not place.startswith("https://"):
-            if not asked:
-                raise UsageError(f"{place!r} is not the URL of a service", hint="It must begin with https://")
-            say(f"{place!r} is not a URL that begins with https://")
-            place = _ask(question, None)
-        if is_folder and is_url(place):
-            raise UsageError(f"{place!r} is a URL, and a target of kind {kind} needs a folder")
-        where = {"path": str(Path(place).absolute())} if is_folder else {"url": place}
-        self.tables["targets"] = {kind: {"type": kind, **where, "records": settings["records"].default}}
-        self._config()
+        _ask("Folder to write to" if is_folder else "URL of the service (https://...)", place, accept_place)
 
     def credentials(self, certificate: Path | None, key: Path | None, authorities: Path | None) -> None:
-        """The certificate and the trusted authorities; then the service is tested."""
+        """The certificate and the trusted authorities, if the target needs them; then the service is tested."""
+        from publisher.cli.discovery import GRID_SECURITY, readable  # noqa: PLC0415
+
+        config = self._config()
+        (target,) = config.targets.values()
+        if "url" not in type(target).model_fields and not target.signs and certificate is None:
+            return
         given = {
-            "certificate": _ask("Certificate (PEM)", certificate, _GRID / "hostcert.pem"),
-            "key": _ask("Its key (PEM)", key, _GRID / "hostkey.pem"),
-            "ca_directory": _ask("Folder of trusted authorities", authorities, _GRID / "certificates"),
+            "certificate": _path("Certificate (PEM)", certificate, readable(GRID_SECURITY / "hostcert.pem")),
+            "key": _path("Its key (PEM)", key, readable(GRID_SECURITY / "hostkey.pem")),
+            "ca_directory": _path(
+                "Folder of trusted authorities", authorities, readable(GRID_SECURITY / "certificates")
+            ),
         }
-        self.tables["credentials"] = {name: str(Path(path).absolute()) for name, path in given.items()}
+        self.tables["credentials"] = {name: str(path) for name, path in given.items()}
         config = self._config()
         if self._try("certificate", lambda: _certificate(config)):
             self._try("service", lambda: _service(config))
 
     def store(self, given: str | None) -> None:
         """The store."""
-        from publisher.config.file import is_url, store_url  # noqa: PLC0415
+        from publisher.config.store_url import is_url, store_url  # noqa: PLC0415
+        from publisher.status.check_host import new_store  # noqa: PLC0415
 
-        answer = _ask("The store: a file, or postgresql://USER@HOST/DATABASE", given, _STORE)
-        url = store_url(answer, Path.cwd()) if is_url(answer) else f"sqlite:///{Path(answer).absolute()}"
-        self.tables["store"]["url"] = url
-        self._config()
-        if not url.startswith("sqlite:"):
-            self._try("store", lambda: _database(url))
-            return
-        place = Path(url.removeprefix("sqlite:///"))
-        folder = next(parent for parent in place.parents if parent.exists())
-        if not os.access(folder, os.W_OK):
-            self._report(f"{folder} cannot be written by this user")
+        def accept(answer: str) -> None:
+            url = store_url(answer, Path.cwd()) if is_url(answer) else f"sqlite:///{Path(answer).absolute()}"
+            self.tables["store"]["url"] = url
+            self._config()
+
+        _ask("The store: a file, or postgresql://USER@HOST/DATABASE", given, accept, _STORE)
+        url = self.tables["store"]["url"]
+        self._try("store", lambda: list(new_store(url)) if url.startswith("sqlite:") else _database(url))
 
     def _config(self) -> Config:
         """The answers so far, parsed. Raises `ConfigError`."""
@@ -211,8 +276,6 @@ class _Answers:
             for finding in test():
                 if finding.level == "red":
                     self._report(f"{finding.message}. {finding.hint}" if finding.hint else finding.message)
-        except ConfigError:
-            raise
         except PublisherError as error:
             self._report(str(error))
         if len(self.problems) == before and not session.json and sys.stdin.isatty():
@@ -225,20 +288,56 @@ class _Answers:
             say(f"problem: {problem}")
 
 
-def _ask(question: str, given: object, default: object = None) -> str:
-    """The value of an option, or the answer to a question. Raises `UsageError` for an empty one."""
-    if given is None:
+def _ask(question: str, given: object, accept: Callable[[str], None], default: object = None) -> None:
+    """Give `accept` the value of an option, or an answer, which is asked for until it is accepted.
+
+    Raises `UsageError` for an option that is not accepted, and where nobody answers.
+    """
+    if given is not None:
+        if not str(given).strip():
+            raise UsageError(f"{question}: the answer is empty")
+        accept(str(given))
+        return
+    while True:
+        answer = _answer(question, default)
         try:
-            given = typer.prompt(question, default=None if default is None else str(default), err=True)
-        except typer.Abort:
-            if sys.stdin.isatty():
-                raise
-            say("")  # end the line of the question
-            hint = "Answer with an option: usage-publisher init --help"
-            raise UsageError(f"{question}: standard input is not a terminal", hint=hint) from None
-    if not str(given).strip():
-        raise UsageError(f"{question}: the answer is empty")
-    return str(given)
+            accept(answer)
+        except UsageError as error:
+            say(*(f"  {line}" for line in error.lines))
+        else:
+            return
+
+
+def _answer(question: str, default: object) -> str:
+    """An answer that is not empty. Raises `UsageError` where nobody answers."""
+    try:
+        answer = ""
+        while not answer.strip():
+            answer = str(typer.prompt(question, default=None if default is None else str(default), err=True))
+    except typer.Abort:
+        if sys.stdin.isatty():
+            raise
+        say("")  # end the line of the question
+        hint = "Answer with an option: usage-publisher init --help"
+        raise UsageError(f"{question}: standard input is not a terminal", hint=hint) from None
+    return answer.strip()
+
+
+def _path(question: str, given: Path | None, default: Path | None) -> Path:
+    """A path, made absolute. One that is typed and does not exist is asked for again unless it is confirmed."""
+    chosen: list[Path] = []
+
+    def accept(answer: str) -> None:
+        path = Path(answer).expanduser().absolute()
+        if given is None and sys.stdin.isatty() and not path.exists():
+            say(f"  {path} does not exist")
+            if not typer.confirm("  Use it nevertheless?", err=True):
+                return
+        chosen.append(path)
+
+    while not chosen:
+        _ask(question, given, accept, default)
+    return chosen[0]
 
 
 def _benchmark(given: str) -> dict[str, Any]:

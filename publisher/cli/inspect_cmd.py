@@ -36,11 +36,11 @@ def register(app: typer.Typer) -> None:
 
 def inspect(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Messages, folders of them, or - for standard input.")
+        list[Path], typer.Argument(metavar="FILE", help="Messages, folders of them, or - for standard input.")
     ],
     ca: Annotated[
         Path | None,
-        typer.Option("--ca", metavar="FILE|DIR", help="Check the signer against these authorities."),
+        typer.Option("--ca", metavar="FILE|DIR", help="Certificate authorities for checking the signer."),
     ] = None,
     certificate: Annotated[
         Path | None,
@@ -50,12 +50,12 @@ def inspect(
         Path | None, typer.Option("--key", metavar="FILE", help="To decrypt: RSA key of the receiver.")
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=0, metavar="N", help="Show N records and N broken rules. Default: 100.")
+        int, typer.Option("--limit", min=0, metavar="N", help="Show at most N records and N broken rules.")
     ] = 100,
 ) -> None:
-    """Show what messages contain, who signed them, and every rule of the service that they break.
+    """Show what messages contain, who signed them, and every rule of the services that they break.
 
-    Exit code 0: the services would accept all of them; 3: one would be refused. Nothing is sent or changed.
+    Exit code 0: the services would accept all messages; 3: they would refuse one. Nothing is sent or changed.
     """
     from publisher.inspect.inspect import inspect_files  # noqa: PLC0415
     from publisher.inspect.unwrap import load_keys  # noqa: PLC0415

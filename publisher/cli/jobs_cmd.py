@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from publisher.cli import options
+from publisher.cli import completion, options
 from publisher.cli.options import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import data, json_object, say
 from publisher.cli.session import session
@@ -26,7 +26,7 @@ _INSTANTS = frozenset({"submit", "eligible", "lrms_submit", "start", "end", "exe
 
 
 def _pattern(name: str, text: str) -> Any:
-    return typer.Option(name, metavar="PATTERN", help=f"{text}; a pattern with * and ?, as for file names.")
+    return typer.Option(name, metavar="PATTERN", help=f"{text}.")
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
 def jobs(
     job: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="Record id, global id, or local id; of an array, all its tasks."),
+        typer.Argument(metavar="ID", help="Record id, global id, or local id; that of an array selects all its tasks."),
     ] = None,
     since: options.Since = None,
     until: options.Until = None,
@@ -47,16 +47,25 @@ def jobs(
     project: Annotated[str | None, _pattern("--project", "Only of this project")] = None,
     queue: Annotated[str | None, _pattern("--queue", "Only in this queue or partition")] = None,
     host: Annotated[str | None, _pattern("--host", "Only on this host")] = None,
-    status: Annotated[str | None, _pattern("--status", "Only with this status: completed, failed ...")] = None,
-    task: Annotated[str | None, _pattern("--task", "Only these array tasks, also 1-10:2")] = None,
+    status: Annotated[str | None, _pattern("--status", "Only with this status: completed, failed, ...")] = None,
+    task: Annotated[str | None, _pattern("--task", "Only these array tasks, such as 3 or 1-10:2")] = None,
     reservation: Annotated[str | None, _pattern("--reservation", "Only in this advance reservation")] = None,
     source: Annotated[
-        str | None, typer.Option("--source", metavar="NAME", help="Only from this source of the configuration.")
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="NAME",
+            help="Only from this source of the configuration.",
+            autocompletion=completion.sources,
+        ),
     ] = None,
     state: Annotated[
         str | None,
         typer.Option(
-            "--state", metavar="STATE", help="Only with a delivery in this state: waiting, held, rejected, accepted ..."
+            "--state",
+            metavar="STATE",
+            help="Only with a delivery in this state: waiting, held, rejected, accepted, ...",
+            autocompletion=completion.states,
         ),
     ] = None,
     limit: Annotated[
@@ -64,7 +73,10 @@ def jobs(
     ] = None,
     show_all: All = False,
 ) -> None:
-    """Show one job in full, or list jobs by end time, and where each was delivered."""
+    """Show one job in full, or list jobs by end time, and where each was delivered.
+
+    A PATTERN may contain * and ?, as in the shell.
+    """
     from publisher.sources.base import Window  # noqa: PLC0415
     from publisher.status.jobs import JobFilter  # noqa: PLC0415
 
@@ -112,10 +124,10 @@ def _known(config: Config, source: str | None, state: str | None) -> State | Non
 
 
 def _in_full(found: FoundJobs, name: str, *, selected: bool) -> None:
-    """Show the runs that an id asks for. Raises `UsageError` where there are none."""
+    """Show the runs of an id. Raises `UsageError` if there is none."""
     if not found.jobs:
         text = f"no run of job {name} matches these filters" if selected else f"job {name} not found"
-        raise UsageError(text, hint="An id is a record id, a local id, or a global id")
+        raise UsageError(text, hint="Give a record id, a local id, or a global id")
     if session.json:
         json_object(list_json([run_json(known) for known in found.jobs], found.total))
         return

@@ -8,78 +8,46 @@ import itertools
 import os
 import sys
 import traceback
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from publisher.cli import (
-    archive_cmd,
-    check_cmd,
-    collect_cmd,
-    demo_cmd,
-    exit_code,
-    import_cmd,
-    init_cmd,
-    inspect_cmd,
-    jobs_cmd,
-    publish_cmd,
-    reconcile_cmd,
-    records_cmd,
-    render_cmd,
-    report_cmd,
-    republish_cmd,
-    run_cmd,
-    serve_cmd,
-    shadow_cmd,
-    signals,
-    status_cmd,
-    store_cmd,
-)
+from publisher.cli import exit_code, signals
 from publisher.cli.command_group import CommandGroup, OneValueGroup
 from publisher.cli.output import OutputClosedError, data, flush, json_object, prepare_streams, say, unwritten
 from publisher.cli.session import session
 from publisher.errors import MissingExtraError, OutputError, PublisherError
 
-_COMMANDS: Final = {
-    "init": init_cmd,
-    "check": check_cmd,
-    "run": run_cmd,
-    "collect": collect_cmd,
-    "publish": publish_cmd,
-    "republish": republish_cmd,
-    "render": render_cmd,
-    "status": status_cmd,
-    "jobs": jobs_cmd,
-    "records": records_cmd,
-    "reconcile": reconcile_cmd,
-    "inspect": inspect_cmd,
-    "report": report_cmd,
-    "archive": archive_cmd,
-    "serve": serve_cmd,
-    "shadow": shadow_cmd,
-    "import": import_cmd,
-    "demo": demo_cmd,
-    "store": store_cmd,
-}
+_COMMANDS: Final = (
+    "init",
+    "check",
+    "run",
+    "collect",
+    "publish",
+    "republish",
+    "render",
+    "status",
+    "jobs",
+    "records",
+    "reconcile",
+    "inspect",
+    "report",
+    "archive",
+    "serve",
+    "shadow",
+    "import",
+    "demo",
+    "store",
+)
 """In the order of `--help`."""
 
 
 class _Root(OneValueGroup):
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as click has it
-        return list(_COMMANDS)
-
-
-app = CommandGroup(
-    cls=_Root,
-    name="usage-publisher",
-    help="Reads finished jobs from the site's batch systems, sends usage records to accounting services, and keeps a "
-    "ledger of what was delivered where.",
-    add_completion=True,
-    pretty_exceptions_enable=False,
-)
-for module in _COMMANDS.values():
-    module.register(app)
+        return [name for name in _COMMANDS if name in self.commands]
 
 
 def _show_version(given: bool) -> None:
@@ -90,7 +58,6 @@ def _show_version(given: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     config: Annotated[
         Path | None,
@@ -112,6 +79,38 @@ def options(
     session.json = json
     session.verbose = verbose
     session.quiet = quiet
+
+
+_HELP: Final = (
+    "Reads finished jobs from the site's batch systems, sends usage records to accounting services, and keeps a ledger "
+    "of what was delivered where."
+)
+
+
+def command_line(names: Sequence[str] = _COMMANDS) -> CommandGroup:
+    """The program with these of its commands: loading all of them takes longer than most commands work."""
+    app = CommandGroup(
+        cls=_Root,
+        name="usage-publisher",
+        help=_HELP,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(options)
+    for name in names:
+        import_module(f"publisher.cli.{name}_cmd").register(app)
+    return app
+
+
+def _named(arguments: Sequence[str]) -> Sequence[str]:
+    """The command that is called, if it can be seen before the options are understood; else all."""
+    words = iter(arguments)
+    for word in words:
+        if word == "--config":
+            next(words, None)
+        elif not word.startswith("-"):
+            return (word,) if word in _COMMANDS else _COMMANDS
+    return _COMMANDS
 
 
 _ANYWHERE: Final = frozenset({"--json", "--verbose", "-v", "--quiet", "-q"})
@@ -172,14 +171,16 @@ def _done(arguments: list[str]) -> int:
     """Run the command line; its exit code. Raises `OutputClosedError` and KeyboardInterrupt."""
     try:
         try:
-            return int(app(arguments, prog_name="usage-publisher", standalone_mode=False) or exit_code.DONE)
+            program = command_line(_named(arguments))
+            return int(program(arguments, prog_name="usage-publisher", standalone_mode=False) or exit_code.DONE)
         except OSError as error:
             flush()  # raises if it was standard output to which typer could not write its help
             if error.filename is None and error.errno in _DEVICE_ERRORS:  # a long help, of which a part was discarded
                 raise unwritten(error) from error
             raise
     except PublisherError as error:
-        return _failed(arguments, str(error), [f"usage-publisher: {error}"], error.exit_code)
+        message = [f"usage-publisher: {line}" for line in error.lines]
+        return _failed(arguments, "\n".join(error.lines), message, error.exit_code)
     except _CommandLineError as wrong:
         shown = io.StringIO()
         wrong.show(shown)

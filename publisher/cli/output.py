@@ -1,4 +1,4 @@
-"""Printing: data on standard output, messages on standard error, nothing from outside that a terminal would obey."""
+"""Printing: data on standard output, messages on standard error; control characters from outside are escaped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _watchers: list[Callable[[], None]] = []
 
 
 def before_output(clear: Callable[[], None]) -> None:
-    """Have this called before anything is printed: progress on a line of the terminal is cleared first."""
+    """Call `clear` before anything is printed, to clear the progress on the line of the terminal."""
     _watchers.append(clear)
 
 
@@ -32,7 +32,7 @@ def _make_room() -> None:
 
 
 def say(*lines: str) -> None:
-    """A message for people, on standard error: each argument is one line, whatever it holds."""
+    """Print a message on standard error: each argument is one line; line breaks in it are escaped."""
     _make_room()
     try:
         for line in lines:
@@ -51,7 +51,7 @@ def draw(text: str) -> None:
 
 
 class OutputClosedError(Exception):
-    """Nobody reads our standard output any more; what is written to it from now on is discarded."""
+    """The reader of standard output has gone; what is written to it from now on is discarded."""
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def _discard(stream: TextIO) -> None:
 
 
 def prepare_streams() -> None:
-    """Let any text be printed whatever the locale, and nothing be opened in place of a stream that is closed."""
+    """Make any text printable in any locale, and open /dev/null in place of closed streams."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -154,7 +154,7 @@ def write_output(path: Path, content: bytes) -> None:
 
 
 def require_free(path: Path, *, force: bool) -> None:
-    """Raise `UsageError` where a file exists that is not to be replaced."""
+    """Raise `UsageError` if the file exists and `force` is false."""
     if os.path.lexists(path) and not force:
         raise UsageError(f"{path} already exists", hint="Edit it, or replace it with --force")
 
@@ -170,7 +170,7 @@ def write_configuration(path: Path, text: str, *, force: bool) -> None:
 
 
 def is_utf8() -> bool:
-    """Whether standard output takes all letters."""
+    """Whether standard output is UTF-8."""
     return codecs.lookup(sys.stdout.encoding or "utf-8").name in {"utf-8", "utf-8-sig"}
 
 

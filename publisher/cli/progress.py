@@ -1,7 +1,7 @@
 """Progress while a command works: a bar on a terminal, lines with --verbose, problems always.
 
-Records that are held or rejected are counted by reason and shown when the command prints something else, or when the
-next run begins: a site may have ten thousand of them. With --verbose each has its line.
+Held and rejected records are counted by reason, since a site may have ten thousand of them, and shown when the command
+prints something else or the next run begins. With --verbose each has its own line.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from publisher.events import (
     RecordSettled,
     RetryPlanned,
     TargetPaused,
+    WorkAdvanced,
 )
 from publisher.reason import sentence
 from publisher.text import counted, duration_text, safe
@@ -45,24 +46,23 @@ class _Alike:
         self.example = record_id
 
 
-class _Sending:
-    """What a run sends to a target: jobs that waited when it began, and jobs that were accepted since."""
+class _Work:
+    """A piece of work: how many jobs it has (None: unknown), and how many are done since it began."""
 
-    def __init__(self, waiting: int, began: float) -> None:
-        self.waiting = waiting
+    def __init__(self, total: int | None, began: float) -> None:
+        self.total = total
         self.began = began
-        self.accepted = 0
+        self.done = 0
 
-    def bar(self, name: str, now: float) -> str:
-        """The bar with its rate and the remaining time."""
-        accepted = min(self.accepted, self.waiting)
-        full = _BAR_WIDTH * accepted // self.waiting
-        text = f"{safe(name)} [{'#' * full}{'.' * (_BAR_WIDTH - full)}] {accepted:,}/{self.waiting:,}"
-        rate = accepted / (now - self.began) if now > self.began else 0.0
-        if not rate:
-            return text
-        left = duration_text((self.waiting - accepted) / rate)
-        return f"{text}, {_rate_text(rate)}, {left} left"
+    def text(self, name: str, now: float) -> str:
+        """A bar with the rate and the remaining time; without the total the number and the rate."""
+        rate = self.done / (now - self.began) if now > self.began else 0.0
+        if not self.total:
+            return f"{safe(name)} {self.done:,}" + (f", {_rate_text(rate)}" if rate else "")
+        done = min(self.done, self.total)
+        full = _BAR_WIDTH * done // self.total
+        text = f"{safe(name)} [{'#' * full}{'.' * (_BAR_WIDTH - full)}] {done:,}/{self.total:,}"
+        return f"{text}, {_rate_text(rate)}, {duration_text((self.total - done) / rate)} left" if rate else text
 
 
 class _ProgressDisplay:
@@ -76,7 +76,7 @@ class _ProgressDisplay:
         self._clock = clock
         self._began = self._drawn = clock()
         self._read = 0
-        self._sending: dict[str, _Sending] = {}
+        self._work: dict[str, _Work] = {}
         self._answers: dict[str, str] = {}
         self._width = 0
         self._settled: dict[tuple[str, str], dict[str, _Alike]] = {}
@@ -103,12 +103,15 @@ class _ProgressDisplay:
         if isinstance(event, PageStored):
             self._read += event.read
         elif isinstance(event, DeliveryBegun):
-            self._sending[event.target] = _Sending(event.waiting, self._clock())
+            self._work[event.target] = _Work(event.waiting, self._clock())
             self._answers.pop(event.target, None)
         elif isinstance(event, RecordSettled) and not self._verbose:
             self._remember(event)
-        elif isinstance(event, BatchSettled) and event.outcome == "Accepted" and event.target in self._sending:
-            self._sending[event.target].accepted += event.records
+        elif isinstance(event, BatchSettled) and event.outcome == "Accepted" and event.target in self._work:
+            self._work[event.target].done += event.records
+        elif isinstance(event, WorkAdvanced):
+            work = self._work.setdefault(event.work, _Work(event.total, self._began))
+            work.done, work.total = event.done, event.total
 
     def _text(self, event: Event) -> str | None:
         match event:
@@ -164,7 +167,7 @@ class _ProgressDisplay:
         if now - self._began < _FIRST_SHOWN_AFTER_S or now - self._drawn < _REDRAWN_AFTER_S:
             return
         self._drawn = now
-        parts = [sending.bar(name, now) for name, sending in sorted(self._sending.items()) if sending.waiting]
+        parts = [work.text(name, now) for name, work in sorted(self._work.items()) if work.total or work.done]
         if self._read and not parts:  # nothing is sent before everything is read
             parts = [f"read {self._read:,}, {_rate_text(self._read / (now - self._began))}"]
         line = "  ".join(parts)

@@ -1,4 +1,4 @@
-"""publish: send what waits to the targets."""
+"""publish: send waiting records to the targets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from publisher import subprocess_worker
-from publisher.cli import exit_code
+from publisher.cli import completion, exit_code
 from publisher.cli.collect_cmd import say_if_new_store
 from publisher.cli.output import json_object, say
 from publisher.cli.render_cmd import held_json
@@ -33,8 +33,11 @@ def register(app: typer.Typer) -> None:
 
 
 def publish(
-    targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="Targets; none: all.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show how much would be sent.")] = False,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TARGET", help="Names of targets. Default: all.", autocompletion=completion.targets),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show how much would be sent; send nothing.")] = False,
 ) -> None:
     """Send everything that waits to the targets."""
     subprocess_worker.keep_little()
@@ -79,7 +82,7 @@ def dry_run_of(publisher: Publisher, target: str) -> DryRun:
 
 
 def dry_run_json(found: DryRun) -> dict[str, Any]:
-    """A dry run as `--json` gives it."""
+    """A dry run, for `--json`."""
     return {
         "records": found.records,
         "messages": found.messages,
@@ -95,7 +98,7 @@ def _show_dry_run(targets: Sequence[str]) -> None:
         for name in targets:
             if name not in publisher.config.targets:
                 known = ", ".join(publisher.config.targets) or "none is configured"
-                raise UsageError(f"unknown target {name!r}", hint=f"Known: {known}")
+                raise UsageError(f"unknown target {name!r}; known: {known}")
         found = {name: dry_run_of(publisher, name) for name in targets or publisher.config.targets}
         shadows = {name for name in found if publisher.config.targets[name].shadow}
     if session.json:
@@ -114,7 +117,7 @@ def _show_dry_run(targets: Sequence[str]) -> None:
 
 
 def delivered_json(delivered: dict[str, Delivery], status: Status) -> dict[str, Any]:
-    """What was delivered, as `--json` gives it: accepted and rejected in this run; the others are totals."""
+    """The result of publishing, for `--json`: accepted and rejected count this run; the others are totals."""
     result: dict[str, Any] = {}
     for name, total in status.targets.items():
         item = delivered.get(name)
@@ -139,7 +142,7 @@ def delivered_json(delivered: dict[str, Delivery], status: Status) -> dict[str, 
 
 
 def problem(item: Delivery) -> str | None:
-    """Why a delivery stopped; None where it did not."""
+    """Why a delivery stopped; None if it did not."""
     return str(item.error) if item.error is not None else item.sent.paused
 
 
@@ -149,20 +152,20 @@ def _resting_text(rounds: int) -> str:
 
 
 def _settled_text(total: TargetStatus) -> Text:
-    """Of a target that accepted what it was sent: green only where nothing is rejected or held."""
+    """The remark on a target that accepted everything sent: green only if nothing is rejected or held."""
     left = [(total.rejected, "rejected"), (total.held, "held")]
     words = [f"{number:,} {word}" for number, word in left if number]
     return level_text("yellow", f"done; {', '.join(words)}") if words else level_text("green", "done")
 
 
 def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
-    """A table of what was delivered; problems were reported when they happened."""
+    """Print the result of publishing as a table; problems were printed when they happened."""
     columns = ["target", "accepted", "rejected", "held", "waiting", "batches", "KiB", ""]
     rows: list[list[object]] = []
     for name, item in delivered.items():
         total = status.targets[name]
         if item.busy:
-            remark = level_text("yellow", "another run is at work")
+            remark = level_text("yellow", "another run is sending")
         elif item.rehearsed is not None and not problem(item):
             remark = level_text("yellow", "a shadow: nothing is sent")
         elif item.early:
@@ -172,7 +175,7 @@ def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
         elif problem(item):
             remark = level_text("red", "stopped")
         elif item.shared:
-            remark = level_text("green", "done; others send the rest")
+            remark = level_text("green", "done; other publishers send the rest")
         else:
             remark = _settled_text(total)
         sent = item.sent

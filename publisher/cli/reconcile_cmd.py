@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from publisher.cli import exit_code, options
+from publisher.cli import completion, exit_code, options
 from publisher.cli.options import All, limit_of, say_if_cut
 from publisher.cli.output import data, json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
@@ -38,11 +38,17 @@ def register(app: typer.Typer) -> None:
 
 
 def reconcile(
-    targets: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="Only these.")] = None,
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TARGET", help="Names of targets. Default: all.", autocompletion=completion.targets),
+    ] = None,
     month: Annotated[
         list[str] | None,
         typer.Option(
-            "--month", metavar="MONTH", help="A month, such as 2026-11; may be repeated. Default: the last two."
+            "--month",
+            metavar="MONTH",
+            help="A month, such as 2026-11; may be repeated. Default: the last two.",
+            autocompletion=completion.months,
         ),
     ] = None,
     since: options.Since = None,
@@ -56,7 +62,7 @@ def reconcile(
         bool,
         typer.Option(
             "--take-over",
-            help="Record as delivered what was never sent from here and is at the service.",
+            help="Record as delivered what the service has and this store never sent.",
         ),
     ] = False,
     yes: options.Yes = False,
@@ -66,24 +72,27 @@ def reconcile(
     ] = None,
     show_all: All = False,
     source: Annotated[
-        bool, typer.Option("--source", help="Read the sources afresh, and compare the sums of all four.")
+        bool,
+        typer.Option(
+            "--source", help="Read the sources again, and compare the sums of source, store, sent, and service."
+        ),
     ] = False,
     by: Annotated[
-        Literal["vo", "user"] | None, typer.Option("--by", help="With --source: by VO or user as well.")
+        Literal["vo", "user"] | None, typer.Option("--by", help="With --source: also by VO or by user.")
     ] = None,
     with_tool: Annotated[
         bool, typer.Option("--with-tool", help="With --source: ask qacct, sacct, or arcctl as well.")
     ] = False,
     form: Annotated[
-        Literal["table", "csv"], typer.Option("--format", help="With --source: the sums as CSV.")
+        Literal["table", "csv"], typer.Option("--format", help="With --source: print the sums as CSV.")
     ] = "table",
 ) -> None:
-    """Compare what was sent with what the services have, for whole months; confirm what they have."""
+    """Compare what was sent with what the services have, for whole months, and confirm what they have."""
     most = limit_of(limit, _LISTED, show_all=show_all)
     if not source and (by is not None or with_tool or form != "table"):
-        raise UsageError("--by, --with-tool, and --format are for --source")
-    if form == "csv" and session.json:
-        raise UsageError("--format csv and --json exclude each other")
+        raise UsageError("--by, --with-tool, and --format need --source")
+    if session.json:
+        form = "table"
     chosen = months_of(month or (), since, until)
     with session.publisher() as publisher, publisher.reconcile(targets or (), chosen, file) as found:
         answer: dict[str, Any] = {"targets": {name: _target_json(found, name, most) for name in found.targets}}
@@ -142,13 +151,12 @@ def _code(*, agrees: bool, refused: bool, resent: int) -> int:
 
 def months_of(named: Sequence[str], since: str | None, until: str | None) -> list[Month] | None:
     """The months that are named, each once, in order; None: none is named. Raises `UsageError`."""
-    from formats.calendar import month_of, months_between  # noqa: PLC0415
+    from formats.calendar import months_between  # noqa: PLC0415
 
     if named:
         if since is not None or until is not None:
             raise UsageError("--month and --since or --until exclude each other")
-        instants = [options.moment(text, "--month") for text in named]
-        return sorted({month_of(instant) for instant in instants if instant is not None})
+        return sorted({options.month_in(text, "--month") for text in named})
     begin, end = options.window_bounds(since, until)
     if begin is None and end is None:
         return None
@@ -160,7 +168,8 @@ def months_of(named: Sequence[str], since: str | None, until: str | None) -> lis
 def _confirm(found: Reconciliation, *, yes: bool) -> None:
     for name, one in found.targets.items():
         if one.again_jobs or one.again_groups:
-            say(f"{name}: {one.again_jobs:,} jobs and {one.again_groups:,} groups will be sent again")
+            jobs, groups = counted(one.again_jobs, "job"), counted(one.again_groups, "group")
+            say(f"{name}: {jobs} and {groups} will be sent again")
     options.confirm("Send them?", yes=yes, hint="Add --yes, or omit --resend to see the differences only")
 
 
@@ -235,7 +244,7 @@ def _difference_json(item: Difference) -> dict[str, Any]:
 def _show_target(found: Reconciliation, name: str, limit: int | None) -> None:
     one = found.targets[name]
     if one.busy:
-        say(f"{name}: another run is at work; try again when it is done")
+        say(f"{name}: another run is sending to this target. Try again when it has finished")
         return
     wall = "core h" if any(month.per_core for month in one.months) else "wall h"
     columns = [

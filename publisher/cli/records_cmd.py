@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
+from publisher.cli import completion
 from publisher.cli.command_group import CommandGroup
 from publisher.cli.jobs_cmd import run_json, show_run
 from publisher.cli.options import All, limit_of, list_json, say_if_cut
@@ -29,14 +31,17 @@ _NAMED: Final = 3
 """Records that are named for one reason."""
 
 StateOption = Annotated[_Word | None, typer.Option("--state", help="Only those in this state.")]
-TargetOption = Annotated[str | None, typer.Option("--target", metavar="NAME", help="Only those of this target.")]
+TargetOption = Annotated[
+    str | None,
+    typer.Option("--target", metavar="NAME", help="Only those of this target.", autocompletion=completion.targets),
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
     group = CommandGroup(
-        help="Records that need a decision: held (something is missing), rejected (the service refused them), "
-        "superseded (changed after a service took them that keeps the first version)."
+        help="Show and decide on records that are held (something is missing), rejected (the service refused them), or "
+        "superseded (changed after delivery, and the service keeps the first version)."
     )
     group.command("list")(list_records)
     group.command("show")(show)
@@ -59,7 +64,7 @@ def list_records(
         typer.Option("--limit", min=1, metavar="N", help="The oldest N of each state and target. Default: 1000."),
     ] = None,
     show_all: All = False,
-    each: Annotated[bool, typer.Option("--each", help="A line for each record instead of each reason.")] = False,
+    each: Annotated[bool, typer.Option("--each", help="Print a line for each record instead of each reason.")] = False,
 ) -> None:
     """List the records with their reasons, oldest first."""
     most = limit_of(limit, _LISTED, show_all=show_all)
@@ -123,7 +128,7 @@ def show(
     state: StateOption = None,
     target: TargetOption = None,
 ) -> None:
-    """Show a record in full: what was read, the record that the target gets, and what the service answered."""
+    """Show a record in full: the facts read, the record for the target, and the answer of the service."""
     from publisher.preview.render import message_for  # noqa: PLC0415
 
     states = set(_states(state).values())
@@ -139,7 +144,7 @@ def show(
                 }
                 known[item.run.run_id] = (item, sent)
         if not known:
-            raise UsageError(_not_found(record, state, target), hint="`usage-publisher records list` lists the records")
+            raise _not_listed(publisher, record, state, target)
     if session.json:
         records = [
             run_json(item) | {"messages": {name: _text(message) for name, message in sent.items()}}
@@ -150,7 +155,7 @@ def show(
     for item, sent in known.values():
         show_run(item)
         for name, message in sent.items():
-            data(f"\nThe record that {safe(name)} gets:")
+            data(f"\nThe record for {safe(name)}:")
             data("\n".join(safe(line) for line in _text(message).splitlines()))
 
 
@@ -158,19 +163,31 @@ def _text(message: bytes) -> str:
     return message.decode("utf-8", "backslashreplace")
 
 
-def _not_found(record: str, state: _Word | None, target: str | None) -> str:
+def _not_listed(publisher: Publisher, record: str, state: _Word | None, target: str | None) -> UsageError:
+    """That a record is not in one of these states, and in which it is."""
+    places = [
+        f"{place.state.word.replace('_', ' ')} for {place.target}"
+        for item in publisher.job(record)
+        for place in item.whereabouts
+        if target in {None, place.target}
+    ]
     where = f" for target {target}" if target is not None else ""
-    return f"record {record} is not {state or 'held, rejected, or superseded'}{where}"
+    text = f"record {record} is not {state or 'held, rejected, or superseded'}{where}"
+    if not places:
+        return UsageError(text, hint="`usage-publisher records list` lists the records")
+    return UsageError(
+        f"{text}: it is {', '.join(places)}", hint=f"`usage-publisher jobs {shlex.quote(record)}` shows it"
+    )
 
 
 def retry(
     records: Annotated[
-        list[str] | None, typer.Argument(metavar="[RECORD]...", help="Record ids; none: all of --state and --target.")
+        list[str] | None, typer.Argument(metavar="RECORD", help="Record ids. Default: all of --state and --target.")
     ] = None,
     state: StateOption = None,
     target: TargetOption = None,
 ) -> None:
-    """Let records wait again; the next publish sends them.
+    """Set records to waiting; the next publish sends them.
 
     Retry superseded records only after the service's administrator has removed the first version.
     """
@@ -192,12 +209,12 @@ def retry(
 
 
 def waive(
-    records: Annotated[list[str], typer.Argument(metavar="RECORD...", help="Record ids.")],
-    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why they are not to be delivered.")] = "",
+    records: Annotated[list[str], typer.Argument(metavar="RECORD", help="Record ids.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why they are not delivered.")] = "",
     state: StateOption = None,
     target: TargetOption = None,
 ) -> None:
-    """Decide that records are not to be delivered. The audit log keeps the reason."""
+    """Decide that records are not delivered. The audit log keeps the reason."""
     with session.publisher() as publisher:
         word, name = _place_of(publisher, records[0], state, target)
         count = publisher.waive(_states(word)[word], name, records, reason)
@@ -210,7 +227,7 @@ def waive(
 def _place_of(publisher: Publisher, record: str, state: _Word | None, target: str | None) -> tuple[_Word, str]:
     """The one state and target in which a record is, so that a decision is one transaction.
 
-    Raises `UsageError` where there is none, or several.
+    Raises `UsageError` if there is none, or several.
     """
     if state is not None and target is not None:
         return state, target
@@ -223,7 +240,7 @@ def _place_of(publisher: Publisher, record: str, state: _Word | None, target: st
         if place.state in words and target in {None, place.target}
     })  # fmt: skip
     if not places:
-        raise UsageError(_not_found(record, state, target), hint="`usage-publisher records list` lists the records")
+        raise _not_listed(publisher, record, state, target)
     if len(places) > 1:
         named = ", ".join(f"{word} for {name}" for word, name in places)
         raise UsageError(f"record {record} is {named}", hint="Choose one with --target and --state")

@@ -1,7 +1,8 @@
-"""render: the messages that publish would send, what differs from those sent before, and where values come from."""
+"""render: the messages that publish would send, their differences from those sent before, and the origin of values."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from publisher.cli import options
+from publisher.cli import completion, options
 from publisher.cli.exit_code import REJECTED
 from publisher.cli.output import data, exact, json_object, say
 from publisher.cli.session import session
 from publisher.cli.table import show_table
 from publisher.errors import OutputError, UsageError
+from publisher.events import WorkAdvanced
 from publisher.reason import sentence
 from publisher.text import counted, iso, safe
 
@@ -36,26 +38,40 @@ def register(app: typer.Typer) -> None:
 
 
 def render(
-    format_name: Annotated[str, typer.Argument(metavar="FORMAT", help="ogf-ur, emi-car, apel-job, apel-summary ...")],
+    format_name: Annotated[
+        str,
+        typer.Argument(
+            metavar="FORMAT", help="ogf-ur, emi-car, apel-job, apel-summary, ...", autocompletion=completion.formats
+        ),
+    ],
     since: options.Since = None,
     until: options.Until = None,
     target: Annotated[
         str | None,
-        typer.Option("--target", metavar="NAME", help="As this target gets it; without a window: what waits."),
+        typer.Option(
+            "--target",
+            metavar="NAME",
+            help="Render for this target; without a window, what waits for it.",
+            autocompletion=completion.targets,
+        ),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", metavar="DIR", help="Write each message to a file in this folder.")
     ] = None,
     sign: Annotated[bool, typer.Option("--sign", help="Sign the messages.")] = False,
     validate: Annotated[
-        bool, typer.Option("--validate", help="Check every message; do not show one that breaks a rule.")
+        bool, typer.Option("--validate", help="Check every message, and omit those that break a rule.")
     ] = False,
     diff: Annotated[
-        bool, typer.Option("--diff", help="Show the differences from what the target was last sent.")
+        bool, typer.Option("--diff", help="Show the differences from what was last sent to the target.")
     ] = False,
     explain: Annotated[
         str | None,
-        typer.Option("--explain", metavar="ID", help="Show the rule behind each value of a job's record or summary."),
+        typer.Option(
+            "--explain",
+            metavar="ID",
+            help="Show facts and rule of each value in a job's record or summary.",
+        ),
     ] = None,
 ) -> None:
     """Show exactly the messages that `publish` would send. Nothing is sent or changed."""
@@ -72,7 +88,7 @@ def render(
             return
         if diff:
             if target is None:
-                raise UsageError("--diff needs a target", hint="Name it with --target")
+                raise UsageError("--diff needs a target", hint="Add --target NAME")
             _show_changes(publisher.comparison(format_name, target, Window(begin, end)))
             return
         rendering = publisher.rendering(format_name, target, Window(begin, end))
@@ -81,7 +97,9 @@ def render(
         validation = Validation(int(time.time())) if validate else None
         if output is not None:
             _make(output)
+        expected = rendering.expected() if sys.stderr.isatty() else None
         for message in rendering.messages():
+            publisher.tools.observer(WorkAdvanced("render", rendering.records, expected))
             if validation is not None and not validation.passes(message):
                 continue
             payload = wrap(message.payload)
@@ -98,14 +116,14 @@ def render(
 
 
 def _alone(option: str, given: bool, others: dict[str, bool], output: Path | None) -> None:
-    """Raises `UsageError` where an option that shows no messages is given together with options of messages."""
-    beside = [name for name, is_given in {**others, "--output": output is not None}.items() if is_given]
-    if given and beside:
-        raise UsageError(f"{option} shows no messages, so it excludes {', '.join(beside)}")
+    """Raise `UsageError` if an option that shows no messages is given together with options of messages."""
+    excluded = [name for name, is_given in {**others, "--output": output is not None}.items() if is_given]
+    if given and excluded:
+        raise UsageError(f"{option} shows no messages: omit {', '.join(excluded)}")
 
 
 def _only_target(publisher: Publisher, format_name: str) -> str | None:
-    """The one target that takes this format, if there is just one; the dry run of a site is then that of its target."""
+    """The target of this format, if the configuration has exactly one."""
     names = [name for name, target in publisher.config.targets.items() if target.records == format_name]
     return names[0] if len(names) == 1 else None
 
@@ -194,18 +212,18 @@ def _finish(
     )
 
 
-# --- what was held and altered: alike records are one line, with the first of them; `--json` has every one
+# --- held records and changed values: one line per reason, with the first record; `--json` has every record
 
 
 def held_json(held: Iterable[HeldPreview]) -> list[dict[str, Any]]:
-    """Held records as `--json` gives them."""
+    """Held records, for `--json`."""
     return [
         {"record_id": item.record_id, "reason": sentence(item.reason), "reason_code": item.reason.code} for item in held
     ]
 
 
 def held_lines(held: Iterable[HeldPreview]) -> Iterator[str]:
-    """A line for each reason, in the order in which they came up."""
+    """A line for each reason, in the order of their first records."""
     alike: dict[str, list[str]] = {}
     for one in held:
         alike.setdefault(sentence(one.reason), []).append(one.record_id)
@@ -214,7 +232,7 @@ def held_lines(held: Iterable[HeldPreview]) -> Iterator[str]:
 
 
 def note_lines(notes: Iterable[Noted]) -> Iterator[str]:
-    """A line for each field and rule, with the first value that was altered."""
+    """A line for each field and rule, with the first value that was changed."""
     alike: dict[tuple[str, str, bool], list[Noted]] = {}
     for one in notes:
         alike.setdefault((one.note.field, one.note.rule, one.note.after is None), []).append(one)
@@ -225,7 +243,7 @@ def note_lines(notes: Iterable[Noted]) -> Iterator[str]:
 
 
 def _whose(record_ids: list[str]) -> str:
-    """The record, or how many there are and the first. A summary has no id: the note is one of its jobs'."""
+    """The record, or the number of records and the first. A summary has no id."""
     named = record_ids[0] or "a summary"
     return named if len(record_ids) == 1 else f"{counted(len(record_ids), 'record')}, the first {named}"
 
@@ -283,10 +301,10 @@ def _show_explanations(explanations: list[Explanation]) -> None:
 def _show_explanation(explanation: Explanation) -> None:
     data(safe(f"{explanation.record_id}, from source {explanation.source}"))
     if explanation.not_selected is not None:
-        data("  " + safe(f"not selected by the target: {explanation.not_selected}; this is what it would get"))
+        data("  " + safe(f"not selected by the target: {explanation.not_selected}; these values are what it would get"))
     if explanation.held is not None:
         data("  " + safe(f"held: {explanation.held}"))
-    else:
+    if explanation.values:
         rows: list[list[object]] = [
             [value.field, value.value, _facts(value, explanation.added), _rule(value)] for value in explanation.values
         ]
@@ -297,7 +315,7 @@ def _show_explanation(explanation: Explanation) -> None:
         data("  " + safe(f"rules of the configuration that were applied: {', '.join(explanation.rules)}"))
     for note in explanation.notes:
         after = "left out" if note.after is None else f"sent as {note.after!r}"
-        data("  " + safe(f"altered: {note.field} {note.before!r} {after}: {note.rule}"))
+        data("  " + safe(f"changed: {note.field} {note.before!r} {after}: {note.rule}"))
 
 
 def _show_group(group: ExplainedGroup) -> None:

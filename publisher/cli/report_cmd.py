@@ -1,6 +1,6 @@
-"""report VIEW: utilization, totals, occupation, waiting and the other views, as text, data, picture, or page.
+"""report VIEW: utilization, totals, occupation, and the other views, as a table, data, a chart, a picture, or a page.
 
-Each view is a command of its own with just the options that it takes: `TAKEN` of `publisher.report.request` says which.
+Each view is a command with the options in `publisher.report.report.TAKEN`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,28 @@ import typer
 
 from publisher.cli import options
 from publisher.cli.command_group import CommandGroup
-from publisher.cli.output import exact, json_object, picture, say, write_output
+from publisher.cli.output import exact, is_utf8, json_object, picture, say, write_output
 from publisher.cli.session import session
-from publisher.cli.table import show_table
+from publisher.cli.table import plain_width, show_lines, show_table
 from publisher.errors import UsageError
 from publisher.text import counted, safe
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from publisher.report.plot.draw import Form
-    from publisher.report.report import Report
+    from publisher.report.report import Plot, Report
     from publisher.report.request import ReportRequest
-    from publisher.report.views.statements import Kind
+    from publisher.report.statements.files import Kind
 
 _LAST_DAYS_S: Final = 30 * 86_400
 _PICTURES: Final = ("png", "svg", "pdf", "ps", "html")
-_FORMS: Final = ("table", "csv", "json", "md", *_PICTURES)
+_ENDINGS: Final[Mapping[str, str]] = {
+    "txt": "table", "csv": "csv", "json": "json", "md": "md", **{form: form for form in _PICTURES}
+}  # fmt: skip
+"""The format of a file, by the ending of its name."""
 _OF_PICTURES: Final = ("style", "grid", "legend", "title", "plot")
+_NOT_OF_TERM: Final = frozenset({"grid", "legend"})
 
 
 def _option(kind: Any, name: str, text: str, metavar: str | None = None) -> Any:
@@ -50,10 +56,10 @@ _INTERVAL: Final[dict[str, Any]] = {
     "month": _option(str | None, "--month", "A whole month, instead of --since and --until: 2026-11.", "MONTH"),
 }
 _OF_VIEWS: Final[dict[str, Any]] = {
-    "by": _option(str | None, "--by", "Group by host, queue, group, user, vo, month, node ...", "KEY[,KEY]"),
+    "by": _option(str | None, "--by", "Group by a key such as user, vo, queue, host, or month.", "KEY[,KEY]"),
     "bin": _option(str | None, "--bin", "Size of the bins. Default: 1h.", "DURATION"),
     "bins": _option(int | None, "--bins", "Number of bins, instead of their size.", "N"),
-    "measure": _option(Literal["queue", "cpu"] | None, "--measure", "What the table shows. Default: queue."),
+    "measure": _option(Literal["queue", "cpu"] | None, "--measure", "What to show. Default: queue."),
     "counted": _option(
         Literal["overlapping", "started", "ended"] | None,
         "--counted", "Count runs that overlap the interval, started in it, or ended in it.",
@@ -65,42 +71,46 @@ _OF_VIEWS: Final[dict[str, Any]] = {
     "resource": _option(
         Literal["cores", "memory", "vmem", "gpus"] | None, "--resource", "Which resource. Default: cores."
     ),
-    "user": _pattern("--user", "Only of these users"),
-    "group": _pattern("--group", "Only of these groups"),
-    "vo": _pattern("--vo", "Only of these VOs"),
-    "project": _pattern("--project", "Only of these projects"),
-    "queue": _pattern("--queue", "Only in these queues"),
-    "host": _pattern("--host", "Only on these hosts"),
-    "status": _pattern("--status", "Only with this status: completed, failed ..."),
+    "user": _pattern("--user", "Only jobs of these users"),
+    "group": _pattern("--group", "Only jobs of these groups"),
+    "vo": _pattern("--vo", "Only jobs of these VOs"),
+    "project": _pattern("--project", "Only jobs of these projects"),
+    "queue": _pattern("--queue", "Only jobs in these queues"),
+    "host": _pattern("--host", "Only jobs on these hosts"),
+    "status": _pattern("--status", "Only jobs with this status, such as completed or failed"),
     "job": _pattern("--job", "Only jobs with this id (of an array: all tasks) or name"),
-    "task": _pattern("--task", "Only these array tasks, also 1-10:2"),
-    "account": _pattern("--account", "Only on these accounts"),
-    "department": _pattern("--department", "Only of these departments"),
-    "complex": _pattern("--complex", "Only with this resource (DQS, Grid Engine)"),
-    "pe": _pattern("--pe", "Only in these parallel environments"),
-    "slots": _pattern("--slots", "Only with this number of slots"),
-    "cluster": _pattern("--cluster", "Only of these clusters"),
-    "reservation": _pattern("--reservation", "Only in these advance reservations"),
-    "dn": _pattern("--dn", "Only of these distinguished names"),
-    "archive": _option(Path | None, "--archive", "Read runs from an archive, not from the store.", "DIR"),
+    "task": _pattern("--task", "Only these array tasks, such as 3 or 1-10:2"),
+    "account": _pattern("--account", "Only jobs on these accounts"),
+    "department": _pattern("--department", "Only jobs of these departments"),
+    "complex": _pattern("--complex", "Only jobs that requested this resource (DQS, Grid Engine)"),
+    "pe": _pattern("--pe", "Only jobs in these parallel environments"),
+    "slots": _pattern("--slots", "Only jobs with this number of slots"),
+    "cluster": _pattern("--cluster", "Only jobs of these clusters"),
+    "reservation": _pattern("--reservation", "Only jobs in these advance reservations"),
+    "dn": _pattern("--dn", "Only jobs of these distinguished names"),
+    "archive": _option(Path | None, "--archive", "Read runs from an archive instead of the store.", "DIR"),
     "dask": _option(
-        str | None, "--dask", "Read the archive on a Dask cluster: address of its scheduler.", "ADDRESS"
+        str | None, "--dask", "Read the archive with the Dask cluster of this scheduler.", "ADDRESS"
     ),
-    "stat-file": _option(Path | None, "--stat-file", "Samples of the queues (DQS).", "FILE"),
+    "stat-file": _option(Path | None, "--stat-file", "DQS' samples of the queues.", "FILE"),
+    "sort": _option(
+        str | None, "--sort", "Sort by this column: numbers largest first, +COLUMN smallest first.", "COLUMN"
+    ),
+    "top": _option(int | None, "--top", "Show only the N largest; one row or bar sums up the others.", "N"),
 }  # fmt: skip
 _OUTPUT: Final[dict[str, Any]] = {
     "form": _option(
-        Literal["table", "csv", "json", "md", "png", "svg", "pdf", "ps", "html"] | None,
-        "--format", "Default: table, or that of the ending of --output.",
+        Literal["table", "csv", "json", "md", "term", "png", "svg", "pdf", "ps", "html"] | None,
+        "--format", "Default: table, or the ending of --output; term: a chart as text.",
     ),
-    "output": _option(Path | None, "--output", "Write this file, instead of standard output.", "FILE"),
-    "style": _option(Literal["line", "bar"] | None, "--style", "Pictures over time: lines or bars."),
-    "grid": _option(bool, "--grid", "Draw a grid in the picture."),
+    "output": _option(Path | None, "--output", "Write this file instead of standard output.", "FILE"),
+    "style": _option(Literal["line", "bar"] | None, "--style", "Lines or bars, for pictures over time."),
+    "grid": _option(bool, "--grid", "Draw a grid."),
     "legend": _option(
-        bool | None, "--legend/--no-legend", "Draw a legend. Default: where there are several series."
+        bool | None, "--legend/--no-legend", "Draw a legend. Default: if there are several series."
     ),
     "title": _option(str | None, "--title", "Title of the picture or page.", "TEXT"),
-    "plot": _option(int | None, "--plot", "Which picture, where a view has several. Default: 1.", "N"),
+    "plot": _option(int | None, "--plot", "Which picture, if a view has several. Default: 1.", "N"),
 }  # fmt: skip
 
 
@@ -134,7 +144,7 @@ def _command(view: str, taken: frozenset[str]) -> Callable[..., None]:
 
 
 class _Choice(msgspec.Struct, frozen=True, kw_only=True):
-    """What was chosen of a picture or page. `legend` None: where there are several series."""
+    """The format and what is chosen for a picture or page. `legend` None: if there are several series."""
 
     form: str
     output: Path | None
@@ -150,7 +160,7 @@ def _report(view: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> None
     request = _request(view, {name: given[key] for name in own if (key := name.replace("-", "_")) in given}, given)
     with session.publisher() as publisher:
         made = publisher.view(view, request)
-    if choice.form not in _PICTURES:
+    if choice.form not in (*_PICTURES, "term"):
         _give(made, choice)
         return
     say(*([made.nothing] if made.nothing else []), *made.notes)
@@ -176,7 +186,7 @@ def _request(view: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> Rep
         archive=own.get("archive"),
         dask=own.get("dask"),
         stat_file=own.get("stat-file"),
-        **{name: own[name] for name in ("measure", "period", "zone", "resource") if name in own},
+        **{name: own[name] for name in ("measure", "period", "zone", "resource", "sort", "top") if name in own},
     )
 
 
@@ -212,28 +222,39 @@ def _bin_s(text: str | None) -> int | None:
 
 
 def _choice(given: Mapping[str, Any]) -> _Choice:
-    """The form (`--json` before `--format` before the ending of `--output`), and what is for pictures only.
+    """The format and the options of pictures. `--json` takes precedence over `--format`, which does over `--output`.
 
-    Raises `UsageError` for options of pictures where none is drawn.
+    Raises `UsageError` for options of pictures with a format that is not one, and for an unknown ending of the file.
     """
     output: Path | None = given.get("output")
-    ending = output.suffix.lower().removeprefix(".") if output is not None else ""
-    form = given.get("form") or (ending if ending in _FORMS else "table")
     if session.json and output is None:
-        form = "json"
+        return _Choice(form="json", output=None)
+    form = given.get("form") or _form_of(output)
     chosen = {name: given[name] for name in _OF_PICTURES if name in given and (name != "grid" or given["grid"])}
     if "plot" in chosen and form == "html":
         raise UsageError("--plot chooses one picture, and a page has all of them", hint="Omit --plot")
-    if form not in _PICTURES and chosen:
+    unused = [name for name in chosen if form not in (*_PICTURES, "term") or (form == "term" and name in _NOT_OF_TERM)]
+    if unused:
         raise UsageError(
-            f"--{next(iter(chosen))} is for pictures and pages, and the format {form} is text",
+            f"--{unused[0]} is for pictures and pages, and the format {form} is text",
             hint="Omit it, or choose --format png, svg, pdf, ps, or html",
         )
     return _Choice(form=form, output=output, **chosen)
 
 
+def _form_of(output: Path | None) -> str:
+    """The format that the ending of a file names. Raises `UsageError` for an unknown ending."""
+    ending = "" if output is None else output.suffix.lower().removeprefix(".")
+    if not ending:
+        return "table"
+    if ending not in _ENDINGS:
+        known = ", ".join(f".{one}" for one in _ENDINGS)
+        raise UsageError(f"--output {output}: unknown ending .{ending}", hint=f"Use one of {known}; or give --format")
+    return _ENDINGS[ending]
+
+
 def _give(made: Report, choice: _Choice) -> None:
-    """Print a report or write it to a file; notes for the reader go to standard error."""
+    """Print a report or write it to a file; notes go to standard error."""
     from publisher.report import output as report_output  # noqa: PLC0415
 
     form, output = choice.form, choice.output
@@ -281,11 +302,14 @@ def _text(made: Report, form: str) -> str:
     return "".join(map(line, rows))
 
 
-# --- pictures and pages
+# --- charts, pictures, and pages
 
 
 def _give_picture(made: Report, choice: _Choice) -> None:
-    """Write a report as a picture or a page. Raises `UsageError` and `PublisherError`."""
+    """Write a report as a chart, a picture, or a page. Raises `UsageError` and `PublisherError`."""
+    if choice.form == "term":
+        _give_chart(made, choice)
+        return
     if choice.output is None and sys.stdout.isatty():
         raise UsageError(f"{choice.form} cannot be shown on a terminal", hint="Name a file with --output")
     content = _page(made, choice) if choice.form == "html" else _picture(made, choice)
@@ -293,6 +317,29 @@ def _give_picture(made: Report, choice: _Choice) -> None:
         picture(content)
         return
     write_output(choice.output, content)
+    if session.json:
+        from publisher.report import output as report_output  # noqa: PLC0415
+
+        json_object(report_output.json_object(made))
+
+
+def _give_chart(made: Report, choice: _Choice) -> None:
+    """Print a chart of text, or write it to a file. Raises `UsageError` and `PublisherError`."""
+    from publisher.report.plot.style import Look  # noqa: PLC0415
+    from publisher.report.plot.terminal import TextPlot  # noqa: PLC0415
+
+    plot = _chosen_plot(made, choice)
+    look = Look(style=choice.style, title=choice.title, note=made.site)
+
+    def lines(width: int, coloured: bool) -> list[Text]:
+        text_plot = TextPlot(width, unicode=choice.output is not None or is_utf8(), coloured=coloured)
+        return text_plot.lines(plot, made.start, made.stop, look)
+
+    if choice.output is None:
+        show_lines(lines)
+        return
+    text = "".join(f"{line.plain.rstrip()}\n" for line in lines(plain_width(), False))
+    write_output(choice.output, text.encode("utf-8", "backslashreplace"))
     if session.json:
         from publisher.report import output as report_output  # noqa: PLC0415
 
@@ -312,6 +359,14 @@ def _picture(made: Report, choice: _Choice) -> bytes:
     from publisher.report.plot.draw import draw  # noqa: PLC0415
     from publisher.report.plot.style import Look  # noqa: PLC0415
 
+    plot = _chosen_plot(made, choice)
+    legend = len(plot.series) > 1 or plot.style == "heat" if choice.legend is None else choice.legend
+    look = Look(style=choice.style, grid=choice.grid, legend=legend, title=choice.title, note=made.site)
+    return draw(plot, made.stop, look, cast("Form", choice.form), start=made.start, say=say)
+
+
+def _chosen_plot(made: Report, choice: _Choice) -> Plot:
+    """The plot that is chosen. Raises `UsageError` if the report does not have it."""
     if not made.plots:
         if made.nothing:
             raise UsageError("there is nothing to draw", hint="Select other runs, or another interval")
@@ -321,10 +376,7 @@ def _picture(made: Report, choice: _Choice) -> bytes:
     if not 1 <= number <= len(made.plots):
         titles = "; ".join(plot.title for plot in made.plots)
         raise UsageError(f"--plot: the view has {counted(len(made.plots), 'picture')}: {titles}")
-    plot = made.plots[number - 1]
-    legend = len(plot.series) > 1 or plot.style == "heat" if choice.legend is None else choice.legend
-    look = Look(style=choice.style, grid=choice.grid, legend=legend, title=choice.title, note=made.site)
-    return draw(plot, made.stop, look, cast("Form", choice.form), start=made.start, say=say)
+    return made.plots[number - 1]
 
 
 # --- statements
@@ -344,10 +396,10 @@ def statements(
         Path | None, typer.Option("--archive", metavar="DIR", help="Read runs from an archive, not from the store.")
     ] = None,
 ) -> None:
-    """Write the statement of every user or project for a month: its items, adjustments, and total."""
+    """Write the statement of each user or project for a month, as text, HTML, and PDF."""
     from publisher.report.request import ReportRequest  # noqa: PLC0415
+    from publisher.report.statements.files import SUFFIXES  # noqa: PLC0415
     from publisher.report.views.charges import notes_on  # noqa: PLC0415
-    from publisher.report.views.statements import SUFFIXES  # noqa: PLC0415
 
     begin, end = options.month_window(month, None, None)
     kinds: tuple[Kind, ...] = tuple(SUFFIXES) if form == "all" else (form,)
@@ -361,5 +413,5 @@ def statements(
             {"month": made.month, "currency": made.currency, "totals": totals, "files": [str(file) for file in files]}
         )
     else:
-        say(*(f"{payer}: {total} {made.currency}" for payer, total in totals.items()))
+        say(*(f"{one.payer}: {one.total:,f} {made.currency}" for one in made.all))
         say(f"{counted(len(files), 'file')} written to {output / made.month}" if files else "nothing was written")

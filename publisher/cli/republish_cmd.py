@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from publisher import subprocess_worker
-from publisher.cli import exit_code, options
+from publisher.cli import completion, exit_code, options
 from publisher.cli.options import Yes, confirm
 from publisher.cli.output import json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
@@ -26,17 +26,24 @@ def register(app: typer.Typer) -> None:
 
 
 def republish(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Target to send to.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="Name of the target.", autocompletion=completion.targets)
+    ],
     month: Annotated[
         str | None,
-        typer.Option("--month", metavar="MONTH", help="A month, such as 2026-11, instead of --since and --until."),
+        typer.Option(
+            "--month",
+            metavar="MONTH",
+            help="A month, such as 2026-11, instead of --since and --until.",
+            autocompletion=completion.months,
+        ),
     ] = None,
     since: options.Since = None,
     until: options.Until = None,
     only_missing: Annotated[
-        bool, typer.Option("--only-missing", help="Only jobs that this store has not delivered to the target.")
+        bool, typer.Option("--only-missing", help="Only jobs that were not delivered to the target.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be sent.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be sent; send nothing.")] = False,
     yes: Yes = False,
 ) -> None:
     """Send jobs that ended in a window again to one target; for summaries, whole months. Asks before it sends."""
@@ -74,7 +81,7 @@ def _explain(target: str, plan: RepublishPlan, *, keeps_first: bool) -> None:
     counts = plan.counts
     say(f"Jobs that ended from {iso(plan.asked.begins)} until {iso(plan.asked.ends)}, for target {target}:")
     if plan.busy:
-        say("  another run is at work for this target: try again when it is done; the numbers may change")
+        say("  another run is sending to this target: try again when it has finished; the numbers may change")
     if plan.resumes is not None:
         say(f"  a republish of this window began at {iso(plan.resumes)}: {counts.new:,} are left")
     else:

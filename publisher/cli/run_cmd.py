@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _SHORTEST_PAUSE_S: Final = 1.0
 _LONGEST_BACKOFF: Final = 8
-"""When nothing can be done at all the pause between runs grows to at most this many times `--every`."""
+"""If every run fails, the pause between runs grows to at most this many times `--every`."""
 
 
 def register(app: typer.Typer) -> None:
@@ -49,10 +49,11 @@ def register(app: typer.Typer) -> None:
 
 def run(
     every: Annotated[
-        str | None, typer.Option("--every", metavar="DURATION", help="Stay, and run again after this time: 1h, 30m.")
+        str | None,
+        typer.Option("--every", metavar="DURATION", help="Keep running, and repeat after this time: 1h, 30m."),
     ] = None,
 ) -> None:
-    """Collect from all sources and publish to all targets, then exit or wait."""
+    """Collect from all sources, publish to all targets, and reconcile when due; then exit or wait."""
     from publisher.observe.systemd import ServiceManager  # noqa: PLC0415
 
     subprocess_worker.keep_little()
@@ -113,7 +114,7 @@ def _show_reconciled(found: Mapping[str, ReconcileResult]) -> None:
             found_text = counted(one.differences, "difference")
             say(f"{name}: {found_text} to what the service has: usage-publisher reconcile {shlex.quote(name)}")
         if one.unfinished:
-            say(f"{name}: the comparison took too long; the next run goes on with it")
+            say(f"{name}: the comparison took too long; the next run continues it")
 
 
 def _stay(pause_s: float, manager: ServiceManager) -> None:
@@ -132,11 +133,11 @@ def _stay(pause_s: float, manager: ServiceManager) -> None:
 
 
 def _again(watch: Watch, manager: ServiceManager) -> Watch:
-    """With the configuration as it is now; with the previous one where it cannot be used."""
+    """A watch with the configuration read again; if it cannot be used, the previous watch."""
     try:
         session.publisher().close()
     except ConfigError as error:
-        say(f"usage-publisher: {error}", "The previous configuration stays in use.")
+        say(*(f"usage-publisher: {line}" for line in error.lines), "The previous configuration stays in use.")
         return watch
     say("The configuration was read again.")
     watch.close()  # the new one may need its port
@@ -144,7 +145,7 @@ def _again(watch: Watch, manager: ServiceManager) -> Watch:
 
 
 def _repeat(watch: Watch, pause_s: float, manager: ServiceManager) -> signals.Woken:
-    """Run after run, until a signal asks to stop or to read the configuration again."""
+    """Repeat runs until a signal asks to stop or to read the configuration again."""
     from publisher.publish.circuit import Circuits  # noqa: PLC0415
 
     circuits = Circuits()
@@ -174,8 +175,7 @@ def _repeat(watch: Watch, pause_s: float, manager: ServiceManager) -> signals.Wo
 class Watch:
     """Log, metrics, mail, and service manager of a publisher's runs: `publisher` is the one to run.
 
-    None of them stops a run or changes what it does: a problem with them is a message, and the run goes on. Use it in a
-    `with` statement.
+    None of them stops or changes a run: a problem with them is a message. Use it in a `with` statement.
     """
 
     def __init__(self, publisher: Publisher, manager: ServiceManager, *, stays: bool) -> None:

@@ -21,7 +21,7 @@ class Session(msgspec.Struct):
     quiet: bool = False
 
     def publisher(self, *, read_only: bool = False) -> Publisher:
-        """The publisher of the configuration, with progress and messages as the options say."""
+        """The publisher of the configuration, with progress and messages as the options require."""
         from publisher.api import Publisher  # noqa: PLC0415 - after --help, which must be quick
         from publisher.cli.progress import observer  # noqa: PLC0415
         from publisher.cli.signals import wait, watch_for_stop  # noqa: PLC0415

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from publisher.cli import options
+from publisher.cli import completion, options
 from publisher.cli.exit_code import DONE, REJECTED
 from publisher.cli.output import data, json_object, say
 from publisher.cli.publish_cmd import dry_run_json, dry_run_of
@@ -34,7 +34,9 @@ def register(app: typer.Typer) -> None:
 
 
 def shadow(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Target with `shadow = true`.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="Target with `shadow = true`.", autocompletion=completion.targets)
+    ],
     against: Annotated[
         list[Path] | None,
         typer.Option(
@@ -45,17 +47,24 @@ def shadow(
     ] = None,
     since: options.Since = None,
     until: options.Until = None,
-    month: Annotated[str | None, typer.Option("--month", metavar="MONTH", help="A whole month: 2026-11.")] = None,
+    month: Annotated[
+        str | None,
+        typer.Option("--month", metavar="MONTH", help="A whole month: 2026-11.", autocompletion=completion.months),
+    ] = None,
     take_over: Annotated[
         bool,
         typer.Option("--take-over", help="Record as delivered what the earlier publisher sent. Stop it first."),
     ] = False,
     delivered_until: Annotated[
         str | None,
-        typer.Option("--delivered-until", metavar="TIME", help="With --take-over: it sent all jobs that ended before."),
+        typer.Option(
+            "--delivered-until",
+            metavar="TIME",
+            help="With --take-over: it sent all jobs that ended before this time.",
+        ),
     ] = None,
 ) -> None:
-    """Compare what a target would send with what an earlier publisher sent, record by record, with reasons.
+    """Compare the records for a target with those that an earlier publisher sent, and explain the differences.
 
     Nothing is sent, and nothing changes without --take-over.
     """
@@ -69,7 +78,7 @@ def shadow(
     with session.publisher() as publisher:
         if target not in publisher.config.targets:
             names = ", ".join(publisher.config.targets) or "none is configured"
-            raise UsageError(f"unknown target {target!r}", hint=f"Known: {names}")
+            raise UsageError(f"unknown target {target!r}; known: {names}")
         if take_over:
             _require_shadow(publisher, target, bool(against), assumed)
         if against:
@@ -85,7 +94,8 @@ def _require_shadow(publisher: Publisher, target: str, compared: bool, until: in
     settings = publisher.config.targets[target]
     if not settings.shadow:
         raise UsageError(
-            f"{target} is not a shadow: it sends already", hint="Set `shadow = true` before a target first sends"
+            f"{target} is not a shadow: records are sent to it",
+            hint="Set `shadow = true` before its first run",
         )
     if until is None and not compared:
         raise UsageError("--take-over needs --against or --delivered-until", hint="They say what was sent")
@@ -246,7 +256,7 @@ class _Shown:
         if len(self._old.notes) > _SHOWN:
             say(f"(and {len(self._old.notes) - _SHOWN:,} more are not compared; --json lists all)")
         if self._old.again:
-            say(f"the earlier publisher sent {self._old.again:,} records more than once")
+            say(f"the earlier publisher sent {counted(self._old.again, 'record')} more than once")
         for each in self._ambiguous[:_SHOWN]:
             say(
                 f"{each.record} and {each.same_as} are one record of the earlier publisher: which of the two it sent "

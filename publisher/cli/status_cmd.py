@@ -1,4 +1,4 @@
-"""status: sources, targets, and what to do next, on one screen."""
+"""status: the state of sources and targets, and what to do next."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def status() -> None:
-    """Show what was read, what each target accepted, what waits, is held or rejected, and what to do next."""
+    """Show what was read, what each target accepted, what waits, is held, or was rejected, and what to do next."""
     from importlib.metadata import version  # noqa: PLC0415
 
     with session.publisher() as publisher:
@@ -105,7 +105,7 @@ def _target_json(target: TargetStatus) -> dict[str, Any]:
 
 def show_status(found: Status) -> None:
     """The status as people read it."""
-    source_columns = ["source", "jobs", "unreadable", "last read", "last job ended", "status"]
+    source_columns = ["source", "jobs", "unreadable", "last collected", "last job ended", "status"]
     rows: list[list[object]] = [
         [name, item.jobs, item.unreadable, iso(item.last_collected), iso(item.last_job_end), _source_word(item)]
         for name, item in found.sources.items()
@@ -141,7 +141,7 @@ def _source_word(item: SourceStatus) -> Text:
     if item.last_collected is None:
         return level_text("yellow", "never read")
     words = (
-        (item.ends_in_future, "the last job ends in the future: a clock is wrong"),
+        (item.ends_in_future, "the last job ended in the future: a clock is wrong"),
         (item.silent, "silent for longer than expected"),
         (item.unreadable, "some input is unreadable"),
         (item.waiting, "a record is incomplete"),
@@ -171,7 +171,7 @@ def _target_word(item: TargetStatus) -> Text:
 
 
 def _word_of_settled(item: TargetStatus) -> Text:
-    """The status of a target for which nothing waits that could be sent."""
+    """The status of a target to which nothing can be sent now."""
     if item.times_in_future:
         return level_text("yellow", "a clock was wrong")
     if item.confirmation_overdue:
@@ -179,8 +179,8 @@ def _word_of_settled(item: TargetStatus) -> Text:
     if item.not_due:
         return level_text("green", f"{item.not_due} in the report of a period that is not over")
     if item.accepted and item.complete_until is None:
-        return level_text("yellow", "delivered what was read")
-    return level_text("green", "all delivered" if item.accepted else "nothing to deliver yet")
+        return level_text("yellow", "all that was read is delivered")
+    return level_text("green", "all delivered" if item.accepted else "nothing to deliver")
 
 
 def _unconfirmed_text(item: TargetStatus) -> str:
@@ -188,7 +188,7 @@ def _unconfirmed_text(item: TargetStatus) -> str:
 
 
 def _is_to_send(item: TargetStatus) -> bool:
-    """Whether something waits that neither a setting nor the end of a period delays."""
+    """Whether something waits that can be sent now."""
     held_back = item.shadow or item.due_at is not None
     return not held_back and (item.waiting > item.not_due or item.in_flight > 0)
 
@@ -230,7 +230,7 @@ def _advice_by_target(found: Status) -> list[str]:
     advice = []
     for name, target in found.targets.items():
         if collected and target.untouched:
-            advice.append(f"{name} selects no job: usage-publisher check says why, unless publish changes it")
+            advice.append(f"{name} selects no job: usage-publisher check shows why")
         if target.shadow:
             advice.append(f"Compare the shadow: usage-publisher shadow {shlex.quote(name)}")
         if target.assumed:
@@ -242,7 +242,7 @@ def _advice_by_target(found: Status) -> list[str]:
 
 def _advice_on_evidence(name: str, target: TargetStatus) -> list[str]:
     if target.evidence == "none":
-        return ["this service offers no evidence of what it has; see `evidence` of a target"] if target.accepted else []
+        return ["the service gives no evidence of what it has; see the setting `evidence`"] if target.accepted else []
     advice = []
     if target.unconfirmed_days:
         jobs = target.accepted - target.confirmed

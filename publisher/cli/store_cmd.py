@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from publisher.cli import exit_code
+from publisher.cli import completion, exit_code
 from publisher.cli.command_group import CommandGroup
-from publisher.cli.options import All, Yes, confirm, limit_of, list_json, say_if_cut
+from publisher.cli.options import All, Yes, confirm, limit_of, list_json, month_in, say_if_cut
 from publisher.cli.output import json_object, say
 from publisher.cli.session import session
 from publisher.cli.table import level_text, show_table
 from publisher.errors import UsageError
-from publisher.text import iso
+from publisher.text import counted, iso
 
 if TYPE_CHECKING:
-    from formats.calendar import Month
     from publisher.finding import Finding
     from publisher.maintenance import PurgePlan
 
@@ -37,9 +36,9 @@ def copy(
     source: Annotated[str, typer.Argument(metavar="URL", help="URL of the existing store.")],
     destination: Annotated[str, typer.Argument(metavar="URL", help="URL of the new store, which must be empty.")],
 ) -> None:
-    """Copy a store into another one, SQLite or PostgreSQL, and compare both. Stop all publishers first."""
-    from publisher.config.file import store_url  # noqa: PLC0415
+    """Copy a store to another one, SQLite or PostgreSQL, and compare both. Stop all publishers first."""
     from publisher.config.schema import StoreSettings  # noqa: PLC0415
+    from publisher.config.store_url import store_url  # noqa: PLC0415
     from publisher.maintenance import copy_store  # noqa: PLC0415
     from publisher.store.sent_mark import RESTORED_HINT  # noqa: PLC0415
 
@@ -73,7 +72,7 @@ def _mark_file_of(url: str) -> Path | None:
 def check(
     repair: Annotated[bool, typer.Option("--repair", help="Correct wrong counters.")] = False,
 ) -> None:
-    """Check the store for damage and contradictions, and say how to fix them. Exit code 5 if there are any."""
+    """Check the store for damage and contradictions, and show how to fix them. Exit code 5: something is wrong."""
     with session.publisher() as publisher:
         maintenance = publisher.maintenance
         repaired = maintenance.repair() if repair else []
@@ -106,8 +105,8 @@ def _finding_json(item: Finding) -> dict[str, str]:
 def backup(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A new file.")],
 ) -> None:
-    """Write a consistent copy of an SQLite store, also while publishers run, and check it."""
-    from publisher.config.file import is_url  # noqa: PLC0415
+    """Write a consistent copy of an SQLite store, even while publishers run, and check it."""
+    from publisher.config.store_url import is_url  # noqa: PLC0415
 
     if is_url(file):
         raise UsageError("a backup is a file, not a URL", hint="`store copy URL URL` copies into another database")
@@ -116,11 +115,12 @@ def backup(
     if session.json:
         json_object({"file": str(done.file), "bytes": done.bytes, "runs": done.runs, "deliveries": done.deliveries})
     else:
-        _say(f"{done.file}: {done.bytes:,} bytes, {done.runs:,} runs, {done.deliveries:,} deliveries; checked")
+        runs = f"{counted(done.bytes, 'byte')}, {counted(done.runs, 'run')}"
+        _say(f"{done.file}: {runs}, {done.deliveries:,} deliveries; checked")
 
 
 def accept_restored(yes: Yes = False) -> None:
-    """Send from a store that was restored, although it may not know of all that was sent. Learn that first."""
+    """Allow sending from a restored store that may not know of all that was sent. First find out what was sent."""
     with session.publisher() as publisher:
         maintenance = publisher.maintenance
         why = publisher.store.why_not_latest()
@@ -136,14 +136,20 @@ def accept_restored(yes: Yes = False) -> None:
 
 def purge(
     before: Annotated[
-        str | None, typer.Option("--before", metavar="MONTH", help="Purge jobs that ended before this month: 2025-01.")
+        str | None,
+        typer.Option(
+            "--before",
+            metavar="MONTH",
+            help="Purge jobs that ended before this month: 2025-01.",
+            autocompletion=completion.months,
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be purged.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be purged; purge nothing.")] = False,
     yes: Yes = False,
     vacuum: Annotated[bool, typer.Option("--vacuum", help="Return the freed space to the file system.")] = False,
 ) -> None:
-    """Remove whole months of jobs that every target has. Without --before: what the retention settings expire."""
-    month = _month(before) if before is not None else None
+    """Remove whole months of jobs that were delivered to every target. Default: what the retention settings expire."""
+    month = month_in(before, "--before") if before is not None else None
     with session.publisher() as publisher:
         maintenance = publisher.maintenance
         plan = maintenance.plan_purge(month)
@@ -163,18 +169,21 @@ def purge(
         counts = {key: getattr(done, key) for key in ("runs", "classes", "messages", "receipts")}
         json_object({"plan": _plan_json(plan), "purged": counts})
     elif not session.quiet:
-        say(f"purged {done.runs:,} runs, {done.messages:,} messages, and {done.receipts:,} receipts")
+        messages, receipts = counted(done.messages, "message"), counted(done.receipts, "receipt")
+        say(f"purged {counted(done.runs, 'run')}, {messages}, and {receipts}")
         if done.runs and not vacuum:
             say("The store uses the freed space again; `store purge --vacuum` returns it to the file system")
 
 
 def _explain(plan: PurgePlan) -> None:
     for each in plan.months:
-        say(f"  {each.month}: {each.runs:,} runs, " + (f"kept: {each.kept}" if each.kept else "will be purged"))
+        say(
+            f"  {each.month}: {counted(each.runs, 'run')}, " + (f"kept: {each.kept}" if each.kept else "will be purged")
+        )
     if plan.messages:
-        say(f"  {plan.messages:,} messages that no job in the store was sent in will be purged")
+        say(f"  {counted(plan.messages, 'message')} without a job in the store will be purged")
     if plan.receipts:
-        say(f"  receipts and answers of {plan.receipts:,} messages will be purged")
+        say(f"  receipts and answers of {counted(plan.receipts, 'message')} will be purged")
     if plan.empty:
         say("nothing to purge")
 
@@ -182,20 +191,6 @@ def _explain(plan: PurgePlan) -> None:
 def _plan_json(plan: PurgePlan) -> dict[str, Any]:
     months = [{"month": str(each.month), "runs": each.runs, "kept": each.kept} for each in plan.months]
     return {"months": months, "runs": plan.runs, "messages": plan.messages, "receipts": plan.receipts}
-
-
-def _month(text: str) -> Month:
-    from formats.calendar import Month  # noqa: PLC0415
-
-    year, dash, number = text.partition("-")
-    if dash and len(year) == 4 and len(number) == 2 and (year + number).isascii() and (year + number).isdigit():
-        month = Month(int(year), int(number))
-        if 1 <= month.month <= 12:
-            return month
-    raise UsageError(
-        f"--before: {text!r} is not a month",
-        hint="Write it as 2025-01; jobs that ended before its first second are purged",
-    )
 
 
 def forget(
@@ -214,7 +209,7 @@ def forget(
     if session.json:
         json_object({key: getattr(done, key) for key in keys})
     else:
-        _say(f"the person is now {done.pseudonym} in {done.runs:,} runs and {done.summaries:,} summaries")
+        _say(f"the person is now {done.pseudonym} in {counted(done.runs, 'run')} and {done.summaries:,} summaries")
         _say("Services still have what they were sent; copies and backups of the store still contain the name")
 
 
@@ -231,7 +226,7 @@ def export(
 
 
 def import_(directory: Annotated[Path, typer.Argument(metavar="DIR", help="What `store export` wrote.")]) -> None:
-    """Read an export into the store of the configuration, which must be empty or not exist yet."""
+    """Read an export into the store of the configuration, which must be empty or must not exist."""
     with session.publisher() as publisher:
         manifest = publisher.import_store(directory)
     _show_objects(manifest.objects, "everything was imported and checked")
@@ -247,7 +242,7 @@ def _show_objects(objects: dict[str, int], done: str) -> None:
 
 
 def spool() -> None:
-    """Write to the spooling contexts what they lack, and clean up their files. Exit code 1 if one cannot be written."""
+    """Bring the spooling contexts up to date, and clean up their files. Exit code 1: one cannot be written."""
     with session.publisher() as publisher:
         states = publisher.spool()
     if session.json:
@@ -277,7 +272,7 @@ def audit(
     ] = None,
     show_all: All = False,
 ) -> None:
-    """List what people did with who and when, newest first: republish, retry, waive, purge, import, and others."""
+    """List the actions of people, newest first: republish, retry, waive, purge, import, and others."""
     with session.publisher() as publisher:
         entries = publisher.audit(limit_of(limit, _AUDIT_SHOWN, show_all=show_all))
         total = publisher.count_audit()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -11,13 +10,14 @@ import msgspec
 
 from publisher.cli.output import exact, say
 from publisher.cli.table import level_text, show_table
+from publisher.text import counted
 
 if TYPE_CHECKING:
     from publisher.reconcile.conservation import Conservation, SumsRow
 
 _ALWAYS: Final = frozenset({"source", "store", "sent"})
 _MEASURES: Final = (("jobs", "jobs"), ("core_ms", "core h"), ("cpu_ms", "CPU h"))
-_TOLD: Final = (("jobs", "jobs"), ("wall_ms", "wall h"), ("core_ms", "core h"), ("cpu_ms", "CPU h"))
+_OF_PROGRAMS: Final = (("jobs", "jobs"), ("wall_ms", "wall h"), ("core_ms", "core h"), ("cpu_ms", "CPU h"))
 _MS_PER_HOUR: Final = 3_600_000
 _SHOWN: Final = 200
 """Rows of a target by VO or user that are shown; CSV and JSON have all."""
@@ -28,7 +28,7 @@ def show_sums(found: Conservation) -> None:
     from publisher.reconcile.conservation import COLUMNS  # noqa: PLC0415
 
     for name, rows in found.targets.items():
-        shown = [column for column in COLUMNS if column in _ALWAYS or any(_is_told(row, column) for row in rows)]
+        shown = [column for column in COLUMNS if column in _ALWAYS or any(_has_amounts(row, column) for row in rows)]
         if all(row.amounts["accepted"] == row.amounts["sent"] for row in rows):
             shown = [column for column in shown if column != "accepted"]
         whose = [] if found.by is None else [found.by]
@@ -47,13 +47,14 @@ def show_sums(found: Conservation) -> None:
         if reading.error is not None:
             say(f"{source}: not read to its end: {reading.error}")
         if reading.unreadable:
-            say(f"{source}: {reading.unreadable:,} pieces of input are unreadable, and in no sum")
+            pieces = counted(reading.unreadable, "piece")
+            say(f"{source}: unreadable, and in no sum: {pieces} of input")
 
 
 def _show_tools(found: Conservation) -> None:
     """Both sides of each source whose batch system's own program was asked, in what any of the programs says."""
     asked = {name: reading for name, reading in found.readings.items() if reading.own is not None}
-    said = [each for each in _TOLD if any(getattr(one.tool, each[0]) is not None for one in asked.values())]
+    said = [each for each in _OF_PROGRAMS if any(getattr(one.tool, each[0]) is not None for one in asked.values())]
     columns = ["source", "program"]
     for _, title in said:
         columns += [title, f"{title} there"]
@@ -69,7 +70,7 @@ def _show_tools(found: Conservation) -> None:
         show_table("Beside the program of the batch system", [*columns, ""], rows, right=set(columns[2:]))
 
 
-def _is_told(row: SumsRow, column: str) -> bool:
+def _has_amounts(row: SumsRow, column: str) -> bool:
     if column == "service":
         return row.service is not None
     return any(msgspec.structs.astuple(row.amounts[column]))
@@ -128,6 +129,8 @@ def _fields() -> list[str]:
 
 def write_csv(found: Conservation) -> None:
     """The same as CSV on standard output: a line for each row and measure, whole jobs and milliseconds."""
+    import csv  # noqa: PLC0415 - for this format alone
+
     from publisher.reconcile.conservation import COLUMNS  # noqa: PLC0415
 
     text = io.StringIO()
@@ -135,7 +138,7 @@ def write_csv(found: Conservation) -> None:
     writer.writerow(["target", "month", found.by or "of", "measure", *COLUMNS, "explained"])
     for name, rows in found.targets.items():
         for row in rows:
-            start = [name, row.month or "", "all" if row.of is None else row.of]
+            start = [name, row.month or "total", _whose(row)]
             for place, measure in enumerate(_fields()):
                 figures = [_amount(row, column, place) for column in COLUMNS]
                 writer.writerow([*start, measure, *figures, str(row.explained).lower()])

@@ -1,4 +1,4 @@
-"""Tables for people, drawn by rich: wide rather than folded, and in paragraphs where a terminal is too narrow.
+"""Tables for people, drawn by rich; paragraphs if a terminal is too narrow.
 
 rich is imported only when a table is drawn: `--help` and most commands with `--json` do not need it.
 """
@@ -8,14 +8,15 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from publisher.cli.output import encodable, is_utf8, print_text
 from publisher.text import cell_text, safe
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.padding import Padding
     from rich.table import Column, Table
     from rich.text import Text
@@ -53,15 +54,38 @@ def level_text(level: str, text: str) -> Text:
     return Text(_shown(text), style={"green": "green", "yellow": "yellow", "red": "bold red"}.get(level, ""))
 
 
-def _drawn(table: Table) -> str:
-    """A table as text for standard output; each row is a paragraph where columns would be too narrow to read."""
-    from rich.box import ASCII  # noqa: PLC0415
+def show_lines(made: Callable[[int, bool], Iterable[Text]]) -> None:
+    """Print the lines that are made for a width and for colours or none.
+
+    Raises `OutputClosedError` and `OutputError`.
+    """
+    text = io.StringIO()
+    console = _console(text)
+    for line in made(console.width, console.color_system is not None and not console.no_color):
+        console.print(line, no_wrap=True, overflow="crop")
+    print_text(_without_blanks(text.getvalue()))
+
+
+def _console(file: TextIO) -> Console:
+    """A console of the width of standard output, with its colours if that is a terminal."""
     from rich.console import Console  # noqa: PLC0415
 
     terminal = sys.stdout.isatty()
-    width = None if terminal else _plain_width()
+    width = None if terminal else plain_width()
+    return Console(file=file, force_terminal=terminal, width=width, highlight=False)
+
+
+def _without_blanks(text: str) -> str:
+    """Text without blanks at the ends of lines."""
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def _drawn(table: Table) -> str:
+    """A table as text for standard output; each row is a paragraph where columns would be too narrow to read."""
+    from rich.box import ASCII  # noqa: PLC0415
+
     text = io.StringIO()
-    console = Console(file=text, force_terminal=terminal, width=width, highlight=False)
+    console = _console(text)
     if not is_utf8():
         table.box = ASCII
     if _is_readable(table, console.width):
@@ -69,7 +93,7 @@ def _drawn(table: Table) -> str:
     else:
         for paragraph in _paragraphs(table, console.width):
             console.print(paragraph, overflow="fold")
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+    return _without_blanks(text.getvalue())
 
 
 def _shown(text: object) -> str:
@@ -77,7 +101,7 @@ def _shown(text: object) -> str:
     return encodable(safe(text))
 
 
-def _plain_width() -> int:
+def plain_width() -> int:
     """The width of `COLUMNS`, where that is a number."""
     width = os.environ.get("COLUMNS", "")
     return max(_READABLE, int(width)) if width.isascii() and width.isdigit() else _PLAIN_WIDTH

@@ -29,7 +29,11 @@ from publisher.store.schema import State
 
 
 class Collected(msgspec.Struct, frozen=True):
-    """The result of collecting one source; `error`: why it was not read to its end."""
+    """The result of collecting one source; `error`: why it was not read to its end.
+
+    `read` counts records of the source (lines, rows). `merged`: records that are a part of a run, such as slaves and
+    steps. `skipped`: jobs that never ran or still run, and other entries that are not a job's end.
+    """
 
     read: int = 0
     new: int = 0
@@ -38,6 +42,12 @@ class Collected(msgspec.Struct, frozen=True):
     skipped: int = 0
     unreadable: int = 0
     error: str | None = None
+    merged: int = 0
+
+    @property
+    def jobs(self) -> int:
+        """The finished jobs that were read."""
+        return self.new + self.changed + self.unchanged
 
 
 class TargetPlan(msgspec.Struct, frozen=True):
@@ -133,6 +143,7 @@ def _add(one: Collected, other: Collected) -> Collected:
         one.unchanged + other.unchanged,
         one.skipped + other.skipped,
         one.unreadable + other.unreadable,
+        merged=one.merged + other.merged,
     )
 
 
@@ -181,6 +192,7 @@ def _store_page(
         unchanged=upserted.unchanged + unpurged.unchanged + page.recognised.unchanged,
         skipped=page.skipped + upserted.running,
         unreadable=len(page.unreadable),
+        merged=page.merged,
     )
 
 

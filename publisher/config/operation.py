@@ -1,9 +1,4 @@
-"""`[metrics]`, `[notices]` and `[log]`: how the publisher is watched.
-
-`[spool.NAME]`: what the store holds, written out as it changes.
-
-`[serve]`: where the page is shown, and to whom.
-"""
+"""Tables about operation: `[metrics]`, `[notices]`, `[log]`, `[spool.NAME]`, and `[serve]`."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from publisher.config.types import Count, FilePath, Seconds, Settings, Switch
+from publisher.config.types import Count, FilePath, Seconds, Settings, StoreUrl, Switch, WrongKeysError
 
 _ADDRESS: Final = re.compile(r"[^\s@<>,;:\"()\[\]\\]+@[^\s@<>,;:\"()\[\]\\]+", re.ASCII)
 _HOST_AND_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})", re.ASCII)
@@ -22,14 +17,14 @@ _HOST_AND_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})
 
 def _mail_address(value: str) -> str:
     if not _ADDRESS.fullmatch(value):
-        raise ValueError("is not a mail address such as ops@example.org")
+        raise ValueError("must be a mail address such as ops@example.org")
     return value
 
 
 def _host_and_port(value: str) -> str:
     found = _HOST_AND_PORT.fullmatch(value)
     if found is None or int(found[2]) > 65535:
-        raise ValueError("is not a HOST:PORT such as 127.0.0.1:9464")
+        raise ValueError("must be HOST:PORT such as 127.0.0.1:9464")
     return value
 
 
@@ -44,49 +39,50 @@ HostAndPort = Annotated[str, AfterValidator(_host_and_port)]
 
 
 class Metrics(Settings):
-    """`[metrics]`: numbers for Prometheus."""
+    """`[metrics]`: metrics for Prometheus."""
 
     textfile: FilePath | None = Field(
-        default=None, description="Written after every `run`, for the node exporter's textfile collector: `*.prom`."
+        default=None,
+        description="File for the node exporter's textfile collector (`*.prom`), written after every `run`.",
     )
     listen: HostAndPort | None = Field(
-        default=None, description="HOST:PORT that `run --every` answers at `/metrics`; as a rule on loopback."
+        default=None, description="HOST:PORT at which `run --every` serves `/metrics`; usually on loopback."
     )
 
 
 class Notices(Settings):
-    """`[notices]`: a mail when something goes wrong, and one when it is over."""
+    """`[notices]`: a mail when a problem begins, and one when it ends."""
 
-    mail_to: tuple[MailAddress, ...] = Field(default=(), description="Who gets the mails; empty: nobody.")
-    mail_from: MailAddress | None = Field(default=None, description="Sender. Default: usage-publisher@ this host.")
+    mail_to: tuple[MailAddress, ...] = Field(default=(), description="Recipients; empty: no mails are sent.")
+    mail_from: MailAddress | None = Field(default=None, description="Sender. Default: usage-publisher@HOST.")
     smtp: HostAndPort = Field(default="localhost:25", description="HOST:PORT of the mail server.")
-    starttls: Switch = Field(
-        default=False, description="Encrypt the way to the mail server, and verify its certificate."
-    )
+    starttls: Switch = Field(default=False, description="Use STARTTLS, and verify the certificate of the mail server.")
     target_fails_for: Seconds = Field(
-        default=6 * 3600.0, ge=0, description="A target without success for longer is worth a mail."
+        default=6 * 3600.0, ge=0, description="Send a mail when a target has had no success for longer."
     )
-    certificate_days: Count = Field(default=14, ge=0, description="A certificate with fewer days left is worth a mail.")
+    certificate_days: Count = Field(
+        default=14, ge=0, description="Send a mail when a certificate expires in fewer days."
+    )
     unconfirmed_days: Count = Field(
         default=7,
         ge=1,
-        description="Accepted jobs that the service's evidence has not confirmed for so many days are worth a mail.",
+        description="Send a mail when accepted jobs are unconfirmed for this number of days.",
     )
 
 
 class Log(Settings):
-    """`[log]`: what happens, line by line."""
+    """`[log]`: the log file."""
 
-    file: FilePath | None = Field(default=None, description="Appended to. Default: none is written.")
-    format: Literal["text", "json"] = Field(default="text", description="For people, or one JSON object a line.")
+    file: FilePath | None = Field(default=None, description="The file; lines are appended. Default: no log.")
+    format: Literal["text", "json"] = Field(default="text", description="Text for people, or one JSON object per line.")
     level: Literal["debug", "info", "warning"] = Field(
-        default="info", description="`debug` also names every record of a batch."
+        default="info", description="`debug` also logs every record of a batch."
     )
 
     @model_validator(mode="after")
     def _something_to_write_to(self) -> Log:
         if self.file is None and self.model_fields_set:
-            raise ValueError("format and level are of no use without `file`")
+            raise WrongKeysError((("file",), "is missing: format and level need it"))
         return self
 
 
@@ -98,44 +94,42 @@ class SpoolContext(Settings):
     """`[spool.NAME]`: a spooling context."""
 
     format: SpoolFormat = Field(
-        description="`classic` (names and values) and `xml`: one file an object; `delimited` and `json-lines`: one "
-        "file a kind; `database`: tables of another database."
+        description="`classic` (names and values) and `xml`: one file per object; `delimited` and `json-lines`: one "
+        "file per kind; `database`: tables of another database."
     )
     path: FilePath | None = Field(default=None, description="Folder of the files.")
-    url: str = Field(default="", description="Of the other database, as `store.url`.")
+    url: StoreUrl = Field(default="", description="URL of the other database, written like `store.url`.")
     kinds: tuple[SpoolKind, ...] = Field(
-        default=("jobs", "deliveries", "messages"), min_length=1, description="Which kinds of object are written."
+        default=("jobs", "deliveries", "messages"), min_length=1, description="The kinds of object to write."
     )
     attributes: dict[SpoolKind, tuple[str, ...]] = Field(
-        default_factory=dict, description="By kind, the attributes that are written. Default: all."
+        default_factory=dict, description="By kind, the attributes to write. Default: all."
     )
     delimiter: str = Field(
         default=":",
         min_length=1,
         max_length=1,
         pattern=r"^[^\w\s\\,=.+-]$|^\t$",
-        description="Between fields of `delimited`.",
+        description="Delimiter of fields in `delimited`.",
     )
 
     @model_validator(mode="after")
     def _has_a_place(self) -> SpoolContext:
         if self.format == "database":
-            if (
-                not self.url.startswith(("sqlite:///", "postgresql://", "postgresql+psycopg://"))
-                or self.path is not None
-            ):
-                raise ValueError("a context in a database has a url, sqlite:///path or postgresql://..., and no path")
+            if not self.url or self.path is not None:
+                raise ValueError("a context in a database needs a url (sqlite:///path or postgresql://...) and no path")
         elif self.path is None or self.url:
-            raise ValueError("a context in files has a path, and no url")
+            raise ValueError("a context in files needs a path and no url")
         for kind, names in self.attributes.items():
-            if kind not in self.kinds or not names:
-                wrong = "that is not among its kinds" if kind not in self.kinds else "without any"
-                raise ValueError(f"a context has attributes of {kind}, {wrong}")
+            if kind not in self.kinds:
+                raise WrongKeysError((("attributes", kind), f"{kind} is not among the kinds of this context"))
+            if not names:
+                raise WrongKeysError((("attributes", kind), "must name an attribute"))
         return self
 
     @property
     def folder(self) -> Path:
-        """Of a context in files."""
+        """The folder of a context in files."""
         assert self.path is not None  # see above
         return self.path
 
@@ -144,7 +138,7 @@ def _addresses(value: str) -> str:
     try:
         ipaddress.ip_network(value)
     except ValueError:
-        raise ValueError("is not an IP address or network such as 127.0.0.1 or 192.0.2.0/24") from None
+        raise ValueError("must be an IP address or network such as 127.0.0.1 or 192.0.2.0/24") from None
     return value
 
 
@@ -156,16 +150,17 @@ class Serve(Settings):
     """`[serve]`: the page with reports and the publishing status."""
 
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
-    port: Count = Field(default=8642, ge=0, le=65535, description="Port to listen on; 0: any that is free.")
+    port: Count = Field(default=8642, ge=0, le=65535, description="Port to listen on; 0: any free port.")
     names: tuple[str, ...] = Field(
-        default=(), description="Further names that the page is called by, such as that of a proxy before it."
+        default=(), description="Further host names of the page, such as that of a reverse proxy."
     )
     proxies: tuple[Addresses, ...] = Field(
         default=(),
-        description="Addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.",
+        description="Proxies (addresses, networks) whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted.",
     )
     tokens: FilePath | None = Field(
-        default=None, description="File with groups and users, mode 0600. Without, everybody on this host sees all."
+        default=None,
+        description="File with groups and users, mode 0600. Without it, every user of this host sees everything.",
     )
     certificate: FilePath | None = Field(default=None, description="PEM file with the server's certificate and chain.")
     key: FilePath | None = Field(default=None, description="PEM file with its key, mode 0600 or 0400, no pass phrase.")
@@ -174,5 +169,6 @@ class Serve(Settings):
     @model_validator(mode="after")
     def _together(self) -> Serve:
         if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key go together")
+            missing = "certificate" if self.certificate is None else "key"
+            raise WrongKeysError(((missing,), "is missing: certificate and key go together"))
         return self

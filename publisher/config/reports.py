@@ -1,4 +1,4 @@
-"""Tables of the configuration that only reports look at: the nodes that there are, and what they cost."""
+"""Tables that only reports use: the nodes of the site, and the price list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 
 
 def _decimal(value: object) -> Decimal:
-    """A decimal, as text or as a whole number: a binary fraction such as 0.1 is not what was written."""
+    """A decimal from text or a whole number. A float is refused: it is a binary fraction, not the decimal written."""
     if isinstance(value, Decimal):
         return value
     if isinstance(value, str | int) and not isinstance(value, bool):
@@ -26,7 +26,7 @@ def _decimal(value: object) -> Decimal:
             found = Decimal("NaN")
         if found.is_finite() and abs(found) < 10**15 and found == found.quantize(Decimal("1e-9")):
             return found
-    raise ValueError('is an amount: text such as "0.025" (at most nine decimals), or a whole number')
+    raise ValueError('must be an amount: text such as "0.025" (at most nine decimals), or a whole number')
 
 
 Amount = Annotated[Decimal, BeforeValidator(_decimal)]
@@ -41,7 +41,7 @@ def hours_s(text: str) -> tuple[int, int]:
         start, stop = 3600 * hour + 60 * minute, 3600 * last_hour + 60 * last_minute
         if start != stop <= 86_400:
             return start, stop
-    raise ValueError(f"{text!r} is not a part of the day: it is written like 22-06 or 07:30-24:00")
+    raise ValueError(f"{text!r} is not a part of the day. Write it as 22-06 or 07:30-24:00")
 
 
 def _hours(text: str) -> str:
@@ -53,11 +53,11 @@ HoursText = Annotated[str, AfterValidator(_hours)]
 
 
 def expanded(name: str) -> list[str]:
-    """The names that `n[01-16,20].example.org` stands for. Raises ValueError."""
+    """The names in a list such as `n[01-16,20].example.org`. Raises ValueError."""
     found = _RANGES.search(name)
     if found is None:
         if not name or "[" in name or "]" in name:
-            raise ValueError(f"{name!r} is not a name of nodes; several are written like n[01-16,20].example.org")
+            raise ValueError(f"{name!r} is not a name of nodes. Write several as n[01-16,20].example.org")
         return [name]
     numbers: list[str] = []
     for part in found[1].split(","):
@@ -66,22 +66,24 @@ def expanded(name: str) -> list[str]:
             raise ValueError(f"{part!r} in {name!r} is neither a number nor a range such as 01-16")
         first, last = ends[1], ends[2] or ends[1]
         if not 0 <= int(last) - int(first) < _MOST_NODES:
-            raise ValueError(f"{part!r} in {name!r} is not a range: it ends before it begins, or is too long")
+            raise ValueError(f"{part!r} in {name!r} is not a range: its end is before its start, or it is too long")
         numbers += [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
     before, after = name[: found.start()], name[found.end() :]
     rests = expanded(after) if _RANGES.search(after) else [after]
     if len(numbers) * len(rests) > _MOST_NODES:
-        raise ValueError(f"{name!r} stands for too many nodes")
+        raise ValueError(f"{name!r} names too many nodes")
     return [f"{before}{number}{rest}" for number in numbers for rest in rests]
 
 
 class Node(Settings):
-    """`[[nodes]]`: nodes that are alike, for reports of occupation."""
+    """`[[nodes]]`: nodes of equal size, for reports of occupation."""
 
-    name: str = Field(min_length=1, description="As the batch system writes it; several as n[01-16,20].example.org.")
+    name: str = Field(min_length=1, description="Name as in the batch system; several nodes: n[01-16,20].example.org.")
     cores: Count = Field(ge=1, le=1_000_000, description="Cores (slots) of each.")
     type: str = Field(default="compute", min_length=1, description="Kind of node: compute, fat, gpu ...")
-    cluster: str | None = Field(default=None, min_length=1, description="The cluster, where several have such names.")
+    cluster: str | None = Field(
+        default=None, min_length=1, description="The cluster, if several clusters have nodes of this name."
+    )
     memory_gib: Count | None = Field(default=None, ge=1, description="Memory of each, GiB.")
     virtual_gib: Count | None = Field(default=None, ge=1, description="Memory and swap of each, GiB.")
     gpus: Count = Field(default=0, ge=0, le=1_000, description="GPUs of each.")
@@ -105,7 +107,7 @@ Charged = Literal["cores", "memory", "vmem", "gpus"]
 
 
 class Price(Settings):
-    """`[[charges.prices]]`: what a class of resources costs; the first that matches."""
+    """`[[charges.prices]]`: the price of a class of resources; the first that matches counts."""
 
     resource: Charged = Field(description="cores, memory, vmem or gpus.")
     price: Amount = Field(ge=0, description='Of a core hour, GiB hour or GPU hour: text such as "0.025".')
@@ -115,11 +117,11 @@ class Price(Settings):
     hours: HoursText | None = Field(
         default=None, description='Only for what was used in these hours of the day, in `timezone`: "22-06".'
     )
-    name: str | None = Field(default=None, min_length=1, description="What statements call it.")
+    name: str | None = Field(default=None, min_length=1, description="Its name in statements.")
 
 
 class Factor(Settings):
-    """`[[charges.group_factors]]` and `[[charges.job_factors]]`: what charges are multiplied by; the first of each."""
+    """`[[charges.group_factors]]` and `[[charges.job_factors]]`: factors of charges; the first of each that matches."""
 
     factor: Amount = Field(ge=0, description='Text such as "0.5".')
     group: Patterns | None = Field(default=None, description="Only users of these groups.")
@@ -127,29 +129,65 @@ class Factor(Settings):
     project: Patterns | None = Field(default=None, description="Only these projects.")
     vo: Patterns | None = Field(default=None, description="Only these VOs.")
     queue: Patterns | None = Field(default=None, description="Only jobs of these queues.")
-    status: Patterns | None = Field(default=None, description="Only jobs that ended so.")
+    status: Patterns | None = Field(default=None, description="Only jobs with this status.")
     account: Patterns | None = Field(default=None, description="Only jobs on these accounts.")
 
 
 class Adjustment(Settings):
-    """`[[charges.adjustments]]`: what is added to a statement, or taken off it, and why."""
+    """`[[charges.adjustments]]`: an amount added to a statement, or subtracted if negative, with the reason."""
 
-    month: str = Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$", description="Of the statement: 2026-11.")
-    payer: str = Field(min_length=1, description="Whose statement: the user, project ... that it is for.")
+    month: str = Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$", description="Month of the statement: 2026-11.")
+    payer: str = Field(min_length=1, description="The user, project, ... whose statement it is.")
     amount: Amount = Field(description='Text such as "-12.50".')
-    reason: str = Field(min_length=1, description="Stands in the statement.")
+    reason: str = Field(min_length=1, description="Shown in the statement.")
 
 
 class Charges(Settings):
     """`[charges]`: the price list."""
 
-    currency: str = Field(default="EUR", min_length=1, max_length=8, description="Of all amounts.")
-    decimals: Count = Field(default=2, ge=0, le=6, description="To which items are rounded, half away from zero.")
-    by: Literal["user", "group", "project", "account", "vo"] = Field(
-        default="user", description="Whose statements are made."
+    currency: str = Field(default="EUR", min_length=1, max_length=8, description="Currency of all amounts.")
+    decimals: Count = Field(
+        default=2, ge=0, le=6, description="Decimals of items, which are rounded half away from zero."
     )
-    timezone: ZoneName = Field(default="UTC", description="In which months begin, and hours of prices are.")
-    prices: tuple[Price, ...] = Field(default=(), description="Of classes of resources.")
-    group_factors: tuple[Factor, ...] = Field(default=(), description="By whose the job is.")
-    job_factors: tuple[Factor, ...] = Field(default=(), description="By what kind of job it is.")
-    adjustments: tuple[Adjustment, ...] = Field(default=(), description="Decided by people.")
+    by: Literal["user", "group", "project", "account", "vo"] = Field(
+        default="user", description="Who gets a statement."
+    )
+    timezone: ZoneName = Field(default="UTC", description="Time zone of months, and of `hours` of prices.")
+    prices: tuple[Price, ...] = Field(default=(), description="Prices of classes of resources.")
+    group_factors: tuple[Factor, ...] = Field(default=(), description="Factors by user, group, project, or VO.")
+    job_factors: tuple[Factor, ...] = Field(default=(), description="Factors by status, queue, or account of the job.")
+    adjustments: tuple[Adjustment, ...] = Field(default=(), description="Amounts that people decided.")
+
+
+class StatementRecipient(Settings):
+    """`[[statements.recipients]]`: to whom statements are addressed; the first that matches the payer."""
+
+    payer: Patterns = Field(description="The user, project, and so on that the statement is for.")
+    address: str = Field(min_length=1, description="Name and address, in lines.")
+    reference: str | None = Field(default=None, min_length=1, description="The recipient's reference, shown as such.")
+
+
+def _number_pattern(text: str) -> str:
+    try:
+        first, other = (text.format(site="s", month="2026-11", payer=payer) for payer in ("a", "b"))
+        later = text.format(site="s", month="2026-12", payer="a")
+    except (KeyError, IndexError, ValueError, AttributeError):
+        raise ValueError("may only contain {site}, {month}, and {payer}") from None
+    if len({first, other, later}) < 3:
+        raise ValueError("must contain {month} and {payer}: else two statements have the same number")
+    return text
+
+
+class StatementSettings(Settings):
+    """`[statements]`: the sender, the number, and the recipients of statements."""
+
+    sender: str | None = Field(
+        default=None, min_length=1, description="Name and address of the sender, in lines. Default: the site."
+    )
+    number: Annotated[str, AfterValidator(_number_pattern)] = Field(
+        default="{month}-{payer}", description="Number of a statement, of {site}, {month}, and {payer}."
+    )
+    footer: str | None = Field(
+        default=None, min_length=1, description="Last lines of each statement: bank account, contact, terms."
+    )
+    recipients: tuple[StatementRecipient, ...] = Field(default=(), description="Addresses of payers.")

@@ -1,6 +1,6 @@
-"""Rules of the configuration: what it adds to jobs whose source does not say who ran them, or on what they ran.
+"""Rules that add values which the source of a job does not have: grid identity and benchmark scores.
 
-Applied by `publisher.collect.enrich`. A rule never overrides what the source reports. Also: which jobs a report is of.
+`publisher.collect.enrich` applies them; a rule never replaces a value of the source. Also: the filter of a report.
 """
 
 from __future__ import annotations
@@ -11,24 +11,34 @@ from pydantic import AfterValidator, Field, model_validator
 
 from formats.job import Infrastructure
 from formats.names import to_slash
-from publisher.config.types import FilePath, Folders, Instant, Number, Patterns, Seconds, Settings, Switch
+from publisher.config.types import (
+    BenchmarkName,
+    FilePath,
+    Folders,
+    Instant,
+    Number,
+    Patterns,
+    Seconds,
+    Settings,
+    Switch,
+)
 
 
 def _name_of_user(value: str) -> str:
     if "=" not in value or not to_slash(value).startswith("/"):
-        raise ValueError("a distinguished name is written like /DC=org/O=Grid/CN=Ada")
+        raise ValueError("must be a distinguished name such as /DC=org/O=Grid/CN=Ada")
     return value
 
 
 def _fqans(value: tuple[str, ...]) -> tuple[str, ...]:
     for fqan in value:
         if not fqan.startswith("/") or not fqan.strip("/") or fqan.startswith(("/Role=", "/Capability=")):
-            raise ValueError(f"{fqan!r} is not a VOMS attribute; one is written like /atlas/Role=production")
+            raise ValueError(f"{fqan!r} is not a VOMS attribute such as /atlas/Role=production")
     return value
 
 
 class When(Settings):
-    """`when = { local_group = "atlas*" }` in a mapping rule: all of its keys must match. Without it every job does."""
+    """`when = { local_group = "atlas*" }` in a mapping rule: all keys must match. Without it every job matches."""
 
     local_user: Patterns | None = Field(default=None, description="Account of the user on the system.")
     local_group: Patterns | None = Field(default=None, description="Group of that account.")
@@ -42,9 +52,9 @@ class When(Settings):
 
 
 class MapRule(Settings):
-    """`[[sources.NAME.map]]`, or `[[map]]` for all sources: the grid identity of jobs whose source does not have it."""
+    """`[[sources.NAME.map]]`, or `[[map]]` for all sources: the grid identity of jobs whose source has none."""
 
-    when: When = Field(default_factory=When, description="Which jobs; see below. Without it: every job.")
+    when: When = Field(default_factory=When, description="Which jobs; see below. Default: every job.")
     vo: str | None = Field(default=None, min_length=1, description="Virtual organisation.")
     fqans: Annotated[tuple[str, ...], AfterValidator(_fqans)] = Field(
         default=(), description="VOMS attributes, the primary one first."
@@ -54,7 +64,7 @@ class MapRule(Settings):
     )
     infrastructure: Infrastructure | None = Field(default=None, description="`grid` or `local`.")
     submit_host: str | None = Field(
-        default=None, min_length=1, description="The computing element that the jobs came through."
+        default=None, min_length=1, description="The computing element through which the jobs came."
     )
 
     @model_validator(mode="after")
@@ -65,19 +75,19 @@ class MapRule(Settings):
 
 
 class BenchmarkSettings(Settings):
-    """`benchmark = { type = "HEPscore23", value = 14.2 }`: score per core where the source has no usable one."""
+    """`benchmark = { type = "HEPscore23", value = 14.2 }`: score per core if the source has no usable one."""
 
-    type: str = Field(min_length=1, description="Name of the benchmark; APEL takes HEPscore23, HEPSPEC and Si2k.")
+    type: BenchmarkName = Field(description="Name of the benchmark: HEPscore23, HEPSPEC, or Si2k.")
     value: Number = Field(gt=0, allow_inf_nan=False, description="Score of one core.")
 
 
 class BenchmarkRule(BenchmarkSettings):
-    """`[[sources.NAME.benchmarks]]`: score per core by queue, host and date; `benchmark` is for the rest."""
+    """`[[sources.NAME.benchmarks]]`: score per core by queue, host, and date; `benchmark` is for the other jobs."""
 
     queue: Patterns | None = Field(default=None, description="Only jobs of these queues or partitions.")
-    host: Patterns | None = Field(default=None, description="Only jobs whose execution hosts all match.")
-    since: Instant | None = Field(default=None, description="Only jobs that ended then or later.")
-    until: Instant | None = Field(default=None, description="Only jobs that ended before.")
+    host: Patterns | None = Field(default=None, description="Only jobs of which every execution host matches.")
+    since: Instant | None = Field(default=None, description="Only jobs that ended at this time or later.")
+    until: Instant | None = Field(default=None, description="Only jobs that ended before this time.")
 
     @model_validator(mode="after")
     def _has_a_time(self) -> BenchmarkRule:
@@ -87,7 +97,7 @@ class BenchmarkRule(BenchmarkSettings):
 
 
 class GridLog(Settings):
-    """`[sources.NAME.grid_log]`: the log in which a computing element says whose each local job is."""
+    """`[sources.NAME.grid_log]`: the log in which a computing element records the grid identity of each local job."""
 
     path: FilePath = Field(description="BLAH lines of BLAH, ARC or HTCondor-CE: a file, a folder or a pattern.")
     rotated_to: Folders = Field(default=(), description="Further folders to which the log is rotated.")

@@ -1,18 +1,18 @@
-"""Typed settings from one TOML file. Every error names the file, the key and the values allowed there.
+"""The settings of one TOML file as types.
 
-Relative paths are relative to the file, durations become seconds, dates instants. `publisher.config.file` reads it;
-everything else gets one of these frozen objects.
+Relative paths are relative to the file; durations become seconds, dates instants. `publisher.config.file` reads it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from pydantic import Field, model_validator
 
 from publisher.config.operation import Log, Metrics, Notices, Serve, SpoolContext
-from publisher.config.reports import Charges, Node
+from publisher.config.reports import Charges, Node, StatementSettings
 from publisher.config.rules import BenchmarkRule, BenchmarkSettings, GridLog, MapRule, Selected, When
 from publisher.config.sources import SOURCE_KINDS, SourceKind, SourceSettings
 from publisher.config.targets import (
@@ -33,7 +33,18 @@ from publisher.config.targets import (
     TargetKind,
     TargetSettings,
 )
-from publisher.config.types import FilePath, Instant, Months, Seconds, Settings, ZoneName
+from publisher.config.types import (
+    FilePath,
+    Instant,
+    KeyProblem,
+    Months,
+    Seconds,
+    Settings,
+    StoreUrl,
+    WrongKeysError,
+    ZoneName,
+)
+from publisher.text import did_you_mean
 
 __all__ = [
     "ADD_ON",
@@ -74,13 +85,13 @@ __all__ = [
 
 
 _STATE_FOLDER: Final = Path("/var/lib/usage-publisher")
-"""What the service units have for the store."""
+"""The folder that the service units create for the store."""
 LONGEST_NAME: Final = 100
-"""Characters of the name of a source, a target, or a context: it is in names of files and in indexes of the store."""
+"""Characters in the name of a source, target, or context, which is used in file names and indexes of the store."""
 
 
 class SiteSettings(Settings):
-    """`[site]`: who we are."""
+    """`[site]`: the site."""
 
     name: str = Field(min_length=1, max_length=255, description="Name of the site, as in GOCDB.")
 
@@ -88,29 +99,31 @@ class SiteSettings(Settings):
 class StoreSettings(Settings):
     """`[store]`: where the state is kept."""
 
-    url: str = Field(
+    url: StoreUrl = Field(
         default="sqlite:////var/lib/usage-publisher/store.db",
         description="`sqlite:////absolute/path`, `sqlite:///path/relative/to/this/file` or `postgresql://...`.",
     )
-    busy_timeout: Seconds = Field(default=30.0, description="How long to wait for a store that another process holds.")
+    busy_timeout: Seconds = Field(
+        default=30.0, description="How long to wait for a store that another process has locked."
+    )
     sent_mark: FilePath | None = Field(
         default=None,
-        description="File that says what was sent last, by which a restored store is recognised. Default: beside an "
-        "SQLite store; for PostgreSQL `/var/lib/usage-publisher/sent-mark`, where that folder exists.",
+        description="File that records what was sent last, so that a restored store is recognised. Default: beside an "
+        "SQLite store; for PostgreSQL `/var/lib/usage-publisher/sent-mark`, if that folder exists.",
     )
     keep_jobs: Months | None = Field(
-        default=None, description="Jobs that ended earlier, and were delivered, are taken out by `store purge`."
+        default=None, description="Age after which `store purge` removes jobs that were delivered."
     )
     keep_messages: Months | None = Field(
-        default=None, description="Messages sent earlier that no job in the store was sent in: the same."
+        default=None, description="Age after which it removes messages, unless a job in the store was sent in one."
     )
     keep_receipts: Months | None = Field(
-        default=None, description="Receipts of, and answers to, messages sent earlier: the same."
+        default=None, description="Age after which it removes receipts and answers of messages."
     )
 
     @property
     def mark_file(self) -> Path | None:
-        """The file that says what was sent last; None: beside an SQLite store, nowhere for another."""
+        """The file that records what was sent last; None: beside an SQLite store, and none for another store."""
         if self.sent_mark is None and not self.url.startswith("sqlite") and _STATE_FOLDER.is_dir():
             return _STATE_FOLDER / "sent-mark"
         return self.sent_mark
@@ -126,6 +139,7 @@ class Config(Settings):
     map: tuple[MapRule, ...] = ()
     nodes: tuple[Node, ...] = ()
     charges: Charges = Field(default_factory=Charges)
+    statements: StatementSettings = Field(default_factory=StatementSettings)
     credentials: Credentials = Field(default_factory=Credentials)
     metrics: Metrics = Field(default_factory=Metrics)
     notices: Notices = Field(default_factory=Notices)
@@ -135,25 +149,27 @@ class Config(Settings):
     file: Path | None = Field(default=None, exclude=True)
 
     @model_validator(mode="after")
-    def _names_are_short(self) -> Config:
+    def _tables_fit_together(self) -> Config:
+        problems = [*self._names_of_wrong_length(), *self._unknown_sources(), *self._two_shapes_for_a_service()]
+        if problems:
+            raise WrongKeysError(*problems)
+        return self
+
+    def _names_of_wrong_length(self) -> Iterator[KeyProblem]:
         for section, names in (("sources", self.sources), ("targets", self.targets), ("spool", self.spool)):
             for name in names:
                 if not 0 < len(name) <= LONGEST_NAME:
-                    shown = f"{name[:20]}..." if name else '""'
-                    raise ValueError(f"{section}.{shown}: a name has 1 to {LONGEST_NAME} characters, not {len(name)}")
-        return self
+                    yield (section, name), f"a name must have 1 to {LONGEST_NAME} characters, not {len(name)}"
 
-    @model_validator(mode="after")
-    def _sources_exist(self) -> Config:
+    def _unknown_sources(self) -> Iterator[KeyProblem]:
         for name, target in self.targets.items():
             for source in target.sources:
                 if source not in self.sources:
                     known = ", ".join(sorted(self.sources)) or "none is configured"
-                    raise ValueError(f"targets.{name}.sources names {source!r}, which is not a source (known: {known})")
-        return self
+                    near = did_you_mean(source, self.sources)
+                    yield ("targets", name, "sources"), f"{source!r} is not a source; known: {known}{near}"
 
-    @model_validator(mode="after")
-    def _one_shape_for_a_service(self) -> Config:
+    def _two_shapes_for_a_service(self) -> Iterator[KeyProblem]:
         services: dict[tuple[str, ...], tuple[str, str]] = {}
         for name, target in self.targets.items():
             service = target.destination
@@ -161,22 +177,20 @@ class Config(Settings):
                 continue
             other, shape = services.setdefault(service, (name, target.format.shape))
             if shape != target.format.shape:
-                raise ValueError(
-                    f"targets.{other} and targets.{name} send job records and summaries of one site to the same "
-                    "service, which then counts neither; let both send one kind"
-                )
-        return self
+                text = f"targets.{other} and targets.{name} send job records and summaries of one site to the same "
+                text += "service, which then counts neither. Set the same `records` in both"
+                yield ("targets", name, "records"), text
 
     @property
     def local_id_prefixes(self) -> dict[str, str]:
-        """By the names of the sources what stands before their local ids; empty where nothing does."""
+        """The prefix of the local ids of each source, by its name; empty: no prefix."""
         return {name: source.local_id_prefix for name, source in self.sources.items()}
 
     @property
     def site_names(self) -> list[str]:
-        """The names of the sites under which jobs are sent."""
+        """The names of the sites whose jobs are sent."""
         return [self.site.name, *(source.site for source in self.sources.values() if source.site is not None)]
 
     def credentials_of(self, target: TargetSettings) -> Credentials:
-        """The target's own credentials, filled up with the common ones."""
+        """The target's own credentials; what they lack is taken from the common ones."""
         return self.credentials if target.credentials is None else target.credentials.over(self.credentials)

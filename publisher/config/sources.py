@@ -7,18 +7,30 @@ name. Classes are named, not imported, so that only what a site uses is loaded.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from formats.job import Infrastructure
+from publisher import plugins
 from publisher.config.rules import BenchmarkRule, BenchmarkSettings, GridLog, MapRule
-from publisher.config.types import FilePath, Folders, Instant, KeepsPlan, PlansAgain, Seconds, Settings, ZoneName
+from publisher.config.types import (
+    FilePath,
+    Folders,
+    Instant,
+    KeepsPlan,
+    PlansAgain,
+    Seconds,
+    Settings,
+    WrongKeysError,
+    ZoneName,
+)
+from publisher.text import did_you_mean
 
 
 class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a batch system or grid front end."""
+    """The properties of a batch system or grid front end."""
 
     name: str
     factory: str = ""
@@ -26,19 +38,19 @@ class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
     writes_local_time: bool = False
     """Whether some of its logs have local times."""
     knows_first_day: bool = True
-    """Whether it can tell from when on it has every job; else `complete_since` is needed for whole months."""
+    """Whether it shows since when it has every job; if not, complete months need `complete_since`."""
     keeps_slaves: bool = False
     """Whether a run may hold the lines of its slaves, which reports count once (`publisher.sources.dqs`)."""
     has_events: bool = False
     """Whether its jobs may have events, which `report paths` shows."""
     logs: frozenset[str] = frozenset()
-    """The kinds of log (`publisher.sources.logs.sniff`) that no other batch system writes."""
+    """The kinds of log (`publisher.sources.logs.sniff`) that only this batch system writes."""
     databases: tuple[str, ...] = ()
     """The names of its database, by which a path is recognised."""
-    is_program: bool = False
-    """Whether jobs may be asked of a program instead of read from a file."""
-    usual_path: str = ""
-    """Where its files are on most sites."""
+    program: str = ""
+    """A program that may be asked for jobs, instead of reading them from a file."""
+    usual_paths: tuple[str, ...] = ()
+    """Where its files are on most sites; environment variables are written `$NAME`."""
     has_scores: bool = False
     """Whether its records may have benchmark scores."""
     cluster_from: Literal["setting", "record", "nothing"] = "setting"
@@ -54,7 +66,10 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             factory="publisher.sources.arc.source:ArcSource",
             logs=frozenset({"sqlite"}),
             databases=("accounting.db", "accounting_v2.db"),
-            usual_path="/var/spool/arc/jobstatus/accounting/accounting.db",
+            usual_paths=(
+                "/var/spool/arc/jobstatus/accounting/accounting.db",
+                "/var/spool/arc/jobstatus/accounting/accounting_v2.db",
+            ),
             has_scores=True,
             cluster_from="nothing",
         ),
@@ -64,6 +79,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             writes_local_time=True,
             knows_first_day=False,
             logs=frozenset({"gridengine", "gridengine-jsonl", "gridengine-reporting"}),
+            usual_paths=("$SGE_ROOT/$SGE_CELL/common",),
         ),
         SourceKind(
             name="torque",
@@ -71,6 +87,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             writes_local_time=True,
             cluster_from="record",
             has_events=True,
+            usual_paths=("/var/spool/torque/server_priv/accounting",),
         ),
         SourceKind(
             name="pbs",
@@ -78,6 +95,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             writes_local_time=True,
             cluster_from="record",
             has_events=True,
+            usual_paths=("/var/spool/pbs/server_priv/accounting",),
         ),
         SourceKind(
             name="dqs",
@@ -92,7 +110,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             writes_local_time=True,
             knows_first_day=False,
             logs=frozenset({"slurm", "slurm-jobcomp", "slurm-json"}),
-            is_program=True,
+            program="sacct",
             cluster_from="record",
         ),
         SourceKind(
@@ -111,66 +129,81 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
         ),
     )
 }
-"""By the `type` of a source. Add-ons bring theirs by entry points."""
+"""By the `type` of a source. Add-ons register theirs as entry points."""
+
+
+def _type(value: str, info: ValidationInfo) -> str:
+    """Only in a file must the type be known: settings made in Python may be for a source that is given as well."""
+    if info.context is None or value in SOURCE_KINDS:
+        return value
+    if value not in (added := plugins.names(plugins.SOURCES)):
+        known = sorted({*SOURCE_KINDS, *added})
+        raise ValueError(f"{value!r} is not a type of source; allowed: {', '.join(known)}{did_you_mean(value, known)}")
+    return value
 
 
 class SourceSettings(Settings):
     """`[sources.NAME]`: finished jobs of one batch system or grid front end."""
 
-    type: KeepsPlan[str] = Field(
-        description="arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf, or one an add-on brings."
+    type: KeepsPlan[Annotated[str, AfterValidator(_type)]] = Field(
+        description="arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf, or the type of an add-on."
     )
     path: KeepsPlan[FilePath | None] = Field(
         default=None, description="A file, a folder or a glob, depending on the type."
     )
     rotated_to: KeepsPlan[Folders] = Field(
-        default=(), description="Of logs: further folders to which they are rotated, such as logrotate's `olddir`."
+        default=(), description="Further folders to which logs are rotated, such as logrotate's `olddir`."
     )
     benchmark: PlansAgain[BenchmarkSettings | None] = Field(
-        default=None, description="Score per core where the source has no usable one."
+        default=None, description="Score per core if the source has no usable one."
     )
-    timezone: KeepsPlan[ZoneName] = Field(default="UTC", description="Of logs that are written in local time.")
-    expect_every: KeepsPlan[Seconds | None] = Field(default=None, description="Silent for longer: yellow in `status`.")
+    timezone: KeepsPlan[ZoneName] = Field(
+        default="UTC", description="Time zone of logs that are written in local time."
+    )
+    expect_every: KeepsPlan[Seconds | None] = Field(
+        default=None, description="If no job arrives for longer, `status` shows the source as silent."
+    )
     complete_since: PlansAgain[Instant | None] = Field(
-        default=None, description="Where a rotated log cannot show it: from then on every job is there."
+        default=None, description="The source has every job since this time; for logs that do not show it."
     )
     cluster: KeepsPlan[str | None] = Field(
-        default=None, description="Name of the cluster or cell where the source has none."
+        default=None, description="Name of the cluster or cell if the source has none."
     )
     infrastructure: PlansAgain[Infrastructure | None] = Field(default=None, description="`grid` or `local`.")
     site: PlansAgain[str | None] = Field(
-        default=None, min_length=1, max_length=255, description="Name of the site, where it is not that of `[site]`."
+        default=None, min_length=1, max_length=255, description="Name of the site, if it is not that of `[site]`."
     )
     submit_host: PlansAgain[str | None] = Field(
         default=None,
         min_length=1,
-        description="The computing element that jobs come through, where the source has none.",
+        description="The computing element through which the jobs come, if the source has none.",
     )
     local_id_prefix: PlansAgain[str] = Field(
-        default="", description="Before every LocalJobId of this source, so that those of two do not collide."
+        default="", description="Prefix of every LocalJobId of this source, so that the ids of two sources differ."
     )
     benchmarks: PlansAgain[tuple[BenchmarkRule, ...]] = Field(
-        default=(), description="The same by queue, host and date; the first that matches."
+        default=(), description="Score per core by queue, host, and date; the first that matches."
     )
     map: PlansAgain[tuple[MapRule, ...]] = Field(
-        default=(), description="Grid identity where the source does not have it; the first that matches."
+        default=(), description="Grid identity if the source has none; the first that matches."
     )
-    grid_log: PlansAgain[GridLog | None] = Field(default=None, description="Log that says whose each local job is.")
-    options: KeepsPlan[dict[str, Any]] = Field(
-        default_factory=dict, description="What an add-on's type wants to know besides."
+    grid_log: PlansAgain[GridLog | None] = Field(
+        default=None, description="Log with the grid identity of each local job."
     )
+    options: KeepsPlan[dict[str, Any]] = Field(default_factory=dict, description="Further settings of an add-on.")
     start_time: KeepsPlan[Literal["submission", "execution"]] = Field(
         default="submission",
-        description="ARC: what counts as StartTime. `submission` is what ARC's own publisher uses.",
+        description="ARC: meaning of StartTime. ARC's own publisher uses `submission`.",
     )
     end_time: PlansAgain[Literal["terminal", "lrms"]] = Field(
-        default="terminal", description="ARC: what counts as EndTime. It is in APEL's key: changing it counts twice."
+        default="terminal",
+        description="ARC: meaning of EndTime. It is in APEL's key: if it is changed, jobs count twice.",
     )
     overlap: KeepsPlan[Seconds] = Field(
-        default=86400.0 * 7, description="ARC: how far back each read looks for late rows."
+        default=86400.0 * 7, description="ARC: how far back each collect looks for rows that were completed late."
     )
     busy_timeout: KeepsPlan[Seconds] = Field(
-        default=10.0, description="How long to wait for a source that its writer locks."
+        default=10.0, description="How long to wait for a source that its writer has locked."
     )
     stat_file: KeepsPlan[FilePath | None] = Field(
         default=None, description="DQS: samples of the queues, for `report load`."
@@ -179,10 +212,10 @@ class SourceSettings(Settings):
     @model_validator(mode="after")
     def _options_are_for_add_ons(self) -> SourceSettings:
         if self.options and self.type in SOURCE_KINDS:
-            raise ValueError(f"options are for the types of add-ons; {self.type} has its keys beside `type`")
+            raise WrongKeysError((("options",), f"is for add-ons only: the keys of {self.type} are beside `type`"))
         return self
 
     @property
     def kind(self) -> SourceKind:
-        """The descriptor of the type; of an add-on's nothing is known but its name."""
+        """The descriptor of the type; that of an add-on has only its name."""
         return SOURCE_KINDS.get(self.type) or SourceKind(name=self.type)

@@ -22,28 +22,43 @@ from formats.utilization.report import Measure
 from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, SummaryCounts, UrExtension, VoSpelling
 from publisher import plugins
 from publisher.config.rules import Selected
-from publisher.config.types import Count, FilePath, Instant, KeepsPlan, PathOrUrl, PlansAgain, Seconds, Settings, Switch
+from publisher.config.types import (
+    BenchmarkName,
+    Count,
+    FilePath,
+    Instant,
+    KeepsPlan,
+    PathOrUrl,
+    PlansAgain,
+    Seconds,
+    ServiceUrl,
+    Settings,
+    Switch,
+    WrongKeysError,
+)
+from publisher.text import did_you_mean
 
 EvidenceSource: TypeAlias = Literal["query", "files", "file", "none"]
-"""How it is known what a service holds: sums when asked (`publisher.targets.base.GivesSums`), the messages themselves
-(`KeepsMessages`), a file or URL of the configuration, or not at all."""
+"""The evidence of what a service has: sums that it is asked for (`publisher.targets.base.GivesSums`), the messages
+themselves (`KeepsMessages`), a file or URL of the configuration, or none."""
 MOST_PUBLISHERS: Final = 64
-"""That may send to one target at once."""
+"""Publishers that may send to one target at the same time."""
 
 
 def _format(value: str) -> str:
     known = names_of("record", "summary", "report")
     if value not in known and value not in (others := plugins.names(plugins.FORMATS)):
-        raise ValueError(f"is {value!r}; allowed: {', '.join([*known, *others])}")
+        allowed = [*known, *others]
+        raise ValueError(f"{value!r} is not a format; allowed: {', '.join(allowed)}{did_you_mean(value, allowed)}")
     return value
 
 
 FormatName = Annotated[str, AfterValidator(_format)]
-"""A format of this program that targets can be sent, or of an installed add-on."""
+"""A format that a target can be sent: of this program or of an installed add-on."""
 
 
 class Credentials(Settings):
-    """`[credentials]`, or a target's own: the client certificate and who is trusted."""
+    """`[credentials]`, or a target's own: the client certificate and the trusted authorities."""
 
     certificate: FilePath | None = Field(default=None, description="PEM file with the certificate (and its chain).")
     key: FilePath | None = Field(default=None, description="PEM file with the key, mode 0600 or 0400, no pass phrase.")
@@ -53,11 +68,12 @@ class Credentials(Settings):
     @model_validator(mode="after")
     def _together(self) -> Credentials:
         if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key go together")
+            missing = "certificate" if self.certificate is None else "key"
+            raise WrongKeysError(((missing,), "is missing: certificate and key go together"))
         return self
 
     def over(self, common: Credentials) -> Credentials:
-        """These, filled up with the common ones: certificate and key together, authorities together."""
+        """These credentials; a missing pair (certificate and key) or missing authorities are taken from `common`."""
         pair = self if self.certificate is not None else common
         trust = self if self.ca_directory or self.ca_file else common
         return Credentials(
@@ -66,82 +82,96 @@ class Credentials(Settings):
 
 
 class TargetSettings(Settings):
-    """What all kinds of target have."""
+    """The settings of all kinds of target."""
 
     if TYPE_CHECKING:  # each kind has these two, with its own defaults and descriptions
         type: str
         records: str
 
-    vo: PlansAgain[tuple[str, ...]] = Field(default=(), description="Only jobs of these VOs; empty: of all.")
+    vo: PlansAgain[tuple[str, ...]] = Field(default=(), description="Only jobs of these VOs. Default: all.")
     statuses: PlansAgain[tuple[str, ...] | None] = Field(
         default=None,
-        description="Which ends count. Default: completed and failed of ARC, each of batch systems, and in reports.",
+        description="Only jobs with these statuses. Default: ARC completed and failed, else and in reports all.",
     )
-    since: PlansAgain[Instant | None] = Field(default=None, description="Nothing that ended before.")
+    since: PlansAgain[Instant | None] = Field(default=None, description="Only jobs that ended at this time or later.")
     delivered_until: PlansAgain[Instant | None] = Field(
-        default=None, description="Jobs that ended up to then were delivered before us; set by `import`."
+        default=None,
+        description="Jobs that ended up to this time were delivered by an earlier publisher; set by `import`.",
     )
     taken_over_from: KeepsPlan[str | None] = Field(
-        default=None, description="From what `import` made this, and who did; goes into the audit."
+        default=None, description="What `import` read, and who ran it; recorded in the audit log."
     )
     shadow: KeepsPlan[Switch] = Field(
-        default=False, description="Plan, render and sign everything, and send nothing: beside an earlier publisher."
+        default=False,
+        description="Plan, render, and sign everything, but send nothing: to run beside an earlier publisher.",
     )
-    every: KeepsPlan[Seconds | None] = Field(default=None, description="Publish not more often than this.")
+    every: KeepsPlan[Seconds | None] = Field(default=None, description="Publish at most this often.")
     evidence: KeepsPlan[PathOrUrl | None] = Field(
-        default=None, description="File or https URL with what the service has, as `reconcile --file` takes it."
+        default=None,
+        description="File or https URL of what the service has; the formats are those of `reconcile --file`.",
     )
     reconcile_every: KeepsPlan[Seconds] = Field(
         default=86_400.0,
         ge=0,
-        description="How often `run` compares what was sent with what the service has, if there is evidence; 0: never.",
+        description="How often `run` compares what was sent with the evidence of the service; 0: never.",
     )
     unknown_vo: PlansAgain[Literal["hold", "send", "skip"] | None] = Field(
         default=None,
-        description="Jobs whose VO is unknown. Default: held until a mapping gives it if `vo` is given, else sent.",
+        description="Jobs whose VO is unknown. Default: if `vo` is set held until a mapping rule gives it, else sent.",
     )
     local_jobs: PlansAgain[Literal["send", "skip"] | None] = Field(
-        default=None, description="Jobs without a grid identity. Default: sent; ams skips them, but in reports."
+        default=None, description="Jobs without a grid identity. Default: sent; ams skips them, except in reports."
     )
-    sources: PlansAgain[tuple[str, ...]] = Field(default=(), description="Only jobs of these sources; empty: of all.")
-    batch_records: KeepsPlan[Count] = Field(default=100, ge=1, le=100_000, description="Most records of a message.")
+    sources: PlansAgain[tuple[str, ...]] = Field(default=(), description="Only jobs of these sources. Default: all.")
+    batch_records: KeepsPlan[Count] = Field(
+        default=100, ge=1, le=100_000, description="Maximum number of records in a message."
+    )
     batch_bytes: KeepsPlan[Count] = Field(
-        default=1_000_000, ge=10_000, description="Most bytes of a message as it travels."
+        default=1_000_000, ge=10_000, description="Maximum size of a message as it is sent, bytes."
     )
     workers: KeepsPlan[Count] = Field(
-        default=2, ge=1, le=32, description="Messages on their way at a time, each over a connection of its own."
+        default=2, ge=1, le=32, description="Messages that are sent at the same time, each over its own connection."
     )
     publishers: KeepsPlan[Count] = Field(
         default=4,
         ge=1,
         le=MOST_PUBLISHERS,
-        description="Publishers that may send to it at once, each its part of a large backlog; with PostgreSQL.",
+        description="Publishers that may send to it at the same time, each a part of a large backlog; with PostgreSQL.",
     )
-    timeout: KeepsPlan[Seconds] = Field(default=60.0, gt=0, description="For each answer of the service.")
-    attempts: KeepsPlan[Count] = Field(default=3, ge=1, le=20, description="Tries of one message in one run.")
+    timeout: KeepsPlan[Seconds] = Field(default=60.0, gt=0, description="Time to wait for each answer of the service.")
+    attempts: KeepsPlan[Count] = Field(default=3, ge=1, le=20, description="Attempts to send one message in one run.")
     retry_wait: KeepsPlan[Seconds] = Field(
-        default=1.0, gt=0, description="Pause before the second try; doubles with each."
+        default=1.0, gt=0, description="Pause before the second attempt; it doubles with each further one."
     )
-    retry_budget: KeepsPlan[Seconds] = Field(default=120.0, description="Most time spent on such pauses in one run.")
+    retry_budget: KeepsPlan[Seconds] = Field(
+        default=120.0, description="Maximum time that one run spends on such pauses."
+    )
     proxy: KeepsPlan[str | None] = Field(
-        default=None, description="HTTP proxy; the environment's settings are ignored."
+        default=None, description="HTTP proxy; proxy settings of the environment are ignored."
     )
-    credentials: KeepsPlan[Credentials | None] = Field(default=None, description="Instead of the common ones.")
-    version: PlansAgain[str] = Field(default="", description="Of the format, where it has several.")
-    record_id_prefix: PlansAgain[str] = Field(default="", description="Before every record id that is not yet fixed.")
-    local_id_prefix: PlansAgain[str] = Field(default="", description="ARC's localid_prefix: before every LocalJobId.")
+    credentials: KeepsPlan[Credentials | None] = Field(
+        default=None, description="Credentials of this target, instead of the common ones."
+    )
+    version: PlansAgain[str] = Field(default="", description="Version of the format, if it has several.")
+    record_id_prefix: PlansAgain[str] = Field(
+        default="", description="Prefix of every record id that was not sent yet."
+    )
+    local_id_prefix: PlansAgain[str] = Field(
+        default="", description="Prefix of every LocalJobId (ARC's localid_prefix)."
+    )
     machine_name: PlansAgain[str | None] = Field(
-        default=None, description="Instead of the host of the endpoint or cluster."
+        default=None, description="MachineName, instead of the host of the endpoint or the cluster."
     )
     submit_host: PlansAgain[SubmitHostSpelling] = Field(default="arc", description="Spelling of APEL's SubmitHost.")
-    vo_spelling: PlansAgain[VoSpelling] = Field(default="plain", description="Of VO groups and roles.")
+    vo_spelling: PlansAgain[VoSpelling] = Field(default="plain", description="Spelling of VO groups and roles.")
     summary_counts: PlansAgain[SummaryCounts] = Field(
-        default="nodes-and-cores", description="Which of NodeCount and Processors summaries have; the others are 0."
+        default="nodes-and-cores", description="Which of NodeCount and Processors summaries contain; the others are 0."
     )
     infrastructure_description: KeepsPlan[str | None] = Field(
-        default=None, description="Of CAR and APEL job records, instead of USAGE-PUBLISHER-middleware-LRMS."
+        default=None,
+        description="InfrastructureDescription of CAR and APEL job records. Default: USAGE-PUBLISHER-middleware-LRMS.",
     )
-    benchmark_type: PlansAgain[str | None] = Field(
+    benchmark_type: PlansAgain[BenchmarkName | None] = Field(
         default=None, description="Which benchmark to use where a job has several."
     )
     ur_extensions: PlansAgain[frozenset[UrExtension]] = Field(
@@ -149,13 +179,14 @@ class TargetSettings(Settings):
         description="Extensions of SGAS and ARC to write into usage records.",
     )
     namespace_style: PlansAgain[NamespaceStyle] = Field(
-        default="default", description="Of XML: elements in the default namespace, or each with the prefix urf."
+        default="default", description="XML: elements in the default namespace, or each with the prefix urf."
     )
     service_class_as_service_level: PlansAgain[Switch] = Field(
-        default=False, description="ARC's wninstance as UR ServiceLevel."
+        default=False, description="Write ARC's wninstance as ServiceLevel of usage records."
     )
     ascii_names: PlansAgain[Switch] = Field(
-        default=False, description="Of CARs: names in ASCII, as `apel-job` always has them; for databases in Latin-1."
+        default=False,
+        description="CAR: write names in ASCII, as `apel-job` always does; for APEL databases in Latin-1.",
     )
     dn: PlansAgain[DnPolicy] = Field(
         default="send", description="Send names of users, send a keyed hash, or withhold them."
@@ -167,14 +198,14 @@ class TargetSettings(Settings):
         try:
             require_version(self.records, self.version)
         except ValueError as error:
-            raise ValueError(f"version: {error}") from None
+            raise WrongKeysError((("version",), str(error))) from None
         return self
 
     @model_validator(mode="after")
     def _ascii_names_are_for_job_records(self) -> Self:
         if self.ascii_names and not self.format.has_ascii_names:
             having = sorted(name for name, each in FORMATS.items() if each.has_ascii_names)
-            raise ValueError(f"ascii_names is for {' and '.join(having)}; leave it out")
+            raise WrongKeysError((("ascii_names",), f"is for {' and '.join(having)} only. Omit it"))
         return self
 
     @property
@@ -189,12 +220,12 @@ class TargetSettings(Settings):
 
     @property
     def reporting(self) -> ReportingSettings | None:
-        """These settings where reports are sent."""
+        """These settings, if reports are sent."""
         return None
 
     @property
     def period_kind(self) -> PeriodKind:
-        """What the snapshots of a target are of: months, but for reports of days."""
+        """The period of each snapshot: months, except for reports of days."""
         return "month" if self.reporting is None else self.reporting.period
 
     @property
@@ -204,24 +235,24 @@ class TargetSettings(Settings):
 
     @property
     def skips_local_jobs(self) -> bool:
-        """Whether jobs without a grid identity are left out: as configured, else as the kind does, but in reports."""
+        """Whether jobs without a grid identity are skipped: as configured, or the default of the kind."""
         if self.local_jobs is not None:
             return self.local_jobs == "skip"
         return self.kind.skips_local_jobs and self.reporting is None
 
     @property
     def for_unknown_vo(self) -> Literal["hold", "send", "skip"]:
-        """What becomes of runs whose VO is unknown: as configured, else held where only certain VOs are sent."""
+        """How runs with an unknown VO are treated: as configured, or held if only certain VOs are sent."""
         return self.unknown_vo or ("hold" if self.vo else "send")
 
     @property
     def destination(self) -> tuple[str, ...] | None:
-        """Where the messages end up: equal for two targets with the same service; None where that is not known."""
+        """The service that receives the messages: equal for two targets of one service; None if unknown."""
         return None
 
     @property
     def evidence_source(self) -> EvidenceSource:
-        """How `run` learns what the service has."""
+        """The evidence of what the service has."""
         return "file" if self.evidence is not None else self.kind.evidence
 
     @property
@@ -239,25 +270,26 @@ class SgasSettings(TargetSettings):
     """`[targets.NAME]` with `type = "sgas"`."""
 
     type: PlansAgain[Literal["sgas"]] = Field(description="An SGAS service: usage records by HTTPS.")
-    url: KeepsPlan[str] = Field(
-        pattern=r"^https?://", description="Of the service; `/ur` is added where it is missing."
-    )
+    url: KeepsPlan[ServiceUrl] = Field(description="URL of the service; `/ur` is added if it is missing.")
     records: PlansAgain[Literal["ogf-ur"]] = Field(
-        default="ogf-ur", description="What is sent; SGAS takes nothing else."
+        default="ogf-ur", description="Format of records; SGAS takes only this one."
     )
     workers: KeepsPlan[Count] = Field(
-        default=3, ge=1, le=32, description="Messages on their way at a time: SGAS answers when it has stored one."
+        default=3,
+        ge=1,
+        le=32,
+        description="Messages that are sent at the same time; SGAS answers when it has stored a message.",
     )
 
 
 class ReportingSettings(TargetSettings):
-    """What kinds of target have that can be sent reports: for `records = "utilization"` alone."""
+    """The settings of reports, for `records = "utilization"` only."""
 
     period: KeepsPlan[PeriodKind] = Field(
-        default="month", description="What each report is of; it is sent when that is complete."
+        default="month", description="Period of each report, which is sent when the period is complete."
     )
     bin: KeepsPlan[Seconds] = Field(default=3600.0, description="Size of a bin, whole seconds.")
-    measure: KeepsPlan[Measure] = Field(default="queue", description="What a report says it is about.")
+    measure: KeepsPlan[Measure] = Field(default="queue", description="The measure that a report names.")
     select: KeepsPlan[Selected] = Field(default_factory=Selected, description="Only jobs that match.")
 
     @model_validator(mode="after")
@@ -266,14 +298,15 @@ class ReportingSettings(TargetSettings):
         if self.reporting is None:
             if given:
                 names = " or ".join(f'"{name}"' for name in names_of("report"))
-                raise ValueError(f"{given[0]} is for reports; set records = {names}, or omit it")
+                text = f"is for reports only: set records = {names}, or omit it"
+                raise WrongKeysError(*(((name,), text) for name in given))
             return self
         if self.bin != int(self.bin):
-            raise ValueError("bin: a bin has a whole number of seconds")
+            raise WrongKeysError((("bin",), "must be a whole number of seconds"))
         try:
             Bins(0, LONGEST_S[self.period], int(self.bin))
         except ValueError as error:
-            raise ValueError(f"bin: {error}") from None
+            raise WrongKeysError((("bin",), str(error))) from None
         return self
 
     @property
@@ -283,18 +316,20 @@ class ReportingSettings(TargetSettings):
 
 
 class EncryptingSettings(ReportingSettings):
-    """What kinds of target have whose messages can be encrypted."""
+    """The settings of targets whose messages can be encrypted."""
 
     encrypt_to: KeepsPlan[FilePath | None] = Field(
-        default=None, description="Certificate of the receiver, to encrypt to it, as SSM does."
+        default=None, description="Certificate of the receiver; messages are encrypted to it, as by SSM."
     )
 
 
 class ApelSettings(ReportingSettings):
-    """What the ways to APEL have."""
+    """The settings of targets that can lead to APEL."""
 
-    records: PlansAgain[FormatName] = Field(default="apel-summary", description="What is sent.")
-    batch_records: KeepsPlan[Count] = Field(default=500, ge=1, le=100_000, description="Most records of a message.")
+    records: PlansAgain[FormatName] = Field(default="apel-summary", description="Format of records.")
+    batch_records: KeepsPlan[Count] = Field(
+        default=500, ge=1, le=100_000, description="Maximum number of records in a message."
+    )
     sync: PlansAgain[Switch] = Field(default=True, description="Send sync messages with APEL records.")
 
     @property
@@ -309,9 +344,9 @@ class AmsSettings(ApelSettings, EncryptingSettings):
     type: PlansAgain[Literal["ams"]] = Field(
         description="The ARGO messaging service, as APEL uses it: signed messages."
     )
-    url: KeepsPlan[str] = Field(pattern=r"^https?://", description="Of the messaging service.")
-    auth_url: KeepsPlan[str | None] = Field(
-        default=None, description="Of the token service; default: port 8443 of the same host."
+    url: KeepsPlan[ServiceUrl] = Field(description="URL of the messaging service.")
+    auth_url: KeepsPlan[ServiceUrl | None] = Field(
+        default=None, description="URL of the token service. Default: port 8443 of the same host."
     )
     project: KeepsPlan[str] = Field(
         default="accounting", pattern=r"^[a-zA-Z0-9_-]+$", description="Project of the messaging service."
@@ -333,8 +368,8 @@ class HttpsSettings(EncryptingSettings):
     """`[targets.NAME]` with `type = "https"`: POST of any format."""
 
     type: PlansAgain[Literal["https"]] = Field(description="Any service that takes a POST.")
-    url: KeepsPlan[str] = Field(pattern=r"^https?://", description="Where to POST each message.")
-    records: PlansAgain[FormatName] = Field(default="ogf-ur", description="What is sent.")
+    url: KeepsPlan[ServiceUrl] = Field(description="URL to which each message is posted.")
+    records: PlansAgain[FormatName] = Field(default="ogf-ur", description="Format of records.")
     sign: KeepsPlan[Switch] = Field(default=False, description="Sign messages (S/MIME) with the certificate.")
     token_file: KeepsPlan[FilePath | None] = Field(default=None, description="File with a bearer token, mode 0600.")
 
@@ -353,14 +388,15 @@ class DirectorySettings(ApelSettings):
     """`[targets.NAME]` with `type = "directory"`."""
 
     type: PlansAgain[Literal["directory"]] = Field(
-        description="Messages as files, for SSM or another program to take away."
+        description="Messages as files, which SSM or another program fetches."
     )
     path: KeepsPlan[FilePath] = Field(description="The directory.")
     layout: KeepsPlan[Literal["dirq", "files"]] = Field(
-        default="dirq", description="`dirq`: an outgoing queue as SSM reads it; `files`: one plain file a message."
+        default="dirq", description="`dirq`: an outgoing queue of SSM; `files`: one plain file per message."
     )
     sign: KeepsPlan[Switch] = Field(
-        default=False, description="Sign messages (S/MIME) with the certificate. SSM signs by itself."
+        default=False,
+        description="Sign messages (S/MIME) with the certificate. SSM signs what it takes from its queue.",
     )
 
     @property
@@ -370,7 +406,7 @@ class DirectorySettings(ApelSettings):
 
     @property
     def evidence_source(self) -> EvidenceSource:
-        """None of a queue: SSM takes the messages away, and what becomes of them then is not known here."""
+        """None for a queue: SSM fetches the messages, and their fate is unknown here."""
         return "none" if self.layout == "dirq" and self.evidence is None else super().evidence_source
 
     @property
@@ -387,15 +423,13 @@ class DirectorySettings(ApelSettings):
 class AddOnSettings(ReportingSettings):
     """`[targets.NAME]` with the `type` of an installed add-on."""
 
-    type: PlansAgain[str] = Field(description="The type that the add-on brings.")
-    records: PlansAgain[FormatName] = Field(default="ogf-ur", description="What is sent.")
-    options: KeepsPlan[dict[str, Any]] = Field(
-        default_factory=dict, description="What the add-on wants to know besides."
-    )
+    type: PlansAgain[str] = Field(description="The type of the add-on.")
+    records: PlansAgain[FormatName] = Field(default="ogf-ur", description="Format of records.")
+    options: KeepsPlan[dict[str, Any]] = Field(default_factory=dict, description="Further settings of the add-on.")
 
 
 class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a kind of service."""
+    """The properties of a kind of service."""
 
     name: str
     settings: type[TargetSettings]
@@ -403,11 +437,11 @@ class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
     """`MODULE:CLASS`, called with the name of a target, its settings, and a `publisher.targets.identity.TargetContext`;
     empty for add-ons."""
     keeps_first: bool = False
-    """Whether the service keeps the first version of a record that it gets, not the last."""
+    """Whether the service keeps the first version of a record that it receives, not the last."""
     skips_local_jobs: bool = False
-    """Whether jobs without a grid identity are left out by default."""
+    """Whether jobs without a grid identity are skipped by default."""
     evidence: EvidenceSource = "none"
-    """How the service shows what it holds, where the configuration names no file or URL."""
+    """The evidence of what the service has, if the configuration names no file or URL."""
     receipts_name_records: bool = False
     """Whether a receipt names each record that was accepted."""
     compares_machine_names: bool = False
@@ -443,14 +477,14 @@ TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
         ),
     )
 }
-"""By the `type` of a target. Add-ons bring theirs by entry points."""
+"""By the `type` of a target. Add-ons register theirs as entry points."""
 
 ADD_ON: Final = "add-on"
 _ADD_ON_KIND: Final = TargetKind(name=ADD_ON, settings=AddOnSettings, is_offered=False)
 
 
 def _tag(value: Any) -> str | None:
-    """Which of the types below a table is: its own for those of this program, `ADD_ON` for an installed one's."""
+    """The tag of a table in the union below: its `type`, or `ADD_ON` for that of an installed add-on."""
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
     if not isinstance(kind, str) or kind in TARGET_KINDS:
         return kind if isinstance(kind, str) else None

@@ -1,4 +1,4 @@
-"""What every table of the configuration is built of: frozen settings, durations, instants, zones, paths, patterns."""
+"""Types of settings: durations, instants, time zones, paths, URLs, patterns; and the base of all tables."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Annotated, TypeVar
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Strict, ValidationInfo
 
-from publisher.text import duration_s, instant_s, months_of_age
+from formats.benchmark import BENCHMARKS, canonical_name
+from publisher.config.store_url import store_url
+from publisher.errors import UsageError
+from publisher.text import did_you_mean, duration_s, instant_s, months_of_age
 
 
 def _zone(value: str) -> str:
     try:
         ZoneInfo(value)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError("no such time zone; use a name of the tz database such as Europe/Oslo") from None
+        raise ValueError("must be a time zone of the tz database, such as Europe/Oslo") from None
     return value
 
 
@@ -31,7 +35,7 @@ def _path_or_url(value: str, info: ValidationInfo) -> str:
     if value.startswith("https://"):
         return value
     if "://" in value:
-        raise ValueError("is not a path or a URL that begins with https://")
+        raise ValueError("must be a path, or a URL that begins with https://")
     return str(_relative_to_file(Path(value), info))
 
 
@@ -41,8 +45,58 @@ def _one_or_several(value: object) -> object:
 
 def _not_empty(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value or not all(value):
-        raise ValueError('a pattern is text that is not empty, such as "atlas*", or a list of such texts')
+        raise ValueError('must be a pattern such as "atlas*", or a list of patterns')
     return value
+
+
+def _store_url(value: str, info: ValidationInfo) -> str:
+    base = (info.context or {}).get("base")
+    if base is None:
+        return value
+    try:
+        return store_url(value, base)
+    except UsageError as error:
+        raise ValueError(str(error)) from None
+
+
+def _service_url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise ValueError(f"is not a URL: {error}") from None
+    if not value.startswith(("http://", "https://")) or not host:
+        raise ValueError("must be a URL that begins with https:// and the name of a host")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("must not contain a user name or a password")
+    if value.startswith("http://") and not _is_here(host):
+        raise ValueError(f"must begin with https://: write https{value.removeprefix('http')}")
+    return value
+
+
+def _is_here(host: str) -> bool:
+    from publisher.security.connections import is_loopback  # noqa: PLC0415 - loads sockets, for a rare setting
+
+    return is_loopback(host)
+
+
+def _benchmark_name(value: str) -> str:
+    if canonical_name(value) is None:
+        allowed = f"allowed: {', '.join(BENCHMARKS)}"
+        raise ValueError(f"{value!r} is not a benchmark that APEL takes; {allowed}{did_you_mean(value, BENCHMARKS)}")
+    return value
+
+
+KeyProblem = tuple[tuple[str, ...], str]
+"""The place of a key below its table, and what is wrong with it."""
+
+
+class WrongKeysError(ValueError):
+    """Raised by the validator of a table; names the keys that are wrong."""
+
+    def __init__(self, *problems: KeyProblem) -> None:
+        super().__init__("; ".join(message for _, message in problems))
+        self.problems = problems
 
 
 Count = Annotated[int, Strict()]
@@ -57,24 +111,29 @@ ZoneName = Annotated[str, AfterValidator(_zone)]
 FilePath = Annotated[Path, AfterValidator(_relative_to_file)]
 PathOrUrl = Annotated[str, AfterValidator(_path_or_url)]
 """The path of a file, or an https URL."""
+StoreUrl = Annotated[str, AfterValidator(_store_url)]
+"""The URL of a database; the path of an SQLite file is relative to the configuration."""
+ServiceUrl = Annotated[str, AfterValidator(_service_url)]
+"""An https URL; http only for a service on this host."""
+BenchmarkName = Annotated[str, AfterValidator(_benchmark_name)]
+"""The name of a benchmark that APEL takes, in any case."""
 Folders = Annotated[tuple[FilePath, ...], BeforeValidator(_one_or_several)]
 """One folder or a list of them."""
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_one_or_several), AfterValidator(_not_empty)]
-"""One pattern or a list of them, of which one must match: `*`, `?` and `[...]` as in names of files, letters exact."""
+"""One pattern or a list of them, one of which must match: `*`, `?`, and `[...]` as in the shell, case-sensitive."""
 
 
 class Settings(BaseModel):
     """Base of all tables: frozen, and an unknown key is an error.
 
-    What validates a table is made when it is first needed: that of the whole file then holds all the others, and a
-    process that is given settings which were validated needs none.
+    Validators are built when they are first needed: a process that receives validated settings builds none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)
 
 
 class Effect(Enum):
-    """What a change of a setting means for deliveries: see `PlansAgain` and `KeepsPlan`."""
+    """The effect of a changed setting on deliveries: see `PlansAgain` and `KeepsPlan`."""
 
     PLANS_AGAIN = "plans again"
     KEEPS_PLAN = "keeps the plan"
@@ -82,13 +141,13 @@ class Effect(Enum):
 
 _T = TypeVar("_T")
 PlansAgain = Annotated[_T, Effect.PLANS_AGAIN]
-"""A setting of a source or target that decides which runs are due or held: after a change deliveries are planned again,
-as far as they are not sent."""
+"""A setting of a source or target that decides which runs are due or held: after a change, deliveries that were not
+sent are planned again."""
 KeepsPlan = Annotated[_T, Effect.KEEPS_PLAN]
-"""A setting that says how a source is read, or how a target is sent what is due."""
+"""A setting of how a source is read or of how messages are sent."""
 
 
 @cache
 def planning_settings(model: type[Settings]) -> frozenset[str]:
-    """The names of the settings of a table of which a change plans deliveries again."""
+    """The settings of a table that are `PlansAgain`."""
     return frozenset(name for name, field in model.model_fields.items() if Effect.PLANS_AGAIN in field.metadata)

@@ -75,6 +75,10 @@ def play(directory: Path, say: Say, *, kept: bool) -> int:
         _expect(configuration, finished + 1, say)
         _command(configuration, "Show where it was delivered.", ["jobs", late], say)
         _command(configuration, "Show the state of all sources and targets.", ["status"], say)
+        say(
+            "The late job is accepted and not yet confirmed: `run` compares each target with what its service has once "
+            "a day (`reconcile_every`)."
+        )
     if not kept:
         say(
             "\nEverything was in a temporary folder, which is removed now. To keep it, run:\n"

@@ -22,6 +22,8 @@ QUERY_NAMES: Final = frozenset(
         "by2",
         "period",
         "resource",
+        "sort",
+        "top",
         "measure",
         "style",
         "grid",

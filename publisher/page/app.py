@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from publisher.errors import ConfigError, PublisherError, StoreMissingError, UsageError
+from publisher.errors import ConfigError, MissingExtraError, PublisherError, StoreMissingError, UsageError
 from publisher.page.addresses import (
     LOGIN,
     OVERVIEW,
@@ -55,7 +55,7 @@ class PageContent(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     reports: Callable[[], ReportPages]
-    """Raises `MissingExtraError` where NumPy is not installed."""
+    """Raises `ModuleNotFoundError` if NumPy is not installed."""
     status: Callable[[], Status]
     listed: Callable[[State, str, int, int | None], list[ListedRecord]]
     """The records of a target in a state: at most so many, that ended then or later."""
@@ -83,7 +83,12 @@ def application(site: PageContent, names: tuple[str, ...]) -> SecurityMiddleware
         Route("/{view}.{form}", pages.download),
         Route("/{view}", pages.view),
     ]
-    handlers: Mapping[Any, Any] = {HTTPException: pages.refused, PublisherError: pages.failed, Exception: pages.broken}
+    handlers: Mapping[Any, Any] = {
+        HTTPException: pages.refused,
+        PublisherError: pages.failed,
+        ModuleNotFoundError: pages.not_installed,
+        Exception: pages.broken,
+    }
     app = Starlette(routes=routes, middleware=[Middleware(GZipMiddleware)], exception_handlers=handlers)
     return SecurityMiddleware(app, names)
 
@@ -158,6 +163,8 @@ class _Pages:
             return self._site.reports().usage(person)
         except StoreMissingError as error:
             return Usage(problem=str(error))
+        except ModuleNotFoundError as error:
+            return Usage(problem=str(MissingExtraError.of(error) or error))
         except PublisherError as error:
             self._site.say(str(error))
             return Usage(problem="Usage cannot be shown now. The log of the server says why.")
@@ -289,6 +296,13 @@ class _Pages:
         self._site.say(str(error))
         text = "The server cannot show this page now. The log of the server says why."
         return await self._message(request, "Not available", text, 503)
+
+    async def not_installed(self, request: Request, error: ModuleNotFoundError) -> Response:
+        """A library is missing that comes with an extra: reports need NumPy, files of plots matplotlib."""
+        missing = MissingExtraError.of(error)
+        if missing is None:
+            raise error
+        return await self._message(request, "Not installed", str(missing), 501)
 
     async def broken(self, request: Request, _error: Exception) -> Response:
         """A defect of the program; Starlette lets the server log it."""

@@ -17,20 +17,19 @@ import msgspec
 from publisher.report.plot.style import (
     COLOURS,
     MANY,
-    MOST_NAMED,
     alone,
     edges_of,
     end_of,
     folded,
+    highest_of,
     instants_of,
     middles_of,
     named_first,
     shortened,
-    tops_of,
 )
-from publisher.report.plot.ticks import Tick, time_ticks, value_ticks
+from publisher.report.plot.ticks import Tick, axis_ticks, value_ticks
 from publisher.report.report import Plot, Series, is_others
-from publisher.text import cell_text, iso, safe
+from publisher.text import cell_text, iso, number_text, safe
 
 WIDE: Final = 10_000
 HIGH: Final = 1_000
@@ -70,7 +69,7 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     unit: str
     across: tuple[Tick, ...] = ()
-    """Ticks of the horizontal axis."""
+    """Ticks of the horizontal axis; none where each bar has its value."""
     up: tuple[Tick, ...] = ()
     """Ticks of the vertical axis, from below."""
     stacked: bool = False
@@ -82,7 +81,7 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     bars: tuple[tuple[Bar, ...], ...] = ()
     totals: tuple[str, ...] = ()
-    """The value of each name; empty texts if the series do not add up."""
+    """The value of each name, with which it needs no ticks; empty texts if the series do not add up."""
     shades: str = ""
     wide: float = 100.0
     """The width of the shades in percent of the axis; the rest is in the future."""
@@ -124,7 +123,7 @@ def _legend(plot: Plot) -> tuple[tuple[str, str], ...]:
 def _over_time(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
     edges = edges_of(plot, stop)
     start, span = edges[0], end_of(plot, stop) - edges[0]
-    top, up = value_ticks(tops_of(plot, standing=plot.stacked))
+    top, up = value_ticks(highest_of(plot, stacked=plot.stacked))
     bounds = [round((edge - start) / span * WIDE) for edge in edges]
     middles = [round((middle - start) / span * WIDE) for middle in middles_of(plot, stop)]
     filled = plot.stacked and len(plot.series) > 1
@@ -151,7 +150,7 @@ def _over_time(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
     if plot.stacked:
         layers.reverse()  # the upper areas reach down to the axis, and the lower are drawn over them
     return Drawing(
-        kind="time", title=title, unit=unit, across=tuple(time_ticks(start, start + span)), up=tuple(up),
+        kind="time", title=title, unit=unit, across=tuple(axis_ticks(plot, stop)), up=tuple(up),
         by=safe(plot.by),
         stacked=plot.stacked, filled=filled, dense=len(middles) > MANY, layers=tuple(layers), legend=_legend(plot),
         summary=_summary(plot, title), points=_points(plot, stop, start, span),
@@ -210,8 +209,8 @@ def _summary(plot: Plot, title: str) -> str:
 
 
 def _over_names(plot: Plot, title: str, unit: str) -> Drawing:
-    plot, left_out = named_first(plot, MOST_NAMED)
-    top, across = value_ticks(tops_of(plot, standing=plot.stacked))
+    plot = named_first(plot)
+    top, across = value_ticks(highest_of(plot, stacked=plot.stacked))
     rows: list[tuple[Bar, ...]] = []
     for number in range(len(plot.x)):
         left = 0.0
@@ -223,21 +222,18 @@ def _over_names(plot: Plot, title: str, unit: str) -> Drawing:
             left += long if plot.stacked else 0
         rows.append(tuple(row))
     names = tuple(safe(name) for name in plot.x)
-    adds_up = plot.stacked or len(plot.series) == 1
-    of = f" of {len(names) + left_out}" if left_out else ""
+    totals: tuple[str, ...] = ("",) * len(rows)
+    if plot.stacked or len(plot.series) == 1:
+        sums = [sum(bar.value for bar in row) for row in rows]
+        totals, across = tuple(number_text(value, max(sums)) for value in sums), []
+    of = f" of {len(names) + plot.left_out}" if plot.left_out else ""
     return Drawing(
         kind="names", title=title, unit=unit, across=tuple(across), stacked=plot.stacked, names=names,
-        by=safe(plot.by), bars=tuple(rows),
-        totals=tuple(_short_number(sum(bar.value for bar in row)) if adds_up else "" for row in rows),
+        by=safe(plot.by), bars=tuple(rows), totals=totals,
         legend=_legend(plot)[::-1] if plot.stacked else _legend(plot),
         summary=f"{title}: {len(names)}{of} bars. The table below has every value.",
-        left_out=left_out,
+        left_out=plot.left_out,
     )  # fmt: skip
-
-
-def _short_number(value: float) -> str:
-    """A number in three digits or, from 100 on, without decimals."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 # --- heat maps
@@ -250,9 +246,9 @@ def _heat(plot: Plot, stop: int, title: str, unit: str) -> Drawing:
     shown = range(0, len(plot.series), step)
     labels = ((row + 0.5, shortened(plot.series[row].label, _LABEL_LENGTH)) for row in shown)
     known = [cell for row in plot.series for cell in row.values if cell is not None]
-    mean = f"{sum(known) / len(known):.0%} on average" if known else "all unknown"
+    mean = f"{sum(known) / len(known):.0f} % on average" if known else "all unknown"
     return Drawing(
-        kind="heat", title=title, unit=unit, across=tuple(time_ticks(start, end)),
+        kind="heat", title=title, unit=unit, across=tuple(axis_ticks(plot, stop)),
         wide=round((edges[-1] - start) / (end - start) * 100, 3),
         up=tuple(Tick(middle / len(plot.series), label) for middle, label in labels),
         names=tuple(safe(row.label) for row in plot.series), shades=_picture(plot),
@@ -281,7 +277,9 @@ def _picture(plot: Plot) -> str:
     lines = bytearray()
     for row in plot.series:
         lines.append(0)  # PNG: this line is not filtered
-        lines += bytes(_UNKNOWN if cell is None else round(max(0.0, min(1.0, cell)) * _SHADES) for cell in row.values)
+        lines += bytes(
+            _UNKNOWN if cell is None else round(max(0.0, min(1.0, cell / 100)) * _SHADES) for cell in row.values
+        )
     size = struct.pack(">IIBBBBB", len(plot.x), len(plot.series), 8, 3, 0, 0, 0)
     chunks = ((b"IHDR", size), (b"PLTE", _palette()), (b"IDAT", zlib.compress(bytes(lines), 9)), (b"IEND", b""))
     png = b"\x89PNG\r\n\x1a\n" + b"".join(

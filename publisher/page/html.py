@@ -20,9 +20,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from publisher.page.charts import drawing
-from publisher.report.output import grouping_columns, is_text, shown_columns
-from publisher.report.plot.style import interval_told, shortened
-from publisher.report.report import UNKNOWN_NAME, VIEWS, Cell, Column, Kind, Plot, Report
+from publisher.report.output import heading as column_heading
+from publisher.report.output import is_text, shown_columns, text_rows
+from publisher.report.plot.style import interval_text, shortened
+from publisher.report.report import VIEWS, Plot, Report
 from publisher.text import cell_text, counted, iso, safe
 
 _FOLDER: Final = "templates"
@@ -106,7 +107,6 @@ class Heading(msgspec.Struct, frozen=True):
     """The heading of a column; a `number` is aligned right, an `instant` is not broken into lines."""
 
     name: str
-    unit: str
     number: bool
     instant: bool
 
@@ -126,32 +126,12 @@ class Table(msgspec.Struct, frozen=True):
 
 def table(report: Report) -> Table:
     """The table of a report."""
-    columns = shown_columns(report)
-    heads = tuple(Heading(_name(one), _unit(one), not is_text(one), one.kind == "instant") for one in columns)
-    keys = grouping_columns(report)
-    places = [(report.columns.index(one), one.kind, one.name in keys) for one in columns]
-    rows = tuple(
-        tuple(
-            UNKNOWN_NAME if key and row[place] in (None, "") else _cell(row[place], kind) for place, kind, key in places
-        )
-        for row in report.rows[:MOST_ROWS]
+    heads = tuple(
+        Heading(safe(column_heading(one)), not is_text(one), one.kind == "instant") for one in shown_columns(report)
     )
+    texts = text_rows(msgspec.structs.replace(report, rows=report.rows[:MOST_ROWS]))
+    rows = tuple(tuple(safe(cell) or "\N{EN DASH}" for cell in row) for row in texts)
     return Table(heads, rows, len(report.rows))
-
-
-def _name(column: Column) -> str:
-    """The name for people: without the unit at its end, which follows it."""
-    words = safe(column.name).split("_")
-    last = column.unit.lower().split()[-1:]
-    return " ".join(words[:-1] if len(words) > 1 and words[-1:] == last else words)
-
-
-def _unit(column: Column) -> str:
-    return "%" if column.kind == "ratio" and not column.unit else safe(column.unit)
-
-
-def _cell(cell: Cell, kind: Kind) -> str:
-    return "\N{EN DASH}" if cell is None else cell_text(cell, kind)
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +162,7 @@ def report_page(report: Report, choice: Choice, around: Mapping[str, Any]) -> st
         "report.html",
         {
             "title": safe(report.title), "site": safe(report.site), "heading": heading(report),
-            "about": VIEWS.get(report.view, ""), "interval": interval_told(report.start, report.stop),
+            "about": VIEWS.get(report.view, ""), "interval": interval_text(report.start, report.stop),
             "charts": charts, "kinds": kinds,
             "measures": len(set(kinds)) > 1, "pictured": bool(report.plots), "look": choice,
             "styled": any(chart.kind == "time" for chart in charts),
@@ -204,12 +184,12 @@ def form_page(view: str, title: str, problem: str | None, around: Mapping[str, A
 def about(report: Report) -> str:
     """A line under the title: what the view shows, and the interval."""
     said = VIEWS.get(report.view, "")
-    return f"{said} From {interval_told(report.start, report.stop)}."
+    return f"{said} From {interval_text(report.start, report.stop)}."
 
 
 def heading(report: Report) -> str:
     """The caption of the table."""
-    return f"{safe(report.title)}, {safe(report.site)}, {interval_told(report.start, report.stop)}"
+    return f"{safe(report.title)}, {safe(report.site)}, {interval_text(report.start, report.stop)}"
 
 
 def _measure(plot: Plot, report: Report) -> str:

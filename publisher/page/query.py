@@ -17,6 +17,7 @@ from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
 from publisher.page.auth import Person
 from publisher.page.html import Choice
+from publisher.report.report import TAKEN
 from publisher.report.request import BEHIND, FIRST, PERIODS, PeriodName, ReportRequest, Resource
 from publisher.report.selection import BY_PERIOD, GROUPED_BY
 from publisher.report.views.charges import CHARGED_BY
@@ -28,6 +29,7 @@ from publisher.text import duration_s, iso, moment_s
 DAY_S: Final = 86_400
 DEFAULT_DAYS: Final = 30
 _MOST_DAYS: Final = 200_000
+_MOST_TOP: Final = 1_000
 _MOST_BINS: Final = 10_000
 _ABOUT_BINS: Final = 800
 _FEWER_BINS: Final = 400
@@ -90,13 +92,15 @@ def parse(
         period=cast("PeriodName", _one_of(query, "period", PERIODS, "day" if view == "occupation" else "month")),
         resource=cast("Resource", _one_of(query, "resource", _RESOURCES, "cores")),
         running=person.owner is None,
+        sort=query.get("sort") or None,
+        top=_whole("top", query.get("top", ""), _MOST_TOP),
     )
     return PageQuery(request, choice(query), query)
 
 
 def _interval(query: Mapping[str, str], now: int, known: tuple[int | None, int | None]) -> tuple[int, int]:
     today = now - now % DAY_S
-    days = _days(query.get("days", ""))
+    days = _whole("days", query.get("days", ""), _MOST_DAYS)
     first = known[0] if known[0] is not None else today
     if query.get("since"):
         try:
@@ -123,11 +127,11 @@ def _month(query: Mapping[str, str], now: int) -> tuple[int, int]:
         raise UsageError(f"month: {error}") from None
 
 
-def _days(text: str) -> int | None:
+def _whole(name: str, text: str, most: int) -> int | None:
     if not text:
         return None
-    if not re.fullmatch(r"[0-9]{1,6}", text) or not 1 <= int(text) <= _MOST_DAYS:
-        raise UsageError(f"days is not a whole number from 1 to {_MOST_DAYS:,}")
+    if not re.fullmatch(r"[0-9]{1,6}", text) or not 1 <= int(text) <= most:
+        raise UsageError(f"{name} is not a whole number from 1 to {most:,}")
     return int(text)
 
 
@@ -203,6 +207,9 @@ def fields(view: str, query: Mapping[str, str], now: int, person: Person) -> tup
         found.append(_select("period", "Period", query.get("period", "day"), tuple((one, one) for one in PERIODS)))
         resources = tuple((one, one) for one in _RESOURCES)
         found.append(_select("resource", "Resource", query.get("resource", "cores"), resources))
+    if "top" in TAKEN[view]:
+        found.append(Field(name="sort", label="Sort by", value=query.get("sort", ""), hint="column"))
+        found.append(Field(name="top", label="Top", value=query.get("top", ""), type="number", hint="all"))
     return tuple(found)
 
 

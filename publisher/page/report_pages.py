@@ -18,11 +18,11 @@ from publisher.page.html import form_page, report_page
 from publisher.page.overview import Usage, UsageRow
 from publisher.page.report_cache import CachedReports
 from publisher.report import output
-from publisher.report.plot.style import Look, interval_told
-from publisher.report.report import UNKNOWN_NAME, Report, others
+from publisher.report.plot.style import Look, interval_text
+from publisher.report.report import UNKNOWN_NAME, Report
 from publisher.report.request import ReportRequest
+from publisher.report.statements.files import Kind, document
 from publisher.report.views.charges import Statements
-from publisher.report.views.statements import Kind, document
 from publisher.text import iso, safe
 
 _AT_A_TIME: Final = 2
@@ -126,14 +126,14 @@ class ReportPages:
     def usage(self, person: Person) -> Usage:
         """The core hours of the last 30 days for the first page: by VO; where no job has one, by user or queue."""
         for by in ("vo", "user" if person.owner is None else "queue"):
-            query = {"by": by}
-            asked = self._parsed("totals", query, person)
+            query = {"by": by, "sort": "core_h"}
+            asked = self._parsed("totals", {**query, "top": str(_MOST_NAMES)}, person)
             report = self._report("totals", asked.request, person)
             if any(row[0] for row in report.rows):
                 break
         return Usage(
             by={"vo": "VO"}.get(by, by),
-            interval=interval_told(report.start, report.stop),
+            interval=interval_text(report.start, report.stop),
             rows=_usage_rows(report),
             href=with_query(path_of("totals"), query),
             mine=person.owner is not None,
@@ -161,13 +161,11 @@ class ReportPages:
 
 def _usage_rows(report: Report) -> tuple[UsageRow, ...]:
     places = {column.name: place for place, column in enumerate(report.columns)}
-    found = [(safe(row[0] or UNKNOWN_NAME), row[places["jobs"]], row[places["core_h"]] or 0.0) for row in report.rows]
-    ranked: list[tuple[str, Any, Any]] = sorted(found, key=lambda row: -float(row[2]))
-    shown, rest = ranked[:_MOST_NAMES], ranked[_MOST_NAMES:]
-    if rest:
-        shown.append((others(len(rest)), sum(row[1] for row in rest), sum(row[2] for row in rest)))
-    most = max((row[2] for row in shown), default=0.0) or 1.0
-    return tuple(UsageRow(name, jobs, core_h, round(core_h / most * 100, 2)) for name, jobs, core_h in shown)
+    found: list[tuple[str, Any, Any]] = [
+        (safe(row[0] or UNKNOWN_NAME), row[places["jobs"]], row[places["core_h"]] or 0.0) for row in report.rows
+    ]
+    most = max((core_h for _name, _jobs, core_h in found), default=0.0) or 1.0
+    return tuple(UsageRow(name, jobs, core_h, round(core_h / most * 100, 2)) for name, jobs, core_h in found)
 
 
 def _html(text: str, code: int = 200) -> Response:

@@ -86,7 +86,7 @@ class PageServer:
             timeout_graceful_shutdown=_STOP_S, ssl_certfile=certificate, ssl_keyfile=key,
         )  # fmt: skip
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
-        with suppress(PublisherError):  # the page shows it
+        with suppress(PublisherError, ModuleNotFoundError):  # the page shows it
             self._reports.pages().has_jobs()
         try:
             _PageServer(config, self._listener, self._stopping).run(sockets=[self._listener])
@@ -121,7 +121,7 @@ class _Reports:
         self._pages: ReportPages | None = None
 
     def pages(self) -> ReportPages:
-        """The report pages. Raises `MissingExtraError` where NumPy is not installed."""
+        """The report pages. Raises `ModuleNotFoundError` if NumPy is not installed."""
         if self._pages is None:
             from publisher.page.report_pages import ReportPages, ReportSource  # noqa: PLC0415 - loads NumPy
 
@@ -133,7 +133,7 @@ class _Reports:
         """The views that have something to show: none before the first collect."""
         try:
             return offered_views(self._publisher.config) if self.pages().has_jobs() else ()
-        except PublisherError:  # pages of views show it
+        except (PublisherError, ModuleNotFoundError):  # pages of views show it
             return ()
 
     def _reports(self) -> CachedReports:

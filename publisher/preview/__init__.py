@@ -1,1 +1,1 @@
-"""What would be sent: render, diff, explain. Read-only."""
+"""Preview of what would be sent: render, diff, explain. Read-only."""

@@ -1,4 +1,4 @@
-"""render --diff: what would be sent beside what was last delivered, record by record and field by field.
+"""render --diff: what would be sent compared with what was last delivered, by record and field.
 
 Of a run, the store keeps the facts that were delivered, not the bytes: they are rendered as the configuration has it
 today, so what is shown is what changed in the facts. Of a summary, a sync count, and a report it keeps what was sent.
@@ -32,7 +32,7 @@ is not kept (a state that was imported, or purged)."""
 
 
 class FieldChange(msgspec.Struct, frozen=True):
-    """A field that differs; None where it was, or is, not there."""
+    """A field that differs; None if it is missing on that side."""
 
     field: str
     before: str | None
@@ -40,7 +40,7 @@ class FieldChange(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A record that would be sent, beside what was delivered. `record`: its id, or the group's key."""
+    """A record that would be sent, compared with what was delivered. `record`: its id, or the key of the group."""
 
     record: str
     kind: Kind

@@ -1,8 +1,6 @@
-"""render --explain: why each value stands in the record of one run, or in the summary that it is part of.
+"""render --explain: the facts and the rule behind each value in the record of a run, or in its summary.
 
-From the facts read to the bytes sent.
-
-render --explain of summaries: the group that a run is part of, the other runs in it, and what each brings.
+Of a summary also the other runs of the group, and what each contributes.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from collections import Counter
 from typing import Final
 
 import msgspec
+from sqlalchemy import Connection
 
 from formats.apel.fold import GroupKey
 from formats.base import Note
@@ -31,12 +30,13 @@ from publisher.store import queries
 from publisher.store.database import Store
 from publisher.store.queries import PendingDelivery, SentVersion
 from publisher.store.runs import StoredRun
+from publisher.store.schema import State
 
 MOST_LISTED: Final = 1000
 
 
 class GroupShare(msgspec.Struct, frozen=True):
-    """What a run brings to its group: durations in ms; `end` in epoch seconds."""
+    """The contribution of a run to its group: durations in ms; `end` in epoch seconds."""
 
     record_id: str
     end: int
@@ -62,7 +62,7 @@ class ExplainedGroup(msgspec.Struct, frozen=True):
 
 
 def _group_of(recipient: Recipient, enrichers: Enrichers, run: StoredRun, jobs: int) -> ExplainedGroup:
-    """What is in the group of a run, which has so many jobs."""
+    """The group of a run; `jobs`: the number of its jobs."""
     mine = group_of_run(recipient, run)
     parts: list[GroupShare] = []
     sources: Counter[str] = Counter()
@@ -85,7 +85,8 @@ def _group_of(recipient: Recipient, enrichers: Enrichers, run: StoredRun, jobs: 
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """A record of a run: its values, what was altered in it (`notes`), or why it is `held`.
+    """A record of a run: its values and what was altered in it (`notes`), and why it is `held`; no values where it
+    cannot be made.
 
     `added` are the facts that the configuration gave and the source did not; `rules` the mapping and benchmark rules
     that gave something. `group`: of a summary, what else is in it. `not_selected`: why the target does not select it.
@@ -120,6 +121,7 @@ def explanations(
     with store.read() as connection:
         found = [run for run in jobs.found(connection, name, config.local_id_prefixes) if not run.job.slave]
         not_selected = why_not_selected(connection, config, [target] if target is not None else [], found)
+        held_for = {run.run_id: _why_held(connection, run.run_id, target) for run in found}
     if not found:
         raise UsageError(f"no job {name} is known", hint="An id is a record id, a local id or a global id")
     explained = []
@@ -128,7 +130,8 @@ def explanations(
         added = tuple(fact for fact in run.job.__struct_fields__ if getattr(run.job, fact) != getattr(met, fact))
         why = not_selected[run.run_id].get(target) if target is not None else None
         rules = enrichers.used_by(run.source, run.job)
-        one = Explanation(run.record_id, run.source, (), added, rules, not_selected=why)
+        held = held_for[run.run_id]
+        one = Explanation(run.record_id, run.source, (), added, rules, held=held, not_selected=why)
         group: ExplainedGroup | None = None
         if format_name in GROUP_RULES:
             summary = summary_of(recipient, run, now)
@@ -138,11 +141,19 @@ def explanations(
         else:
             form, item, reason = _record_of(recipient, run)
         if item is None:
-            explained.append(msgspec.structs.replace(one, held=sentence(reason)))
+            explained.append(msgspec.structs.replace(one, held=held or sentence(reason)))
             continue
         values = tuple(explain(format_name, fields_of(format_name, form.message([item.body])), met))
         explained.append(msgspec.structs.replace(one, values=values, notes=item.notes, group=group))
     return explained
+
+
+def _why_held(connection: Connection, run_id: int, target: str | None) -> str | None:
+    """The reason for which the delivery of a run to a target is held, as `jobs` shows it."""
+    for place in jobs.whereabouts(connection, run_id):
+        if place.target == target and place.state is State.HELD:
+            return sentence(place.reason)
+    return None
 
 
 def _record_of(recipient: Recipient, run: StoredRun) -> tuple[MessageFormat, Item | None, Reason | None]:

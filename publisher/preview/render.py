@@ -1,7 +1,7 @@
-"""render: the very payloads that publish would send, with no network and no change of state.
+"""render: the payloads that publish would send, without network and without a change of state.
 
-What is due to a target, or all that a window holds; as one target is to see it, or as a plain view of the site. The
-items are those of `publisher.messages.items`, as when they are sent.
+What is due to a target, or all jobs of a window; for one target, or as a plain view of the site. The items are those of
+`publisher.messages.items`, as when they are sent.
 
 render --validate: no message is shown that its service would refuse or that breaks its format's grammar.
 """
@@ -33,7 +33,8 @@ from publisher.messages.steps import NotDue, Scope, Section
 from publisher.plugins import record_format
 from publisher.reason import INCOMPLETE, sentence
 from publisher.sources.base import Window
-from publisher.store import runs
+from publisher.status.jobs import count_in
+from publisher.store import deliveries, runs
 from publisher.store.database import Store
 from publisher.store.queries import PendingDelivery
 from publisher.store.runs import StoredRun
@@ -54,7 +55,7 @@ class HeldPreview(msgspec.Struct, frozen=True):
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """A value that had to be altered in a record."""
+    """A value that was changed in a record."""
 
     record_id: str
     note: Note
@@ -72,9 +73,9 @@ class RenderedMessage(msgspec.Struct, frozen=True):
 
 
 class Rendering:
-    """Renders one format for one target, or for a plain view of the site where there is none.
+    """Renders one format for one target, or without a target as a plain view of the site.
 
-    What was held and noted on the way is in `held` and `notes` when the messages have been read.
+    `held` and `notes` are complete when the messages have been read.
     """
 
     def __init__(
@@ -110,6 +111,18 @@ class Rendering:
                 payload = form.message([item.body for item in batch])
                 uid = uid_of(self._recipient.name or "", batch, payload)
                 yield RenderedMessage(uid, form.name, payload, len(batch), form.content_type)
+
+    def expected(self) -> int | None:
+        """How many records the messages will have; None if that is not known before they are made."""
+        recipient, window = self._recipient, self._scope.window
+        if recipient.format.shape != "record":
+            return None
+        with self._store.read() as connection:
+            if window != Window():
+                return count_in(connection, window.from_, window.until)
+            if recipient.target_id is not None:
+                return deliveries.of_target(connection, recipient.target_id)[State.WAITING]
+        return None
 
     def _sections(self, scope: Scope) -> Iterator[Section]:
         """The sections of this format; what waits for its period to be over is in `held`."""
@@ -171,6 +184,10 @@ class ReportRendering:
         """A report is one message, however many bins it has."""
         self.held: list[HeldPreview] = []
         self.notes: list[Noted] = []
+
+    def expected(self) -> int | None:
+        """None: the number of bins is known when the report is made."""
+        return None
 
     def messages(self) -> Iterator[RenderedMessage]:
         """The one message; its records are its bins."""
@@ -257,7 +274,7 @@ class Validation:
         """
         if message.format not in FORMATS:
             raise UsageError(
-                f"there are no rules to validate {message.format} against",
+                f"{message.format} cannot be validated: it has no rules",
                 hint=f"Those of {', '.join(sorted(FORMATS))} can be validated",
             )
         self._messages += 1

@@ -106,7 +106,7 @@ def deliver(
 
 
 def _busy(name: str, tools: Tools) -> Delivery:
-    tools.observer(TargetPaused(name, "another run is at work for this target"))
+    tools.observer(TargetPaused(name, "another run is sending to this target"))
     return Delivery(DeliveryStats(), busy=True)
 
 

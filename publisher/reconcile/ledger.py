@@ -117,6 +117,8 @@ class Ledger:
     ) -> None:
         self.store = store
         self.per_core = False
+        self.advanced: Callable[[int], None] = lambda _runs: None
+        """Called with the number of runs of each page."""
         self._stopping = stopping
         self.target_id = target_id
         self._keys = keys
@@ -138,7 +140,9 @@ class Ledger:
             }
             return [_entry(run, versions.get(run.run_id)) for run in found], last
 
-        yield from self.store.pages(page)
+        for found in self.store.pages(page):
+            self.advanced(len(found))
+            yield found
 
     def counted_pages(self, month: MonthFound) -> Iterator[list[LedgerRun]]:
         """The same, and count the runs into the month."""

@@ -23,6 +23,7 @@ from publisher.collect.collect import TargetPlan
 from publisher.collect.plan import still_selected
 from publisher.config.schema import Config, Target
 from publisher.errors import CredentialError, PublisherError, StoppedError, StoreError, TargetBusyError, UsageError
+from publisher.events import WorkAdvanced
 from publisher.messages.item import view_of
 from publisher.messages.recipient import Recipient
 from publisher.publish.context import Tools
@@ -40,6 +41,7 @@ from publisher.reconcile.evidence_messages import read_messages
 from publisher.reconcile.evidence_reports import EvidenceReports, reports_of_file, reports_of_messages
 from publisher.reconcile.ledger import Ledger, RecordKeys
 from publisher.reconcile.result import ALL_MEASURES, Difference, Found, MonthFound
+from publisher.status.jobs import count_in
 from publisher.store import deliveries, groups, queries, reconciliations, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
@@ -182,6 +184,8 @@ class _OneTarget:
         self._keys = RecordKeys(Recipient(store, config, name))
         by_receipt = self._keys if self._settings.kind.receipts_name_records else None
         self._ledger = Ledger(store, config, plan.target_id, by_receipt, tools.stopping)
+        self._ledger.advanced = self._advanced
+        self._observer, self._looked_at, self._jobs = tools.observer, 0, 0
         self._sends_reports = self._settings.reporting is not None
         self._verdicts = Verdicts(store, plan.target_id, self._found, database, tools.clock())
 
@@ -230,6 +234,10 @@ class _OneTarget:
                 self._months([])
             self._by_receipts(self._afresh())
 
+    def _advanced(self, runs: int) -> None:
+        self._looked_at += runs
+        self._observer(WorkAdvanced(f"reconcile {self._found.target}", self._looked_at, self._jobs or None))
+
     def _by_given(self, file: Path) -> None:
         found = self._found
         if self._sends_reports:
@@ -260,6 +268,7 @@ class _OneTarget:
             one = MonthFound(month)
             with self._store.read() as connection:
                 one.purged = queries.is_purged(connection, month.number)
+                self._jobs += count_in(connection, *month_bounds(month))
             one.is_done = one.purged
             self._found.months.append(one)
             if not one.purged:

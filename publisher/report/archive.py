@@ -1,6 +1,6 @@
-"""Reading an archive: the months that a report is about, by DuckDB, column by column.
+"""Reading an archive with DuckDB: the months and the columns that a report needs.
 
-How an archive lies on the disk: `month=2026-11/runs.parquet` in its folder, a row for each entry of a report.
+An archive is a folder with `month=2026-11/runs.parquet` for each month, with a row for each entry of a report.
 
 The columns are those of `publisher.report.frame`, with null where nothing is known. Hosts, core numbers and events
 are JSON, the resources of `complex` are joined by commas. Other programs may read it: DuckDB, Spark, pandas.
@@ -27,14 +27,14 @@ VERSION: Final = "1"
 VERSION_KEY: Final = b"usage-publisher-archive"
 FILE: Final = "runs.parquet"
 JOB_COLUMNS: Final = ("local_id", "name", "global_id", "array_id", "dqs_job_name")
-"""What a job is called."""
+"""The names of a job."""
 _OF_JOB: Final = ("task", "cluster", *JOB_COLUMNS)
-"""What `JobIds` are made of."""
+"""The fields of `JobIds`."""
 TEXT_COLUMNS: Final = (*sorted(WORDS - NUMBERS - {"placed", "host"}), "placed")
 """Columns of words; `host` is read from `placed`, and the word `slots` from the number."""
 CORE_NUMBERS: Final = "core_numbers"
 LATER: Final = frozenset({CORE_NUMBERS, "incomplete"})
-"""Columns that archives of older programs do not have: nothing is known of them there."""
+"""Columns that older archives may lack: their values are then unknown."""
 COLUMNS: Final = (*sorted(NUMBERS), *TEXT_COLUMNS, *JOB_COLUMNS, "events", CORE_NUMBERS)
 _MONTH: Final = re.compile(r"month=(\d{4})-(\d{2})", re.ASCII)
 
@@ -44,38 +44,38 @@ _core_numbers: Final = msgspec.json.Decoder(tuple[str, ...])
 
 
 def folder_of(archive: Path, month: Month) -> Path:
-    """Where the runs that ended in a month lie."""
+    """The folder of the runs that ended in a month."""
     return archive / f"month={month}"
 
 
 def months_in(archive: Path) -> dict[Month, Path]:
-    """The files of an archive by month, in order. Raises `UsageError` where there is no archive."""
+    """The files of an archive by month, in order. Raises `UsageError` if there is no archive."""
     found: dict[Month, Path] = {}
     if archive.is_dir():
         for folder in sorted(archive.iterdir()):
             if (month := _MONTH.fullmatch(folder.name)) and (folder / FILE).is_file():
                 found[Month(int(month[1]), int(month[2]))] = folder / FILE
     if not found:
-        raise UsageError(f"there is no archive in {archive}", hint=f"`usage-publisher archive {archive}` makes one")
+        raise UsageError(f"{archive} is not an archive", hint=f"Write one with `usage-publisher archive {archive}`")
     return found
 
 
 def text_of(name: str, raw: Any, words: tuple[str, ...]) -> str | None:
-    """What a column of words has for a raw value of a coding."""
+    """A raw value of a coding as text of a column."""
     if name == "placed":
         return msgspec.json.encode(raw).decode() if raw else None
     return ",".join(words) if words else None
 
 
 def reader_of(name: str) -> Callable[[str | None], Any]:
-    """What gives the raw value of a coding back, as `words_of` takes it."""
+    """A function from the text of a column to the raw value, as `words_of` takes it."""
     if name in {"placed", "host"}:
         return lambda text: _hosts.decode(text) if text else ()
     return lambda text: text
 
 
 def words_of(name: str) -> Callable[[Any], tuple[str, ...]]:
-    """The words of a raw value."""
+    """A function from a raw value to its words."""
     if name in {"placed", "host"}:
         return lambda hosts: tuple(host.name for host in hosts if host.name)
     if name == "complex":
@@ -98,13 +98,13 @@ _MEMORY: Final = "256MB"
 
 
 def months_about(archive: Path, start: int) -> dict[Month, Path]:
-    """The files of an archive with runs that ended at an instant or later. Raises `UsageError` where there is none."""
+    """The files of an archive with runs that ended at an instant or later. Raises `UsageError` if there is none."""
     first = month_of(start)
     return {month: path for month, path in months_in(archive).items() if month >= first}
 
 
 class ArchiveRuns:
-    """The runs of an archive: `publisher.report.frame.Runs`. Runs that still run are in none.
+    """The runs of an archive: `publisher.report.frame.Runs`. Archives have no running jobs.
 
     `only`: those that ended in this month.
     """
@@ -122,7 +122,7 @@ class ArchiveRuns:
         *,
         running_until: int | None,  # noqa: ARG002
     ) -> Iterator[Frame]:
-        """See `Runs`. Raises `UsageError` where there is no archive, or one of another program."""
+        """See `Runs`. Raises `UsageError` if there is no archive, or one of another program."""
         self.codings = {name: Coding(words_of(name)) for name in wanted & WORDS}
         months = months_about(self._archive, start) if stop is None else months_in(self._archive)
         first, last = month_of(start), None if stop is None else month_of(stop - 1)
@@ -161,7 +161,7 @@ class ArchiveRuns:
                         empty = f'CAST(NULL AS {"BIGINT" if name in NUMBERS else "VARCHAR"}) AS "{name}"'
                         query = query.replace(f'"{name}"', empty, 1)
                 result: Any = connection.execute(query, given)
-                # Releases of DuckDB before 1.4 have the older name alone.
+                # DuckDB before 1.4 has only the older name.
                 read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch
                 reader = read(_ROWS)
                 for batch in reader:
@@ -169,7 +169,7 @@ class ArchiveRuns:
             except duckdb.Error as error:
                 raise UsageError(
                     f"the archive {self._archive} cannot be read: {str(error).splitlines()[0]}",
-                    hint=f"Make it anew with `usage-publisher archive {self._archive}`",
+                    hint=f"Write it again with `usage-publisher archive {self._archive}`",
                 ) from error
 
     def _frame(self, batch: Any, numbers: list[str], words: list[str], wanted: frozenset[str]) -> Frame:

@@ -1,4 +1,4 @@
-"""Writing an archive: the runs of whole months, each month in a file that replaces the one before in one step."""
+"""Writing an archive: a file for the runs of each whole month, which replaces the earlier file atomically."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from publisher.store.report_queries import months_ended_in
 from publisher.whole_file import require_own_folder
 
 _ROWS: Final = 200_000
-"""Of a row group."""
+"""Rows in a row group."""
 _TYPES: Final = {
     **dict.fromkeys(NUMBERS, pa.int64()),
     **dict.fromkeys(TEXT_COLUMNS, pa.dictionary(pa.int32(), pa.string())),
@@ -43,7 +43,7 @@ SCHEMA: Final = pa.schema([(name, _TYPES[name]) for name in COLUMNS], metadata={
 
 
 class Written(msgspec.Struct, frozen=True):
-    """What became of a month: the `entries` it has now. `refused`: so many the store has, and it was left as it is."""
+    """The result for a month: its `entries` in the archive. `refused`: the smaller number of the store, not written."""
 
     entries: int
     refused: int | None = None
@@ -52,7 +52,7 @@ class Written(msgspec.Struct, frozen=True):
 def export_months(
     store: Store, config: Config, archive: Path, start: int | None, stop: int | None, *, shrink: bool = False
 ) -> dict[str, Written]:
-    """Write the whole months that an interval touches and that have finished runs; see `export_month`."""
+    """Write the whole months that overlap an interval and have finished runs; see `export_month`."""
     with store.read() as connection:
         months = months_ended_in(connection, start, stop)
     runs = StoreRuns(store, config)
@@ -63,8 +63,8 @@ def export_months(
 def export_month(runs: Runs, month: Month, archive: Path, *, shrink: bool = False) -> Written:
     """Write the finished runs that ended in a month. A month without any has no file.
 
-    A file that has more is not replaced, as where the store was purged since, unless `shrink` says so. Raises
-    `PublisherError` where it cannot be written.
+    A file with more runs, such as those that the store has purged, is only replaced with `shrink`. Raises
+    `PublisherError` if it cannot be written.
     """
     start, stop = month_bounds(month)
     frames = runs.frames(start, stop, NUMBERS | WORDS | OBJECTS, running_until=None)
@@ -99,22 +99,24 @@ def write_month(
 
 
 def _entries(file: Path) -> int:
-    """How many entries a month of an archive has. Raises `PublisherError` for a file that is none."""
+    """The number of entries of a month of an archive. Raises `PublisherError` if it is not a Parquet file."""
     if not file.exists():
         return 0
     try:
         read: Any = pq.read_metadata
         return int(read(file).num_rows)
     except pa.ArrowInvalid as error:
-        raise PublisherError(f"{file} is not a Parquet file: {error}", hint="Move it away and write it anew") from error
+        raise PublisherError(
+            f"{file} is not a Parquet file: {error}", hint="Move it away and write the archive again"
+        ) from error
 
 
 def _write(frames: Iterable[Frame], runs: Runs, path: Path) -> int:
     rows = 0
     held: list[Any] = []
     waiting = 0
-    writer_type: Any = pq.ParquetWriter  # pyarrow has no types for it
-    path.unlink(missing_ok=True)  # left by one that was killed
+    writer_type: Any = pq.ParquetWriter  # pyarrow has no type hints for it
+    path.unlink(missing_ok=True)  # left by a process that was killed
     with (
         path.open("xb") as file,
         writer_type(file, SCHEMA, compression="zstd", use_dictionary=list(TEXT_COLUMNS)) as writer,
@@ -159,5 +161,5 @@ def _batch(frame: Frame, codings: Mapping[str, Coding]) -> Any:
 
 
 def _unicode(text: str | None) -> str | None:
-    """Text that Parquet takes: bytes that were no UTF-8 where they came from are spelled out."""
+    """Text for Parquet: bytes of the source that are not UTF-8 become escapes."""
     return text if text is None or text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")

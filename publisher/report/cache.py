@@ -1,11 +1,11 @@
-"""Runs of the store kept in memory between reports: what a program that stays answers from at once.
+"""Runs of the store in memory, from which a server makes reports without reading the store again.
 
-Promise kept here: a report never shows an outdated state. Before each, it is seen whether the store changed since; if
-so, ids and digests of its runs are compared with those that are kept, and what is new, changed or gone is made good. As
-long as that is not done, reports are read from the store, as a command reads them.
+A report never shows an outdated state: before each one the state of the store is compared. If it changed, ids and
+digests of its runs are compared with those in memory, and new, changed, and deleted runs are applied. Until that is
+done, reports read the store as a command does.
 
-Memory is bounded: of more runs than `MOST_KEPT`, those that ended last are kept, and a report of an earlier time is
-read from the store.
+Memory is bounded: if the store has more than `MOST_KEPT` runs, those that ended last are in memory, and a report of an
+earlier time reads the store.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ MOST_KEPT: Final = 3_000_000
 _CHUNK: Final = 65_536
 _PAGE: Final = 4_000
 _AT_ONCE: Final = 20_000
-"""So many new runs are read while a report waits; more are read beside the reports."""
+"""Up to so many new runs are read while a report waits; more are read in the background."""
 _MOST_SMALL: Final = 32
-"""More small chunks than so many are joined."""
+"""If there are more small chunks, they are joined."""
 _SMALL: Final = _CHUNK // 4
 _ALL: Final = NUMBERS | WORDS | OBJECTS_KEPT
 _WAIT_S: Final = 2.0
 
 
 class _FrameMaker:
-    """Makes frames with all columns, and holds the codings of all frames that it made. Safe in threads."""
+    """Makes frames with all columns; all of them share its codings. Thread-safe."""
 
     def __init__(self, store: Store, config: Config) -> None:
         self._store = store
@@ -64,11 +64,11 @@ class _FrameMaker:
 
     @property
     def codings(self) -> dict[str, Coding]:
-        """Those of the frames; words are only ever added to them."""
+        """The codings of the frames; words are only added, never changed."""
         return self._maker.codings
 
     def running(self, page: Rows, now: int) -> list[Frame]:
-        """Frames of stored runs that still run, up to now."""
+        """Frames of stored runs that are still running, up to now."""
         with self._lock:
             return list(self._frames.of(self._decoded(page), page, now))
 
@@ -85,26 +85,26 @@ class _FrameMaker:
 
 
 class _State(msgspec.Struct, frozen=True):
-    """What is kept of one state of the store. It does not change: reports go on with theirs while another is made."""
+    """The runs of one state of the store. It is immutable: reports use theirs while the next is made."""
 
     state: State
     reader: _FrameMaker
     classes: dict[int, int]
     ids: Ints
-    """Of the runs, ascending."""
+    """The ids of the runs, ascending."""
     marks: Ints
     chunks: tuple[ColumnChunk, ...]
     running: Rows
     horizon: int | None
-    """Runs that ended earlier are not kept; None: all are."""
+    """Runs that ended earlier are not in memory; None: all are."""
 
     def has(self, start: int) -> bool:
-        """Whether all runs are kept that ended from an instant on."""
+        """Whether all runs that ended at an instant or later are in memory."""
         return self.horizon is None or start >= self.horizon
 
 
 class ReportCache:
-    """What is kept of a store. `say` is called when preparing it fails. Safe in threads."""
+    """The runs of a store in memory. `say` is given a message when preparing them fails. Thread-safe."""
 
     def __init__(
         self, store: Store, config: Config, say: Callable[[str], None], clock: Callable[[], int], *,
@@ -131,7 +131,7 @@ class ReportCache:
     # --- preparing
 
     def prepare(self) -> None:
-        """Read what there is to read, in a thread beside the reports."""
+        """Read the store in a background thread."""
         with self._quiet:
             if self._stopping or (self._thread is not None and self._thread.is_alive()):
                 return
@@ -144,12 +144,12 @@ class ReportCache:
                 self._update(None)
             except PublisherError as error:
                 self._failed = True
-                self._say(f"reports are read from the store each time, because it could not be prepared: {error}")
+                self._say(f"each report reads the store, because its runs cannot be kept in memory: {error}")
             except _StoppedError:
                 return
 
     def close(self) -> None:
-        """Stop preparing, and wait for that."""
+        """Stop the background thread and wait for its end."""
         with self._quiet:
             self._stopping = True
             self._quiet.notify_all()
@@ -157,17 +157,17 @@ class ReportCache:
             self._thread.join()
 
     def wait(self) -> None:
-        """Wait until what is being prepared is there."""
+        """Wait until the background thread has finished."""
         if self._thread is not None:
             self._thread.join()
 
     @property
     def bytes(self) -> int:
-        """How much memory the runs take, about."""
+        """The approximate memory of the runs, in bytes."""
         return 0 if self._made is None else sum(chunk.bytes for chunk in self._made.chunks)
 
     def being_read(self, change: int) -> None:
-        """A report that reads the store begins (1) or ends (-1): preparing waits meanwhile."""
+        """Note that a report that reads the store begins (1) or ends (-1): preparing waits meanwhile."""
         with self._quiet:
             self._reading += change
             self._quiet.notify_all()
@@ -181,7 +181,7 @@ class ReportCache:
     # --- the present state
 
     def present(self) -> _State | None:
-        """What is kept, as the store is now; None where it is not prepared, and the store must be read."""
+        """The runs of the present state of the store; None if they are not in memory, and the store must be read."""
         with self._store.read() as connection:
             state = state_of(connection, self._clock())
         made = self._made
@@ -198,7 +198,7 @@ class ReportCache:
         return made
 
     def _update(self, at_once: int | None) -> _State | None:
-        """Read what changed since the kept state; None, and nothing is kept, if that is more than so many runs."""
+        """Read what changed; None, and the memory is cleared, if more than so many runs changed."""
         with self._store.read() as connection:
             state = state_of(connection, self._clock())
             running = running_runs(connection)
@@ -240,7 +240,7 @@ class ReportCache:
 def _difference(
     connection: Connection, old: _State, horizon: int | None
 ) -> tuple[Ints, Ints, list[ColumnChunk], list[int]]:
-    """The runs as they are, the chunks without what is gone or changed, and the ids of what is new or changed."""
+    """The present runs, the chunks without deleted and changed runs, and the ids of new and changed runs."""
     ids, marks = _together([(page.ids, page.marks) for page in marks_only(connection, horizon, _PAGE * 5)])
     if not len(old.ids):
         return ids, marks, [], ids.tolist()
@@ -252,7 +252,7 @@ def _difference(
 
 
 def _together(marked: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
-    """Ids, ascending, and their marks."""
+    """Ids in ascending order, and their marks."""
     if not marked:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     ids, marks = (np.concatenate([pair[place] for pair in marked]) for place in (0, 1))
@@ -261,7 +261,7 @@ def _together(marked: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
 
 
 def _without(chunk: ColumnChunk, gone: Ints) -> ColumnChunk | None:
-    """A chunk without these runs; None where nothing is left."""
+    """A chunk without these runs; None if nothing is left."""
     left = chunk.without(gone)
     if left.rows == chunk.rows:
         return chunk
@@ -269,7 +269,7 @@ def _without(chunk: ColumnChunk, gone: Ints) -> ColumnChunk | None:
 
 
 def _few(chunks: list[ColumnChunk]) -> list[ColumnChunk]:
-    """The chunks, the small ones joined where they are many."""
+    """The chunks, with small ones joined if there are many."""
     small = [chunk for chunk in chunks if chunk.rows < _SMALL]
     if len(small) <= _MOST_SMALL:
         return chunks
@@ -289,21 +289,21 @@ def _chunks(reader: _FrameMaker, pages: Iterator[tuple[list[int], Rows]]) -> Ite
 
 
 def _changed(old: dict[int, int], new: dict[int, int]) -> bool:
-    """Whether a class is not what it was; those that nothing belongs to any more do not matter."""
+    """Whether a class of the present runs changed."""
     return any(new.get(class_id, mark) != mark for class_id, mark in old.items())
 
 
 def _earlier(horizon: int | None, old: int | None) -> bool:
-    """Whether more has to be kept than was."""
+    """Whether earlier runs must be kept than before."""
     return old is not None and (horizon is None or horizon < old)
 
 
 class _StoppedError(Exception):
-    """The program stops."""
+    """The program is stopping."""
 
 
 class KeptRuns:
-    """The runs of a store for one report: of what is kept, or read. `publisher.report.frame.Runs`."""
+    """The runs of a store for one report, from memory or from the store: `publisher.report.frame.Runs`."""
 
     def __init__(self, kept: ReportCache, stored: StoreRuns) -> None:
         self._kept = kept

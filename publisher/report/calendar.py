@@ -1,15 +1,13 @@
-"""Days, weeks, months and years of an interval, in a time zone.
+"""Days, weeks, months, and years of an interval in a time zone; and units of durations.
 
-A day in which clocks change has 23 or 25 hours, and its week and month as many more or less: a period reaches from
-one local midnight to another. Where a midnight does not exist, it begins with the first instant of its date.
-
-Units of lengths of time: the one in which those of a picture are easy to read.
+A period extends from one local midnight to another: a day in which clocks change has 23 or 25 hours. If a midnight does
+not exist, the period begins with the first instant of its date.
 """
 
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -24,7 +22,7 @@ _MOST = 100_000
 
 
 class ReportPeriod(msgspec.Struct, frozen=True):
-    """A period: what it is called, and the part of it that lies in the interval, epoch seconds, `stop` not included."""
+    """A period: its name, and the part of it inside the interval, epoch seconds, `stop` not included."""
 
     name: str
     start: int
@@ -32,22 +30,22 @@ class ReportPeriod(msgspec.Struct, frozen=True):
 
     @property
     def inside_s(self) -> int:
-        """How many seconds of it lie in the interval."""
+        """The seconds of it inside the interval."""
         return self.stop - self.start
 
 
 def zone_of(name: str) -> ZoneInfo:
-    """A time zone by its name. Raises `UsageError`."""
+    """The time zone of this name. Raises `UsageError`."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise UsageError(f"--zone {name}: no such time zone", hint="Use a name such as Europe/Oslo") from None
+        raise UsageError(f"--zone {name}: unknown time zone", hint="Use a name such as Europe/Oslo") from None
 
 
 def periods(start: int, stop: int, kind: PeriodName, zone: ZoneInfo) -> list[ReportPeriod]:
-    """The periods that an interval touches, in order. Weeks are those of ISO 8601, which begin on Monday.
+    """The periods that overlap an interval, in order. Weeks are those of ISO 8601, which begin on Monday.
 
-    Raises `UsageError` for too many of them.
+    Raises `UsageError` for too many periods.
     """
     first = datetime.fromtimestamp(start, zone).date()
     day = _beginning(first, kind)
@@ -60,20 +58,30 @@ def periods(start: int, stop: int, kind: PeriodName, zone: ZoneInfo) -> list[Rep
         if following is None:
             break
         if len(found) > _MOST:
-            raise UsageError(f"more than {_MOST} periods; choose longer ones, or a shorter interval")
+            raise UsageError(f"more than {_MOST:,} periods", hint="Choose longer periods or a shorter interval")
         day = following
     return found
 
 
+def period_axis(cut: list[ReportPeriod]) -> dict[str, Any]:
+    """The x axis of a plot over these periods: fields of `publisher.report.report.Plot`."""
+    lengths = {period.inside_s for period in cut}
+    return {
+        "x": tuple(period.start for period in cut),
+        "labels": tuple(period.name for period in cut),
+        "step_s": lengths.pop() if len(lengths) == 1 else None,
+    }
+
+
 def month_in(month: Month, zone: ZoneInfo) -> tuple[int, int]:
-    """The bounds of a month of a time zone, epoch seconds, the second not included."""
+    """The start and the end of a month in a time zone, epoch seconds, the end not included."""
     first = date(month.year, month.month, 1)
     following = _following(first, "month")
     return _instant(first, zone), month_bounds(month)[1] if following is None else _instant(following, zone)
 
 
 def edges(cut: list[ReportPeriod]) -> Ints:
-    """The starts of the periods, and the stop of the last."""
+    """The starts of the periods, and the end of the last."""
     return np.array([*(one.start for one in cut), cut[-1].stop], np.int64)
 
 
@@ -86,7 +94,7 @@ def _beginning(day: date, kind: PeriodName) -> date:
 
 
 def _following(day: date, kind: PeriodName) -> date | None:
-    """The first day of the next period; None behind the year 9999."""
+    """The first day of the next period; None after the year 9999."""
     try:
         if kind == "day":
             return day + timedelta(days=1)
@@ -114,7 +122,7 @@ def _name(day: date, kind: PeriodName) -> str:
 
 
 class SpanUnit(NamedTuple):
-    """A unit: how it is written, and its seconds."""
+    """A unit of durations: its symbol, and its seconds."""
 
     name: str
     seconds: int
@@ -122,9 +130,9 @@ class SpanUnit(NamedTuple):
 
 _UNITS: Final = (SpanUnit("s", 1), SpanUnit("min", 60), SpanUnit("h", 3600), SpanUnit("days", 86_400))
 _FROM: Final = 2
-"""A unit is used from twice itself on: 90 s are better said so than as 1.5 min."""
+"""A unit is used from twice its size on: 90 s rather than 1.5 min."""
 
 
 def unit_for(longest_s: float) -> SpanUnit:
-    """The unit for lengths up to this one: the largest of which it is at least two."""
+    """The unit for durations up to this one: the largest that fits in it twice."""
     return next((unit for unit in reversed(_UNITS) if longest_s >= _FROM * unit.seconds), _UNITS[0])

@@ -1,8 +1,8 @@
-"""Utilization of many runs at once: `measure.Tally` over columns of numbers, not one run at a time.
+"""Utilization of many runs at once: `measure.Tally` over columns of numbers.
 
-The same whole numbers, to the last digit: a rate of 2**96 parts of a millisecond is kept as digits of 24 bits, each
-added up in machine integers for as long as none can overflow, then in Python's. Cost: runs plus bins, for each group.
-Runs whose figures are far beyond any machine (more CPU time a second than 16 000 cores) are tallied one by one.
+The results are the same whole numbers, to the last digit: a rate of 2**96 parts of a millisecond is stored as digits of
+24 bits. Digits are summed in machine integers as long as none can overflow, then in Python's. Cost: runs plus bins, for
+each group. Runs with impossible figures (more CPU time a second than 16,000 cores have) are tallied one by one.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _LONGEST_S: Final = 1 << 38
 
 
 class ExactSums:
-    """Sums of 64-bit integers by place, exact however many are added."""
+    """Sums of 64-bit integers by place, always exact."""
 
     def __init__(self, places: int) -> None:
         self._small = np.zeros(places, np.int64)
         self._big: npt.NDArray[Any] | None = None
         self._reached = 0
-        """No sum in `_small` can be larger."""
+        """An upper bound of the sums in `_small`."""
 
     def grow(self, places: int) -> None:
-        """Have room for more places."""
+        """Make room for more places."""
         more = places - len(self._small)
         self._small = np.concatenate([self._small, np.zeros(more, np.int64)])
         if self._big is not None:
             self._big = np.concatenate([self._big, np.zeros(more, object)])
 
     def add(self, at: Ints, values: Ints | int, largest: int) -> None:
-        """Add values at places; none of them is larger than `largest` (below 2**62) in size."""
+        """Add values at places; `largest` (below 2**62) is an upper bound of their absolute values."""
         added = largest * len(at)
         if added >= _BOUND:
             half = len(at) // 2
@@ -56,7 +56,7 @@ class ExactSums:
         np.add.at(self._small, at, values)
 
     def merge(self, other: ExactSums, at: Ints) -> None:
-        """Add the first sums of another to these places, none of which comes twice."""
+        """Add the first sums of another to these places, which must be distinct."""
         if self._reached + other._reached >= _BOUND:
             self._carry()
         self._reached += other._reached
@@ -94,7 +94,7 @@ def sum_by(groups: Ints, values: Ints, count: int) -> list[int]:
 
 
 class _Tally:
-    """One kind of usage, as `measure` has it: parts of bins, and changes of the rate between them."""
+    """One kind of usage as in `measure`: parts of bins, and changes of the rate between bins."""
 
     def __init__(self, places: int) -> None:
         self.part = ExactSums(places)
@@ -109,7 +109,7 @@ class _Tally:
         self.step.merge(other.step, at)
 
     def add(self, rate: Ints | None, largest: int, where: _Where) -> None:
-        """Add runs of these rates (None: 1 each), none larger than `largest`."""
+        """Add runs with these rates (None: 1 each); `largest` is an upper bound."""
         first, last, long = where.first, where.last, where.long
         if rate is None:
             self.part.add(first, where.head, where.longest)
@@ -129,7 +129,7 @@ class _Tally:
 
 
 class _Where:
-    """Where runs lie: seconds in the first bin (`head`) and, of those that reach another, in the last (`tail`)."""
+    """The bins of runs: seconds in the first (`head`) and, if it is another, in the last (`tail`)."""
 
     def __init__(self, bins: Bins, begin: Ints, end: Ints, group: Ints | None) -> None:
         size = bins.size_s
@@ -145,15 +145,15 @@ class _Where:
 
 
 class ColumnTally:
-    """Adds up columns of runs over the bins of an interval, for each group by itself."""
+    """Sums up columns of runs in the bins of an interval, by group."""
 
     def __init__(self, bins: Bins) -> None:
         self.bins = bins
         self.groups = 1
         self.jobs = 0
-        """Runs that ran in the interval."""
+        """Runs in the interval."""
         self.zero_length = 0
-        """Runs in the interval that started and ended in the same second: they use nothing, by the manual."""
+        """Runs in the interval that started and ended in the same second, which use nothing (DQS accounting manual)."""
         count = bins.count
         self._seconds = _Tally(count)
         self._slot_seconds = _Tally(count)
@@ -163,7 +163,7 @@ class ColumnTally:
         self._odd: dict[int, list[Tally]] = {}
 
     def reserve(self, groups: int) -> None:
-        """Have room for so many groups."""
+        """Make room for so many groups."""
         if groups <= self.groups:
             return
         self.groups = max(groups, self.groups + self.groups // 4)
@@ -191,7 +191,7 @@ class ColumnTally:
             )  # fmt: skip
 
     def merge(self, other: ColumnTally, groups: list[int]) -> None:
-        """Add what was tallied elsewhere over the same bins: its groups from 0 on are these here, each another one."""
+        """Add another tally over the same bins: `groups` are the distinct numbers here of its groups."""
         self.reserve(max(groups, default=0) + 1)
         self.jobs += other.jobs
         self.zero_length += other.zero_length
@@ -259,7 +259,7 @@ class ColumnTally:
             column.add(digit, (1 << _DIGIT_BITS) - 1, where)
 
     def sums(self, group: int = 0) -> list[BinSums]:
-        """What the runs of a group used in each bin, in order."""
+        """The sums of the runs of a group in each bin, in order."""
         count, size = self.bins.count, self.bins.size_s
         first, behind = group * count, (group + 1) * count
         seconds = self._seconds.sums(size, first, behind)

@@ -1,8 +1,7 @@
-"""Columns of runs: from stored runs to a `Frame`, only what is asked for and many at a time.
+"""Stored runs as the columns of a `Frame`: only the requested columns, many runs at a time.
 
-A stored run is decoded in part (`slim`): the fields that the wanted columns need. What the configuration and the grid
-log add is taken from the run's class, to which it is applied once (`publisher.encoded_run`: it is alike for all of a
-class).
+Only the fields that the columns need are decoded (`slim`). What the configuration and the grid log add is taken from
+the run's class: it is equal for all runs of a class (`publisher.encoded_run`).
 """
 
 from __future__ import annotations
@@ -90,12 +89,12 @@ _OBJECT_FIELDS: Final = {
     "core_numbers": ("core_numbers",),
 }
 _CLASS_WORDS: Final = {"source": "source", "vo": "vo", "dn": "user_dn"}
-"""Columns of words that all runs of a class share, and what they are of `ClassColumns`."""
+"""Columns of words that all runs of a class share, and their fields of `ClassColumns`."""
 _MILLION: Final = 1_000_000
 
 
 class SlimExtras(msgspec.Struct, frozen=True, gc=False):
-    """Of what a source has besides, what reports look at."""
+    """The extras of a source that reports use."""
 
     complex: str = ""
     category: str = ""
@@ -125,17 +124,17 @@ _TYPES: Final[dict[str, tuple[Any, Any]]] = {
     "status": (str, ""),
     "system": (str, ""),
 }  # fmt: skip
-"""Types and defaults of the fields; the others are whole numbers."""
+"""Types and defaults of fields that are not whole numbers."""
 
 
 class ClassColumns(msgspec.Struct, frozen=True):
-    """What the runs of a class share, with what the configuration adds."""
+    """What the runs of a class share, with the additions of the configuration."""
 
     source: str
     vo: str | None
     user_dn: str | None
     prefix: str = ""
-    """Before the local ids of the source."""
+    """The prefix of the source's local ids."""
 
 
 _NOTHING: Final = ClassColumns("", None, None)
@@ -145,8 +144,8 @@ class ColumnMaker:
     """Makes frames of slim runs and their classes; holds the codings."""
 
     def __init__(self, wanted: frozenset[str], *, running: bool = False, second_names: bool = True) -> None:
-        """`running`: frames will be asked for with a `now`. `second_names`: there may be runs of DQS, whose jobs have a
-        second name among their extras: to decode these takes a fifth of a report's time."""
+        """`running`: frames will be made with a `now`. `second_names`: there may be runs of DQS, whose jobs have a
+        second name in their extras; decoding it takes a fifth of a report's time."""
         if unknown := wanted - NUMBERS - WORDS - OBJECTS:
             raise ValueError(f"no such column: {', '.join(sorted(unknown))}")
         self.wanted = wanted | {"start", "stop"}
@@ -162,22 +161,22 @@ class ColumnMaker:
         self._all_numbers = not any(field in _TYPES and field != "run" for field in fields)
         self.codings = {name: Coding(_words_of(name)) for name in self.wanted & WORDS}
         self.shared: list[ClassColumns] = [_NOTHING]
-        """By place: what `frame` is given the places of; the first has nothing."""
+        """Shared facts by their place, which `frame` is given; the first is empty."""
         self._class_codes = {name: [self.codings[name].code[None]] for name in _CLASS_WORDS if name in self.wanted}
 
     def slim_of(self, job: Any) -> Any:
-        """A whole job cut down, for what does not come from a stored run as it is."""
+        """The slim run of a whole job."""
         given = {field: value for field in self._fields if (value := getattr(job, field)) is not None}
         if "extras" in given:
             given["extras"] = msgspec.convert(given["extras"], SlimExtras)
         return self.slim(**given)
 
     def slim_values(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Of some values of runs, those that slim runs have."""
+        """Those of the values that slim runs have."""
         return {field: values[field] for field in self._fields if field in values}
 
     def learn(self, shared: ClassColumns) -> int:
-        """Take what a class shares; its place."""
+        """Add what a class shares; returns its place."""
         self.shared.append(shared)
         for name, codes in self._class_codes.items():
             codes.append(self.codings[name].code[getattr(shared, _CLASS_WORDS[name])])
@@ -186,9 +185,9 @@ class ColumnMaker:
     def frame(
         self, runs: Sequence[Any], places: Sequence[int] | None, now: int | None, ids: Sequence[int] | None = None
     ) -> Frame:
-        """A frame of runs and the places of what they share; `now` is used for the end of those that have none.
+        """A frame of runs and the places of what they share; `now` replaces a missing end.
 
-        A run without times is left out. With `ids`, they are a further column of numbers, `ROW`.
+        A run without times is left out. `ids`, if given, become the column `ROW`.
         """
         raw = _Raw(runs, self._fields if self._all_numbers else ())
         start, stop = _times(raw, now)
@@ -201,7 +200,7 @@ class ColumnMaker:
         codes = {name: self._codes(name, runs, places) for name in self.wanted & WORDS}
         objects = {name: self._objects(name, runs, places) for name in self.wanted & OBJECTS}
         known = (start != UNKNOWN) & (stop != UNKNOWN)
-        if now is not None:  # starts that came to nothing have no end either
+        if now is not None:  # attempts to start that failed have no end either
             known &= (raw["end"] != UNKNOWN) | np.array([run.status == "running" for run in runs], np.bool_)
         return Frame(len(runs), numbers, codes, objects).where(known)
 
@@ -242,12 +241,12 @@ class _Raw:
     """The fields of slim runs as columns."""
 
     def __init__(self, runs: Sequence[Any], numbers: Sequence[str] = ()) -> None:
-        """`numbers` are all fields of the runs where these are all numbers: they are then taken at once."""
+        """`numbers` are the fields of the runs, if all of them are numbers: they are then converted at once."""
         self.runs = runs
         self._columns: dict[str, Ints] = {}
         if numbers:
             cells = chain.from_iterable(map(msgspec.structs.astuple, runs))
-            with suppress(OverflowError):  # taken one by one, below
+            with suppress(OverflowError):  # converted one by one, below
                 table = np.fromiter(cells, np.int64, len(runs) * len(numbers)).reshape(-1, len(numbers))
                 self._columns = dict(zip(numbers, np.ascontiguousarray(table.T), strict=True))
 
@@ -256,7 +255,7 @@ class _Raw:
             values = map(attrgetter(field), self.runs)
             try:
                 self._columns[field] = np.fromiter(values, np.int64, len(self.runs))
-            except OverflowError:  # beyond any machine, and beyond 64 bits
+            except OverflowError:  # impossible, and larger than 64 bits
                 most = (1 << 62) - 1
                 values = map(attrgetter(field), self.runs)
                 bounded = (value if value == UNKNOWN else max(-most, min(most, value)) for value in values)
@@ -289,7 +288,7 @@ def _number(name: str, raw: _Raw, numbers: dict[str, Ints]) -> Ints:
 
 
 def _times(raw: _Raw, now: int | None) -> tuple[Ints, Ints]:
-    """When the payloads ran, as `publisher.messages.entries` says; UNKNOWN where it is not known."""
+    """When the payloads ran, as in `publisher.messages.entries`, or UNKNOWN."""
     stop = np.where(raw["execution_end"] != UNKNOWN, raw["execution_end"], raw["end"])
     if now is not None:
         stop = np.where(stop == UNKNOWN, now, stop)
@@ -305,7 +304,7 @@ def _zero_for_unknown(column: Ints) -> Ints:
 
 
 def _cpu(name: str, raw: _Raw) -> Ints:
-    """CPU time that the source does not split counts as the user's."""
+    """CPU time that the source does not divide counts as user time."""
     whole, user, system = raw["cpu_ms"], raw["cpu_user_ms"], raw["cpu_system_ms"]
     unsplit = (user == UNKNOWN) & (system == UNKNOWN)
     split_user = np.where(unsplit, _zero_for_unknown(whole), _zero_for_unknown(user))
@@ -335,7 +334,7 @@ def _millionths(value: float | str) -> int:
 
 
 class _Task(msgspec.Struct, frozen=True, array_like=True):
-    """The beginning of a slave's record as the Grid Engine source keeps it."""
+    """The first fields of a slave's record, as the Grid Engine source stores it."""
 
     task: str
     host: str
@@ -347,7 +346,7 @@ _tasks: Final = msgspec.json.Decoder(list[_Task])
 
 
 def _tasks_ms(text: str) -> int:
-    """Wall time of the tasks of a tightly integrated job beside the master's."""
+    """Wall time of the tasks of a tightly integrated job, without the master's."""
     return sum(max(task.end - task.start, 0) * 1000 for task in _tasks.decode(text)) if text else 0
 
 

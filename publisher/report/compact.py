@@ -1,8 +1,7 @@
-"""Frames kept small: tens of bytes an entry, for as long as a program lives.
+"""Frames in little memory: tens of bytes an entry, for the life of a program.
 
-Numbers are held in the smallest type that holds all of a chunk, one number where they are all alike; other values as
-numbers of those that there are, and where they are hardly ever alike (names and events of jobs) as compressed
-MessagePack. All of it is unpacked where it is asked for, of the entries that are asked for.
+Numbers have the smallest type that fits all of a chunk, or are one number if all are equal. Other values are numbered;
+values that hardly ever repeat (names and events of jobs) are compressed MessagePack. Only requested parts are unpacked.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ _DECODERS: Final[dict[str, msgspec.msgpack.Decoder[list[Any]]]] = {
 OBJECTS_KEPT: Final = frozenset(_DECODERS)
 _LEVEL: Final = 1
 _ALIKE: Final = 8
-"""So many entries must have a value, on average, for their values to be numbered."""
+"""Values are numbered if each has at least so many entries on average."""
 _JOB: Final = "job number"
 _Value = TypeVar("_Value")
 
 
 class _CompactNumbers:
-    """A column of whole numbers; `_values` is one number where all are alike."""
+    """A column of whole numbers; `_values` is one number if all are equal."""
 
     __slots__ = ("_values",)
 
@@ -55,17 +54,17 @@ class _CompactNumbers:
 
     @property
     def only(self) -> int | None:
-        """The number, where there is only one."""
+        """The number, if all are equal."""
         return self._values if isinstance(self._values, int) else None
 
     @property
     def bytes(self) -> int:
-        """How much memory it takes, about."""
+        """Approximate memory in bytes."""
         return 32 if isinstance(self._values, int) else self._values.nbytes
 
 
 class _Objects:
-    """A column of other values: numbered, or packed."""
+    """A column of other values, numbered or packed."""
 
     __slots__ = ("_decode", "_numbers", "_packed")
 
@@ -85,15 +84,15 @@ class _Objects:
 
     @property
     def bytes(self) -> int:
-        """How much memory it takes, about."""
+        """Approximate memory in bytes."""
         return len(self._packed) + (0 if self._numbers is None else self._numbers.nbytes)
 
 
 class ColumnChunk:
-    """Entries that are kept. It does not change."""
+    """Entries in memory. Immutable."""
 
     def __init__(self, frames: Sequence[Frame]) -> None:
-        """Of frames with the same columns, `ROW` among them, and at least one entry."""
+        """Make it of frames with the same columns, including `ROW`, and at least one entry."""
         first = frames[0]
         self.rows = sum(frame.rows for frame in frames)
         self._numbers = {
@@ -108,7 +107,7 @@ class ColumnChunk:
         self._first_end, self._last_end = int(ends.min()), int(ends.max())
 
     def ended(self, start: int, stop: int | None) -> Frame | None:
-        """The entries whose runs ended from `start` until `stop` (exclusive; None: open); None: none of them."""
+        """The entries whose runs ended from `start` until `stop` (exclusive; None: open), or None if there are none."""
         if self._last_end < start or (stop is not None and self._first_end >= stop):
             return None
         if self._first_end >= start and (stop is None or self._last_end < stop):
@@ -118,7 +117,7 @@ class ColumnChunk:
         return KeptFrame(self, np.flatnonzero(mask if stop is None else mask & (ends < stop)))
 
     def without(self, gone: Ints) -> Frame:
-        """The entries of other runs than these, in ascending order."""
+        """The places of entries of other runs, in ascending order."""
         return KeptFrame(self, np.flatnonzero(~np.isin(self.numbers(ROW, None), gone)))
 
     def numbers(self, name: str, places: Ints | None) -> Ints:
@@ -140,18 +139,18 @@ class ColumnChunk:
 
     @property
     def names(self) -> tuple[tuple[str, ...], ...]:
-        """Those of the columns of numbers, codes and objects."""
+        """The names of the columns of numbers, codes, and objects."""
         numbers = tuple(name for name in self._numbers if name != _JOB)
         return numbers, tuple(self._codes), tuple(self._objects)
 
     @property
     def bytes(self) -> int:
-        """How much memory it takes, about."""
+        """Approximate memory in bytes."""
         return sum(one.bytes for each in (self._numbers, self._codes, self._objects) for one in each.values())
 
 
 class _Lazy(Mapping[str, _Value]):
-    """Columns that are unpacked once they are asked for."""
+    """Columns that are unpacked when they are first requested."""
 
     def __init__(self, names: tuple[str, ...], unpacked: Callable[[str], _Value]) -> None:
         self._names = names
@@ -171,12 +170,12 @@ class _Lazy(Mapping[str, _Value]):
 
 
 class KeptFrame(Frame):
-    """Entries of a chunk; it has all columns of the chunk, and unpacks those that are looked at."""
+    """Entries of a chunk, with all its columns, which are unpacked when they are used."""
 
     __slots__ = ("_chunk", "_places")
 
     def __init__(self, chunk: ColumnChunk, places: Ints | None) -> None:
-        """`places` are those of the entries in the chunk, ascending; None: all of them."""
+        """`places` are the places of the entries in the chunk, ascending; None: all."""
         numbers, codes, objects = chunk.names
         super().__init__(
             chunk.rows if places is None else len(places),

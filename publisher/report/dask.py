@@ -1,8 +1,8 @@
-"""Archives read by a Dask cluster: each month is a task that gives back partial sums, which are added up here.
+"""Archives read by a Dask cluster: each month is a task that returns partial sums, which are added up here.
 
-What is added up are the whole numbers that a report on one machine adds up: the report is the same to the last digit.
-The workers read the archive's files themselves, at the same path as here; the request goes there and sums come
-back. TLS between client, scheduler and workers is Dask's own: its settings are `distributed.comm.tls`.
+The sums are the whole numbers that one machine would add up, so the report is the same to the last digit. The workers
+read the archive's files at the same path as this machine. TLS between client, scheduler, and workers is that of Dask:
+see its settings `distributed.comm.tls`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from publisher.report.selection import PartialReport, Selection, selected
 
 CONNECT_S: Final = 10
 _Part = TypeVar("_Part", bound=PartialReport)
-_HOW: Final = "Start a scheduler and workers first: see the documents on archives"
+_HOW: Final = "Start a scheduler and workers first: see the documentation of archives"
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What a worker gets, except the view's own part: an answer to it must not depend on where it is given.
+    """The input of a worker, besides the part of the view. The result must not depend on the machine.
 
-    `file_bytes` is the size of the month's file as the client sees it; `program` the version of the client.
+    `file_bytes` is the size of the month's file on the client; `program` the version of the client.
     """
 
     request: ReportRequest
@@ -47,10 +47,10 @@ def gather(
     part: Callable[[Selection, ReportRequest], _Part],
     connect_s: float = CONNECT_S,
 ) -> _Part:
-    """What `part` makes of an archive, month by month on the cluster of the request, reached within `connect_s`.
+    """The result of `part` for an archive, computed month by month on the cluster of the request.
 
-    Raises `UsageError` where there is no archive, no cluster, or workers that cannot do it; `PublisherError` where the
-    cluster was lost meanwhile.
+    The scheduler must answer within `connect_s`. Raises `UsageError` if there is no archive or no cluster, or if the
+    workers cannot compute it; `PublisherError` if the cluster is lost meanwhile.
     """
     assert request.archive is not None  # a request with a cluster has one
     archive = request.archive.absolute()
@@ -62,7 +62,7 @@ def gather(
     if not tasks:
         return part(selected(ArchiveRuns(archive), request, wanted, interval), request)  # of no file
     with _connected(str(request.dask), connect_s) as (client, distributed):
-        # Nothing may be found at the scheduler that was computed before: the files may be others now.
+        # Results of earlier requests must not be used: the files may have changed.
         futures = [client.submit(work, part, task, pure=False) for task in tasks]
         try:
             parts = (found for _, found in distributed.as_completed(futures, loop=client.loop, with_results=True))
@@ -73,12 +73,12 @@ def gather(
             raise
         except ImportError as error:
             raise UsageError(
-                f"the workers at {request.dask} have not got this program: {error}",
+                f"the workers at {request.dask} do not have this program: {error}",
                 hint="Install the same version of usage-publisher[dask] there",
             ) from error
         except (distributed.KilledWorker, distributed.CancelledError, OSError, TimeoutError) as error:
             raise PublisherError(
-                f"the cluster at {request.dask} was lost: {error}", hint="Look at the logs of its workers"
+                f"the connection to the cluster at {request.dask} was lost: {error}", hint="See the logs of its workers"
             ) from error
         finally:
             client.cancel(futures, force=True)
@@ -86,10 +86,10 @@ def gather(
 
 
 def work(part: Callable[[Selection, ReportRequest], _Part], task: Task) -> _Part:
-    """What a worker does with a month. Raises `UsageError` where it sees another file than the client does."""
+    """Compute a month on a worker. Raises `UsageError` if it does not see the same file as the client."""
     if program() != task.program:
         raise UsageError(
-            f"a worker has version {program()} of this program, and here is {task.program}",
+            f"a worker has version {program()} of this program, and this machine has {task.program}",
             hint="Install the same version everywhere",
         )
     archive = task.request.archive
@@ -101,12 +101,12 @@ def work(part: Callable[[Selection, ReportRequest], _Part], task: Task) -> _Part
     except OSError as error:
         raise UsageError(
             f"a worker on {_host()} cannot read {file}: {error.strerror}",
-            hint="The archive must lie at the same path on every worker's machine, where the worker may read it",
+            hint="The archive must be readable at the same path on the machine of every worker",
         ) from error
     if found != task.file_bytes:
         raise UsageError(
             f"{file} has {found} bytes for a worker on {_host()}, and {task.file_bytes} here",
-            hint="Let all read the same archive, and try again when no program writes it",
+            hint="All machines must read the same archive. Try again when no program writes to it",
         )
     runs = ArchiveRuns(archive, task.month)
     return part(selected(runs, task.request, task.wanted, task.interval), task.request)
@@ -125,7 +125,7 @@ def _connected(address: str, connect_s: float) -> Iterator[tuple[Any, Any]]:
 
     try:
         resolve_address(address)
-        make_client: Any = distributed.Client  # which has no types
+        make_client: Any = distributed.Client  # it has no type hints
         client = make_client(address, timeout=connect_s, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise UsageError(f"no Dask scheduler answers at {address}: {_first_line(error)}", hint=_HOW) from error

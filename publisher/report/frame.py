@@ -1,8 +1,8 @@
-"""Runs as columns: what the views compute with, wherever the runs come from.
+"""Runs as columns, from which views compute, independent of where the runs are stored.
 
-A `Frame` holds some thousand entries (a run, or a line of the act_file of a run of DQS): numbers as columns of 64-bit
-integers, and words (queue, user ...) as codes of a `Coding`, which all frames of one reading share. What the columns
-mean is what `publisher.messages.entries` says of one entry; a test holds one against the other.
+A `Frame` holds some thousand entries (runs, or act_file lines of DQS runs): numbers as columns of 64-bit integers, and
+words (queue, user, and so on) as codes of a `Coding`, which all frames of one reading share. The columns are defined as
+the fields of an entry in `publisher.messages.entries`; a test compares both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from formats.utilization.measure import KEYS
 from publisher.report.column_tally import Ints
 
 UNKNOWN: Final = -(1 << 63)
-"""In a column of numbers: the source does not have it."""
+"""In a column of numbers: the source does not report it."""
 
 NUMBERS: Final = frozenset(
     {
@@ -26,40 +26,40 @@ NUMBERS: Final = frozenset(
         "slots", "gpus", "memory_kib", "virtual_kib",
         "stage_in_bytes", "stage_out_bytes",
         "mem_ugb_s", "io_ugb", "iow_us",  # Grid Engine's mem, io and iow: millionths of GB s, GB and s
-        "incomplete",  # what the source does not have it, and is 0 in its column: a sum of the bits below
+        "incomplete",  # amounts that the source does not report, which are 0 in their columns: a sum of the bits below
     }
 )  # fmt: skip
 CPU_UNKNOWN, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, STAGED_UNKNOWN = 1, 2, 4, 8
-"""Bits of `incomplete`: CPU time in total or in part, resident and virtual memory, both volumes that were staged."""
+"""Bits of `incomplete`: total CPU time or a part of it, resident memory, virtual memory, both staged volumes."""
 AMOUNTS: Final = {
     CPU_UNKNOWN: "CPU time",
     MEMORY_UNKNOWN: "resident memory",
     VIRTUAL_UNKNOWN: "virtual memory",
     STAGED_UNKNOWN: "staged volumes",
 }
-"""What each bit is about."""
+"""The amount that each bit stands for."""
 WORDS: Final = frozenset(KEYS) - {"job"} | {"source", "placed"}
-"""Columns of codes. `placed` is where a run ran: see `Coding.raw`, tuples of `formats.job.Host`."""
+"""Columns of codes. `placed` are the hosts of a run: its `Coding.raw` are tuples of `formats.job.Host`."""
 OBJECTS: Final = frozenset({"job", "events", "core_numbers"})
-"""Columns of values that are hardly ever alike: `publisher.job_ids.JobIds`, the events of the job, and the cores that
-it held of each host of `placed` (`formats.cores`; nothing where its source names none)."""
+"""Columns of values that hardly ever repeat: `publisher.job_ids.JobIds`, the events of the job, and the cores that it
+held of each host of `placed` (`formats.cores`; empty if its source names none)."""
 
 ROW: Final = "row"
-"""A column of numbers of runs of the store: the ids under which it has them."""
+"""A column of numbers: the ids of the runs in the store."""
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Interval = Literal["overlapping", "started", "ended"]
-"""Which runs belong to an interval: those of which some part lies in it, or that started or ended in it."""
+"""Which runs belong to an interval: those that overlap it, started in it, or ended in it."""
 
 
 class Coding:
-    """Numbers for what a column of words has: `code` of a raw value, `values` the words of each code."""
+    """The codes of a column of words: `code` of a raw value, `values` the words of each code."""
 
     def __init__(self, words: Callable[[Any], tuple[str, ...]]) -> None:
         self._words = words
         self.values: list[tuple[str, ...]] = []
         self.raw: list[Any] = []
-        """A raw value for each code."""
+        """A raw value of each code."""
         self.code = _Codes(self._learn)
 
     def _learn(self, raw: Any) -> int:
@@ -79,7 +79,7 @@ class _Codes(dict[Any, int]):
 
 
 class Frame:
-    """Some entries. `numbers`, `codes` and `objects` hold what was asked for, each as long as the frame."""
+    """Some entries. `numbers`, `codes`, and `objects` hold the requested columns, each as long as the frame."""
 
     __slots__ = ("codes", "numbers", "objects", "rows")
 
@@ -92,7 +92,7 @@ class Frame:
         self.objects = objects
 
     def job_numbers(self) -> Ints:
-        """A number for each entry that runs of one job share: a hash of 64 bits of its names, within this process."""
+        """A number for each entry, equal for runs of one job: a 64-bit hash of its names, valid in this process."""
         return np.fromiter(map(hash, self.objects["job"]), np.int64, self.rows)
 
     def where(self, mask: Mask) -> Frame:
@@ -110,17 +110,17 @@ class Frame:
 
 
 class Runs(Protocol):
-    """A place that runs are read from for a report: the store, or an archive."""
+    """Where a report reads runs: the store, or an archive."""
 
     codings: dict[str, Coding]
-    """By the names of `WORDS`, for those that were asked for."""
+    """The codings of the requested columns, by the names in `WORDS`."""
 
     def frames(
         self, start: int, stop: int | None, wanted: frozenset[str], *, running_until: int | None
     ) -> Iterator[Frame]:
-        """Entries of runs that ended at `start` or later, and before `stop`; columns `wanted`, and `start` and `stop`.
+        """Entries of runs that ended from `start` until `stop`: the columns `wanted`, `start`, and `stop`.
 
-        There may be others among them, which the caller leaves out.
-        With `running_until` (epoch seconds), runs that still run are there too, up to then.
+        There may be other entries, which the caller leaves out. `running_until` (epoch seconds) includes runs that are
+        still running, up to then.
         """
         ...

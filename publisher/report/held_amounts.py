@@ -1,11 +1,10 @@
-"""Occupation of nodes: how much of what each has was taken, period by period.
+"""Amounts that runs held of nodes in each period, the most at once, and the rounding of money.
 
-Occupation of a core in a period is the time that runs held it divided by the length of the period; that of a node
-the mean over its cores, that of a cluster the mean over its nodes. Runs count where they ran: one that began before a
-period or ended behind it counts with the part inside. (Li, Yang, Wu 2016, section 2.1; the facts on sources.)
-Sums are whole numbers of amount times seconds; cost is runs plus nodes times periods.
+Occupation of a core in a period is the time that runs held it, divided by the length of the period; that of a node is
+the mean of its cores, that of a cluster the mean of its nodes. The part of a run inside the period counts (Li, Yang, Wu
+2016, section 2.1). Sums are whole numbers of amount times seconds. Cost: runs plus nodes times periods.
 
-Amounts of money: exact until the one rounding, half away from zero, to the decimals of the currency. Pure.
+Money is rounded once, half away from zero, to the decimals of the currency.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from publisher.report.column_tally import ExactSums, Ints
 from publisher.report.partitions import PARTS, ROWS_IN_MEMORY, NumberPartitions, whole
 
 LARGEST_AMOUNT = 1 << 36
-"""More than that of anything is counted as so much: 64 TiB in KiB."""
+"""The upper limit of an amount: 64 TiB in KiB."""
 
 
 class Occupation:
-    """Adds up what runs held of nodes, over periods that follow one another."""
+    """Sums up what runs held of nodes, in consecutive periods."""
 
     def __init__(self, edges: Ints) -> None:
         """`edges`: the start of each period and the stop of the last, epoch seconds."""
@@ -39,7 +38,7 @@ class Occupation:
         self._step = ExactSums(0)
 
     def add(self, node: Ints, start: Ints, stop: Ints, amount: Ints) -> None:
-        """Runs that held an amount of a node (numbers from 0) from `start` to `stop` (not included)."""
+        """Add runs that held an amount of a node (numbers from 0) from `start` to `stop` (not included)."""
         edges = self._edges
         begin, end = np.maximum(start, edges[0]), np.minimum(stop, edges[-1])
         rows = np.flatnonzero((end > begin) & (amount > 0))
@@ -63,7 +62,7 @@ class Occupation:
         self._step.add((base + last)[long], -held, most)
 
     def merge(self, other: Occupation, numbers: list[int]) -> None:
-        """Add what was held elsewhere, over the same periods; `numbers`: the number here of each node there."""
+        """Add other sums over the same periods; `numbers` are the numbers here of their nodes."""
         if not other._nodes:
             return
         here = np.array(numbers[: other._nodes], np.int64)
@@ -79,7 +78,7 @@ class Occupation:
             self._step.grow(self._nodes * self._periods)
 
     def of(self, node: int) -> list[int]:
-        """Amount times seconds of a node in each period."""
+        """The amount times seconds that was held of a node, by period."""
         if node >= self._nodes:
             return [0] * self._periods
         first, behind = node * self._periods, (node + 1) * self._periods
@@ -90,10 +89,10 @@ class Occupation:
 
 
 class MostAtOnce:
-    """The most that runs held of each node at the same instant. One that ends gives free before another takes.
+    """The most that runs held of each node at once. A run that ends releases before another that starts takes.
 
-    The interval is cut into slices, and what was held of a node in one of them is looked at together: memory does not
-    grow with the runs. Close it, or use it in a `with` statement.
+    The interval is divided into slices, which are processed one by one: memory does not grow with the runs. Close it,
+    or use it in a `with` statement.
     """
 
     def __init__(self, start: int, stop: int, rows_in_memory: int = ROWS_IN_MEMORY) -> None:
@@ -109,7 +108,7 @@ class MostAtOnce:
         self._rows.close()
 
     def add(self, node: Ints, start: Ints, stop: Ints, amount: Ints) -> None:
-        """Runs that held an amount of a node (numbers from 0) from `start` to `stop`. Raises `OutputError`."""
+        """Add runs that held an amount of a node (numbers from 0) from `start` to `stop`. Raises `OutputError`."""
         begin, end = np.maximum(start, self._start) - self._start, np.minimum(stop, self._stop) - self._start
         rows = np.flatnonzero(end > begin)
         node, begin, end, amount = node[rows], begin[rows], end[rows], amount[rows]
@@ -125,7 +124,7 @@ class MostAtOnce:
         )
 
     def by_node(self) -> dict[int, int]:
-        """The most of each node of which anything was held. Raises `OutputError`."""
+        """The most that was held of each node, if anything was. Raises `OutputError`."""
         found: dict[int, int] = {}
         for part in self._rows.parts():
             for number, most in _most_at_once(*whole(part)):
@@ -135,12 +134,12 @@ class MostAtOnce:
 
 
 def _most_at_once(number: Ints, start: Ints, stop: Ints, amount: Ints) -> Iterator[tuple[int, int]]:
-    """Each of these numbers, and the most that was held of it at the same instant, if it is anything."""
+    """The most that was held at once of each of these numbers, if anything was."""
     numbers = np.concatenate([number, number])
     at = np.concatenate([start, stop])
     change = np.concatenate([amount, -amount])
     order = np.lexsort((change, at, numbers))
-    held = np.cumsum(change[order])  # every one ends at zero, so none carries into the next
+    held = np.cumsum(change[order])  # each ends at zero, so none affects the next
     found, place = np.unique(numbers[order], return_inverse=True)
     most = np.zeros(len(found), np.int64)
     np.maximum.at(most, place, held)
@@ -148,7 +147,7 @@ def _most_at_once(number: Ints, start: Ints, stop: Ints, amount: Ints) -> Iterat
 
 
 def rounded(amount: Fraction | Decimal, decimals: int) -> Decimal:
-    """An exact amount rounded to so many decimals; halves away from zero."""
+    """An exact amount rounded to so many decimals, half away from zero."""
     exact = Fraction(amount)
     scaled = abs(exact) * 10**decimals
     units = (2 * scaled.numerator + scaled.denominator) // (2 * scaled.denominator)
@@ -156,6 +155,6 @@ def rounded(amount: Fraction | Decimal, decimals: int) -> Decimal:
 
 
 def plain(amount: Decimal) -> str:
-    """A decimal as people write it: no exponent, no zeros that say nothing."""
+    """A decimal without an exponent and trailing zeros."""
     text = f"{amount:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,7 +1,7 @@
-"""Hours of the local day: how the time of runs is spread over them, for prices that hold in some hours alone.
+"""Hours of the local day: how the time of runs is divided among them, for prices of certain hours.
 
-A clock that goes forward leaves out the hours it skips, one that goes back has some hours twice: on such a day a price
-for 02:00 to 03:00 holds for no hour, or for two. Within a span in which a zone's offset is the same it is arithmetic.
+When clocks go forward an hour is skipped, when they go back one occurs twice: on such a day a price for 02:00 to 03:00
+applies to no hour, or to two. Between changes of a zone's offset local time is computed by addition.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from publisher.report.column_tally import Ints
 
 DAY_S: Final = 86_400
 _FIRST, _LAST = 0, 253_402_214_400
-"""Offsets are looked up from 1970 to the year 9999; before and after them they are taken to be the same."""
+"""Offsets are looked up from 1970 to 9999; earlier and later ones are assumed to be equal to the first and last."""
 _FOREVER: Final = 1 << 61
 
 
 class Hours(NamedTuple):
-    """Part of a day, seconds after midnight; `stop` not included. Where it is not later than `start`, over midnight."""
+    """Part of a day in seconds after midnight, `stop` not included; over midnight if `stop` is not after `start`."""
 
     start: int
     stop: int
 
     def holds(self, second: int) -> bool:
-        """Whether a second of the day lies in it."""
+        """Whether it contains a second of the day."""
         if self.start < self.stop:
             return self.start <= second < self.stop
         return second >= self.start or second < self.stop
 
 
 class _Span(NamedTuple):
-    """From `start` to `stop` (epoch seconds, not included), local time is so many seconds ahead of UTC."""
+    """The offset of local time from UTC in seconds, from `start` to `stop` (epoch seconds, not included)."""
 
     start: int
     stop: int
@@ -48,13 +48,13 @@ def _ahead_s(at: int, zone: ZoneInfo) -> int:
 
 
 def _spans(first: int, last: int, zone: ZoneInfo) -> Iterator[_Span]:
-    """The spans of the same offset that cover an interval; the first and last have no ends."""
+    """The spans of equal offset that cover an interval; the first and the last are open."""
     at = min(max(first, _FIRST), _LAST)
     begin, ahead_s = -_FOREVER, _ahead_s(at, zone)
     while at < min(last, _LAST):
         following = at + DAY_S
         if (then := _ahead_s(following, zone)) != ahead_s:
-            low, high = at, following  # the first second of another offset lies after low
+            low, high = at, following  # the first second of another offset is after low
             while high - low > 1:
                 middle = (low + high) // 2
                 low, high = (middle, high) if _ahead_s(middle, zone) == ahead_s else (low, middle)
@@ -66,9 +66,9 @@ def _spans(first: int, last: int, zone: ZoneInfo) -> Iterator[_Span]:
 
 
 class HoursOfDay:
-    """The parts of a local day that differ in which of some hours hold; `parts` has for each part the places of these.
+    """The parts of a local day in which different hours apply; `parts` has for each part the places of its hours.
 
-    What holds always is None among the hours.
+    An entry of None among the hours always applies.
     """
 
     def __init__(self, hours: Sequence[Hours | None], zone: ZoneInfo) -> None:
@@ -82,9 +82,9 @@ class HoursOfDay:
         self._windows = tuple(windows.values())
 
     def spread(self, start: Ints, stop: Ints, amount: Ints) -> list[Ints]:
-        """Of each part how much of the `amount` of each run falls into it: by its share of the time of the run.
+        """For each part, the share of the `amount` of each run, in proportion to the run's time in that part.
 
-        Whole numbers, which add up to the amount. What ran for no time counts where it started.
+        The shares are whole numbers that add up to the amount. A run without duration counts where it started.
         """
         if len(self.parts) == 1 or not len(start):
             return [amount] * len(self.parts)
@@ -94,7 +94,7 @@ class HoursOfDay:
         left, length = amount.copy(), end - start
         for place, inside in enumerate(seconds):
             length = np.maximum(length, 1)
-            # Of what is left, by what is left of the time: exact where the amount is that of the time.
+            # Of the remaining amount by the remaining time: exact if the amount is the time itself.
             share = _share(left, inside, length)
             whole[place] = share
             left, length = left - share, length - inside
@@ -112,7 +112,7 @@ class HoursOfDay:
 
 
 def _until(local: Ints, windows: Sequence[tuple[int, int]]) -> Ints:
-    """How many seconds of windows of the day there are before a local time, from some midnight on."""
+    """The number of seconds of windows of the day before a local time, from a fixed midnight on."""
     days, second = local // DAY_S, local % DAY_S
     seconds: Ints = days * sum(end - begin for begin, end in windows)
     for begin, end in windows:

@@ -1,4 +1,4 @@
-"""The nodes of a site: as `[[nodes]]` has them, and those that are only known because runs ran on them."""
+"""The nodes of a site: those of `[[nodes]]`, and those that are known from runs only."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from publisher.report.request import Resource
 
 KIB_A_GIB: Final = 1 << 20
 INFERRED: Final = "(inferred)"
-"""The type of nodes that stand in no table."""
+"""The type of nodes without a table."""
 
 
 class KnownNode(msgspec.Struct, frozen=True):
-    """A node: what there is of each resource (cores, KiB, GPUs; None: not known), and since and until when."""
+    """A node: its amount of each resource (cores, KiB, GPUs; None: unknown), and when it is in service."""
 
     name: str
     cluster: str
@@ -27,22 +27,22 @@ class KnownNode(msgspec.Struct, frozen=True):
     since: int | None = None
     until: int | None = None
     is_named: bool = True
-    """Whether the configuration has it."""
+    """Whether the configuration names it."""
 
     def in_service_s(self, period: ReportPeriod) -> int:
-        """For how many seconds of a period it is in service."""
+        """The number of seconds of a period in which it is in service."""
         start = period.start if self.since is None else max(self.since, period.start)
         stop = period.stop if self.until is None else min(self.until, period.stop)
         return max(0, stop - start)
 
 
 class Inventory:
-    """Numbers for nodes: those of the configuration first, others as they are met."""
+    """The numbers of nodes: those of the configuration first, then others in the order in which runs name them."""
 
     def __init__(self, tables: Iterable[Node]) -> None:
         self.nodes: list[KnownNode] = []
         self.met_in: dict[int, str] = {}
-        """The cluster whose runs were on a node, where its table names none; of several the first by name."""
+        """The cluster whose runs were on a node, if its table names none; of several the first by name."""
         self._by_name: dict[tuple[str | None, str], list[int]] = {}
         self._met: dict[tuple[str, str], list[int]] = {}
         seen: set[tuple[str | None, str, int | None]] = set()
@@ -55,7 +55,7 @@ class Inventory:
                 self.nodes.append(_of_table(name, table))
 
     def numbers(self, cluster: str, name: str) -> list[int]:
-        """The numbers of a node of this name in a cluster: several where its tables follow one another in time."""
+        """The numbers of a node of this name in a cluster: several if it has consecutive tables."""
         key = (cluster, name)
         if key not in self._met:
             known = self._by_name.get(key) or self._by_name.get((None, name))
@@ -68,7 +68,7 @@ class Inventory:
         return self._met[key]
 
     def add(self, other: Inventory) -> list[int]:
-        """Take the nodes that were met elsewhere, with the same tables; gives the number here of each node there."""
+        """Add the nodes of another inventory with the same tables; returns the number here of each of its nodes."""
         numbers = list(range(len(other.nodes)))
         for (cluster, name), there in other._met.items():
             for number, here in zip(there, self.numbers(cluster, name), strict=True):

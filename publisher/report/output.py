@@ -1,21 +1,24 @@
-"""A report as rows of text, CSV, JSON and Markdown."""
+"""A report as a table for people, and as CSV, JSON, and Markdown."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Report
-from publisher.text import iso
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Report, is_others
+from publisher.text import duration_text, iso, number_text, size_text
 
 _TEXT: Final = ("text", "instant")
 _DIGITS: Final = 4
 _DIGITS_OF_SECONDS: Final = 3
 """Times are kept in milliseconds."""
+_BYTES: Final = {"KiB": 1024, "bytes": 1}
+"""Units of sizes, in bytes: tables show them in the unit that fits each."""
+_S: Final = "s"
+_SHORT_S: Final = 10
 
 
 def shown_columns(report: Report) -> list[Column]:
@@ -25,25 +28,20 @@ def shown_columns(report: Report) -> list[Column]:
 
 
 def heading(column: Column) -> str:
-    """What a column is called in tables: its name, and its unit where the name does not end in it."""
-    in_name = not column.unit or column.name.endswith(column.unit.lower().replace(" ", "_"))
-    return column.name if in_name else f"{column.name} ({column.unit})"
+    """The heading of a column in tables: its name, and its unit if the cells do not have it."""
+    words = column.name.split("_")
+    unit = column.unit.lower().split()
+    if " ".join(words) == " ".join(unit):
+        return column.unit
+    if unit and words[-1] == unit[-1]:
+        words.pop()
+    in_cells = not column.unit or column.unit == _S or column.unit in _BYTES
+    return " ".join(words) if in_cells else f"{' '.join(words)} ({column.unit})"
 
 
 def is_text(column: Column) -> bool:
-    """Whether cells of a column are read from the left."""
+    """Whether the cells of a column are aligned to the left."""
     return column.kind in _TEXT
-
-
-def written(value: Cell, column: Column) -> str:
-    """A cell as text: instants in ISO 8601, seconds with three decimals and other numbers with four, or nothing."""
-    if value is None:
-        return ""
-    if column.kind == "instant" and isinstance(value, int):
-        return iso(value) or ""
-    if isinstance(value, float):
-        return f"{value:.{_DIGITS_OF_SECONDS if column.unit == 's' else _DIGITS}f}"
-    return str(value)
 
 
 def grouping_columns(report: Report) -> set[str]:
@@ -52,36 +50,73 @@ def grouping_columns(report: Report) -> set[str]:
 
 
 def text_rows(report: Report) -> list[list[str]]:
-    """The rows of the columns that are shown, for people. Where nothing matched there are none, not rows of zeros."""
-    columns = shown_columns(report)
-    keys = {place for place, column in enumerate(columns) if column.name in grouping_columns(report)}
-    return [
-        [UNKNOWN_NAME if place in keys and not cell else cell for place, cell in enumerate(row)]
-        for row in _text_rows(report, columns)
-    ]
-
-
-def _text_rows(report: Report, columns: Sequence[Column]) -> Iterator[list[str]]:
+    """The rows of the columns that are shown, for people; no rows if nothing matched."""
     if report.nothing:
-        return
-    places = [report.columns.index(column) for column in columns]
-    for row in report.rows:
-        yield [written(row[place], column) for place, column in zip(places, columns, strict=True)]
+        return []
+    keys = grouping_columns(report)
+    texts = [
+        _texts_of(column, [row[report.columns.index(column)] for row in report.rows], is_key=column.name in keys)
+        for column in shown_columns(report)
+    ]
+    return [list(row) for row in zip(*texts, strict=True)]
+
+
+def _texts_of(column: Column, cells: list[Cell], *, is_key: bool) -> list[str]:
+    """The cells of a column for people: with thousands separators, few decimals, and the unit if it differs by cell."""
+    if column.kind == "text":
+        return [str(cell or "") or (UNKNOWN_NAME if is_key else "") for cell in cells]
+    numbers = [cell for cell in cells if isinstance(cell, int | float)]
+    largest = max(map(abs, numbers), default=0.0)
+    return ["" if cell is None else _text_of(cell, column, largest) for cell in cells]
+
+
+def _text_of(cell: str | float | Decimal, column: Column, largest: float) -> str:
+    if isinstance(cell, str | Decimal):
+        return cell if isinstance(cell, str) else f"{cell:,f}"
+    if column.kind == "instant":
+        return iso(int(cell)) or ""
+    if column.kind == "ratio":
+        return f"{cell * 100:.1f} %"
+    return _size_or_duration(cell, column) or _number_of(cell, column, largest)
+
+
+def _size_or_duration(cell: float, column: Column) -> str:
+    """A cell with its own unit; empty if the column has another unit."""
+    if column.unit in _BYTES:
+        return size_text(cell * _BYTES[column.unit])
+    if column.unit != _S:
+        return ""
+    return f"{cell:.1f} s" if 0 < cell < _SHORT_S and cell != int(cell) else duration_text(cell)
+
+
+def _number_of(cell: float, column: Column, largest: float) -> str:
+    if column.kind == "count":
+        return f"{cell:,}"
+    return number_text(cell, largest) if column.decimals is None else f"{cell:,.{column.decimals}f}"
+
+
+def _written(value: Cell, column: Column) -> str:
+    """A cell for programs: ISO 8601, seconds with three decimals, other numbers with four; empty if unknown."""
+    if value is None:
+        return ""
+    if column.kind == "instant" and isinstance(value, int):
+        return iso(value) or ""
+    if isinstance(value, float):
+        return f"{value:.{_DIGITS_OF_SECONDS if column.unit == _S else _DIGITS}f}"
+    return str(value)
 
 
 def to_csv(report: Report) -> str:
-    """CSV of every column, with a row of headings.
-
-    A text that a spreadsheet would take for a formula is set after an apostrophe.
-    """
+    """CSV of all columns, with headings. A text that a spreadsheet would execute has an apostrophe before it."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     columns = report.columns
     writer.writerow([column.name for column in columns])
-    for row in _text_rows(report, columns):
+    for row in () if report.nothing else report.rows:
+        cells = [_written(cell, column) for cell, column in zip(row, columns, strict=True)]
         writer.writerow(
             [f"'{cell}" if column.kind == "text" and cell[:1] in _FORMULA else cell
-             for cell, column in zip(row, columns, strict=True)]
+             for cell, column in zip(cells, columns, strict=True)]
         )  # fmt: skip
     return text.getvalue()
 
@@ -90,7 +125,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 def to_markdown(report: Report) -> str:
-    """A table in Markdown; the notes below it. Where nothing matched, the reason instead of the table."""
+    """A table in Markdown and the notes below it; if nothing matched, the reason instead of the table."""
     if report.nothing:
         return "\n".join(f"{_cell(text)}\n" for text in (report.nothing, *report.notes))
     columns = shown_columns(report)
@@ -105,7 +140,10 @@ def _cell(text: str) -> str:
 
 
 def json_object(report: Report) -> dict[str, Any]:
-    """The report as the object for programs: every column, instants in ISO 8601, money as text."""
+    """The report as the object of `--json`: all columns, instants in ISO 8601, money as text.
+
+    `total` is the number of rows of the whole report, `shown` how many of them are given, without sums of others.
+    """
     return {
         "view": report.view,
         "title": report.title,
@@ -113,6 +151,8 @@ def json_object(report: Report) -> dict[str, Any]:
         "since": iso(report.start),
         "until": iso(report.stop),
         **report.facts,
+        "total": len(report.rows) if report.total is None else report.total,
+        "shown": len(report.rows) if report.total is None else sum(not _is_sum(row) for row in report.rows),
         report.rows_named: [
             {column.name: _plain(value, column) for column, value in zip(report.columns, row, strict=True)}
             for row in report.rows
@@ -123,8 +163,12 @@ def json_object(report: Report) -> dict[str, Any]:
 
 
 def to_json(report: Report) -> str:
-    """The object as text."""
+    """The object of `--json` as text."""
     return json.dumps(json_object(report), indent=2) + "\n"
+
+
+def _is_sum(row: tuple[Cell, ...]) -> bool:
+    return any(isinstance(cell, str) and is_others(cell) for cell in row)
 
 
 def _plain(value: Cell, column: Column) -> str | int | float | None:

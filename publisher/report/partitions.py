@@ -1,7 +1,7 @@
-"""Rows that are too many for memory, given back in parts: all rows of one key are in one part.
+"""Rows that may be too many for memory, returned in parts: all rows of one key are in one part.
 
-A view that needs all runs of a job, or of a node, at once takes one part after the other. Few rows stay in memory; more
-are written to temporary files without names in the directory for temporary files (`TMPDIR`), gone with the process.
+A view that needs all runs of a job or of a node at once processes one part after the other. Few rows stay in memory;
+more are written to unnamed temporary files (in `TMPDIR`), which end with the process.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ PARTS: Final = 64
 ROWS_IN_MEMORY: Final = 1 << 19
 _ROWS_AT_ONCE: Final = 1 << 18
 _MIX: Final = -0x61C8864680B583EB
-"""An odd number without a pattern: its product with a key has the key's bits spread."""
+"""An odd number: its product with a key distributes the bits of the key."""
 _SHIFT: Final = np.uint64(64 - (PARTS - 1).bit_length())
 
 
 def part_of(keys: Ints) -> Ints:
-    """The number of the part in which the rows of each key are, 0 to `PARTS` - 1."""
+    """The number of the part of each key, 0 to `PARTS` - 1."""
     with np.errstate(over="ignore"):
         mixed = (keys * np.int64(_MIX)).view(np.uint64)
     return (mixed >> _SHIFT).astype(np.int64)
 
 
 class _Files:
-    """A temporary file for each part, opened with the first row that is written."""
+    """A temporary file for each part, opened when the first row is written."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -58,13 +58,13 @@ class _Files:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn an error of the temporary files into `OutputError`."""
+    """Raise errors of the temporary files as `OutputError`."""
     try:
         yield
     except OSError as error:
         raise OutputError(
-            f"a temporary file for a report of very many runs cannot be used: {error.strerror}",
-            hint="Make room in the directory for temporary files, or set TMPDIR to one that has room",
+            f"cannot use a temporary file for a report of very many runs: {error.strerror}",
+            hint="Free space in the directory for temporary files, or set TMPDIR to one with free space",
         ) from error
 
 
@@ -85,11 +85,11 @@ class NumberPartitions:
         self.close()
 
     def close(self) -> None:
-        """Give the files back."""
+        """Close the temporary files."""
         self._files.close()
 
     def add(self, *columns: Ints) -> None:
-        """Add rows, given column by column, the key first. Raises `OutputError`."""
+        """Add rows as columns, the key first. Raises `OutputError`."""
         if not len(columns[0]):
             return
         self._kept.append(np.stack(columns, axis=1))
@@ -108,7 +108,7 @@ class NumberPartitions:
                 file.write(some.tobytes())
 
     def parts(self) -> Iterator[Iterator[list[Ints]]]:
-        """Each part that has rows: its columns, some rows at a time. Raises `OutputError`."""
+        """The columns of each part that has rows, some rows at a time. Raises `OutputError`."""
         if not self._files.used:
             if self._kept:
                 yield iter([list(np.concatenate(self._kept).T)])
@@ -137,7 +137,7 @@ def whole(part: Iterator[list[Ints]]) -> list[Ints]:
 
 
 class RowPartitions:
-    """Rows of other values, of which the caller gives the key. Close it, or use it in a `with` statement."""
+    """Rows of any values, with keys from the caller. Close it, or use it in a `with` statement."""
 
     def __init__(self, row: Any, rows_in_memory: int = ROWS_IN_MEMORY // 4) -> None:
         """`row`: the type of a row, which msgspec can encode."""
@@ -170,7 +170,7 @@ class RowPartitions:
         self._rows = 0
 
     def parts(self) -> Iterator[Iterator[Any]]:
-        """The rows of each part, in the order in which they came. Raises `OutputError`."""
+        """The rows of each part, in the order in which they were added. Raises `OutputError`."""
         if self._files.used:
             self._write()
             yield from map(self._read, self._files.open())

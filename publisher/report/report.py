@@ -1,11 +1,12 @@
-"""What every view of `report` gives: columns, rows and plots, whatever it is then written or drawn as.
+"""What every view of `report` returns: columns, rows, and plots, independent of the format of the output.
 
-A view computes; tables, CSV, JSON, Markdown, pictures and the page only show a `Report`. Cells are plain values:
-instants are epoch seconds, amounts of money exact decimals, ratios 1 for "all of it", None where nothing is known.
+A view computes; tables, CSV, JSON, Markdown, pictures, and the page only show a `Report`. Cells are plain values:
+instants are epoch seconds, amounts of money exact decimals, ratios fractions of 1. None is an unknown value.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, Literal
@@ -15,100 +16,113 @@ import msgspec
 from formats.utilization.measure import KEYS
 
 UNKNOWN_NAME: Final = "(unknown)"
-"""The name of a group that has none, or of a host that no source names."""
-
-_OTHERS: Final = "(others: "
+"""The name of a group without a name, or of a host that no source names."""
+_OTHERS: Final = re.compile(r"others \([\d,]+\)")
 
 
 def others(count: int) -> str:
-    """What the sum of so many names or series is called that are not shown by themselves."""
-    return f"{_OTHERS}{count:,})"
+    """The label of the row, bar, or series that sums up so many smaller ones."""
+    return f"others ({count:,})"
 
 
 def is_others(label: str) -> bool:
     """Whether a label is one of `others`."""
-    return label.startswith(_OTHERS)
-
-
-def count_of_others(label: str) -> int:
-    """How many are in a sum of this label; 1 for a name or series of its own."""
-    number = label.removeprefix(_OTHERS).rstrip(")").replace(",", "")
-    return int(number) if is_others(label) and number.isdecimal() else 1
+    return _OTHERS.fullmatch(label) is not None
 
 
 VIEWS: Final[Mapping[str, str]] = {
-    "utilization": "Queue and CPU utilization in bins, as DQS measures them.",
-    "totals": "What runs used, summed by up to two keys, as qacct gives it.",
-    "occupation": "How much of cores, memory or GPUs was taken, by day, week, month or year.",
-    "waiting": "How long jobs waited: mean, median, 90th and 99th percentile.",
-    "scarce": "Which classes of resources are short: occupation against waiting.",
-    "charges": "What users or projects owe for a month, from the price list.",
-    "paths": "What happened to jobs, event by event, and how often each path was taken.",
-    "load": "Samples of DQS' stat_file: active and total queues, their states, and load.",
+    "utilization": "Queue and CPU utilization in time bins, as DQS measures them.",
+    "totals": "Jobs, wall time, CPU time, and core hours, summed by up to two keys.",
+    "occupation": "The share of cores, memory, or GPUs in use, by day, week, month, or year.",
+    "waiting": "How long jobs waited: mean, median, p90, and p99.",
+    "scarce": "Which resources are scarce: high occupation and long waiting times.",
+    "charges": "The charges of users or projects for a month, from the price list.",
+    "paths": "The sequences of events of jobs, and how often each occurred.",
+    "load": "Samples of DQS' stat_file: active queues, all queues, states, and load.",
     "job": "One job in full.",
 }
-"""The views by name, and what each shows."""
+"""What each view shows, by its name."""
 
 _PATTERNS: Final = frozenset(KEYS)
-_OF_RUNS: Final = _PATTERNS | {"counted", "archive"}
+_RANKED: Final = frozenset({"sort", "top"})
+_OF_RUNS: Final = _PATTERNS | _RANKED | {"counted", "archive"}
 TAKEN: Final[Mapping[str, frozenset[str]]] = {
     "utilization": _OF_RUNS | {"by", "bin", "bins", "measure", "dask"},
     "totals": _OF_RUNS | {"by", "zone", "dask"},
     "occupation": _OF_RUNS | {"by", "period", "zone", "resource", "dask"},
     "waiting": _OF_RUNS | {"by", "zone"},
     "scarce": _OF_RUNS,
-    "charges": _PATTERNS | {"by", "archive", "dask"},
+    "charges": _PATTERNS | _RANKED | {"by", "archive", "dask"},
     "paths": _OF_RUNS,
-    "load": frozenset({"by", "bin", "bins", "stat-file", "queue", "host", "complex", "archive"}),
+    "load": _RANKED | {"by", "bin", "bins", "stat-file", "queue", "host", "complex", "archive"},
     "job": frozenset({"job", "task", "user"}),
 }
-"""By view the options it takes, without their dashes; its command has these and no others. All take an interval."""
+"""By view the options of its command, without their dashes. Every view also takes an interval."""
 
 Cell = str | int | float | Decimal | None
 Kind = Literal["text", "instant", "count", "number", "ratio", "money"]
-"""`count` is a whole number, `ratio` a share of a whole (1 is all), `money` a decimal of the column's currency."""
+"""`count` is a whole number, `ratio` a fraction of 1, `money` a decimal of the column's currency."""
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column: its `name` in JSON and CSV, the `unit` of its values where they have one (s, KiB, core h, EUR)."""
+    """A column: its `name` in JSON and CSV, the `unit` of its values if they have one (s, KiB, core h, EUR)."""
 
     name: str
     kind: Kind
     unit: str = ""
+    adds: Literal["", "sum", "max"] = ""
+    """How the cells of several groups become the cell of all of them; empty: they cannot."""
+    decimals: int | None = None
+    """How many decimals tables show; None: as many as the largest number needs."""
+
+
+def in_percent(fraction: float | None) -> float | None:
+    """A fraction of 1 as plots have it."""
+    return None if fraction is None else 100 * fraction
 
 
 class Series(msgspec.Struct, frozen=True):
-    """One line, bar or layer of a plot: a value for each place of the x axis; None where nothing is known."""
+    """One line, bar, or layer of a plot: a value for each place of the x axis; None where it is unknown."""
 
     label: str
     values: tuple[float | None, ...]
 
 
 class Plot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a picture of a report shows.
+    """What a picture of a report shows. A view gives all names and series; the drawing decides how many have room.
 
-    `x` are the starts of bins or periods in epoch seconds (`step_s` long where all are alike), or names. A `line` is
-    drawn over time and may be drawn as bars, `bar` has names on its axis; a `heat` map has a row for each series and a
-    column for each x. Where `stacked`, the series add up; where `names_add_up`, the values of different names do, and
-    those that there is no room for are drawn as one bar. `weights`: how much each name matters where not all have room,
-    if not by its values. A view gives all names and series: what has room is decided where it is drawn.
+    `line` and `bar` plots over time are drawn as lines or bars, whichever is chosen; plots over names are always bars.
+    A `heat` map has a row for each series and a column for each x. Percentages are values from 0 to 100.
     """
 
     title: str
     style: Literal["line", "bar", "heat"]
     x: tuple[int, ...] | tuple[str, ...]
+    """Starts of bins or periods in epoch seconds, or names."""
+    labels: tuple[str, ...] = ()
+    """The names of the periods in `x` (2026-11, 2026-W45, 2026-11-03), if they are periods."""
     step_s: int | None = None
+    """The length of the bins, if all are equally long."""
     unit: str = ""
     stacked: bool = False
+    """Whether the series add up."""
     names_add_up: bool = False
+    """Whether the values of different names add up, so that one bar can show the sum of the smaller ones."""
+    ordered: bool = False
+    """Whether the names have an order of their own; others are sorted by value."""
     weights: tuple[float, ...] = ()
+    """By name (over time by series), which ones matter most if not all have room; empty: the values decide."""
     by: str = ""
-    """The key whose values the series are; empty where they are measures."""
+    """The key that distinguishes the series; empty if they are measures."""
+    most: int | None = None
+    """How many names or series to draw; None: as many as have room."""
+    left_out: int = 0
+    """How many names or series are neither drawn nor part of a sum that is drawn."""
     series: tuple[Series, ...]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of a view for an interval, epoch seconds, `stop` not included."""
+    """The result of a view for an interval in epoch seconds, `stop` not included."""
 
     view: str
     title: str
@@ -117,14 +131,18 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     stop: int
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    total: int | None = None
+    """How many rows there are, if `rows` are not all of them."""
     shown: tuple[str, ...] = ()
-    """The columns of tables and Markdown; without any, all. CSV and JSON have them all."""
+    """The columns of tables and Markdown; empty: all. CSV and JSON have all columns."""
+    sorted_by: str = ""
+    """The column that decides which rows are the largest, if the request does not name one."""
     plots: tuple[Plot, ...] = ()
     notes: tuple[str, ...] = ()
-    """What a reader must know of the figures: what was assumed, inferred or left out."""
+    """What a reader must know about the figures: what was assumed, inferred, or left out."""
     nothing: str | None = None
-    """Why there is nothing to show, and what there is."""
+    """Why the report is empty, and which values exist."""
     rows_named: str = "rows"
-    """What the rows are called in JSON."""
+    """The key of the rows in JSON."""
     facts: Mapping[str, Any] = {}
-    """What the JSON object says besides: plain JSON values, instants as text."""
+    """Further keys of the JSON object: plain JSON values, instants as text."""

@@ -1,4 +1,4 @@
-"""What is asked of a report: an interval, patterns, and how the view cuts and sums."""
+"""The request of a report: an interval, patterns, and the options of the view."""
 
 from __future__ import annotations
 
@@ -24,40 +24,46 @@ Resource = Literal["cores", "memory", "vmem", "gpus"]
 
 
 class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked: an interval in epoch seconds (`stop` not included), and patterns by the names of `KEYS`.
+    """An interval in epoch seconds (`stop` not included), patterns by the names of `KEYS`, and options of views.
 
-    `archive`: read runs from there and not from the store. The rest is for some views: see their modules.
+    `archive`: read runs from there instead of the store.
     """
 
     start: int
     stop: int
     filters: Mapping[str, str] = {}
     bin_s: int | None = None
-    """Size of the bins; None: an hour, unless their number is given."""
+    """Size of the bins; None: an hour, unless `bins` is given."""
     bins: int | None = None
     measure: Measure = "queue"
     by: tuple[str, ...] = ()
-    """What rows are grouped by: keys of the view."""
+    """The keys by which rows are grouped."""
     interval: Interval | None = None
-    """Which runs belong to the interval; None: as the view has it."""
+    """Which runs belong to the interval; None: the default of the view."""
     period: PeriodName = "month"
     zone: str = "UTC"
-    """The time zone in which days, weeks, months and years begin."""
+    """The time zone of days, weeks, months, and years."""
     resource: Resource = "cores"
     running: bool = True
-    """Whether runs that are not over may be in it, where the view has them."""
+    """Whether running jobs are included, in views that have them."""
     archive: Path | None = None
     dask: str | None = None
-    """Address of the scheduler of a Dask cluster that reads the archive."""
+    """The address of the scheduler of a Dask cluster, which reads the archive."""
     stat_file: Path | None = None
+    sort: str | None = None
+    """The column to sort rows by: see `publisher.report.ranking`."""
+    top: int | None = None
+    """How many rows or groups to show; None: all."""
 
     def __post_init__(self) -> None:
-        """Raises `UsageError` for a cluster without an archive."""
+        """Raises `UsageError` for a cluster without an archive, and for a top of nothing."""
+        if self.top is not None and self.top < 1:
+            raise UsageError("--top must be at least 1")
         if self.dask is not None and self.archive is None:
-            raise UsageError("a Dask cluster reads an archive", hint="Name it with --archive")
+            raise UsageError("--dask needs an archive", hint="Name it with --archive")
 
     def cut(self) -> Bins:
-        """The bins. Raises `UsageError` for an interval or bins that make no sense."""
+        """The bins. Raises `UsageError` for an invalid interval or invalid bins."""
         self.require_interval()
         if self.bin_s is not None and self.bins is not None:
             raise UsageError("--bin and --bins exclude each other", hint="Give the size of the bins or their number")
@@ -69,35 +75,32 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(str(error)) from None
 
     def require_interval(self) -> None:
-        """Raises `UsageError` for an interval that makes no sense."""
+        """Raises `UsageError` for an invalid interval."""
         if self.start >= self.stop:
-            raise UsageError("the report would stop before or when it starts", hint="Let --until lie after --since")
+            raise UsageError("--until must be after --since")
         if self.start < FIRST or self.stop >= BEHIND:
-            raise UsageError("the interval must lie in the years 1 to 9999")
+            raise UsageError("the interval must be in the years 1 to 9999")
 
     def require_by(self, view: str, allowed: tuple[str, ...], most: int) -> None:
-        """Raises `UsageError` for keys that the view does not have, or more than it takes."""
+        """Raises `UsageError` for keys that the view does not have, or for too many."""
         for key in self.by:
             if not allowed:
-                raise UsageError(f"{view} is not given by any key", hint="Omit --by")
+                raise UsageError(f"{view} cannot be grouped", hint="Omit --by")
             if key not in allowed:
-                raise UsageError(f"{view} is not given by {key!r}; there are: {', '.join(allowed)}")
+                raise UsageError(f"{view} cannot be grouped by {key!r}; choose one of: {', '.join(allowed)}")
         if len(self.by) > most or len(set(self.by)) < len(self.by):
-            number = {1: "one key", 2: "one key or by two different ones"}[most]
-            raise UsageError(f"{view} is given by {number}")
+            number = {1: "one key", 2: "one key or two different keys"}[most]
+            raise UsageError(f"--by: {view} is grouped by {number}")
 
 
 PERIODS: Final[tuple[str, ...]] = get_args(PeriodName)
 
 
 def require_zone_used(view: str, by: tuple[str, ...]) -> None:
-    """Raises `UsageError` for a time zone that changes nothing: `by` has no period that begins in it.
-
-    A view with periods of its own always uses the zone.
-    """
+    """Raises `UsageError` for a time zone without effect: neither the view nor `by` has a period."""
     taken = TAKEN[view]
     if "by" in taken and "period" not in taken and not set(by) & set(PERIODS):
         raise UsageError(
-            f"--zone says where days and months begin, and {view} is not grouped by any",
+            f"--zone has no effect: {view} is not grouped by a period",
             hint="Omit it, or add --by day, week, month or year",
         )

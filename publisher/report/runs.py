@@ -1,6 +1,6 @@
-"""Runs of the store as frames: decoded in part, thousands at once, with what the configuration adds to their class.
+"""Runs of the store as frames: partly decoded, thousands at once, with what the configuration adds to their class.
 
-Where a report reads its runs: the store, or an archive.
+`ReportContext` chooses where a report reads its runs: the store, or an archive.
 """
 
 from __future__ import annotations
@@ -33,22 +33,29 @@ from publisher.text import iso
 
 _PAGE: Final = 4_000
 _ARRAY: Final = b"\xdd"
-"""MessagePack: an array follows, its length in four bytes."""
+"""MessagePack's marker of an array whose length follows in four bytes."""
 
 
 class StoreRuns:
     """The runs of a store: `publisher.report.frame.Runs`."""
 
-    def __init__(self, store: Store, config: Config) -> None:
+    def __init__(
+        self,
+        store: Store,
+        config: Config,
+        advanced: Callable[[int, int | None, int], None] = lambda _start, _stop, _runs: None,
+    ) -> None:
+        """`advanced` is called after each page with the interval and the number of runs."""
         self._store = store
         self._config = config
+        self._advanced = advanced
         self._enrichers = Enrichers(config)
         self.codings: dict[str, Coding] = {}
 
     def frames(
         self, start: int, stop: int | None, wanted: frozenset[str], *, running_until: int | None
     ) -> Iterator[Frame]:
-        """See `Runs`. All frames are of one state of the store. Memory does not grow with the number of runs."""
+        """See `Runs`. All frames show one state of the store. Memory does not grow with the number of runs."""
         with self._store.read() as connection:
             kinds = [each.name for each in SOURCE_KINDS.values() if each.keeps_slaves]
             with_slaves = any(has_source_of(connection, kind) for kind in kinds)
@@ -59,14 +66,15 @@ class StoreRuns:
             with closing(pages):
                 for page in pages:
                     if unknown := made.unknown(page):
-                        with self._store.read() as other:  # the first has a cursor open
+                        with self._store.read() as other:  # the first connection has an open cursor
                             made.learn(other, unknown)
                     ids = [row[0] for row in page] if ROW in wanted else None
                     yield from made.of(made.decoded(page), page, running_until, ids)
+                    self._advanced(start, stop, len(page))
 
 
 class StoredFrames:
-    """Makes frames of stored runs, and learns what their classes share."""
+    """Makes frames of stored runs and of what their classes share."""
 
     def __init__(self, maker: ColumnMaker, config: Config, enrichers: Enrichers, *, with_slaves: bool) -> None:
         self.maker = maker
@@ -77,14 +85,14 @@ class StoredFrames:
         self._places: dict[int, int] = {}
         self._facts: dict[int, bytes] = {}
         self._values: dict[int, dict[str, Any]] = {}
-        """Of each class, what its runs leave to it, as fields of slim runs."""
+        """By class, the values that its runs do not store themselves, as fields of slim runs."""
 
     def unknown(self, page: Rows) -> set[int]:
-        """The classes of runs that something must be known of, and is not."""
+        """The classes of a page that were not read yet."""
         return {class_id for _, class_id, _ in page} - self._places.keys()
 
     def learn(self, connection: Connection, class_ids: set[int]) -> None:
-        """Take what runs of these classes share."""
+        """Read what runs of these classes share."""
         for known in classes_by_id(connection, sorted(class_ids)):
             facts = self._enrichers.apply(known.source, known.facts)
             shared = ClassColumns(known.source, facts.vo, facts.user_dn, self._prefixes.get(known.source, ""))
@@ -93,9 +101,9 @@ class StoredFrames:
             self._values[known.id] = self.maker.slim_values(class_values(self._facts[known.id]))
 
     def decoded(self, page: Rows) -> list[Any]:
-        """The slim runs of stored ones, whose classes were learnt; of DQS without their slaves.
+        """The slim runs of a page whose classes were read; runs of DQS without their slaves.
 
-        Raises the errors of `publisher.store.classes`. All are decoded at once, as one array.
+        Raises the errors of `publisher.store.classes`. All runs are decoded at once, as one array.
         """
         packed, own = [], []
         try:
@@ -105,7 +113,9 @@ class StoredFrames:
                 own.append(self._values[class_id] if left_to_class else None)
             found = self._decoder.decode(b"".join([_ARRAY, len(packed).to_bytes(4, "big"), *packed]))
         except (UnknownEncodingError, msgspec.DecodeError, UnicodeDecodeError):
-            return [self.maker.slim_of(without_slaves(self._whole(row))) for row in page]  # or says what is wrong
+            return [
+                self.maker.slim_of(without_slaves(self._whole(row))) for row in page
+            ]  # raises an error that says which run is wrong
         runs = [
             msgspec.structs.replace(run, **values) if values else run for run, values in zip(found, own, strict=True)
         ]
@@ -120,7 +130,7 @@ class StoredFrames:
         return decode(blob, self._facts[class_id], f"number {run_id}")
 
     def of(self, runs: list[Any], page: Rows, now: int | None, ids: Sequence[int] | None = None) -> Iterator[Frame]:
-        """A frame of stored runs, if there are any. `ids` make a column `ROW`."""
+        """A frame of stored runs, if there are any. `ids` become the column `ROW`."""
         if runs:
             yield self.maker.frame(runs, [self._places[class_id] for _, class_id, _ in page], now, ids)
 
@@ -129,10 +139,10 @@ _Part = TypeVar("_Part", bound=PartialReport)
 
 
 class ReportContext:
-    """What views work with: the store (None where an archive is read and there is none), settings, and the time."""
+    """The store (None if an archive is read and there is none), the settings, and the time, for views."""
 
     def __init__(self, store: Store | None, config: Config, now: int, runs: Callable[[], Runs] | None = None) -> None:
-        """`runs` gives those of the store to a report, where they are kept."""
+        """`runs` returns the runs of the store from memory, if they are kept there."""
         self._store = store
         self._runs = runs
         self.config = config
@@ -140,7 +150,7 @@ class ReportContext:
 
     @property
     def store(self) -> Store:
-        """The store. Raises `UsageError` where there is none."""
+        """The store. Raises `UsageError` if there is none."""
         if self._store is None:
             raise UsageError("nothing was collected yet", hint="Run `usage-publisher collect` first")
         return self._store
@@ -149,7 +159,7 @@ class ReportContext:
         """The runs that the request is about."""
         if request.dask is not None:
             raise UsageError(
-                f"a cluster computes only {', '.join(ON_CLUSTER[:-1])} and {ON_CLUSTER[-1]}",
+                f"--dask: a cluster computes only {', '.join(ON_CLUSTER[:-1])} and {ON_CLUSTER[-1]}",
                 hint="Omit --dask, or choose another view",
             )
         if request.archive is not None:
@@ -161,25 +171,24 @@ class ReportContext:
     def select(
         self, request: ReportRequest, wanted: frozenset[str], interval: Interval, *, running: bool = False
     ) -> Selection:
-        """The runs that answer a request, of which the view has these columns; `running`: also those that still run."""
+        """The runs that match a request, with these columns; `running`: also those that are still running."""
         until = self.now if running and request.running else None
         there = partial(self._there, request)
         return selected(self.runs(request), request, wanted, interval, running_until=until, there=there)
 
     def _there(self, request: ReportRequest) -> str:
-        """When the runs ended that there are."""
+        """The text that says from when to when the runs ended."""
         if request.archive is not None:
             from publisher.report.archive import months_in  # noqa: PLC0415 - archives are a leaf
 
             months = [*months_in(request.archive)]
-            return f"the archive has those that ended from {months[0]} to {months[-1]}"
+            return f"the archive has runs that ended from {months[0]} to {months[-1]}"
         with self.store.read() as connection:
             ends = first_and_last_end(connection)
         return f"runs ended from {iso(ends[0])} to {iso(ends[1])}" if ends is not None else "none has ended yet"
 
     def purged(self, request: ReportRequest) -> dict[Month, int]:
-        """The months of the interval whose runs were purged from the store and are not counted, with their number;
-        none where an archive is read."""
+        """Months of the interval whose runs were purged from the store, and how many; empty if an archive is read."""
         if request.archive is not None or self._store is None:
             return {}
         with self._store.read() as connection:
@@ -191,11 +200,13 @@ class ReportContext:
         }
 
     def purged_note(self, request: ReportRequest) -> str:
-        """What is said of the months of `purged`; empty where there are none."""
+        """The note on the months of `purged`; empty if there are none."""
         months = ", ".join(f"{month} ({count:,} runs)" for month, count in self.purged(request).items())
         if not months:
             return ""
-        return f"Purged from the store, and not counted: {months}. An archive that has them can be read with --archive."
+        return (
+            f"Not counted, because they were purged from the store: {months}. Read an archive of them with --archive."
+        )
 
     def gather(
         self,
@@ -206,9 +217,9 @@ class ReportContext:
         *,
         running: bool = False,
     ) -> _Part:
-        """What `part` makes of the runs that answer a request: here, or on a cluster, which adds up those of months.
+        """The result of `part` for the runs that match a request, computed here or by month on a cluster.
 
-        `running`: also those that still run, which no archive has.
+        `running`: also runs that are still running, which archives do not have.
         """
         if request.dask is None:
             return part(self.select(request, wanted, interval, running=running), request)
@@ -218,5 +229,5 @@ class ReportContext:
 
 
 def running_note(request: ReportRequest) -> tuple[str, ...]:
-    """What a view that counts runs in progress says where it cannot."""
-    return ("Runs that still run are in no archive and not counted.",) if request.archive is not None else ()
+    """The note of a view that counts running jobs, if it reads an archive."""
+    return ("Running jobs are not counted: archives do not have them.",) if request.archive is not None else ()

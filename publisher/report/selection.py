@@ -1,11 +1,7 @@
-"""The runs that answer a request: of the interval, and matching every pattern that is given.
+"""The runs that match a request: those in the interval that match all given patterns; and their groups.
 
-(DQS accounting manual, "Matching a Job to a Request".) Patterns are those of names of files, in all keys; a range of
-array tasks is written as qacct has it, `1-10:2`.
-
-Groups of runs by up to two keys: words of the runs, or the period that they count in.
-
-Rows of several columns of whole numbers: which there are, and which one each entry has.
+Patterns are those of file names; a range of array tasks is written as for qacct, `1-10:2` (DQS accounting manual,
+"Matching a Job to a Request"). Groups have up to two keys: words of the runs, or the period in which a run counts.
 """
 
 from __future__ import annotations
@@ -26,28 +22,28 @@ from publisher.report.frame import AMOUNTS, UNKNOWN, Coding, Frame, Interval, Ma
 from publisher.report.request import PERIODS, ReportRequest
 
 MOST_SHOWN: Final = 10
-"""So many values are named where nothing matches."""
+"""The most values that are named if nothing matches."""
 Test = Callable[[str], bool]
 
 
 @dataclass(slots=True)
 class Met:
-    """What was met in reading runs, and what that says when nothing matches."""
+    """Counts and values of the runs that were read, for notes and for the message that nothing matches."""
 
     runs: int = 0
     """Entries in the interval."""
     matched: int = 0
     backward: int = 0
-    """Of those that match, entries that end before they start."""
+    """Matching entries that end before they start."""
     there: dict[str, set[str]] = field(default_factory=dict)
-    """What there is, by the keys that were selected by; where something matched, it may be missing."""
+    """Existing values of the keys with a pattern; may be incomplete if something matched."""
     lacking: dict[int, int] = field(default_factory=dict)
-    """Of those that match, how many lack an amount, by the bits of `incomplete`, where that column was wanted."""
+    """How many matching entries lack an amount, by the bits of `incomplete`, if that column was requested."""
     ended: str = ""
-    """When the runs ended that there are, where none is in the interval: the end of a sentence."""
+    """From when to when the existing runs ended, if none is in the interval: the end of a sentence."""
 
     def add(self, other: Met) -> None:
-        """Add what was met in reading other runs."""
+        """Add the counts of other runs."""
         self.runs += other.runs
         self.matched += other.matched
         self.backward += other.backward
@@ -58,40 +54,42 @@ class Met:
             self.there.setdefault(key, set()).update(words)
 
     def nothing(self) -> str | None:
-        """Why nothing matched, and what there is; None where something did."""
+        """Why nothing matched, and which values exist; None if something matched."""
         if self.matched:
             return None
         if not self.runs:
-            return "no run lies in the interval" + (f"; {self.ended}" if self.ended else "")
-        there = [f"{key} {some(values) or 'is not known by any source'}" for key, values in sorted(self.there.items())]
-        return f"none of the {self.runs} runs in the interval matches; there are: {'; '.join(there)}"
+            return "no run is in the interval" + (f"; {self.ended}" if self.ended else "")
+        there = [
+            f"{key} {some(values) or 'is not reported by any source'}" for key, values in sorted(self.there.items())
+        ]
+        return f"none of the {self.runs:,} runs in the interval matches; existing values: {'; '.join(there)}"
 
     def notes(self, lacks: int = 0, *, shows_unknown: bool = False) -> tuple[str, ...]:
-        """What is odd about the runs that match; `lacks`: the bits of `incomplete` that matter. `shows_unknown`: an
-        amount that is unknown of all runs is seen to be, and needs no words."""
+        """Notes on the matching runs; `lacks`: the bits of `incomplete` that matter. `shows_unknown`: the report shows
+        amounts that are unknown for all runs as such, so they need no note."""
         notes = []
         if self.backward:
-            notes.append(f"Runs that end before they start, and so ran for no time: {self.backward}.")
+            notes.append(f"Runs that end before they start count with no duration: {self.backward:,}.")
         lacking = {bit: runs for bit, runs in sorted(self.lacking.items()) if runs and bit & lacks}
         unknown = [
             f"{AMOUNTS[bit]} of {runs:,}" for bit, runs in lacking.items() if runs < self.matched or not shows_unknown
         ]
         if unknown:
-            notes.append(f"Unknown, and in no sum: {', '.join(unknown)} of {self.matched:,} runs.")
+            notes.append(f"Unknown, and not in the sums: {', '.join(unknown)} of {self.matched:,} runs.")
         return tuple(notes)
 
 
 class Selection:
-    """Frames of the runs that match. What was there, whether or not it matched, is known when they are taken."""
+    """Frames of the matching runs. `met` is complete when all frames were read."""
 
     def __init__(
         self, runs: Runs, start: int, stop: int, filters: Mapping[str, str], wanted: frozenset[str], interval: Interval,
         *, running_until: int | None = None, there: Callable[[], str] | None = None,
     ) -> None:  # fmt: skip
-        """`there` says when the runs ended that there are; it is asked where none is in the interval."""
+        """`there` returns from when to when the existing runs ended; it is called if none is in the interval."""
         for key in filters:
             if key not in KEYS:
-                raise UsageError(f"nothing is selected by {key!r}; there are: {', '.join(KEYS)}")
+                raise UsageError(f"jobs cannot be selected by {key!r}; choose one of: {', '.join(KEYS)}")
         self._runs = runs
         self._start, self._stop = start, stop
         self._interval = interval
@@ -106,11 +104,11 @@ class Selection:
         self._met = Met()
 
     def coding(self, name: str) -> Coding:
-        """The coding of a wanted column of words; complete when all frames are taken."""
+        """The coding of a requested column of words; complete when all frames were read."""
         return self._runs.codings[name]
 
     def frames(self) -> Iterator[Frame]:
-        """The entries that match, frame by frame."""
+        """The matching entries, frame by frame."""
         until = self._stop if self._interval == "ended" else None
         for frame in self._runs.frames(self._start, until, self._wanted, running_until=self._running_until):
             inside = frame.where(self._inside(frame))
@@ -129,7 +127,7 @@ class Selection:
                 self._met.lacking[bit] = self._met.lacking.get(bit, 0) + int(np.count_nonzero(bits & bit))
 
     def met(self) -> Met:
-        """What was met; known when all frames were taken."""
+        """The counts and values; complete when all frames were read."""
         if not self._met.matched:
             self._met.there = {key: self._there(key) for key in self._matching}
         if not self._met.runs and self._there_are is not None:
@@ -137,7 +135,7 @@ class Selection:
         return self._met
 
     def nothing(self) -> str | None:
-        """Why nothing matched, and what there is; None where something did."""
+        """Why nothing matched, and which values exist; None if something matched."""
         return self.met().nothing()
 
     def _inside(self, frame: Frame) -> Mask:
@@ -175,26 +173,26 @@ class Selection:
 
 
 def some(values: set[str]) -> str:
-    """The first of what there is, for a sentence."""
+    """The first values in a sentence."""
     shown = sorted(values)[:MOST_SHOWN]
     return ", ".join(shown) + (" ..." if len(values) > len(shown) else "")
 
 
 GROUPED_BY: Final = tuple(key for key in KEYS if key != "job")
-"""What runs are grouped by. A run with several words (hosts, complexes) counts under its first."""
+"""The keys of groups. A run with several words (hosts, complexes) counts under its first."""
 BY_PERIOD: Final = (*GROUPED_BY, *PERIODS)
 
 
 def columns_of(by: tuple[str, ...]) -> frozenset[str]:
-    """The columns that the keys need."""
+    """The columns of the keys."""
     return frozenset(by) - frozenset(PERIODS)
 
 
 class Groups:
-    """Numbers for the groups met so far; `labels` says what each is called, a word for each key."""
+    """The numbers of groups, in the order in which they occur; `labels` are their names, a word for each key."""
 
     def __init__(self, request: ReportRequest, selection: Selection, by: tuple[str, ...], at: str = "end") -> None:
-        """`at` names the column of the instant by which a run belongs to a period."""
+        """`at`: the column of the instant that decides to which period a run belongs."""
         self._selection = selection
         self._by = by
         self._at = at
@@ -246,9 +244,9 @@ _MOST: Final = 1 << 62
 
 
 def distinct(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """The distinct rows in ascending order, a column each, and the number of the row of each entry.
+    """The distinct rows in ascending order, and the number of the row of each entry.
 
-    What `np.unique(..., axis=0)` gives, a tenth of its time: the columns become one number, which is sorted as such.
+    The same as `np.unique(..., axis=0)` in a tenth of the time: the columns are combined into one number.
     """
     if not len(columns[0]):
         return np.zeros((0, len(columns)), np.int64), np.zeros(0, np.int64)
@@ -256,7 +254,7 @@ def distinct(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
     for column in columns:
         low, high = int(column.min()), int(column.max())
         values, width = column, high - low + 1
-        if width * span >= _MOST:  # numbered instead, both
+        if width * span >= _MOST:  # too wide: both are numbered instead
             found, values = np.unique(column, return_inverse=True)
             low, width = 0, len(found)
             found, together = np.unique(together, return_inverse=True)
@@ -268,22 +266,22 @@ def distinct(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
 
 
 class PartialReport(Protocol):
-    """What a view makes of some of the runs; what it made of others can be added, in any order."""
+    """The result of a view for some of the runs, to which results for others can be added in any order."""
 
     def add(self, other: Self, /) -> None:
-        """Add what was made of other runs."""
+        """Add the result for other runs."""
         ...
 
 
 ON_CLUSTER: Final = ("utilization", "totals", "charges", "occupation")
-"""The views that a cluster computes: those whose sums of months can be added. Others need all runs of a job at once."""
+"""The views that a cluster computes, because sums of months can be added; others need all runs of a job at once."""
 
 
 def selected(
     runs: Runs, request: ReportRequest, wanted: frozenset[str], interval: Interval, *, running_until: int | None = None,
     there: Callable[[], str] | None = None,
 ) -> Selection:  # fmt: skip
-    """Those of the runs that answer a request, of which the view has these columns. `there`: see `Selection`."""
+    """The selection of the runs that match a request, with these columns. `there`: see `Selection`."""
     return Selection(
         runs, request.start, request.stop, request.filters, wanted, request.interval or interval,
         running_until=running_until, there=there,

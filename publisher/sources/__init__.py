@@ -8,7 +8,6 @@ entry point in the group `usage_publisher.sources`. Both are called with the nam
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 from collections.abc import Callable
 from importlib import import_module
@@ -39,12 +38,11 @@ def make_source(name: str, settings: schema.SourceSettings) -> Source:
     else:
         make = plugins.load(plugins.SOURCES, settings.type, key=f"sources.{name}.type")
     if make is None:
-        kinds = known_kinds()
-        near = difflib.get_close_matches(settings.type, kinds, n=1)
+        known = ", ".join(known_kinds())
         raise ConfigError(
-            f"unknown type of source {settings.type!r}; known are {', '.join(kinds)}",
+            f"unknown type of source {settings.type!r}; known: {known}",
             key=f"sources.{name}.type",
-            hint=f'Did you mean "{near[0]}"?' if near else "A type of an add-on is known once the add-on is installed",
+            hint="Install the add-on that has it",
         )
     return make(name, settings) if settings.type in SOURCE_KINDS else AddedSource(name, settings, make)
 
@@ -64,7 +62,7 @@ def recognised(place: Path) -> str | None:
         if any(place.name == name or (place / name).exists() for name in kind.databases):
             return kind.name
     if place.is_file() and os.access(place, os.X_OK):
-        return next((kind.name for kind in kinds if kind.is_program), None)
+        return next((kind.name for kind in kinds if kind.program), None)
     files = sorted(place.iterdir(), reverse=True) if place.is_dir() else [place]
     for file in files[:_MOST_LOOKED_AT]:
         with contextlib.suppress(OSError):

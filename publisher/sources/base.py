@@ -118,16 +118,20 @@ class Page(msgspec.Struct, frozen=True):
     marks: tuple[bytes | None, ...] = ()
     recognised: Recognised = NONE_RECOGNISED
     recovered: tuple[Recovered, ...] = ()
+    merged: int = 0
+    """What was understood and is a part of a run that another record is of."""
 
 
 class Line(enum.Enum):
     """The meaning of a line that gives no job by itself.
 
-    `SKIPPED`: understood, and not a run to keep (never started, merged into another record); counted. `IGNORED`: not a
-    record, such as a comment; not counted. `MORE`: kept by the parser until later lines complete it; not counted.
+    `SKIPPED`: understood, and not a run to keep, such as a job that never started; counted. `MERGED`: a part of a run
+    that another record is of, such as a slave or a step; counted. `IGNORED`: not a record, such as a comment; not
+    counted. `MORE`: kept by the parser until later lines complete it; not counted.
     """
 
     SKIPPED = enum.auto()
+    MERGED = enum.auto()
     IGNORED = enum.auto()
     MORE = enum.auto()
 
@@ -188,11 +192,12 @@ class PageBuilder:
         """One for each run, from a source that gives marks."""
         self.unreadable: list[Unreadable] = []
         self.skipped = 0
+        self.merged = 0
 
     @property
     def read(self) -> int:
         """How many pieces of input were read."""
-        return len(self.jobs) + len(self.unreadable) + self.skipped
+        return len(self.jobs) + len(self.unreadable) + self.skipped + self.merged
 
     def add(self, outcome: Outcome, place: Callable[[UnreadableLine], Unreadable]) -> None:
         """Add the outcome of a piece of input; `place` gives its place if it is unreadable."""
@@ -205,6 +210,8 @@ class PageBuilder:
             self.unreadable.append(place(outcome))
         elif outcome is Line.SKIPPED:
             self.skipped += 1
+        elif outcome is Line.MERGED:
+            self.merged += 1
 
     def extend(self, part: PageBuilder) -> None:
         """Add the content of another builder."""
@@ -212,6 +219,7 @@ class PageBuilder:
         self.marks += part.marks
         self.unreadable += part.unreadable
         self.skipped += part.skipped
+        self.merged += part.merged
 
     def page(
         self,
@@ -232,6 +240,7 @@ class PageBuilder:
             cursor=cursor,
             read=read,
             skipped=self.skipped,
+            merged=self.merged,
             unreadable=tuple(self.unreadable),
             at_end=at_end,
             marks=tuple(marks),
@@ -258,6 +267,7 @@ class EncodedPage(msgspec.Struct, frozen=True):
     at_end: bool = False
     recognised: Recognised = NONE_RECOGNISED
     recovered: tuple[Recovered, ...] = ()
+    merged: int = 0
 
 
 def encode_page(page: Page | EncodedPage, *, classed: bool) -> EncodedPage:
@@ -268,7 +278,15 @@ def encode_page(page: Page | EncodedPage, *, classed: bool) -> EncodedPage:
     unreadable = tuple([msgspec.structs.replace(each, file=utf8(each.file)) for each in page.unreadable])
     runs = tuple([encode_run(job, classed=classed, mark=mark) for job, mark in zip(page.jobs, marks, strict=True)])
     return EncodedPage(
-        runs, page.cursor, page.read, page.skipped, unreadable, page.at_end, page.recognised, page.recovered
+        runs,
+        page.cursor,
+        page.read,
+        page.skipped,
+        unreadable,
+        page.at_end,
+        page.recognised,
+        page.recovered,
+        page.merged,
     )
 
 

@@ -1,12 +1,8 @@
-"""check: everything that a run will need, tested, with what to do about it. No records are sent.
+"""check: tests of all that a run needs, with what to do about problems. Sends no records.
 
-check, of the rules that add to jobs: one that gives nothing to any job, local ids that could collide, sources of
-the same files.
-
-Looked at over the stored classes, not over the runs; only benchmark rules with dates need to know which classes had
-runs at the time.
-
-check, of targets that got nothing although jobs were collected: why none of them is for it.
+Also: rules that apply to no job, local ids that could collide, sources that read the same files, and targets that
+select no job. Rules are tested with the stored classes instead of the runs; only benchmark rules with dates need to
+know which classes had runs at the time.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from publisher.finding import Finding, Level
 from publisher.messages.item import view_of
 from publisher.security.credentials import load_credentials
 from publisher.security.distinguished_name import rfc2253_dn, slash_dn
-from publisher.sources import blah, known_kinds, make_source
+from publisher.sources import blah, make_source
 from publisher.status import check_host
 from publisher.status.status import Status, status
 from publisher.store.classes import JobClass, all_classes, classes_ended_in
@@ -39,7 +35,7 @@ from publisher.targets.identity import TargetContext
 
 
 def unused_rules(config: Config, store: Store) -> Iterator[Finding]:
-    """A finding for each rule that gives nothing to any job collected so far. Sources without jobs are passed over."""
+    """A finding for each rule that applies to no job collected so far. Sources without jobs are omitted."""
     enrichers = Enrichers(config).by_name
     if not any(any(enricher.rules()) for enricher in enrichers.values()):
         return
@@ -60,9 +56,9 @@ def unused_rules(config: Config, store: Store) -> Iterator[Finding]:
     for rule in rules:
         if rule not in used:
             is_shadowed = rule in matching
-            shadowed = "gives nothing: the source or an earlier rule gives what it would"
+            shadowed = "has no effect: the source or an earlier rule gives the value"
             why = shadowed if is_shadowed else "matches no job"
-            yield Finding(f"rule {rule}", "yellow", why, "Fix it or remove it" if not is_shadowed else "")
+            yield Finding(f"rule {rule}", "yellow", why, "Correct or remove it" if not is_shadowed else "")
 
 
 class _Periods:
@@ -73,7 +69,7 @@ class _Periods:
         self.classes: list[frozenset[int] | None] = []
 
     def ends_of(self, job_class: JobClass) -> Iterator[int | None]:
-        """One end in each period in which the class had runs; None stands for before all bounds."""
+        """One end in each period in which the class had runs; None: before all bounds."""
         for (first, behind), classes in zip(self.between, self.classes, strict=True):
             if classes is None or job_class.id in classes:
                 yield first if first is not None else behind - 1 if behind is not None else None
@@ -101,7 +97,7 @@ def changed_clusters(config: Config, store: Store) -> Iterator[Finding]:
 
 
 def colliding_ids(config: Config) -> Iterator[Finding]:
-    """A finding for each two sources whose local ids could be taken for one another at a target."""
+    """A finding for each pair of sources whose local ids could collide at a target."""
     for name, target in config.targets.items():
         if target.format.key != "local id":  # facts on formats, 4.8
             continue
@@ -111,28 +107,28 @@ def colliding_ids(config: Config) -> Iterator[Finding]:
                 yield Finding(
                     f"target {name}",
                     "yellow",
-                    f"the sources {one} and {other} are of one site and could have jobs with the same LocalJobId and "
-                    "end, of which the service keeps one",
-                    f"Give one of them a local_id_prefix of its own, such as sources.{other}.local_id_prefix = "
+                    f"the sources {one} and {other} belong to one site, and their jobs could have the same LocalJobId "
+                    "and end time; the service would keep one of them",
+                    f"Set a local_id_prefix for one of them, such as sources.{other}.local_id_prefix = "
                     f'"{other}-", before its first job is sent',
                 )
 
 
 def reading_the_same(config: Config) -> Iterator[Finding]:
-    """A finding for each two sources that read the same files; red where each job of them would count twice."""
+    """A finding for each pair of sources that read the same files; red if their jobs would count twice."""
     for one, other in combinations(config.sources, 2):
         first, second = config.sources[one], config.sources[other]
         if first.type != second.type or not _overlap(first.path, second.path):
             continue
         if first.cluster == second.cluster:
-            said = "a job that both give counts once, for the source that gave it first"
-            yield Finding(f"source {other}", "yellow", f"it reads the files of the source {one}: {said}", _TAKE_OUT)
+            said = "a job that is in both counts once, for the source that was read first"
+            yield Finding(f"source {other}", "yellow", f"it reads the same files as source {one}: {said}", _TAKE_OUT)
         else:
             said = "their `cluster` differs, so that each job may count twice"
-            yield Finding(f"source {other}", "red", f"it reads the files of the source {one}, and {said}", _TAKE_OUT)
+            yield Finding(f"source {other}", "red", f"it reads the same files as source {one}, and {said}", _TAKE_OUT)
 
 
-_TAKE_OUT: Final = "Take one of the two out before anything is sent"
+_TAKE_OUT: Final = "Remove one of the two before anything is sent"
 
 
 def _overlap(one: Path | None, other: Path | None) -> bool:
@@ -149,7 +145,7 @@ def _could_collide(one: SourceSettings, other: SourceSettings, config: Config) -
 
 
 def targets_without_jobs(config: Config, store: Store, found: Status) -> Iterator[Finding]:
-    """One finding for each target that wants no job of those that were collected. `found`: the status now."""
+    """A finding for each target that selects none of the collected jobs. `found`: the status now."""
     ends = [source.last_job_end for source in found.sources.values() if source.last_job_end is not None]
     empty = [name for name, target in found.targets.items() if target.untouched]
     if not ends or not empty:
@@ -165,10 +161,8 @@ def targets_without_jobs(config: Config, store: Store, found: Status) -> Iterato
                 continue  # planned by the next publish
             reasons = {why}
         listed = "; ".join(sorted(reason for reason in reasons if reason is not None))
-        text = f"no job of those collected is for it: {listed}"
-        yield Finding(
-            f"target {name}", "yellow", text, "Right, if it is meant so; else change that setting of the target"
-        )
+        text = f"it selects none of the collected jobs: {listed}"
+        yield Finding(f"target {name}", "yellow", text, "If this is not intended, change the setting of the target")
 
 
 _FEW_DAYS = 30
@@ -177,14 +171,7 @@ _NO_SPACE_BYTES = 20 * 1024 * 1024
 
 
 def check(config: Config, store: Callable[[], Store | None], clock: Callable[[], int]) -> list[Finding]:
-    """One finding for each thing; those that cannot be looked at are red with the reason.
-
-    Raises `ConfigError` for a type of source that is not known: there is nothing to look at then.
-    """
-    kinds = known_kinds()
-    for name, settings in config.sources.items():
-        if settings.type not in kinds:
-            make_source(name, settings)
+    """One finding for each thing; those that cannot be tested are red with the reason."""
     return [
         *_configuration(config),
         *_store(config, store),
@@ -200,7 +187,7 @@ def check(config: Config, store: Callable[[], Store | None], clock: Callable[[],
 
 
 def _configuration(config: Config) -> Iterator[Finding]:
-    yield Finding("configuration", "green", f"{config.file} is understood; the site is {config.site.name}")
+    yield Finding("configuration", "green", f"{config.file} is valid; the site is {config.site.name}")
     if not config.sources:
         yield Finding("configuration", "red", "no source is configured", "Add a table [sources.NAME]")
     if not config.targets:
@@ -214,7 +201,10 @@ def _store(config: Config, store: Callable[[], Store | None]) -> Iterator[Findin
         yield Finding("store", "red", error.message, error.hint)
         return
     if opened is None:
-        yield Finding("store", "yellow", f"{config.store.url} does not exist yet", "The first collect makes it")
+        problems = list(check_host.new_store(config.store.url))
+        yield from problems
+        if not problems:
+            yield Finding("store", "yellow", f"{config.store.url} does not exist yet", "The first collect creates it")
         return
     yield Finding("store", "green", f"{opened.place} can be read")
     yield from _restored(opened)
@@ -222,13 +212,13 @@ def _store(config: Config, store: Callable[[], Store | None]) -> Iterator[Findin
         space = os.statvfs(opened.file)
         free = space.f_bavail * space.f_frsize
         level: Level = "red" if free < _NO_SPACE_BYTES else "yellow" if free < _LITTLE_SPACE_BYTES else "green"
-        hint = "Free some: a run that cannot write its state sends nothing" if level != "green" else ""
-        yield Finding("store", level, f"{free // (1024 * 1024)} MiB are free beside it", hint)
+        hint = "Free some space: a run that cannot write its state sends nothing" if level != "green" else ""
+        yield Finding("store", level, f"{free // (1024 * 1024):,} MiB of disk space are free", hint)
 
 
 def _restored(store: Store) -> Iterator[Finding]:
     if store.mark_file is None:
-        text = "a restored store cannot be recognised before it sends again what it does not know of"
+        text = "a restored store cannot be recognised before it sends records again"
         yield Finding("store", "yellow", text, "Set store.sent_mark to a file on this host")
         return
     try:
@@ -255,14 +245,14 @@ def _credentials(config: Config, now: int) -> Iterator[Finding]:
         days = int((loaded.expires_s - now) // 86400)
         level: Level = "yellow" if days < _FEW_DAYS else "green"
         yield Finding(
-            subject, level, f"certificate and key fit; {days} days left", "Renew it" if days < _FEW_DAYS else ""
+            subject, level, f"certificate and key match; {days} days left", "Renew it" if days < _FEW_DAYS else ""
         )
         subject_name = loaded.certificate.subject
         yield Finding(
             subject,
             "green",
-            f"its name is {slash_dn(subject_name)} or {rfc2253_dn(subject_name)}",
-            "SGAS: among the authorised names; APEL: the glite-APEL endpoint in GOCDB",
+            f"the subject is {slash_dn(subject_name)} or {rfc2253_dn(subject_name)}",
+            "Register it: SGAS: authorised names; APEL: the glite-APEL endpoint in GOCDB",
         )
 
 
@@ -289,10 +279,11 @@ def _targets(config: Config) -> Iterator[Finding]:
                 target.close()
         except PublisherError as error:
             yield Finding(f"target {name}", "red", error.message, error.hint)
+        yield from check_host.evidence(name, settings)
 
 
 def _stored(config: Config, store: Callable[[], Store | None], now: int) -> Iterator[Finding]:
-    """What can be said of what is in the store."""
+    """Findings about what is in the store."""
     try:
         opened = store()
     except PublisherError:

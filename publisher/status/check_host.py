@@ -1,13 +1,12 @@
-"""check, of this host and what was collected on it: modes of files, time zones, what sources gave, names at SGAS.
+"""check of this host: file modes, time zones, freshness of sources, names at SGAS, authorities and revocation lists.
 
-check, of whom we trust and who we are: authorities, their revocation lists, and our certificate among them.
-
-Every certificate of an authority whose revocation list has expired is refused, so a list that nobody renews stops
-delivery; `publisher.security.revocation` says which lists count.
+Every certificate of an authority whose revocation list has expired is refused, so a list that is not renewed stops
+delivery; `publisher.security.revocation` decides which lists count.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import stat
 import time
@@ -20,7 +19,7 @@ from cryptography import x509
 
 from formats.hosts import machine_name
 from publisher.collect.enrich import Enrichers
-from publisher.config.schema import Config, Credentials
+from publisher.config.schema import Config, Credentials, TargetSettings
 from publisher.errors import PublisherError
 from publisher.finding import Finding, Level
 from publisher.messages.item import view_of
@@ -41,11 +40,12 @@ from publisher.text import counted, future_notes, iso
 _SUFFIX_LABELS: Final = 2
 """Labels of a host's name that SGAS compares, `check_depth` (facts on receivers, 1)."""
 _MOST_NAMES: Final = 5
+_SQLITE: Final = "sqlite:///"
 _DAY_S: Final = 86400
 
 
 def modes(config: Config, store: Store | None) -> Iterator[Finding]:
-    """Who else may read or change the configuration and the state."""
+    """Findings about other users who may read or change the configuration and the state."""
     if config.file is not None:
         mode = _mode(config.file)
         if mode is not None and mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -56,7 +56,7 @@ def modes(config: Config, store: Store | None) -> Iterator[Finding]:
         return
     mode = _mode(file)
     if mode is not None and mode & 0o077:
-        text = f"{file} can be read by others (mode {mode:04o}): it holds names of users"
+        text = f"{file} can be read by others (mode {mode:04o}): it contains names of users"
         yield Finding("store", "yellow", text, f"chmod 600 {file}")
     mode = _mode(file.parent)
     if mode is not None and mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
@@ -71,39 +71,63 @@ def _mode(file: Path) -> int | None:
         return None  # reported where it is read
 
 
+def new_store(url: str) -> Iterator[Finding]:
+    """Why an SQLite store that does not exist yet cannot be created."""
+    if not url.startswith(_SQLITE):
+        return
+    parents = Path(url.removeprefix(_SQLITE)).parents
+    folder = next(parent for parent in parents if parent.exists())
+    if not folder.is_dir():
+        yield Finding("store", "red", f"{folder} is not a folder, so no store can be created in it", "Set store.url")
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        text = f"{folder} is not writable for this user, so no store can be created in it"
+        yield Finding("store", "red", text, f"Create {parents[0]} for the user that runs the publisher")
+
+
+def evidence(name: str, settings: TargetSettings) -> Iterator[Finding]:
+    """Why the file of the evidence cannot be read; a URL is tested by `reconcile`."""
+    if settings.evidence is None or settings.evidence.startswith("https://"):
+        return
+    file = Path(settings.evidence)
+    if not file.is_file() or not os.access(file, os.R_OK):
+        problem = "is not readable" if file.exists() else "does not exist"
+        text = f"evidence: {file} {problem}: nothing can be confirmed"
+        yield Finding(f"target {name}", "red", text, f"Export it from the service, or correct targets.{name}.evidence")
+
+
 def zones(config: Config) -> Iterator[Finding]:
-    """Whether logs with local times are read as what they are: this host's zone is a good guess at theirs."""
+    """Findings about logs in local time without `timezone`: they probably have the time zone of this host."""
     offset_s = time.localtime().tm_gmtoff
     here = time.strftime("%Z, UTC%z")
     for name, source in config.sources.items():
         if source.kind.writes_local_time and "timezone" not in source.model_fields_set and offset_s:
-            text = f"local times in its logs are taken as UTC, and this host has {here}"
-            hint = f"Set sources.{name}.timezone, such as Europe/Oslo, or UTC if that is right"
+            text = f"local times in its logs are read as UTC, and the time zone of this host is {here}"
+            hint = f"Set sources.{name}.timezone, such as Europe/Oslo, or UTC if its logs are in UTC"
             yield Finding(f"source {name}", "yellow", text, hint)
 
 
 def collected(config: Config, store: Store, now: int) -> Iterator[Finding]:
-    """What each source gave so far, and how fresh it is."""
+    """Findings about the jobs of each source, and when it was read."""
     for name, found in status(store, config, lambda: now, assumed=False).sources.items():
         subject = f"source {name}"
         yield from _clock(subject, found.times_in_future)
         if found.times_in_future:
             continue
         if found.last_collected is None:
-            yield Finding(subject, "yellow", "was never read", f"usage-publisher collect {name}")
+            yield Finding(subject, "yellow", "was never read", f"Run usage-publisher collect {name}")
             continue
         last = f"the last ended {iso(found.last_job_end)}" if found.last_job_end is not None else "none has ended"
-        text = f"{found.jobs} jobs collected, {last}; last read {iso(found.last_collected)}"
+        text = f"{counted(found.jobs, 'job')} collected, {last}; last read {iso(found.last_collected)}"
         level: Level = "green"
         hint = ""
         if found.error is not None:
-            level, text, hint = "red", f"{text}; {found.error}", "Mend that; what was not read is read then"
+            level, text, hint = "red", f"{text}; {found.error}", "Fix this; the next collect reads what was not read"
             if found.unread_files:
                 hint = "usage-publisher collect --unreadable"
         elif found.silent:
-            level, hint = "yellow", "It is silent for longer than `expect_every`: is the batch system well?"
+            level, hint = "yellow", "It is silent for longer than `expect_every`. Check the batch system and its logs"
         elif found.unreadable:
-            level, text = "yellow", f"{text}; {found.unreadable} pieces of input are unreadable"
+            level, text = "yellow", f"{text}; unreadable: {counted(found.unreadable, 'piece')} of input"
             hint = "usage-publisher collect --unreadable"
         yield Finding(subject, level, text, hint)
 
@@ -114,7 +138,7 @@ def _clock(subject: str, times_in_future: Mapping[str, int]) -> Iterator[Finding
 
 
 def machine_names(config: Config, store: Store) -> Iterator[Finding]:
-    """Whether SGAS is likely to take the machine names of the jobs from our certificate."""
+    """Findings about machine names that SGAS probably refuses from our certificate."""
     enrichers = Enrichers(config)
     for name, settings in config.targets.items():
         given = config.credentials_of(settings)
@@ -142,7 +166,7 @@ def machine_names(config: Config, store: Store) -> Iterator[Finding]:
 
 
 def _host_of(certificate: Path) -> str:
-    """The host in a certificate's name, without the `host/` of grid certificates; empty where there is none."""
+    """The host in a certificate's name, without the `host/` of grid certificates; empty if it has none."""
     from cryptography.x509.oid import NameOID  # noqa: PLC0415 - loads OpenSSL
 
     names = load_certificates(certificate)[0].subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -154,15 +178,15 @@ def _suffix(host: str) -> list[str]:
 
 
 def targets(config: Config, store: Store, now: int) -> Iterator[Finding]:
-    """The last error of each target; and settings that hold back what should go."""
+    """Findings about the last error of each target, and what is held or rejected."""
     for name, found in status(store, config, lambda: now, assumed=False).targets.items():
         subject = f"target {name}"
         yield from _clock(subject, found.times_in_future)
         if found.shadow:
-            text = f"is a shadow: nothing is sent; what waits: {counted(found.waiting, 'job')}"
+            text = f"is a shadow: nothing is sent; waiting: {counted(found.waiting, 'job')}"
             hint = (
-                f"When it is to take over: usage-publisher shadow {name} --take-over --delivered-until TIME "
-                "(or --against PATH), then take out `shadow`"
+                f"To take over: usage-publisher shadow {name} --take-over --delivered-until TIME "
+                "(or --against PATH), then remove `shadow`"
             )
             yield Finding(subject, "yellow", text, hint)
         elif found.last_error is not None:
@@ -182,7 +206,7 @@ _LONGEST_CHAIN: Final = 10
 
 
 def trust(config: Config, now: int) -> Iterator[Finding]:
-    """Findings about each directory of authorities, and each certificate of ours that it is used with."""
+    """Findings about each directory of authorities, and each certificate that it is used with."""
     used: dict[Path, list[Credentials]] = {}
     for target in config.targets.values():
         given = config.credentials_of(target)
@@ -206,16 +230,19 @@ def _directory(directory: Path, settings: Iterable[Credentials], at: datetime) -
         yield Finding("authorities", "red", said, hint)
         return
     yield Finding(
-        "authorities", "green", said, "" if lists else "Nothing is revoked without lists: fetch-crl gets them"
+        "authorities",
+        "green",
+        said,
+        "" if lists else "Without lists, no certificate counts as revoked. fetch-crl downloads them",
     )
     if bad:
-        yield Finding("authorities", "yellow", f"cannot be read: {_some(bad)}", "Install the distribution anew")
+        yield Finding("authorities", "yellow", f"cannot be read: {_some(bad)}", "Install the distribution again")
     if old:
         yield Finding("authorities", "yellow", f"expired: {_some(old)}", "Install a later distribution of authorities")
     expired = dict.fromkeys(file.name for file, one in lists if has_expired(one, at))
     if expired or bad_lists:
         text = f"revocation lists that expired or cannot be read: {_some([*expired, *bad_lists])}"
-        hint = "Let fetch-crl run, as a rule by cron: services of these authorities are refused"
+        hint = "Run fetch-crl, usually by cron: services of these authorities are refused"
         yield Finding("revocation lists", "yellow", text, hint)
     for given in {each.certificate: each for each in settings if each.certificate is not None}.values():
         assert given.certificate is not None  # chosen so
@@ -223,7 +250,7 @@ def _directory(directory: Path, settings: Iterable[Credentials], at: datetime) -
 
 
 def _ours(file: Path, authorities: Iterable[x509.Certificate], directory: Path, at: datetime) -> Iterator[Finding]:
-    """Whether services are likely to take our certificate: known authority, neither it nor the certificate revoked."""
+    """Findings about our certificate: unknown authority, or revoked."""
     try:
         ours = load_certificates(file)[0]
     except PublisherError:
@@ -234,10 +261,8 @@ def _ours(file: Path, authorities: Iterable[x509.Certificate], directory: Path, 
         chain.append(by_name[chain[-1].issuer])
     if len(chain) == 1:
         issuer = ours.issuer.rfc4514_string()
-        text = f"{file} is of an authority that is not among ours: {issuer}"
-        yield Finding(
-            "authorities", "yellow", text, "Services trust the same distribution as a rule, and may refuse it"
-        )
+        text = f"{file} was issued by an authority that is not in this directory: {issuer}"
+        yield Finding("authorities", "yellow", text, "Services usually trust the same authorities, and may refuse it")
     try:
         RevocationLists(directory).check(chain, at)
     except RevokedError as error:

@@ -1,4 +1,4 @@
-"""jobs: what is known of runs, and where each went."""
+"""jobs: runs and their deliveries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PAGE: Final = 1000
 
 
 class Whereabouts(msgspec.Struct, frozen=True):
-    """Where a run is on its way to one target."""
+    """The delivery of a run to one target."""
 
     target: str
     state: State
@@ -37,12 +37,12 @@ class Whereabouts(msgspec.Struct, frozen=True):
 
     @property
     def assumed(self) -> bool:
-        """Whether it was delivered before us, as far as an earlier publisher's state says."""
+        """Whether an earlier publisher delivered it, according to its state."""
         return self.reason is not None and self.reason.code == ReasonCode.ASSUMED
 
 
 class KnownRun(msgspec.Struct, frozen=True):
-    """A run as stored, and its whereabouts. `not_selected`: by target, why it does not select the run, if asked."""
+    """A run as stored, and its deliveries. `not_selected`: by target, why it does not select the run."""
 
     run: StoredRun
     whereabouts: list[Whereabouts]
@@ -50,7 +50,7 @@ class KnownRun(msgspec.Struct, frozen=True):
 
 
 class JobFilter(msgspec.Struct, frozen=True):
-    """What runs are selected by; None: not by this. `state` is that of a delivery to any target.
+    """A filter of runs; None: no condition. `state` is that of a delivery to any target.
 
     `patterns`: by `user` (local user or distinguished name), `group`, `vo`, `project`, `queue`, `host`, `status`,
     `task`, `reservation`; with * and ? as for file names; all of them must match.
@@ -90,7 +90,7 @@ class FoundJobs(msgspec.Struct, frozen=True):
 
 
 def ended_in(store: Store, window: Window, page: int = _PAGE) -> Iterator[KnownRun]:
-    """Runs that ended in a window, by end time, and where each went; `page` of them are read at a time."""
+    """Runs that ended in a window, by end time, with their deliveries; `page` of them are read at a time."""
 
     def read(connection: Connection, after: Place | None) -> tuple[list[KnownRun], Place | None]:
         found, place = queries.runs_in(connection, window.from_, window.until, after, page)
@@ -124,8 +124,8 @@ def search(store: Store, window: Window, chosen: JobFilter, limit: int | None) -
 
 
 def named(store: Store, config: Config, name: str, window: Window, chosen: JobFilter, limit: int | None) -> FoundJobs:
-    """The first of the runs that `found` gives for a name and that are selected, at most `limit`, with why each target
-    that does not want them does not; and how many there are in all."""
+    """The first of the runs that `found` gives for a name and that are selected, at most `limit`, with the
+    reason of each target that does not select them; and their total number."""
     from publisher.collect.target_filter import why_not_selected  # noqa: PLC0415 - loads the rules, which lists need not
 
     everywhere = window == Window()
@@ -145,7 +145,7 @@ def named(store: Store, config: Config, name: str, window: Window, chosen: JobFi
 
 
 def known(connection: Connection, run: StoredRun, not_selected: Mapping[str, str] | None = None) -> KnownRun:
-    """A run and its whereabouts."""
+    """A run and its deliveries."""
     return KnownRun(run, whereabouts(connection, run.run_id), not_selected or {})
 
 
@@ -173,7 +173,7 @@ def _is_of_services(run: StoredRun, name: str, prefix: str, prefixes: Mapping[st
 
 
 def whereabouts(connection: Connection, run_id: int) -> list[Whereabouts]:
-    """Where a run is on its way to every target that wants it."""
+    """The deliveries of a run."""
     query = (
         select(targets.c.name, deliveries)
         .join(targets, deliveries.c.target_id == targets.c.id)

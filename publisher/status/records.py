@@ -1,4 +1,4 @@
-"""Records of targets by the state of their delivery: how many, and which, with the reason."""
+"""records: records of targets by the state of their delivery, with the reason."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def count(store: Store, targets: Sequence[str], state: State) -> dict[str, int]:
 def listed(
     store: Store, targets: Sequence[str], state: State, limit: int | None, since: int | None = None
 ) -> list[ListedRecord]:
-    """Records of these targets in a state, oldest first: at most so many of each target; None: all.
+    """Records of these targets in a state, oldest first: at most `limit` of each target; None: all.
 
     `since`: only jobs that ended then or later; of accepted records, which no index holds, those of one day from then.
     """

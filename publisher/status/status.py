@@ -1,4 +1,4 @@
-"""status: what was read, what each target has, and whether anything is left to do."""
+"""status: what was read, what each target has, and what is left to do."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class SourceStatus(msgspec.Struct, frozen=True):
     silent: bool
     error: str | None
     waiting: tuple[str, ...] = ()
-    """What was met in it and waits for what completes it: a last line without an end, slave records."""
+    """Incomplete input that later input completes: a last line without its end, slave records."""
     unread_files: int = 0
     """Files of it that disappeared before they were read to their end, and are not settled."""
     ends_in_future: bool = False
-    """The last job ended later than it can be: a clock is wrong, that of the batch system or ours."""
+    """The last job ended in the future: the clock of the batch system or of this host is wrong."""
     times_in_future: dict[str, int] = {}
-    """What was noted for a later time than now, by the name of its field, which is None: a clock was wrong."""
+    """Recorded times in the future, by the name of their field, which is None: a clock was wrong."""
 
 
 class TargetStatus(msgspec.Struct, frozen=True):
@@ -63,19 +63,19 @@ class TargetStatus(msgspec.Struct, frozen=True):
     certificate_days_left: int | None
     groups: dict[str, int] | None
     not_due: int = 0
-    """Of those that wait: runs whose report is sent when its period is over."""
+    """Waiting runs whose report is sent when its period is over."""
     shadow: bool = False
-    """Nothing is sent there: what waits, waits for the day on which that setting goes."""
+    """Nothing is sent until this setting is removed."""
     assumed: int | None = 0
-    """Of those that are accepted: delivered by an earlier publisher, as far as its state says; None: not counted."""
+    """Accepted runs that an earlier publisher delivered, according to its state; None: not counted."""
     due_at: int | None = None
-    """Runs send nothing before then, because of `every`; None: the next run does."""
+    """The next time that something is sent, because of `every`; None: the next run."""
     times_in_future: dict[str, int] = {}
     """As of a source."""
     certificate_expires: int | None = None
     """When the certificate that signs or connects expires."""
     evidence: EvidenceSource = "none"
-    """How it is known what the service has; `none`: it offers no evidence."""
+    """The kind of evidence of what the service has; `none`: it gives none."""
     evidence_problem: str | None = None
     """Why the last reconciliation had no evidence."""
     reconciled_at: int | None = None
@@ -91,7 +91,7 @@ class TargetStatus(msgspec.Struct, frozen=True):
 
     @property
     def untouched(self) -> bool:
-        """Whether no run was ever for it, as far as was planned."""
+        """Whether the target has selected no run so far."""
         undelivered = self.waiting + self.in_flight + self.rejected + self.held + self.waived + self.superseded
         return not (self.accepted + self.confirmed + undelivered)
 
@@ -110,15 +110,15 @@ class Status(msgspec.Struct, frozen=True):
 
     @property
     def delivered(self) -> bool:
-        """Complete, and nothing is held or rejected: this alone is good."""
+        """Complete, and nothing is held or rejected."""
         undelivered = (target.held or target.rejected for target in self.targets.values() if not target.shadow)
         return self.complete and not any(undelivered)
 
 
 def status(store: Store | None, config: Config, clock: Callable[[], int], *, assumed: bool = True) -> Status:
-    """The state of everything that is configured; without a store, nothing has happened yet.
+    """The state of all sources and targets; `store` is None before the first collect.
 
-    `assumed`: with what was delivered before us, which alone is counted one by one: there may be millions.
+    `assumed`: also count what an earlier publisher delivered, which takes time for millions of runs.
     """
     now = clock()
     sources = {name: _source(store, config, name, now) for name in config.sources}
@@ -139,12 +139,12 @@ def _why_not_latest(store: Store) -> str | None:
 
 
 def _earlier(oldest_open: int | None, known_until: int | None) -> int | None:
-    """Up to when a target has everything; None as long as a source was not read to its end."""
+    """The time up to which a target has everything; None if a source was not read to its end."""
     return known_until if oldest_open is None or known_until is None else min(oldest_open, known_until)
 
 
 def _known_until(sources: dict[str, SourceStatus]) -> int | None:
-    """Up to when every source was read."""
+    """The time up to which every source was read."""
     reads = [source.last_collected if source.read_to_end else None for source in sources.values()]
     known = [read for read in reads if read is not None]
     return min(known) if known and len(known) == len(reads) else None
@@ -183,10 +183,10 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
     )
 
 
-def _times(noted: Mapping[str, int | None], now: int) -> tuple[dict[str, int | None], dict[str, int]]:
-    """Times that were noted, by name, without those in the future; and those."""
-    known = {name: past(at, now) for name, at in noted.items()}
-    return known, {name: at for name, at in noted.items() if at is not None and known[name] is None}
+def _times(recorded: Mapping[str, int | None], now: int) -> tuple[dict[str, int | None], dict[str, int]]:
+    """Recorded times by name, with None for those in the future; and those in the future."""
+    known = {name: past(at, now) for name, at in recorded.items()}
+    return known, {name: at for name, at in recorded.items() if at is not None and known[name] is None}
 
 
 def _target(
@@ -265,7 +265,7 @@ def _target(
 
 
 class _Unconfirmed:
-    """What is known of the accepted jobs of a target that are not confirmed."""
+    """The accepted jobs of a target that are not confirmed."""
 
     def __init__(
         self, connection: Connection, config: Config, name: str, target_id: int, accepted: int, now: int

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import typer.main
 
-from publisher.cli.main import app
+from publisher.cli.main import command_line
 
 COMPLETION = frozenset({"install_completion", "show_completion", "help"})
 Command = Any
@@ -18,7 +18,7 @@ Command = Any
 
 def root() -> Command:
     """The whole application."""
-    return typer.main.get_command(app)
+    return typer.main.get_command(command_line())
 
 
 def commands(command: Command | None = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Command]]:

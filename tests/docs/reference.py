@@ -12,7 +12,16 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic.fields import FieldInfo
 
 from publisher.config.operation import Log, Metrics, Notices, Serve
-from publisher.config.reports import Adjustment, Amount, Charges, Factor, Node, Price
+from publisher.config.reports import (
+    Adjustment,
+    Amount,
+    Charges,
+    Factor,
+    Node,
+    Price,
+    StatementRecipient,
+    StatementSettings,
+)
 from publisher.config.schema import (
     TARGET_KINDS,
     AddOnSettings,
@@ -62,6 +71,8 @@ TABLES: dict[str, type[Settings]] = {
     "[[charges.prices]]": Price,
     "[[charges.group_factors]] and [[charges.job_factors]]": Factor,
     "[[charges.adjustments]]": Adjustment,
+    "[statements]": StatementSettings,
+    "[[statements.recipients]]": StatementRecipient,
 }
 
 _VALIDATED = {

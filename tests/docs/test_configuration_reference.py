@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from publisher.config.file import load, parse
-from publisher.config.reports import Adjustment, Charges, Factor, Node, Price
+from publisher.config.reports import Adjustment, Charges, Factor, Node, Price, StatementRecipient, StatementSettings
 from publisher.config.schema import (
     TARGET_KINDS,
     BenchmarkRule,
@@ -95,6 +95,8 @@ def test_the_example_has_every_setting(switched_on: dict[str, Any]) -> None:
         (Price, switched_on["charges"]["prices"][0]),
         (Factor, switched_on["charges"]["group_factors"][0] | switched_on["charges"]["job_factors"][0]),
         (Adjustment, switched_on["charges"]["adjustments"][0]),
+        (StatementSettings, switched_on["statements"]),
+        (StatementRecipient, switched_on["statements"]["recipients"][0]),
         (SourceSettings, source),
         (BenchmarkSettings, source["benchmark"]),
         (BenchmarkRule, source["benchmarks"][0]),

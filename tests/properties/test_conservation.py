@@ -215,7 +215,7 @@ class Conservation(RuleBasedStateMachine):
             done = beside.publish(other)[other]
             assert done.busy == (other == name), "both send to one target"
             if other == name:
-                with pytest.raises(UsageError, match="another run is at work"):
+                with pytest.raises(UsageError, match="another run is sending"):
                     beside.republish(other, OCTOBER, NOVEMBER)
 
         with self._beside(step, publish):

@@ -114,7 +114,7 @@ def test_nothing_is_copied_while_a_publisher_is_at_work(tmp_path: Path) -> None:
     with (
         Publisher(site.config, site.publisher.tools) as at_work,
         at_work.store.lock("target-sgas"),
-        pytest.raises(UsageError, match="at work for target sgas"),
+        pytest.raises(UsageError, match="sending to target sgas"),
     ):
         copy_store(site.config.store.url, f"sqlite:///{tmp_path}/other/store.db", 1, lambda _table: None)
 

@@ -346,7 +346,7 @@ def test_a_record_that_a_format_fails_at_is_held_and_the_others_are_sent(tmp_pat
     done = site.publish_to("neic")
     assert (done.sent.accepted, done.sent.held, done.error) == (2, 4, None)
     reasons = site.reasons("neic")
-    assert reasons[make_job(3).record_id] == f"mine: the add-on failed at this record: KeyError: 'queue'. {BLAME}"
+    assert reasons[make_job(3).record_id] == f"mine: the add-on failed for this record: KeyError: 'queue'. {BLAME}"
     assert reasons[make_job(2).record_id] == "vo: this format insists on one"
 
 
@@ -372,7 +372,7 @@ def test_a_record_that_is_none(form: type[Form]) -> None:
     form.record = lambda *_: Rendered("text")  # type: ignore[assignment,arg-type,return-value]
     with pytest.raises(CannotRenderError) as caught:
         made.record(make_job(1), 0)
-    assert "failed at this record" in sentence(caught.value.reason)
+    assert "failed for this record" in sentence(caught.value.reason)
     form.message = lambda *_: "text"  # type: ignore[assignment,return-value]
     with pytest.raises(TargetError, match="failed as a format"):
         made.message([])

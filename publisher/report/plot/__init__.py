@@ -1,4 +1,4 @@
-"""Plots of reports, as PNG, SVG, PDF or PostScript, drawn with matplotlib.
+"""Plots of reports as PNG, SVG, PDF, and PostScript (matplotlib), and as text for terminals.
 
-`style.py` holds what can be chosen and what is shown where, and knows no library; the rest is loaded only to draw.
+`style.py` holds the choices and geometry that all of them share; matplotlib is imported only to draw.
 """

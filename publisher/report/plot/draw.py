@@ -1,12 +1,6 @@
-"""From a plot to the bytes of a file. The same plot gives the same bytes: no date, no random names inside.
+"""Pictures of plots as PNG, SVG, PDF, and PostScript. The same plot gives the same bytes: no dates, no random ids.
 
-Frames for pictures: sizes, titles, grid, the axis of time (UTC) and the legend.
-
-Plots of bars: over bins of time, and over names, where they lie so that the names can be read.
-
-The heat map: rows such as nodes, over bins of time, shaded from nothing to full.
-
-Plots of lines over time: through the middles of bins; areas where series stand on one another.
+Frames with titles, axes, and legends; bars over time and over names; heat maps; lines and areas over time.
 """
 
 from __future__ import annotations
@@ -21,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator
 
 from publisher.report.plot.fonts import whole_name
 from publisher.report.plot.style import (
@@ -30,7 +24,6 @@ from publisher.report.plot.style import (
     HEIGHT_IN,
     INK,
     MANY,
-    MOST_NAMED,
     SETTINGS,
     SHOWN,
     WIDTH_IN,
@@ -41,19 +34,19 @@ from publisher.report.plot.style import (
     edges_of,
     end_of,
     folded,
+    highest_of,
     instants_of,
-    interval_told,
+    interval_text,
     label_of,
     named_first,
     shortened,
-    tops_of,
 )
-from publisher.report.plot.ticks import time_ticks
+from publisher.report.plot.ticks import axis_ticks
 from publisher.report.report import Plot
-from publisher.text import safe
+from publisher.text import number_text, safe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from matplotlib.axes import Axes
 
@@ -62,10 +55,11 @@ _DAY_S = 86_400
 _UNIT_LENGTH = 40
 _TITLE_LENGTH = 88
 _SPARE = 0.06
+_SPARE_FOR_TEXT = 0.12
 
 
 def frame(title: str, note: str, *, height_in: float = HEIGHT_IN) -> tuple[Figure, Axes]:
-    """An empty picture with its title; what is written is written as it is, never as mathematics."""
+    """An empty picture with its title. Texts are never parsed as mathematics."""
     figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(shortened(title, _TITLE_LENGTH), loc="left", fontsize=13, fontweight="bold", color=INK, pad=10)
@@ -85,16 +79,17 @@ def days(instant: float) -> float:
     return instant / _DAY_S
 
 
-def time_axis(axes: Axes, start: int, stop: int, end: int) -> None:
-    """Let the x axis be time from `start` to `end`, in UTC, with as many labels as fit; `stop` ends the interval."""
+def time_axis(axes: Axes, plot: Plot, stop: int) -> None:
+    """Make the x axis time, with as many labels as fit; `stop` ends the interval."""
+    start, end = edges_of(plot, stop)[0], end_of(plot, stop)
     axes.set_xlim(days(start), days(end))
-    ticks = time_ticks(start, end)
+    ticks = axis_ticks(plot, stop)
     axes.set_xticks([days(start + tick.share * (end - start)) for tick in ticks], [tick.text for tick in ticks])
-    axes.set_xlabel(interval_told(start, stop), fontsize=9, color=INK)
+    axes.set_xlabel(interval_text(start, stop), fontsize=9, color=INK)
 
 
 def value_axis(axes: Axes, unit: str, most: float) -> None:
-    """Let the y axis begin at 0 and reach a little beyond the highest value."""
+    """Make the y axis amounts from 0 to a little beyond the highest."""
     axes.set_ylim(0, most * (1 + _SPARE) if most > 0 else 1)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(_value)
@@ -106,21 +101,22 @@ def _value(value: float, _place: float) -> str:
 
 
 def amount_axis(axes: Axes, unit: str, most: float) -> None:
-    """Let the x axis be amounts from 0 to a little beyond the highest."""
-    axes.set_xlim(0, most * (1 + _SPARE) if most > 0 else 1)
+    """Make the x axis amounts from 0 to beyond the highest, with room for the amount written after its bar."""
+    axes.set_xlim(0, most * (1 + _SPARE_FOR_TEXT) if most > 0 else 1)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(_value)
     axes.set_xlabel(shortened(unit, _UNIT_LENGTH), fontsize=9, color=INK)
 
 
 def grid_lines(axes: Axes, axis: Literal["both", "x"]) -> None:
-    """The grid, below everything."""
+    """Draw the grid below everything else."""
     axes.grid(visible=True, axis=axis, color=FAINT, linewidth=0.7)
 
 
 def legend_beside(axes: Axes, names: list[str], by: str, *, top_first: bool) -> None:
-    """The legend right of the axes, where it hides nothing; `top_first` for series that stand on one another.
+    """Draw the legend to the right of the axes; `top_first` for stacked series.
 
-    `names` are those of the series in their order, `by` is what they are grouped by.
+    `names` are those of the series in their order, `by` is the key that distinguishes them.
     """
     handles, _ = axes.get_legend_handles_labels()
     if top_first:
@@ -135,16 +131,16 @@ def legend_beside(axes: Axes, names: list[str], by: str, *, top_first: bool) -> 
         line.set_linewidth(2)
 
 
-_APART = 120
-"""Up to so many bars have gaps between them; more are drawn as one outline."""
+_MOST_BARS = 120
+"""More bars are drawn as one outline, without gaps."""
 _GAP = 0.06
 _BAR_NAME_LENGTH = 32
 
 
 def draw_bars(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
-    """Draw the series over bins of time: on one another where they add up, else side by side."""
+    """Draw the series over bins of time: stacked if they add up, else side by side."""
     bounds = [days(edge) for edge in edges]
-    if len(bounds) - 1 > _APART:
+    if len(bounds) - 1 > _MOST_BARS:
         _outlines(axes, plot, bounds)
         return
     parts = 1 if plot.stacked else max(1, len(plot.series))
@@ -160,7 +156,7 @@ def draw_bars(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
 
 
 def _outlines(axes: Axes, plot: Plot, bounds: list[float]) -> None:
-    """Bars that are too many for gaps: one shape a series, transparent where they do not stand on one another."""
+    """Draw bars that are too many for gaps: one shape for each series, transparent if they are not stacked."""
     below = [0.0] * (len(bounds) - 1)
     lone = plot.stacked or len(plot.series) == 1
     for place, one in enumerate(plot.series):
@@ -175,23 +171,47 @@ def _outlines(axes: Axes, plot: Plot, bounds: list[float]) -> None:
 
 
 def draw_named_bars(axes: Axes, plot: Plot) -> None:
-    """Draw bars that lie, the first at the top."""
+    """Draw horizontal bars, the first at the top, with the amount at the end of each."""
     names = [str(name) for name in plot.x]
     parts = 1 if plot.stacked else max(1, len(plot.series))
     thick = 0.8 / parts
+    largest = highest_of(plot, stacked=plot.stacked)
     below = [0.0] * len(names)
     for place, one in enumerate(plot.series):
         values = [value or 0.0 for value in one.values]
         shift = 0.0 if plot.stacked else thick * (place - (parts - 1) / 2)
         where = [number + shift for number in range(len(names))]
-        axes.barh(where, values, thick, below, color=colour(one.label, place), label=SHOWN)
+        axes.barh(where, values, thick, below, color=_bar_colours(plot, place), label=SHOWN)
         if plot.stacked:
             below = [low + value for low, value in zip(below, values, strict=True)]
+        else:
+            _write_amounts(axes, one.values, where, largest)
+    if plot.stacked:
+        _write_amounts(axes, below, range(len(names)), largest)
     axes.set_yticks(range(len(names)), [shortened(name, _BAR_NAME_LENGTH) for name in names])
     for text, name in zip(axes.get_yticklabels(), names, strict=True):
         whole_name(text, name)
-    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_ylim(max(len(names), _LEAST_BARS) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
+
+
+_LEAST_BARS = 4
+"""The room for bars: fewer are not thicker."""
+
+
+def _bar_colours(plot: Plot, place: int) -> list[str]:
+    """The colour of each bar of a series: grey for the sum of other names."""
+    series = plot.series[place].label
+    return [colour(str(name) if len(plot.series) == 1 else series, place) for name in plot.x]
+
+
+def _write_amounts(axes: Axes, values: Sequence[float | None], where: Sequence[float], largest: float) -> None:
+    for value, at in zip(values, where, strict=True):
+        if value is not None:
+            axes.annotate(
+                number_text(value, largest), (value, at), xytext=(4, 0), textcoords="offset points", va="center",
+                fontsize=8, color=INK,
+            )  # fmt: skip
 
 
 _ROW_IN = 0.22
@@ -199,34 +219,34 @@ _LEAST_IN, _MOST_IN = 3.2, 14.0
 _LABELS_IN = 1.6
 _NAME_LENGTH = 30
 _SHADES = "cividis"
-"""From dark blue to yellow: the same order to everybody's eyes, and in grey."""
+"""From dark blue to yellow: the same order for colour-blind people and in grey."""
 _LINED = 80
 _RASTERIZED = 20_000
 
 
 def draw_heat_map(plot: Plot, stop: int, title: str, note: str, *, legend: bool) -> Figure:
-    """The whole picture; grey is where nothing is known. Of very many rows every so manieth has a label."""
+    """The whole picture of percentages; grey is unknown. If there are very many rows, every n-th has a label."""
     edges = edges_of(plot, stop)
     height = min(_MOST_IN, max(_LEAST_IN, _LABELS_IN + _ROW_IN * len(plot.series)))
     values = [[math.nan if cell is None else cell for cell in row.values] for row in plot.series]
     if legend and any(math.isnan(cell) for row in values for cell in row):
-        note = "; ".join(filter(None, (note, "grey: nothing is known")))
+        note = "; ".join(filter(None, (note, "grey: unknown")))
     figure, axes = frame(title, note, height_in=height)
     highest = max((cell for row in values for cell in row if not math.isnan(cell)), default=0.0)
     lined = max(len(values), len(edges)) <= _LINED
     mesh = axes.pcolormesh(
         [days(edge) for edge in edges], list(range(len(values) + 1)), values, cmap=_SHADES, vmin=0,
-        vmax=max(1.0, highest), edgecolors="white" if lined else "none", linewidth=0.6 if lined else 0,
+        vmax=max(100.0, highest), edgecolors="white" if lined else "none", linewidth=0.3 if lined else 0,
         rasterized=len(edges) * len(values) > _RASTERIZED,
     )  # fmt: skip
     axes.set_facecolor("#dedede")
-    time_axis(axes, edges[0], stop, end_of(plot, stop))
+    time_axis(axes, plot, stop)
     _row_labels(axes, [row.label for row in plot.series], height)
     if legend:
-        bar = figure.colorbar(mesh, ax=axes, pad=0.015, fraction=0.03, aspect=30)
+        bar = figure.colorbar(mesh, ax=axes, pad=0.015, fraction=0.03, aspect=30, anchor=(0.0, 1.0))
         bar.set_label(shortened(plot.unit, _NAME_LENGTH), fontsize=9, color=INK)
         bar.ax.tick_params(labelsize=9)
-        bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        bar.ax.yaxis.set_major_formatter(_value)
     return figure
 
 
@@ -243,11 +263,11 @@ def _row_labels(axes: Axes, rows: list[str], height_in: float) -> None:
 
 
 _MARKED = 40
-"""So many points are few enough to be marked each."""
+"""Up to so many points have a marker each."""
 
 
 def draw_lines(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
-    """Draw each series as a line; where nothing is known it is broken. Few points and lone ones are marked."""
+    """Draw each series as a line with gaps where it is unknown. Few points and isolated points are marked."""
     places = [days((left + right) / 2) for left, right in pairwise(edges)]
     few = len(places) <= _MARKED
     for place, one in enumerate(plot.series):
@@ -267,7 +287,7 @@ def draw_lines(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
 
 
 def draw_areas(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
-    """Draw the series as areas that stand on one another, from the first edge of the bins to the last."""
+    """Draw the series as stacked areas, from the first edge of the bins to the last."""
     middles = ((left + right) / 2 for left, right in pairwise(edges))
     places = [days(instant) for instant in (edges[0], *middles, edges[-1])]
     below = [0.0] * len(places)
@@ -293,33 +313,33 @@ _PS_DATE: Final = re.compile(rb"^%%CreationDate: .*\n", re.MULTILINE)
 _A4_IN: Final = (11.69, 8.27)
 _MOST_NAMED_LETTERS: Final = 20
 _one_at_a_time = threading.Lock()
-"""matplotlib's settings and its caches of fonts are the process's."""
+"""matplotlib's settings and caches of fonts are shared by all threads."""
 
 
 def draw(
     plot: Plot, stop: int, look: Look, form: Form, *, start: int | None = None, say: Callable[[str], None] | None = None
 ) -> bytes:
-    """The picture as a file of this form. Threads draw one after the other.
+    """The content of a picture file. Threads draw one after the other.
 
-    `start` and `stop` are the report's interval (without a start, pictures over names do not show it); `say` is called,
-    once for each letter, where no font of this computer has it.
+    `start` and `stop` are the report's interval; without a start, plots over names do not show it. `say` is given a
+    message about letters that no font of this computer has, once for each letter.
     """
     import matplotlib as mpl  # noqa: PLC0415 - loads for half a second
 
     from publisher.report.plot.fonts import (  # noqa: PLC0415
         complete,
-        not_yet_told,
+        not_yet_reported,
         with_titles,
     )
 
     with _one_at_a_time, warnings.catch_warnings(), mpl.rc_context(SETTINGS):
-        # Names of jobs and users may have letters that no font here has; they are drawn as boxes.
+        # Letters of names that no font has are drawn as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         made = io.BytesIO()
         figure = _figure(folded(plot), start, stop, look)
         missing = complete(figure, as_text=form == "svg")
         if form != "svg" and say is not None:
-            _tell(not_yet_told(missing), say)
+            _report(not_yet_reported(missing), say)
         paper = _paper(figure) if form == "ps" else {}
         figure.savefig(made, format=form, dpi=DPI, metadata=_METADATA[form], **paper)
     if form == "ps":
@@ -327,18 +347,18 @@ def draw(
     return with_titles(made.getvalue()) if form == "svg" else made.getvalue()
 
 
-def _tell(missing: frozenset[str], say: Callable[[str], None]) -> None:
-    """Say which letters are drawn as boxes."""
+def _report(missing: frozenset[str], say: Callable[[str], None]) -> None:
+    """Report which letters are drawn as boxes."""
     if missing:
         some = "".join(sorted(missing)[:_MOST_NAMED_LETTERS]) + (" ..." if len(missing) > _MOST_NAMED_LETTERS else "")
         say(
-            f"no font of this computer has these letters, which are boxes in pictures: {safe(some)} "
-            "(install one, such as Debian's fonts-noto-cjk; SVG and pages keep the text)"
+            f"no font of this computer has these letters, which are drawn as boxes: {safe(some)}. Install a font that "
+            "has them, such as Debian's fonts-noto-cjk, or use --format svg or html, which keep the text."
         )
 
 
 def _paper(figure: Figure) -> dict[str, Any]:
-    """A4 across where the picture has room on it, so that it can be printed as it is; else a sheet of its size."""
+    """A4 landscape if the picture fits on it, else a sheet of its size."""
     width, height = figure.get_size_inches()
     if width <= _A4_IN[0] and height <= _A4_IN[1]:
         return {"papertype": "a4", "orientation": "landscape"}
@@ -346,21 +366,19 @@ def _paper(figure: Figure) -> dict[str, Any]:
 
 
 def _figure(plot: Plot, start: int | None, stop: int, look: Look) -> Figure:
-
     title = plot.title if look.title is None else look.title
     if not plot.x or not plot.series:
         return _empty(title, look)
     if plot.style == "heat":
-        return draw_heat_map(plot, stop, title, look.note, legend=look.legend)
+        return draw_heat_map(plot, stop, title, _note(plot, len(plot.series), look.note), legend=look.legend)
     if instants_of(plot):
         return _over_time(plot, stop, title, look)
-    interval = "" if start is None else interval_told(start, stop)
+    interval = "" if start is None else interval_text(start, stop)
     return _over_names(plot, title, interval, look)
 
 
 def _over_time(plot: Plot, stop: int, title: str, look: Look) -> Figure:
-
-    figure, axes = frame(title, look.note)
+    figure, axes = frame(title, _note(plot, len(plot.series), look.note))
     edges = edges_of(plot, stop)
     if look.style_of(plot) == "bar":
         draw_bars(axes, plot, edges)
@@ -368,26 +386,30 @@ def _over_time(plot: Plot, stop: int, title: str, look: Look) -> Figure:
         draw_areas(axes, plot, edges)
     else:
         draw_lines(axes, plot, edges)
-    time_axis(axes, edges[0], stop, end_of(plot, stop))
-    value_axis(axes, plot.unit, tops_of(plot, standing=plot.stacked))
-    _dress(axes, plot, look, "both")
+    time_axis(axes, plot, stop)
+    value_axis(axes, plot.unit, highest_of(plot, stacked=plot.stacked))
+    _finish(axes, plot, look, "both")
     return figure
 
 
 def _over_names(plot: Plot, title: str, interval: str, look: Look) -> Figure:
-
-    plot, left_out = named_first(plot, MOST_NAMED)
-    more = f"{MOST_NAMED} of {MOST_NAMED + left_out:,}; the others are in the table" if left_out else ""
-    note = "; ".join(filter(None, (look.note, interval, more)))
-    figure, axes = frame(title, note, height_in=max(2.6, 1.7 + 0.3 * len(plot.x)))
+    plot = named_first(plot)
+    figure, axes = frame(
+        title, _note(plot, len(plot.x), look.note, interval), height_in=1.7 + 0.3 * max(len(plot.x), _LEAST_BARS)
+    )
     draw_named_bars(axes, plot)
-    amount_axis(axes, plot.unit, tops_of(plot, standing=plot.stacked))
-    _dress(axes, plot, look, "x")
+    amount_axis(axes, plot.unit, highest_of(plot, stacked=plot.stacked))
+    _finish(axes, plot, look, "x")
     return figure
 
 
-def _dress(axes: Axes, plot: Plot, look: Look, grid: Literal["both", "x"]) -> None:
+def _note(plot: Plot, drawn: int, *parts: str) -> str:
+    """The text below a picture; it says so if not everything is drawn."""
+    more = f"{drawn} of {drawn + plot.left_out:,}; the table has the others" if plot.left_out else ""
+    return "; ".join(filter(None, (*parts, more)))
 
+
+def _finish(axes: Axes, plot: Plot, look: Look, grid: Literal["both", "x"]) -> None:
     if look.grid:
         grid_lines(axes, grid)
     if look.legend:
@@ -395,7 +417,6 @@ def _dress(axes: Axes, plot: Plot, look: Look, grid: Literal["both", "x"]) -> No
 
 
 def _empty(title: str, look: Look) -> Figure:
-
     figure, axes = frame(title, look.note)
     axes.set_axis_off()
     axes.text(0.5, 0.5, "nothing to show", ha="center", va="center", color="#555555", transform=axes.transAxes)

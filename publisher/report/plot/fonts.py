@@ -1,11 +1,10 @@
-"""Letters that the pictures' own font does not have: the fonts of this computer that have them, and what none has.
+"""Letters that the default font of pictures lacks: the fonts of this computer that have them, and letters without any.
 
-matplotlib takes each letter from the first font of a list that has it. The list is the pictures' own font and as few
-others as the letters need, so that pictures of plain names do not depend on what else is installed.
+matplotlib takes each letter from the first font of a list that has it. The list is the default font and as few others
+as the letters need, so that pictures of plain names do not depend on the installed fonts.
 
-Names in an SVG that were shortened: the whole one is shown where one points, and to a screen reader.
-
-matplotlib knows no titles, but writes the id of a text: it holds the name until the picture is done.
+Shortened names in an SVG have the whole name as their title, for pointers and screen readers. matplotlib cannot write
+titles, but writes the id of a text: it holds the name until the picture is complete.
 """
 
 from __future__ import annotations
@@ -32,19 +31,18 @@ if TYPE_CHECKING:
 
 
 _NO_LETTERS: Final = "Last Resort"
-"""matplotlib's own font of boxes, which has a box for everything."""
+"""matplotlib's own font, which has a box for every letter."""
 _INVISIBLE: Final = frozenset("\n\r\t\N{HAIR SPACE}")
 
 logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
-# It reports every family that has no bold or no upright font, which is nothing to those who read names in a picture.
+# It warns of each family without a bold or an upright font, which does not matter here.
 
 
 def complete(figure: Figure, *, as_text: bool) -> frozenset[str]:
-    """Give the texts of a figure the fonts that they need; gives the letters that no font here has.
+    """Set the fonts that the texts of a figure need; returns the letters that no font of this computer has.
 
-    With `as_text` (SVG) the program that shows the picture looks for the letters in fonts of their own. Elsewhere texts
-    that need another font are drawn as outlines: PostScript cannot take in fonts of every kind, and a PDF would take in
-    all of a font of 20 MB.
+    With `as_text` (SVG) the viewer finds the fonts. In other formats, texts that need another font are drawn as
+    outlines: PostScript cannot embed every kind of font, and a PDF would embed a font of 20 MB as a whole.
     """
     missing: set[str] = set()
     for text in figure.findobj(Text):
@@ -59,26 +57,26 @@ def complete(figure: Figure, *, as_text: bool) -> frozenset[str]:
     return frozenset(missing)
 
 
-_told: Final[set[str]] = set()
+_reported: Final[set[str]] = set()
 
 
-def not_yet_told(missing: frozenset[str]) -> frozenset[str]:
-    """Those of the letters that this was not asked about before."""
-    new = missing - _told
-    _told.update(new)
+def not_yet_reported(missing: frozenset[str]) -> frozenset[str]:
+    """Those of the letters that were not reported before."""
+    new = missing - _reported
+    _reported.update(new)
     return new
 
 
 def forget_fonts() -> None:
-    """Look anew at what fonts there are."""
+    """Forget which fonts exist, and which letters were reported."""
     _families.cache_clear()
     _letters_of.cache_clear()
-    _told.clear()
+    _reported.clear()
 
 
 @lru_cache(maxsize=2_000)
 def _families(letters: frozenset[str]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Families that together have these letters, as few as one can easily find, and the letters that none has."""
+    """A small number of families that have these letters, and the letters that none has."""
     found: list[str] = []
     while letters:
         most = max(_others(), key=lambda family: len(_letters_of(family, letters)), default=None)
@@ -98,7 +96,7 @@ def _letters_of(family: str, letters: frozenset[str]) -> frozenset[str]:
 
 
 def _font(family: str) -> FT2Font | None:
-    """A family's upright font, as matplotlib finds it; None where it cannot be drawn: a font of coloured pictures."""
+    """A family's upright font, as matplotlib finds it; None if it cannot be drawn, such as a font of coloured emoji."""
     properties = font_manager.FontProperties(family=[family])
     try:
         font = font_manager.get_font(font_manager.findfont(properties, fallback_to_default=False))
@@ -108,7 +106,7 @@ def _font(family: str) -> FT2Font | None:
 
 
 def _others() -> Iterable[str]:
-    """The families of this computer in a fixed order: those without serifs, and of many languages, first."""
+    """The families of this computer in a fixed order: sans-serif fonts first, monospaced ones last."""
     names = {entry.name for entry in font_manager.fontManager.ttflist if not entry.name.startswith(_NO_LETTERS)}
     return sorted(names - {FONT}, key=lambda name: ("Sans" not in name, "Mono" in name, name))
 
@@ -119,12 +117,12 @@ _MOST_LETTERS: Final = 500
 
 
 def whole_name(text: Text, name: str) -> None:
-    """Let a text have this title, where it does not say as much itself."""
+    """Set the title of a text that does not show the whole name."""
     whole = safe(name)
     if whole != text.get_text():
         text.set_gid(_MARK + quote(whole[:_MOST_LETTERS], safe=""))
 
 
 def with_titles(svg: bytes) -> bytes:
-    """An SVG whose marked texts have titles."""
+    """An SVG with the titles that `whole_name` set."""
     return _MARKED.sub(lambda found: f"<g><title>{escape(unquote(found[1].decode()))}</title>".encode(), svg)

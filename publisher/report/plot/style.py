@@ -1,9 +1,8 @@
-"""How a plot is to be shown, and where its values are: for pictures of files and for those of the page alike.
+"""How a plot is shown, and where its values are: for pictures in files, on the page, and on a terminal.
 
-How pictures look: colours that colour-blind people distinguish, line styles for those who print in grey, sizes.
-
-The colours are those of Okabe and Ito, without black and with yellow last, which is weak on white. Nothing here changes
-matplotlib's global settings for longer than a picture is drawn.
+Colours are those of Okabe and Ito, which colour-blind people can distinguish, without black, and with yellow last
+because it is weak on white. Lines also differ in their dashes, for prints in grey. matplotlib's global settings change
+only while a picture is drawn.
 """
 
 from __future__ import annotations
@@ -14,47 +13,47 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from publisher.report.report import Plot, Series, count_of_others, is_others, others
+from publisher.report.report import Plot, Series, is_others, others
 from publisher.text import iso, safe
 
 Style = Literal["line", "bar"]
 
-MOST_LAYERS: Final = 8
-"""So many series that stand on one another can be distinguished; of more, the least are summed up."""
-MOST_NAMED: Final = 60
-"""So many names can be read beside one another; of more, the least are summed up, or left to the table."""
+MOST_SERIES: Final = 7
+"""How many series of a key can be distinguished; further ones are summed up, or not drawn."""
+MOST_NAMED: Final = 20
+"""How many names have a bar; further ones are summed up, or not drawn."""
+MOST_DRAWN: Final = 1_000
+"""The limit of names and series if more are asked for: pictures cannot be higher than 65,535 pixels."""
 
 _ABOUT: Final = 1.15
 """Months and years differ by less."""
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
-    """What is chosen of a picture. `style` None: as the plot says."""
+    """What is chosen for a picture. `style` None: that of the plot."""
 
     style: Style | None = None
     grid: bool = False
     legend: bool = True
     title: str | None = None
-    """Instead of the plot's own."""
+    """Replaces the title of the plot."""
     note: str = ""
-    """A line below, such as the site it is about."""
+    """A line below the picture, such as the name of the site."""
 
     def style_of(self, plot: Plot) -> Style:
-        """Lines or bars; over names there are only bars."""
-        if plot.style == "bar":
-            return "bar"
-        return self.style or "line"
+        """Lines or bars for a plot over time."""
+        return self.style or ("bar" if plot.style == "bar" else "line")
 
 
 def instants_of(plot: Plot) -> tuple[int, ...]:
-    """The places of a plot over time, in epoch seconds; none for one over names."""
+    """The x values of a plot over time, in epoch seconds; empty for a plot over names."""
     return tuple(place for place in plot.x if isinstance(place, int))
 
 
 def edges_of(plot: Plot, stop: int) -> tuple[int, ...]:
-    """The edges of the bins of a plot over time, one more than there are.
+    """The edges of the bins of a plot over time: one more than it has bins.
 
-    Of unequal ones the last is about as long as the one before, and ends with the interval where that suits.
+    If bins are unequal, the last ends with the interval if it is then about as long as the one before it.
     """
     starts = instants_of(plot)
     if not starts:
@@ -69,69 +68,85 @@ def edges_of(plot: Plot, stop: int) -> tuple[int, ...]:
 
 
 def end_of(plot: Plot, stop: int) -> int:
-    """Where the axis of a plot over time ends: with the interval, or with the last bin that reaches beyond it."""
+    """The end of the time axis: that of the interval, or of a last bin that reaches beyond it."""
     return max(stop, edges_of(plot, stop)[-1])
 
 
-def interval_told(start: int, stop: int) -> str:
-    """An interval for people, `stop` not included: without the parts of the time that say nothing."""
+def interval_text(start: int, stop: int) -> str:
+    """An interval for people, `stop` not included; midnights and full minutes without their zeros."""
     texts = [(iso(instant) or "").removesuffix("Z").replace("T", " ") for instant in (start, stop)]
-    for nothing in (":00", " 00:00"):
-        if all(one.endswith(nothing) for one in texts):
-            texts = [one.removesuffix(nothing) for one in texts]
+    for zeros in (":00", " 00:00"):
+        if all(one.endswith(zeros) for one in texts):
+            texts = [one.removesuffix(zeros) for one in texts]
     return f"{texts[0]} until {texts[1]}, UTC"
 
 
 def middles_of(plot: Plot, stop: int) -> Iterator[float]:
-    """Where a line goes through: the middles of the bins, in epoch seconds."""
+    """The middles of the bins, through which a line goes, in epoch seconds."""
     return ((left + right) / 2 for left, right in pairwise(edges_of(plot, stop)))
 
 
 def folded(plot: Plot) -> Plot:
-    """A plot of series that stand on one another, with the least of them summed up where they are too many."""
-    if not plot.stacked or len(plot.series) <= MOST_LAYERS:
-        return plot
-    weights = [sum(value or 0.0 for value in one.values) for one in plot.series]
-    ranked = sorted(range(len(plot.series)), key=lambda place: -weights[place])
-    kept = [place for place in ranked if not is_others(plot.series[place].label)][: MOST_LAYERS - 1]
-    shown = tuple(plot.series[place] for place in sorted(kept))
-    rest = [plot.series[place] for place in ranked if place not in kept]
-    summed = tuple(sum(value or 0.0 for value in values) for values in zip(*(one.values for one in rest), strict=True))
-    label = others(sum(count_of_others(one.label) for one in rest))
-    return msgspec.structs.replace(plot, series=(*shown, Series(label, summed)))
+    """A plot with as many series of its key as can be distinguished, the largest first.
 
-
-def named_first(plot: Plot, most: int) -> tuple[Plot, int]:
-    """A plot over names with so many of them, and how many are left out.
-
-    They are those of the most weight, in their order. Where names add up, the last is the sum of the others, and
-    nothing is left out.
+    If the series add up, the last one is the sum of the others. Measures and the rows of heat maps all stay, unless the
+    plot says how many to draw.
     """
-    if len(plot.x) <= most:
-        return plot, 0
+    if not plot.by or (plot.style == "heat" and plot.most is None):
+        return plot
+    asked_for = plot.most if instants_of(plot) else None
+    most = min(asked_for or MOST_SERIES, MOST_DRAWN)
+    weights = instants_of(plot) and plot.weights
+    weights = weights or tuple(sum(value or 0.0 for value in one.values) for one in plot.series)
+    ranked = sorted(range(len(plot.series)), key=lambda place: -weights[place])
+    kept, rest = _divided(ranked, most, sums_up=plot.stacked)
+    if plot.style == "heat":
+        kept.sort()
+    shown = tuple(plot.series[place] for place in kept)
+    if not rest or not plot.stacked:
+        return msgspec.structs.replace(plot, series=shown, left_out=len(rest))
+    columns = zip(*(plot.series[place].values for place in rest), strict=True)
+    summed = tuple(sum(value or 0.0 for value in column) for column in columns)
+    return msgspec.structs.replace(plot, series=(*shown, Series(others(len(rest)), summed)))
+
+
+def _divided(ranked: list[int], most: int, *, sums_up: bool) -> tuple[list[int], list[int]]:
+    """The first of a ranking, and the rest. A rest of one is no reason for a sum: it is drawn under its own name."""
+    room = most + 1 if sums_up and len(ranked) == most + 1 else most
+    return ranked[:room], ranked[room:]
+
+
+def named_first(plot: Plot) -> Plot:
+    """A plot over names with as many of them as have room, the largest first, unless they have an order of their own.
+
+    If the values of names add up, the last bar is the sum of the others.
+    """
     columns = list(zip(*(one.values for one in plot.series), strict=True))
-    weights = plot.weights or [sum(value or 0.0 for value in column) for column in columns]
-    ranked = sorted(range(len(weights)), key=lambda place: -weights[place])
-    room = most - 1 if plot.names_add_up else most
-    kept, rest = sorted(ranked[:room]), ranked[room:]
-    names = tuple(str(plot.x[place]) for place in kept)
-    series = [Series(one.label, tuple(one.values[place] for place in kept)) for one in plot.series]
-    if not plot.names_add_up:
-        return msgspec.structs.replace(plot, x=names, weights=(), series=tuple(series)), len(rest)
-    summed = [sum(one.values[place] or 0.0 for place in rest) for one in plot.series]
-    series = [Series(one.label, (*one.values, value)) for one, value in zip(series, summed, strict=True)]
-    return msgspec.structs.replace(plot, x=(*names, others(len(rest))), weights=(), series=tuple(series)), 0
+    sums = [sum(value or 0.0 for value in column) for column in columns]
+    weights = plot.weights or sums
+    ranked = sorted(range(len(plot.x)), key=lambda place: -weights[place])
+    kept, rest = _divided(ranked, min(plot.most or MOST_NAMED, MOST_DRAWN), sums_up=plot.names_add_up)
+    kept.sort(key=(lambda place: place) if plot.ordered else (lambda place: -sums[place]))
+    names = [str(plot.x[place]) for place in kept]
+    values = [[one.values[place] for place in kept] for one in plot.series]
+    if rest and plot.names_add_up:
+        names.append(others(len(rest)))
+        for one, of_series in zip(plot.series, values, strict=True):
+            of_series.append(sum(one.values[place] or 0.0 for place in rest))
+    series = tuple(Series(one.label, tuple(each)) for one, each in zip(plot.series, values, strict=True))
+    left_out = 0 if plot.names_add_up else len(rest)
+    return msgspec.structs.replace(plot, x=tuple(names), weights=(), series=series, left_out=left_out)
 
 
 def alone(values: Sequence[float | None]) -> list[int]:
-    """The places of values beside which nothing is known: a line does not show them."""
+    """The places of values without known neighbours, which a line does not show."""
     unknown = [True, *(value is None for value in values), True]
     return [place for place, value in enumerate(values) if value is not None and unknown[place] and unknown[place + 2]]
 
 
-def tops_of(plot: Plot, *, standing: bool) -> float:
-    """The highest value that is drawn, at least 0; `standing` where the series stand on one another."""
-    if standing:
+def highest_of(plot: Plot, *, stacked: bool) -> float:
+    """The highest value that is drawn, at least 0; `stacked`: of the sums of the series."""
+    if stacked:
         columns = zip(*(one.values for one in plot.series), strict=True)
         return max((sum(value or 0.0 for value in column) for column in columns), default=0.0)
     return max((value for one in plot.series for value in one.values if value is not None), default=0.0)
@@ -146,15 +161,15 @@ FAINT: Final = "#d5d5d5"
 WIDTH_IN, HEIGHT_IN = 10.0, 5.2
 DPI: Final = 120
 SHOWN: Final = "shown"
-"""The label of what is drawn of a series: the legend's texts are put in when it is made."""
+"""The label of each series in matplotlib: the texts are set when the legend is made."""
 LEGEND_LENGTH: Final = 28
 _BREAKS: Final = " -_./:,;=@"
-"""A line may end after one of them."""
+"""Characters after which a line may end."""
 MANY: Final = 400
-"""Beyond so many points a line is thin and neither dashed nor edged: they would hide what it shows."""
+"""A line with more points is thin, without dashes and edges, which would hide its course."""
 
 FONT: Final = "DejaVu Sans"
-"""matplotlib brings it along; what it does not have: `fonts.py`."""
+"""Part of matplotlib. For letters that it does not have see `fonts.py`."""
 
 SETTINGS: Final[Any] = {
     "font.family": [FONT, "sans-serif"],
@@ -169,7 +184,7 @@ SETTINGS: Final[Any] = {
     "axes.unicode_minus": True,
     "path.simplify": True,
 }
-"""Set while a picture is drawn, so that what the user's own settings say does not matter."""
+"""Set while a picture is drawn, so that the user's matplotlibrc has no effect."""
 
 
 def colour(label: str, place: int) -> str:
@@ -178,12 +193,12 @@ def colour(label: str, place: int) -> str:
 
 
 def dashes(place: int) -> tuple[float, ...]:
-    """The dashes of a line in points, none for a solid one; where colours come again, with other dashes."""
+    """The dashes of a line in points, empty for a solid line; a colour that repeats has other dashes."""
     return DASHES[(place + place // len(COLOURS)) % len(DASHES)]
 
 
 def shortened(text: str, most: int) -> str:
-    """Text from outside that fits a label: harmless, and without the middle where it is long."""
+    """Text from outside as a label: safe to show, and without its middle if it is too long."""
     text = safe(text)
     if len(text) <= most:
         return text
@@ -192,7 +207,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def wrapped(text: str, most: int) -> str:
-    """Text from outside for a legend: of up to two lines, broken where it can be, else without its middle."""
+    """Text from outside for a legend: at most two lines, and without its middle if it is too long."""
     text = shortened(text, 2 * most)
     if len(text) <= most:
         return text
@@ -202,6 +217,6 @@ def wrapped(text: str, most: int) -> str:
 
 
 def label_of(text: str) -> str:
-    """The text of a legend. A hair space is before an underscore, which matplotlib takes for "not to be shown"."""
+    """The text of a legend. matplotlib hides labels that begin with an underscore, hence the hair space before it."""
     label = wrapped(text, LEGEND_LENGTH)
     return f"\N{HAIR SPACE}{label}" if label.startswith("_") else label

@@ -1,11 +1,15 @@
-"""Where the axes of charts have their marks: round values, and round instants in UTC."""
+"""The ticks of axes: round values, round instants in UTC, and periods."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Final, NamedTuple
+
+from publisher.report.plot.style import edges_of, end_of
+from publisher.report.report import Plot
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86_400
 _STEPS_S: Final = (
@@ -21,14 +25,14 @@ _LAST_YEAR: Final = 9999
 
 
 class Tick(NamedTuple):
-    """A mark at `share` of the axis (0 to 1), and its text."""
+    """A tick at `share` of the axis (0 to 1), and its text."""
 
     share: float
     text: str
 
 
 def value_ticks(most: float, about: int = 5) -> tuple[float, list[Tick]]:
-    """The end of an axis from 0 that reaches beyond `most`, and its marks at round values."""
+    """The end of an axis from 0 to beyond `most`, and its ticks at round values."""
     if most <= 0:
         return 1.0, [Tick(0.0, "0"), Tick(1.0, "1")]
     rough = most / about
@@ -40,7 +44,7 @@ def value_ticks(most: float, about: int = 5) -> tuple[float, list[Tick]]:
 
 
 def time_ticks(start: int, stop: int, most: int = 9) -> list[Tick]:
-    """At most so many marks from `start` to `stop` (epoch seconds) at round instants, UTC."""
+    """At most so many ticks from `start` to `stop` (epoch seconds) at round instants, UTC."""
     span = max(1, stop - start)
     for step_s in _STEPS_S:
         if span / step_s <= most:
@@ -51,6 +55,53 @@ def time_ticks(start: int, stop: int, most: int = 9) -> list[Tick]:
     return [Tick((at - start) / span, _month(at, months)) for at in _months(start, stop, months)]
 
 
+def axis_ticks(plot: Plot, stop: int, most: int = 12) -> list[Tick]:
+    """The ticks of a plot over time: in the middle of each period if its bins are periods, else at round instants.
+
+    Of more periods than `most` every second, third, ... has a tick; of months those that divide the year evenly.
+    """
+    edges, end = edges_of(plot, stop), end_of(plot, stop)
+    if not plot.labels:
+        return time_ticks(edges[0], end)
+    span = max(1, end - edges[0])
+    chosen = _chosen(plot.labels, most)
+    texts = _period_texts([plot.labels[place] for place in chosen])
+    middles = [((left + right) / 2 - edges[0]) / span for left, right in pairwise(edges)]
+    return [Tick(middles[place], text) for place, text in zip(chosen, texts, strict=True)]
+
+
+def _chosen(labels: tuple[str, ...], most: int) -> list[int]:
+    """The places of the periods that have a tick."""
+    step = -(-len(labels) // most)
+    if len(labels[0]) != len("2026-11"):
+        return list(range(0, len(labels), step))
+    step = next((months for months in (1, 2, 3, 6) if months >= step), 12 * -(-step // 12))
+    numbers = [int(label[:4]) * 12 + int(label[5:7]) - 1 for label in labels]
+    return [place for place, number in enumerate(numbers) if number % step == 0]
+
+
+def _month_of(label: str) -> str | None:
+    """The name of the month in `2026-11` or `2026-11-03`; None for other periods."""
+    parts = label.split("-")
+    return _MONTH_NAMES[int(parts[1]) - 1] if len(parts) > 1 and parts[1].isdecimal() else None
+
+
+def _period_texts(labels: list[str]) -> list[str]:
+    """The names of periods for people, with the year where it changes: Nov 2025, Dec, Jan 2026."""
+    texts = []
+    shown_year = ""
+    for label in labels:
+        year, *rest = label.split("-")
+        month = _month_of(label)
+        name = " ".join(filter(None, (str(int(rest[1])) if len(rest) > 1 else "", month or "".join(rest))))
+        texts.append(" ".join(filter(None, (name, year if year != shown_year or not name else ""))))
+        shown_year = year
+    return texts
+
+
+_MONTH_NAMES: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
 def _at(instant: int) -> datetime:
     return _EPOCH + timedelta(seconds=instant)
 
@@ -58,17 +109,17 @@ def _at(instant: int) -> datetime:
 def _short(at: int, step_s: int) -> str:
     moment = _at(at)
     if at % _DAY_S == 0 or step_s >= _DAY_S:
-        return f"{moment.day} {moment:%b}"
+        return f"{moment.day} {_MONTH_NAMES[moment.month - 1]}"
     return f"{moment:%H:%M}" if step_s >= _MINUTE_S else f"{moment:%H:%M:%S}"
 
 
 def _month(at: int, months: int) -> str:
     moment = _at(at)
-    return f"{moment.year}" if moment.month == 1 or months >= 12 else f"{moment:%b}"
+    return f"{moment.year}" if moment.month == 1 or months >= 12 else f"{_MONTH_NAMES[moment.month - 1]}"
 
 
 def _months(start: int, stop: int, months: int) -> Iterator[int]:
-    """The first seconds of every so manieth month, counted from a January."""
+    """The first second of every n-th month, counted from January."""
     begin = _at(start)
     number = begin.year * 12 + begin.month - 1
     number += -number % months

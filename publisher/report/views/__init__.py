@@ -8,13 +8,14 @@ from typing import Final, Protocol
 import msgspec
 
 from publisher.errors import UsageError
+from publisher.report.ranking import ranked
 from publisher.report.report import VIEWS, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 
 
 class ReportView(Protocol):
-    """What makes a report of a request. Raises `UsageError`."""
+    """Makes the report of a request. Raises `UsageError`."""
 
     def __call__(self, context: ReportContext, request: ReportRequest) -> Report:
         """The report."""
@@ -22,20 +23,20 @@ class ReportView(Protocol):
 
 
 _OF_NO_RUNS: Final = frozenset({"load"})
-"""Views of samples, not of runs."""
+"""Views of samples instead of runs."""
 _MODULES: Final = {name: f"publisher.report.views.{name}" for name in VIEWS}
 
 
 def make(name: str, context: ReportContext, request: ReportRequest) -> Report:
-    """The report of a view. Raises `UsageError` for one that there is not, and for what the view cannot do."""
+    """The report of a view. Raises `UsageError` for an unknown view, and for options that it does not support."""
     if name not in _MODULES:
-        raise UsageError(f"there is no view {name!r}; there are: {', '.join(VIEWS)}")
+        raise UsageError(f"unknown view {name!r}; choose one of: {', '.join(VIEWS)}")
     view: ReportView = importlib.import_module(_MODULES[name]).view
-    return with_purged(view(context, request), context, request)
+    return with_purged(ranked(view(context, request), request), context, request)
 
 
 def with_purged(report: Report, context: ReportContext, request: ReportRequest) -> Report:
-    """A report that says which months of its interval were purged from the store, and how many runs with them."""
+    """The report with a note on the months of its interval that were purged from the store, and how many runs."""
     if report.view in _OF_NO_RUNS:
         return report
     gone, note = context.purged(request), context.purged_note(request)

@@ -1,17 +1,17 @@
-"""View `charges`: what users or projects owe for a month, item by item.
+"""View `charges`: the charges of users or projects for a month, item by item.
 
-A run is charged in the UTC month in which it ended, whole: for each resource what it held of the nodes of a class,
-times its wall time, times the price of that class, times a factor for whose it is and one for what kind of job it is
-(Li, Yang, Wu 2016, section 2.1). Usage is kept in whole numbers (amount times milliseconds), prices and factors are
-decimals, and nothing is rounded but the amount of each item, once: half away from zero, to the decimals of the
-currency. A statement's total is the sum of its rounded items and its adjustments, so it differs from the unrounded sum
-by at most half a unit of the last decimal an item. An item of something that rounds to nothing is not a line of the
-statement, which it adds nothing to, but is named below it; what costs nothing by its price or factor is a line.
+A run is charged as a whole in the month in which it ended. For each resource the charge is the amount held of nodes
+of a class, times the wall time, times the price of the class, times a factor for the group and one for the kind of
+job (Li, Yang, Wu 2016, section 2.1). Usage is in whole numbers (amount times milliseconds), prices and factors are
+decimals. Only the amount of each item is rounded, once: half away from zero, to the decimals of the currency. The
+total of a statement is the sum of its rounded items and its adjustments, so it differs from the unrounded sum by at
+most half a unit of the last decimal for each item. An item that rounds to zero is not a line, but is named below the
+statement; an item whose price or factor is zero is a line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from formats.calendar import month_bounds, month_of
-from publisher.config.reports import Charged, Charges, Factor, Node, Price, hours_s
+from publisher.config.reports import Charged, Charges, Factor, Node, Price, StatementSettings, hours_s
 from publisher.errors import UsageError
 from publisher.report.calendar import month_in, zone_of
 from publisher.report.column_tally import Ints, sum_by
@@ -30,7 +30,8 @@ from publisher.report.frame import Frame
 from publisher.report.held_amounts import rounded
 from publisher.report.hours_of_day import Hours, HoursOfDay
 from publisher.report.inventory import KIB_A_GIB, Inventory
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
+from publisher.report.ranking import order_of
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, others
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Met, Selection, distinct
@@ -49,8 +50,9 @@ _UNITS: Final = {"cores": "core h", "gpus": "GPU h", "memory": "GiB h", "vmem": 
 
 
 class StatementItem(msgspec.Struct, frozen=True):
-    """A line of a statement: so much of a class of resources, at this price, with these factors."""
+    """A line of a statement: a quantity of a class of resources, its price, and its factors."""
 
+    resource: Charged
     name: str
     quantity: Fraction
     unit: str
@@ -58,40 +60,39 @@ class StatementItem(msgspec.Struct, frozen=True):
     group_factor: Decimal
     job_factor: Decimal
     amount: Decimal
+    applies_to: str = ""
+    """Which usage it is, by the rules of the price list, so that no two items of a statement look alike."""
 
 
 class Adjusted(msgspec.Struct, frozen=True):
-    """What people added to a statement or took off it."""
+    """An adjustment: an amount that the site adds to a statement or takes off it, and why."""
 
     amount: Decimal
     reason: str
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """What a payer owes for a month."""
+    """The charges of a payer for a month."""
 
     payer: str
     items: tuple[StatementItem, ...]
     adjustments: tuple[Adjusted, ...]
     left_out: tuple[StatementItem, ...] = ()
-    """Items that come to something and round to nothing."""
+    """Items that are not zero and round to zero."""
 
     @property
     def total(self) -> Decimal:
-        """The sum of what the lines say."""
-        items = sum((item.amount for item in (*self.items, *self.left_out)), Decimal(0))  # the latter: 0.00
+        """The sum of the lines."""
+        items = sum((item.amount for item in (*self.items, *self.left_out)), Decimal(0))  # the latter are 0.00
         return items + sum((one.amount for one in self.adjustments), Decimal(0))
 
 
-class Statements(msgspec.Struct, frozen=True):
-    """All statements of a month of a time zone; `unpriced` says of what there was no price.
-
-    `so_far`: of a month that is not over, the instant (epoch seconds) at which they were made.
-    """
+class Statements(msgspec.Struct, frozen=True, kw_only=True):
+    """All statements of a month of a time zone; `unpriced` are notes on usage that has no price."""
 
     month: str
     start: int
-    """Of the month, epoch seconds, as `stop`, which is not included."""
+    """The start of the month, epoch seconds, like `stop`, which is not included."""
     stop: int
     site: str
     by: str
@@ -100,27 +101,35 @@ class Statements(msgspec.Struct, frozen=True):
     all: tuple[Statement, ...]
     unpriced: tuple[str, ...]
     nothing: str | None
-    so_far: int | None = None
+    made_at: int
+    """When they were made, epoch seconds."""
+    settings: StatementSettings
     purged: str = ""
-    """What is said where runs of the month were purged from the store, and are not charged."""
+    """The note on runs of the month that were purged from the store and are not charged."""
     zone: str = "UTC"
 
     @property
+    def so_far(self) -> int | None:
+        """If the month is not over, the instant up to which runs are charged."""
+        return self.made_at if self.made_at < self.stop else None
+
+    @property
     def shown_month(self) -> str:
-        """The month, with its time zone where that is not UTC."""
+        """The month, with its time zone if that is not UTC."""
         return self.month if self.zone == "UTC" else f"{self.month} ({self.zone})"
 
     @property
     def unfinished(self) -> str:
-        """What is said where the month is not over; else nothing."""
-        return "" if self.so_far is None else f"The month is not over: runs that ended up to {iso(self.so_far)}."
+        """The note that the month is not over; else empty."""
+        return (
+            ""
+            if self.so_far is None
+            else f"The month is not over: these are the charges of jobs that ended up to {iso(self.so_far)}."
+        )
 
 
 class Used(msgspec.Struct, frozen=True):
-    """What makes two amounts of usage one item: whose, of what, and which price and factors it has, by their places.
-
-    A factor of -1 is none.
-    """
+    """The key of an item: payer, resource, and the places of price and factors in their lists; -1: no factor."""
 
     payer: str
     resource: Charged
@@ -130,17 +139,19 @@ class Used(msgspec.Struct, frozen=True):
 
 
 def statements(context: ReportContext, request: ReportRequest) -> Statements:
-    """The statements of the month that the interval is: a month of UTC, which stands for that of the `timezone` of
-    the settings. Raises `UsageError`."""
+    """The statements of a month. The interval must be a UTC month; it means that month in the configured `timezone`.
+
+    Raises `UsageError`.
+    """
     month = month_of(request.start)
     if (request.start, request.stop) != month_bounds(month):
-        raise UsageError("charges are those of a whole month", hint="Name it with --month, such as --month 2026-11")
+        raise UsageError("charges are made for a whole month", hint="Name it with --month, such as --month 2026-11")
     request.require_by("charges", CHARGED_BY, 1)
     settings = context.config.charges
     start, stop = month_in(month, zone_of(settings.timezone))
     request = msgspec.structs.replace(request, start=start, stop=stop)
     if not settings.prices:
-        raise UsageError("there is no price list", hint="Write [[charges.prices]] into the configuration")
+        raise UsageError("the configuration has no price list", hint="Add [[charges.prices]] to it")
     by = request.by[0] if request.by else settings.by
     charged = ChargedUsage()
     nothing = None
@@ -176,21 +187,22 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
             for (resource, kind, queue), amount in sorted(charged.unpriced.items())
         ),
         nothing=None if found else nothing,
-        so_far=context.now if context.now < request.stop else None,
+        made_at=context.now,
+        settings=context.config.statements,
         purged=context.purged_note(request),
         zone=settings.timezone,
     )
 
 
 def _concerned(payer: str, by: str, request: ReportRequest) -> bool:
-    """Whether what was decided of a payer is part of what is asked for: not where only some of the jobs are."""
+    """Whether adjustments of a payer belong to the request: not if it selects only some of the jobs."""
     return request.filters.keys() <= {by} and fnmatchcase(payer, request.filters.get(by, "*"))
 
 
 def itemised(
     settings: Charges, usage: Mapping[Used, int]
 ) -> dict[str, tuple[tuple[StatementItem, ...], tuple[StatementItem, ...]]]:  # fmt: skip
-    """By payer the items of amounts of usage times milliseconds, and those that round to nothing."""
+    """By payer, the items of usage (amounts times milliseconds), and those that round to zero."""
     found: dict[str, tuple[tuple[StatementItem, ...], tuple[StatementItem, ...]]] = {}
     for key, amount in sorted(usage.items(), key=lambda pair: _order(pair[0])):
         item, exact = _item(settings, key, amount)
@@ -205,13 +217,19 @@ def _order(key: Used) -> tuple[str, str, int, int, int]:
 
 
 def _item(settings: Charges, key: Used, usage: int) -> tuple[StatementItem, Fraction]:
-    """An item, and what it comes to before it is rounded."""
+    """An item, and its amount before rounding."""
     price = settings.prices[key.price]
     group = settings.group_factors[key.group_factor].factor if key.group_factor >= 0 else Decimal(1)
     job = settings.job_factors[key.job_factor].factor if key.job_factor >= 0 else Decimal(1)
     quantity = Fraction(usage, _UNIT_MS[key.resource])
     exact = quantity * Fraction(price.price) * Fraction(group) * Fraction(job)
+    factors = ((settings.group_factors, key.group_factor), (settings.job_factors, key.job_factor))
+    rules: list[Price | Factor] = [
+        *([price] if price.name else []),
+        *(listed[place] for listed, place in factors if place >= 0),
+    ]
     item = StatementItem(
+        resource=key.resource,
         name=price.name or _called(price),
         quantity=quantity,
         unit=_UNITS[key.resource],
@@ -219,8 +237,20 @@ def _item(settings: Charges, key: Used, usage: int) -> tuple[StatementItem, Frac
         group_factor=group,
         job_factor=job,
         amount=rounded(exact, settings.decimals),
+        applies_to="; ".join(filter(None, map(_patterns, rules))),
     )
     return item, exact
+
+
+def _patterns(rule: Price | Factor) -> str:
+    """What a rule of the price list applies to: `type compute, queue short`."""
+    names = ("cluster", "type", "queue", "hours") if isinstance(rule, Price) else _FACTOR_KEYS
+    given = ((name, getattr(rule, name)) for name in names)
+    return ", ".join(
+        f"{name} {value if isinstance(value, str) else ' or '.join(value)}"
+        for name, value in given
+        if value is not None
+    )
 
 
 def _called(price: Price) -> str:
@@ -230,16 +260,16 @@ def _called(price: Price) -> str:
 
 
 class ChargedUsage:
-    """What some runs used, by what it is charged as: `publisher.report.selection.PartialReport`."""
+    """The usage of some runs by the keys of items: `publisher.report.selection.PartialReport`."""
 
     def __init__(self) -> None:
         self.usage: dict[Used, int] = {}
         self.unpriced: dict[tuple[str, str, str], int] = {}
-        """What has no price, by resource, type of nodes, and queue."""
+        """Usage without a price, by resource, type of nodes, and queue."""
         self.met = Met()
 
     def add(self, other: ChargedUsage) -> None:
-        """Add what other runs used."""
+        """Add the usage of other runs."""
         for key, amount in other.usage.items():
             self.add_amount(key, amount)
         for kind, amount in other.unpriced.items():
@@ -255,7 +285,7 @@ class ChargedUsage:
 def _charged(
     selection: Selection, _: ReportRequest, *, settings: Charges, nodes: Sequence[Node], by: str, resource: Charged
 ) -> ChargedUsage:  # fmt: skip
-    """What the runs of a selection used of a resource."""
+    """The usage of a resource by the runs of a selection."""
     charging = _Charging(selection, settings, nodes, by, resource)
     for frame in selection.frames():
         charging.add(frame)
@@ -264,7 +294,7 @@ def _charged(
 
 
 class _Charging:
-    """Adds up what runs used of a resource, by payer, price and factors."""
+    """Sums up the usage of a resource by payer, price, and factors."""
 
     def __init__(
         self, selection: Selection, settings: Charges, nodes: Sequence[Node], by: str, resource: Charged
@@ -276,13 +306,13 @@ class _Charging:
         self._inventory = Inventory(nodes)
         hours = [None if price.hours is None else Hours(*hours_s(price.hours)) for price in settings.prices]
         self._hours = HoursOfDay(hours, zone_of(settings.timezone))
-        """Of each part of the day, which prices hold in it."""
+        """The prices that apply in each part of the day."""
         self._placing = Placing(selection, self._inventory, resource)
         self._keys: dict[tuple[frozenset[int], tuple[int, ...]], Used | tuple[str, str, str]] = {}
         self.found = ChargedUsage()
 
     def add(self, frame: Frame) -> None:
-        """Take the runs of a frame."""
+        """Add the runs of a frame."""
         placed = self._placing.of(frame)
         used = placed.amount > 0
         row, node, amount = placed.row[used], placed.node[used], placed.amount[used]
@@ -305,7 +335,7 @@ class _Charging:
     def _key(
         self, part: frozenset[int], codes: tuple[int, ...], names: tuple[str, ...]
     ) -> Used | tuple[str, str, str]:  # fmt: skip
-        """What amounts of usage with these codes are charged as, in a part of the day in which these prices hold."""
+        """The key of usage with these codes in a part of the day, in which the prices `part` apply."""
         node = self._inventory.nodes[codes[0]]
         words = {
             name: (self._selection.coding(name).values[code] or ("",))[0]
@@ -327,7 +357,7 @@ class _Charging:
 
 
 def _first(rules: tuple[Any, ...], matches: Callable[[Any], bool], among: frozenset[int] | None = None) -> int:
-    """The place of the first rule that matches, of those `among` (None: all); -1 where there is none."""
+    """The place of the first matching rule `among` some places (None: all); -1 if none matches."""
     places = (place for place in range(len(rules)) if among is None or place in among)
     return next((place for place in places if matches(rules[place])), -1)
 
@@ -350,7 +380,7 @@ def _products(group: Ints, amount: Ints, wall_ms: Ints, count: int) -> list[int]
 
 
 def notes_on(made: Statements) -> tuple[str, ...]:
-    """What a reader of all statements must know."""
+    """The notes on all statements."""
     if not made.all:
         return made.unpriced
     return (*([made.unfinished] if made.unfinished else []), *made.unpriced, *_left_out(made))
@@ -366,34 +396,22 @@ def _left_out(made: Statements) -> tuple[str, ...]:
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
-    """The view: the items of every statement, its adjustments, and its total."""
+    """The view: the items, the adjustments, and the total of every statement."""
     made = statements(context, request)
-    rows: list[tuple[Cell, ...]] = []
-    for statement in made.all:
-        rows += [
-            (
-                statement.payer, item.name, float(item.quantity), item.unit, item.price, item.group_factor,
-                item.job_factor, item.amount,
-            )
-            for item in statement.items
-        ]  # fmt: skip
-        rows += [
-            (statement.payer, f"adjustment: {one.reason}", None, "", None, None, None, one.amount)
-            for one in statement.adjustments
-        ]
-        rows.append((statement.payer, "total", None, "", None, None, None, statement.total))
-    return Report(
+    report = Report(
         view="charges",
         title=f"Charges of {made.shown_month}",
         site=made.site,
         start=made.start,
         stop=made.stop,
         columns=(
-            Column(made.by, "text"), Column("item", "text"), Column("quantity", "number"), Column("unit", "text"),
+            Column(made.by, "text"), Column("item", "text"), Column("applies_to", "text"),
+            Column("quantity", "number", decimals=3), Column("unit", "text"),
             Column("price", "money", made.currency), Column("group_factor", "number"), Column("job_factor", "number"),
-            Column("amount", "money", made.currency),
+            Column("amount", "money", made.currency, adds="sum"),
         ),
-        rows=tuple(rows),
+        rows=tuple(row for statement in made.all for row in _rows(statement)),
+        sorted_by="amount",
         plots=_plots(made) if made.all else (),
         notes=notes_on(made),
         nothing=made.nothing,
@@ -407,10 +425,49 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             "all": str(sum((statement.total for statement in made.all), Decimal(0))),
         },
     )  # fmt: skip
+    return report if request.sort is None and request.top is None else _largest(report, request, made)
+
+
+def _rows(statement: Statement) -> Iterator[tuple[Cell, ...]]:
+    for item in statement.items:
+        yield (
+            statement.payer, item.name, item.applies_to, float(item.quantity), item.unit, item.price, item.group_factor,
+            item.job_factor, item.amount,
+        )  # fmt: skip
+    for one in statement.adjustments:
+        yield (statement.payer, f"adjustment: {one.reason}", "", None, "", None, None, None, one.amount)
+    yield _total_row(statement.payer, statement.total)
+
+
+def _total_row(payer: str, total: Decimal) -> tuple[Cell, ...]:
+    return (payer, "total", "", None, "", None, None, None, total)
+
+
+def _largest(report: Report, request: ReportRequest, made: Statements) -> Report:
+    """The statements in the order that the request names, cut to its `top`; the others as one total."""
+    order = order_of(report, request.sort)
+    if order.column.name not in {made.by, "amount"}:
+        raise UsageError(f"--sort: charges are sorted by {made.by} or amount")
+    amounts = order.column.name == "amount"
+    by_payer: dict[tuple[Cell, ...], Statement] = {(one.payer,): one for one in made.all}
+    ranked = order.ranked(
+        (payer, [statement.total if amounts else statement.payer]) for payer, statement in by_payer.items()
+    )
+    kept = [by_payer[payer] for payer in ranked[: request.top]]
+    rest = [by_payer[payer] for payer in ranked[len(kept) :]]
+    rows = [row for statement in kept for row in _rows(statement)]
+    notes = report.notes
+    if rest:
+        amount = sum((statement.total for statement in rest), Decimal(0))
+        rows.append(_total_row(others(len(rest)), amount))
+        shown = f"{len(kept):,} of {len(ranked):,} statements are shown, {order.words}"
+        notes = (f"{shown}; {others(len(rest))} is the sum of the others.", *notes)
+    plots = tuple(msgspec.structs.replace(plot, most=request.top) for plot in report.plots)
+    return msgspec.structs.replace(report, rows=tuple(rows), total=len(report.rows), notes=notes, plots=plots)
 
 
 def _plots(made: Statements) -> tuple[Plot, ...]:
-    largest = sorted(made.all, key=lambda one: -one.total)
-    series = (Series("charges", tuple(float(one.total) for one in largest)),)
-    names = tuple(one.payer for one in largest)
-    return (Plot(title="Charges", style="bar", x=names, unit=made.currency, names_add_up=True, series=series),)
+    series = (Series("charges", tuple(float(one.total) for one in made.all)),)
+    names = tuple(one.payer for one in made.all)
+    title = f"Charges by {made.by}"
+    return (Plot(title=title, style="bar", x=names, unit=made.currency, names_add_up=True, series=series),)

@@ -1,9 +1,9 @@
-"""View `occupation` by core: how long runs held each core of each node, by day, week, month or year.
+"""View `occupation` by core: how long runs held each core of each node, by day, week, month, or year.
 
-The table `coreOccupation` of the accounting system of Sun Yat-sen University (Li, Yang, Wu 2016). A core counts where
-the source of a run names it. A run of which it is only known how many cores it held of a node is spread evenly over all
-cores of the node, and stands in a column of its own, so that the occupation of a node is the mean over its cores
-whatever its source names. Of runs that hold the same core at once each counts: there is then more than all of it.
+This is the table `coreOccupation` of Li, Yang, Wu 2016. A run counts for the cores that its source names. A run whose
+source has only the number of cores is divided evenly among all cores of the node and has a column of its own, so that
+the occupation of a node is always the mean of its cores. If runs hold the same core at once, each of them counts: its
+occupation is then more than 100 %.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ import numpy as np
 
 from formats.cores import MOST
 from publisher.errors import UsageError
-from publisher.report.calendar import ReportPeriod, edges
+from publisher.report.calendar import ReportPeriod, edges, period_axis
 from publisher.report.column_tally import Ints
 from publisher.report.held_amounts import Occupation
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, in_percent
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
 from publisher.report.views.nodes import Allocations, NodeAllocations, names_of
 
 MOST_CELLS: Final = 250_000
-"""Cores times periods: more make a report too long to read."""
+"""The limit of cores times periods, for a report that can be read."""
 _MOST_SHOWN: Final = 10
 _UNKNOWN_CORE: Final = -1
-"""The core of a node of which it is not known how many it has."""
+"""The core of a node whose number of cores is unknown."""
 
 
 class CoresHeld:
-    """What runs held of each core, and what they held of nodes without naming cores."""
+    """How long runs held each core, and what they held of nodes without naming cores."""
 
     def __init__(self, periods: list[ReportPeriod], wanted: Callable[[int], bool]) -> None:
-        """`wanted`: whether a node, by its number, is looked at."""
+        """`wanted`: whether a node, by its number, is included."""
         self._periods = len(periods)
         self._named = Occupation(edges(periods))
         self._spread = Occupation(edges(periods))
         self._wanted = wanted
         self._ids: dict[int, int] = {}
         self.by_node: dict[int, dict[int, int]] = {}
-        """By node its cores that were named, and the number under which what was held of each is known."""
+        """By node, the cores that were named, and the number of each in the sums."""
         self.named = 0
         self.unnamed = 0
-        """How many runs named cores of a node, and how many did not."""
+        """The number of runs that named cores of a node, and of those that did not."""
 
     def add(self, frame: Allocations) -> None:
-        """Take what runs held."""
+        """Add what runs held."""
         placed = frame.placed
         looked_at = {node: self._wanted(node) for node in np.unique(placed.node).tolist()}
         chosen = np.array([looked_at[node] for node in placed.node.tolist()], np.bool_) & (placed.amount > 0)
@@ -74,29 +74,29 @@ class CoresHeld:
         return np.array([self._ids[key] for key in found.tolist()], np.int64)[inverse.reshape(-1)]
 
     def of_core(self, node: int, core: int) -> list[int]:
-        """For how many seconds runs held a core that they named, in each period."""
+        """The seconds for which runs held a core that they named, in each period."""
         place = self.by_node.get(node, {}).get(core)
         return [0] * self._periods if place is None else self._named.of(place)
 
     def spread(self, node: int) -> list[int]:
-        """Cores times seconds that runs held of a node without naming them, in each period."""
+        """Cores times seconds that runs held of a node without naming cores, in each period."""
         return self._spread.of(node)
 
 
 class _Core:
-    """A core in one period: how long it was in service, for how long it was held, and how much of that is inferred."""
+    """A core in one period: the seconds in service, held, and (a part of those) inferred."""
 
     __slots__ = ("held_s", "inferred_s", "known", "service_s")
 
     def __init__(self) -> None:
         self.known = True
-        """Whether it is one core, and not all of a node of which it is not known how many it has."""
+        """Whether it is one core; else it stands for a node whose number of cores is unknown."""
         self.service_s = 0
         self.held_s: int | Fraction = 0
         self.inferred_s: int | Fraction = 0
 
     def add(self, service_s: int, held_s: int, inferred_s: int | Fraction, *, known: bool) -> None:
-        """The core in a part of the period for which the node had one table: the whole of it, as a rule."""
+        """Add the part of the period for which the node had one table; usually that is the whole period."""
         self.known = known
         self.service_s += service_s
         self.held_s += held_s + inferred_s
@@ -104,23 +104,23 @@ class _Core:
 
     @property
     def occupation(self) -> float | None:
-        """The share of the time; None where it is not known."""
+        """The fraction of the time; None if unknown."""
         return float(Fraction(self.held_s, self.service_s)) if self.service_s and self.known else None
 
 
 def require_cells(cores: int, periods: int) -> None:
-    """Raises `UsageError` for more than can be shown."""
+    """Raises `UsageError` if the report would be too long."""
     if cores * periods > MOST_CELLS:
         raise UsageError(
-            f"{cores} cores in {periods} periods are more than a report by core can have ({MOST_CELLS})",
+            f"{cores:,} cores in {periods:,} periods are more than a report by core can have ({MOST_CELLS:,})",
             hint="Choose nodes with --host, a shorter interval, or a longer --period",
         )
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
-    """The view. Keys beside `core` are those of occupation."""
+    """The view. Other keys are those of occupation."""
     if request.resource != "cores":
-        raise UsageError(f"{request.resource} is not given by core", hint="Omit --resource, or `core` in --by")
+        raise UsageError(f"{request.resource} cannot be grouped by core", hint="Omit --resource, or `core` in --by")
     held = NodeAllocations(context, request, "cores")
     cores = CoresHeld(held.periods, lambda node: held.looks_at(held.inventory.nodes[node]))
     held.watch(held=cores.add)
@@ -146,10 +146,11 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         stop=request.stop,
         columns=(
             Column("period", "text"), Column("start", "instant"), *(Column(key, "text") for key in request.by),
-            Column("available", "number", "cores"), Column("in_use", "number", "cores"),
-            Column("used_h", "number", "core h"), Column("inferred_h", "number", "core h"),
+            Column("available", "number", "cores", adds="sum"), Column("in_use", "number", "cores", adds="sum"),
+            Column("used_h", "number", "core h", adds="sum"), Column("inferred_h", "number", "core h", adds="sum"),
             Column("occupation", "ratio"),
         ),
+        sorted_by="used_h",
         shown=("period", *request.by, "used_h", "inferred_h", "occupation"),
         rows=tuple(rows),
         plots=(_plot(held.periods, found),) if rows else (),
@@ -160,7 +161,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 
 
 class _Labelled(NamedTuple):
-    """A core under its label, with what it is in each period."""
+    """A core with its label, by period."""
 
     order: tuple[str | int, ...]
     label: tuple[str, ...]
@@ -169,12 +170,12 @@ class _Labelled(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What it is called in a picture."""
+        """The name in a picture."""
         return self.name if self.name.startswith(self.label[0]) else " ".join(self.label)
 
 
 def _cores(by: tuple[str, ...], held: NodeAllocations, cores: CoresHeld) -> tuple[list[_Labelled], list[str]]:
-    """The cores of the nodes that the report is about, in the order of their labels, and those beyond their node's."""
+    """The cores of the nodes of the report, in the order of their labels, and surplus cores."""
     found: dict[tuple[str, ...], _Labelled] = {}
     beyond: list[str] = []
     nodes = held.nodes()
@@ -207,18 +208,18 @@ def _notes(cores: CoresHeld, found: list[_Labelled], beyond: list[str]) -> list[
     notes = []
     if cores.unnamed and not cores.named:
         notes.append(
-            "The sources of these runs say how many cores they held, not which: all of it is inferred, spread evenly "
-            "over the cores of each node."
+            "The sources of these runs have the number of cores, not which: their use is inferred, divided evenly "
+            "among the cores of each node."
         )
     elif cores.unnamed:
         notes.append(
-            f"Of {cores.unnamed} runs the source says how many cores they held, not which: that is inferred, spread "
-            "evenly over the cores of each node (inferred_h)."
+            f"For {cores.unnamed:,} runs the source has the number of cores, not which: their use is inferred, divided "
+            "evenly among the cores of each node (inferred_h)."
         )
     if crowded := [one.name for one in found if any((each.occupation or 0) > 1 for each in one.each)]:
-        notes.append(f"More than 100 %: runs held {_some(crowded)} at the same time as others; each of them counts.")
+        notes.append(f"More than 100 %: several runs held {_some(crowded)} at once; each of them counts.")
     if beyond:
-        notes.append(f"Runs held {_some(beyond)}, which are more cores than [[nodes]] says there are.")
+        notes.append(f"Runs held cores that [[nodes]] does not have: {_some(beyond)}.")
     return notes
 
 
@@ -227,12 +228,11 @@ def _some(names: list[str]) -> str:
 
 
 def _plot(periods: list[ReportPeriod], found: list[_Labelled]) -> Plot:
-    lengths = {period.inside_s for period in periods}
     return Plot(
         title="Occupation of each core",
         style="heat",
-        x=tuple(period.start for period in periods),
-        step_s=lengths.pop() if len(lengths) == 1 else None,
-        unit="share of the time",
-        series=tuple(Series(one.words, tuple(each.occupation for each in one.each)) for one in found),
+        unit="occupation (%)",
+        by="core",
+        **period_axis(periods),
+        series=tuple(Series(one.words, tuple(in_percent(each.occupation) for each in one.each)) for one in found),
     )

@@ -1,4 +1,4 @@
-"""View `job`: one job in full, every run of it, as `qacct -j` gives it and with what other systems have besides."""
+"""View `job`: all facts of all runs of a job, as in `qacct -j`, and those of other batch systems."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _COLUMNS: Final = (Column("record_id", "text"), Column("field", "text"), Column(
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
-    """The view: a row for each fact of each run of the jobs with this id or, in the interval, of this name."""
+    """The view: a row for each fact of each run of the jobs with this id, or with this name in the interval."""
     request.require_by("job", (), 1)
     name = request.filters.get("job")
     if request.archive is not None:
-        raise UsageError("an archive does not have all of a job", hint="Omit --archive: the store has it")
+        raise UsageError("an archive does not have all facts of a job", hint="Omit --archive to read the store")
     if name is None:
-        raise UsageError("which job?", hint="Give its id, or a pattern of its name, with --job")
+        raise UsageError("--job is missing", hint="Give the id of a job, or a pattern of its name")
     if not request.filters.keys() <= TAKEN["job"]:
-        raise UsageError("select a job with --job, --task and --user")
+        raise UsageError("a job is selected with --job, --task, and --user only")
     enrichers = Enrichers(context.config)
     filters = Filters({key: pattern for key, pattern in request.filters.items() if key != "job"})
 
@@ -54,7 +54,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         job = enrichers.apply(run.source, run.job)
         rows.append((run.record_id, "source", run.source))
         rows += [(run.record_id, field, value) for field, value in _facts(job)]
-    more = f"Only the first {_MOST} runs are shown." if len(found) == _MOST else ""
+    more = f"Only the first {_MOST:,} runs are shown." if len(found) == _MOST else ""
     return Report(
         view="job",
         title=f"Job {name}",
@@ -74,13 +74,13 @@ def _nothing(request: ReportRequest) -> str:
     name = request.filters["job"]
     others = [f"{key} {pattern!r}" for key, pattern in sorted(request.filters.items()) if key != "job"]
     of = f" of {' and '.join(others)}" if others else ""
-    return f"no run{of} has the id {name!r}, and none in the interval such an id or name"
+    return f"no run{of} has the id {name!r}, and no run in the interval has this id or name"
 
 
 def _runs(
     context: ReportContext, request: ReportRequest, name: str, wanted: Callable[[runs.StoredRun], bool]
 ) -> Iterator[runs.StoredRun]:
-    """Those of this id, whenever they ran; without any, those that ended in the interval and match."""
+    """Runs of this id at any time; if there are none, the runs that ended in the interval and match."""
     with context.store.read() as connection:
         prefixes = context.config.local_id_prefixes
         if by_id := list(islice(filter(wanted, jobs.found(connection, name, prefixes)), _MOST)):

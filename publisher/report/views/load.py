@@ -1,11 +1,11 @@
-"""View `load`: samples of DQS' stat_file over time, beside the queue utilization that the runs give.
+"""View `load`: samples of DQS' stat_file over time, and the queue utilization computed from runs.
 
-A sample is written for each kind of queue at an interval of some minutes. All lines of one instant are one look at the
-site: its queues and active queues are their sums, its load the mean over its hosts. A bin has the mean over the looks
-in it, and nothing where there was none. (DQS accounting manual, "Statistics".)
+DQS writes a sample for each kind of queue every few minutes. All lines of one instant are one look at the site: its
+queues and active queues are their sums, its load is the mean of its hosts. A bin has the mean of the looks in it,
+and is empty without a look. (DQS accounting manual, "Statistics".)
 
-By host, queue, complex or state, queues and active queues are divided by the looks at the whole site, so that those of
-all hosts or queues add up; a queue of several complexes or states counts under each.
+By host, queue, complex, or state, queues and active queues are divided by the looks at the whole site, so that the
+values of all hosts or queues add up. A queue with several complexes or states counts under each.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from publisher.text import iso
 _KEYS: Final = ("queue", "host", "complex")
 LOAD_BY: Final = ("host", "queue", "complex", "state")
 _SEVERAL: Final = frozenset({"complex", "state"})
-"""Keys of which a queue has several values at a time."""
+"""Keys with several values for one queue."""
 _MEASURES: Final = (
     Column("looks", "count"),
     Column("active", "number", "queues"),
@@ -46,7 +46,7 @@ _UTILIZATION: Final = Column("queue_utilization", "number", "queues")
 
 
 class _Look(msgspec.Struct):
-    """What was seen at one instant; `loads` by host."""
+    """The samples of one instant; `loads` by host."""
 
     active: int = 0
     queues: int = 0
@@ -54,7 +54,7 @@ class _Look(msgspec.Struct):
 
 
 class _Looks(msgspec.Struct):
-    """What was seen in a bin."""
+    """The sums of the looks in a bin."""
 
     number: int = 0
     active: int = 0
@@ -63,7 +63,7 @@ class _Looks(msgspec.Struct):
     load: Fraction = Fraction(0)
 
     def add(self, look: _Look) -> None:
-        """Add what was seen at an instant."""
+        """Add a look."""
         self.number += 1
         self.active += look.active
         self.queues += look.queues
@@ -71,21 +71,21 @@ class _Looks(msgspec.Struct):
         self.load += Fraction(sum(look.loads.values()), len(look.loads))
 
     def measures(self, of: int) -> tuple[Cell, ...]:
-        """As the columns have them; `of`: so many looks there were at the site."""
+        """The cells of the columns; `of`: the number of looks at the site."""
         share = self.active / self.queues if self.queues else None
         load = float(self.load / self.number)
         return (self.number, self.active / of, self.queues / of, share, self.hosts / of, load)
 
 
 class _Bin(msgspec.Struct):
-    """The looks of a bin, and what they saw of each value of the key; without a key, of the empty one."""
+    """The looks of a bin, by value of the key; without a key, under the empty value."""
 
     number: int = 0
     seen: dict[str, _Looks] = {}
 
 
 class _Met(msgspec.Struct):
-    """What samples there were, whether or not they match: what is said when none does."""
+    """Facts about all samples, for the message that none matches."""
 
     first: int | None = None
     last: int = 0
@@ -93,7 +93,7 @@ class _Met(msgspec.Struct):
     words: dict[str, set[str]] = {}
 
     def lies_inside(self, sample: QueueSample, bins: Bins) -> bool:
-        """Take a sample; whether it lies in the interval."""
+        """Add a sample; returns whether it is in the interval."""
         self.first = sample.at if self.first is None else min(self.first, sample.at)
         self.last = max(self.last, sample.at)
         if not bins.start <= sample.at < bins.stop:
@@ -105,13 +105,13 @@ class _Met(msgspec.Struct):
         return True
 
     def nothing(self, request: ReportRequest, paths: list[Path]) -> str:
-        """Why there is nothing, and what there is."""
+        """Why there is nothing to show, and which values exist."""
         if self.first is None:
-            return f"there is no sample in {', '.join(map(str, paths))}"
+            return f"no samples in {', '.join(map(str, paths))}"
         if not self.inside:
-            return f"no sample lies in the interval; there are some from {iso(self.first)} to {iso(self.last)}"
-        there = (f"{key} {some(self.words[key]) or 'is named by none'}" for key in _KEYS if key in request.filters)
-        return f"none of the {self.inside} samples in the interval matches; there are: {'; '.join(there)}"
+            return f"no sample is in the interval; there are samples from {iso(self.first)} to {iso(self.last)}"
+        there = (f"{key} {some(self.words[key]) or 'is in no sample'}" for key in _KEYS if key in request.filters)
+        return f"none of the {self.inside:,} samples in the interval matches; existing values: {'; '.join(there)}"
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
@@ -137,11 +137,13 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             for value, seen in values.items():
                 one.seen.setdefault(value, _Looks()).add(seen)
     nothing = None if any(one.number for one in found) else met.nothing(request, paths)
-    notes = [f"Lines of the stat_file that are not samples: {unreadable}."] if unreadable else []
+    notes = [f"Lines of the stat_file that are not samples: {unreadable:,}."] if unreadable else []
     if not nothing:
-        notes.append("The scale of the load is that of the stat_file; no document explains it.")
+        notes.append("The load is that of the stat_file, whose scale is not documented.")
         if set(request.by) & _SEVERAL:
-            notes.append(f"A queue counts under each {request.by[0]} that it has: they do not add up to all queues.")
+            notes.append(
+                f"A queue counts under each {request.by[0]} that it has, so the values do not add up to all queues."
+            )
     made = _by_key(bins, found, request.by) if request.by else _of_all(bins, found, _utilization(context, request))
     return Report(
         view="load",
@@ -151,6 +153,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         stop=bins.stop,
         columns=made.columns,
         rows=made.rows,
+        sorted_by="active",
         plots=made.plots,
         notes=tuple(notes),
         nothing=nothing,
@@ -160,7 +163,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 
 def _paths(context: ReportContext, request: ReportRequest) -> list[Path]:
     if unknown := [key for key in request.filters if key not in _KEYS]:
-        raise UsageError(f"samples are not selected by {unknown[0]!r}; there are: {', '.join(_KEYS)}")
+        raise UsageError(f"samples cannot be selected by {unknown[0]!r}; choose one of: {', '.join(_KEYS)}")
     if request.stat_file is not None:
         return [request.stat_file]
     paths = [source.stat_file for source in context.config.sources.values() if source.stat_file is not None]
@@ -176,7 +179,7 @@ def _words(sample: QueueSample) -> dict[str, tuple[str, ...]]:
 
 
 def _values(sample: QueueSample, by: tuple[str, ...]) -> tuple[str, ...]:
-    """What a sample counts under."""
+    """The values of the key under which a sample counts."""
     if not by:
         return ("",)
     if by == ("state",):
@@ -209,7 +212,7 @@ class _Made(msgspec.Struct, frozen=True):
 
 
 def _of_all(bins: Bins, found: list[_Bin], busy: list[float]) -> _Made:
-    """A row for each bin, beside the queue utilization of the runs (`busy`; empty where nothing ran)."""
+    """A row for each bin, with the queue utilization of the runs (`busy`; empty if nothing ran)."""
     rows: list[tuple[Cell, ...]] = []
     for place, (start, _) in enumerate(bins.edges()):
         one = found[place]
@@ -229,7 +232,7 @@ def _of_all(bins: Bins, found: list[_Bin], busy: list[float]) -> _Made:
 
 
 def _by_key(bins: Bins, found: list[_Bin], by: tuple[str, ...]) -> _Made:
-    """A row for each bin and value that was seen in it."""
+    """A row for each bin and value of the key in it."""
     (key,) = by
     rows = tuple(
         (start, value, *one.seen[value].measures(one.number))
@@ -248,7 +251,12 @@ def _by_key(bins: Bins, found: list[_Bin], by: tuple[str, ...]) -> _Made:
     names = sorted({value for one in found for value in one.seen})
     queues = tuple(series(name, lambda looks, of: getattr(looks, drawn) / of, 0.0) for name in names)
     loads = tuple(series(name, lambda looks, _: float(looks.load / looks.number), None) for name in names)
-    columns = (_START, Column(key, "text"), *_MEASURES)
+    adds_up = key not in _SEVERAL
+    measures = (
+        msgspec.structs.replace(one, adds="sum") if adds_up and one.name in {"active", "queues"} else one
+        for one in _MEASURES
+    )
+    columns = (_START, Column(key, "text"), *measures)
     return _Made(columns, rows, _plots(bins, queues, loads, by=key))
 
 

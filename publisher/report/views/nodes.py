@@ -1,8 +1,6 @@
-"""What runs held of the nodes of a site, period by period: what occupation, scarcity and single cores are made of.
+"""What runs held of the nodes of a site in each period: the base of the views of occupation and scarcity.
 
-Where runs ran: a frame of runs taken apart into what each held of each node.
-
-The cores that runs named, of what they held of nodes: each text of core numbers is read once.
+`Placing` divides the runs of a frame among nodes; `CoreNumbers` are the cores that runs name, parsed once each.
 """
 
 from __future__ import annotations
@@ -29,6 +27,7 @@ from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Met, Selection, distinct
+from publisher.text import counted
 
 WANTED: dict[Resource, frozenset[str]] = {
     "cores": frozenset({"placed", "cluster", "slots", "core_numbers"}),
@@ -36,16 +35,16 @@ WANTED: dict[Resource, frozenset[str]] = {
     "vmem": frozenset({"placed", "cluster", "slots", "virtual_kib", "incomplete"}),
     "gpus": frozenset({"placed", "cluster", "slots", "gpus"}),
 }
-"""The columns that are needed to place a resource."""
+"""The columns that placing a resource needs."""
 
 LACKS: dict[Resource, int] = {"memory": MEMORY_UNKNOWN, "vmem": VIRTUAL_UNKNOWN}
-"""The bit of `incomplete` of runs whose amount of a resource is unknown, and counts as none."""
+"""The bit of `incomplete` of runs whose amount of a resource is unknown and counts as 0."""
 _LIKE_SLOTS: frozenset[Resource] = frozenset({"memory", "vmem"})
 
 
 class Placed:
-    """What runs held: entries of `row` (of the frame), `host` (its place among the run's hosts), `node` (of the
-    inventory) and `amount`."""
+    """What runs held, by entry: `row` of the frame, `host` (its place among the run's hosts), `node` of the inventory,
+    and `amount`."""
 
     def __init__(self, row: Ints, host: Ints, node: Ints, amount: Ints) -> None:
         self.row = row
@@ -55,12 +54,12 @@ class Placed:
 
 
 class _Share(NamedTuple):
-    """What a run held: the columns of `Placed` but for the row."""
+    """What a run held: the columns of `Placed` without the row."""
 
     hosts: list[int]
     nodes: list[int]
     amounts: list[int]
-    """Of what is spread like slots, the slots."""
+    """Slots, for resources that are divided like slots."""
     whole: int
     """All slots of the run, at least 1."""
 
@@ -68,9 +67,8 @@ class _Share(NamedTuple):
 class Placing:
     """Places the runs of a selection on the nodes of an inventory.
 
-    Slots are those granted on each host; where a source has only how many a run has in all, they are spread evenly.
-    Memory is spread like slots, as the batch systems have one peak for the run; GPUs evenly where they are not known
-    by host.
+    Slots are those granted on each host; if a source has only the total of a run, they are divided evenly. Memory is
+    divided like slots, since batch systems report one peak for the run; GPUs evenly if they are not known by host.
     """
 
     def __init__(self, selection: Selection, inventory: Inventory, resource: Resource) -> None:
@@ -83,7 +81,7 @@ class Placing:
         """Where the runs of a frame ran."""
         total = self._total(frame)
         by_slots = self._resource in _LIKE_SLOTS
-        # What is spread like slots is hardly ever alike, and how the slots are spread is.
+        # Amounts of memory hardly ever repeat; the division of slots does.
         spread = np.zeros(frame.rows, np.int64) if by_slots else total
         found, inverse = distinct([frame.codes["placed"], frame.codes["cluster"], frame.numbers["slots"], spread])
         shares = [self._shares(*row) for row in found.tolist()]
@@ -103,7 +101,7 @@ class Placing:
         return Placed(row, hosts[place], nodes[place], held)
 
     def _total(self, frame: Frame) -> Ints:
-        """Of what is not known by host, what a run has in all."""
+        """The total of a run, for what is not known by host."""
         if self._resource == "cores":
             return frame.numbers["slots"]
         return frame.numbers[{"memory": "memory_kib", "vmem": "virtual_kib", "gpus": "gpus"}[self._resource]]
@@ -141,7 +139,7 @@ class Placing:
 
 
 def _parts(totals: Ints, slots: Ints, wholes: Ints) -> Ints:
-    """Of each total the part that goes with so many of all slots, rounded down."""
+    """The part of each total for so many of all slots, rounded down."""
     if int(totals.max(initial=0)) * int(slots.max(initial=0)) < 1 << 62:
         return totals * slots // wholes
     rows = zip(totals.tolist(), slots.tolist(), wholes.tolist(), strict=True)
@@ -149,18 +147,18 @@ def _parts(totals: Ints, slots: Ints, wholes: Ints) -> Ints:
 
 
 def _evenly(total: int, parts: int) -> list[int]:
-    """Whole numbers as equal as can be, the larger ones first, which add up to the total."""
+    """Whole numbers that differ by at most 1, the larger ones first, and add up to the total."""
     each, rest = divmod(total, parts)
     return [each + (place < rest) for place in range(parts)]
 
 
 _MOST_KEPT: Final = 2_000_000
-"""Numbers, at eight bytes each."""
+"""The limit of numbers in memory, at eight bytes each."""
 _AT_ONCE: Final = 500_000
 
 
 class CoreNumbers:
-    """Codes for texts of core numbers, good until the next frame is looked at; 0: none are named."""
+    """Codes of texts of core numbers, valid until the next frame; 0: no cores are named."""
 
     def __init__(self) -> None:
         self._forget()
@@ -171,7 +169,7 @@ class CoreNumbers:
         self._kept = 0
 
     def of(self, frame: Frame, placed: Placed) -> Ints:
-        """The code of each entry. Numbers that are not as many as the run has slots there are no names of cores."""
+        """The code of each entry; 0 if the numbers are not as many as the slots of the run on that node."""
         if self._kept > _MOST_KEPT:
             self._forget()
         by_run = frame.objects["core_numbers"]
@@ -196,7 +194,7 @@ class CoreNumbers:
         return code
 
     def note_highest(self, highest: dict[int, int], node: Ints, codes: Ints) -> None:
-        """Raise the highest number of each node (by its own) to what was named there."""
+        """Update the highest core number of each node, by the number of the node."""
         named = np.flatnonzero(codes)
         if not len(named):
             return
@@ -205,12 +203,12 @@ class CoreNumbers:
             highest[one] = max(highest.get(one, -1), int(self._numbers[code][-1]))
 
     def portions(self, places: Ints, codes: Ints) -> list[Ints]:
-        """The places cut so that what their codes name fits into memory: a core of each takes a hundred bytes."""
+        """The places in portions whose cores fit into memory, at a hundred bytes a core."""
         behind = np.cumsum([len(self._numbers[code]) for code in codes.tolist()])
         return np.split(places, np.flatnonzero(np.diff(behind // _AT_ONCE)) + 1)
 
     def entries(self, codes: Ints) -> tuple[Ints, Ints]:
-        """For each core that is named, the place of its entry and its number."""
+        """For each named core, the place of its entry and the number of the core."""
         counts = np.array([len(numbers) for numbers in self._numbers], np.int64)[codes]
         entry = np.repeat(np.arange(len(codes)), counts)
         numbers = [self._numbers[code] for code in codes.tolist()]
@@ -219,13 +217,14 @@ class CoreNumbers:
 
 UNITS: Final[dict[Resource, str]] = {"cores": "cores", "memory": "GiB", "vmem": "GiB", "gpus": "GPUs"}
 _ESTIMATED: Final = (
-    "Memory is an estimate: a run is taken to hold its peak from start to end, spread over its hosts like its slots."
+    "Memory is an estimate: each run is assumed to hold its peak from start to end, divided among its hosts like its "
+    "slots."
 )
 
 
 class OfNode(NamedTuple):
-    """A node, by its number in the inventory: what it has (None: not known), and what was held of it in each period,
-    by time."""
+    """A node, its number in the inventory, its capacity (None: unknown), and the amount times seconds held in each
+    period."""
 
     number: int
     node: KnownNode
@@ -234,7 +233,7 @@ class OfNode(NamedTuple):
 
 
 class Allocations(NamedTuple):
-    """Of a frame, what its runs held of cores: `start` and `stop` within the service of the node, by entry of `placed`;
+    """What the runs of a frame held of cores: by entry of `placed`, `start` and `stop` within the service of the node;
     `named` are codes of `numbers`."""
 
     placed: Placed
@@ -255,7 +254,7 @@ class NodeUse:
         self._periods = periods
         self._inferred: dict[int, int] = {}
         self._highest: dict[int, int] = {}
-        """By node the highest number of a core that a run named."""
+        """By node, the highest number of a core that a run named."""
 
     def read(
         self,
@@ -263,7 +262,7 @@ class NodeUse:
         watch: Callable[[Frame, Placed], None] | None = None,
         held: Callable[[Allocations], None] | None = None,
     ) -> Self:
-        """Take all runs; `watch` sees each frame and where its runs ran, `held` what they held while it was there."""
+        """Read all runs; `watch` gets each frame and its placing, `held` the cores held while nodes were in service."""
         placing = Placing(selection, self.inventory, self._resource)
         numbers = CoreNumbers()
         with MostAtOnce(self._periods[0].start, self._periods[-1].stop) as lacking:
@@ -290,15 +289,14 @@ class NodeUse:
         return self
 
     def add(self, other: NodeUse) -> None:
-        """Add what other runs held. Raises `UsageError`: how much a node has must be inferred from all runs at once."""
+        """Add what other runs held. Raises `UsageError` if a capacity must be inferred, which needs all runs."""
         numbers = self.inventory.add(other.inventory)
         for number, most in other._inferred.items():
             if numbers[number] in self._inferred:
                 name = other.inventory.nodes[number].name
                 raise UsageError(
-                    f"no table [[nodes]] says how many {UNITS[self._resource]} {name} has, and a cluster cannot infer "
-                    "it from runs of several months",
-                    hint="Write the table, or omit --dask",
+                    f"no table [[nodes]] has the {UNITS[self._resource]} of {name}, and a cluster cannot infer them",
+                    hint="Add the table to the configuration, or omit --dask",
                 )
             self._inferred[numbers[number]] = most
         for number, highest in other._highest.items():
@@ -307,7 +305,7 @@ class NodeUse:
         self.met.add(other.met)
 
     def of(self, number: int, node: KnownNode) -> OfNode:
-        """A node, and what was held of it."""
+        """A node and what was held of it."""
         capacity = self._capacity(node)
         if self._is_inferred(node):
             capacity = max(self._inferred.get(number, 0), self._highest.get(number, -1) + 1) or None
@@ -316,11 +314,11 @@ class NodeUse:
         return OfNode(number, node, capacity, self.occupation.of(number))
 
     def _capacity(self, node: KnownNode) -> int | None:
-        """How much of the resource a node has, as the configuration says."""
+        """The capacity of a node by the configuration."""
         return node.amounts.get(self._resource)
 
     def _is_inferred(self, node: KnownNode) -> bool:
-        """Whether a node has as much as runs held of it at once."""
+        """Whether the capacity of a node is the most that runs held at once."""
         return self._capacity(node) is None and node.name != UNKNOWN_NAME
 
     def _since(self, node: Ints) -> Ints:
@@ -337,7 +335,7 @@ def _use(
 
 
 class NodeAllocations:
-    """What runs held of the nodes of a site in each period, and what there is."""
+    """What runs held of the nodes of a site in each period, and their capacities."""
 
     def __init__(self, context: ReportContext, request: ReportRequest, resource: Resource) -> None:
         request.require_interval()
@@ -352,11 +350,11 @@ class NodeAllocations:
 
     @property
     def inventory(self) -> Inventory:
-        """The nodes, as far as they were met."""
+        """The nodes of the configuration and of the runs that were read."""
         return self._use.inventory
 
     def read(self) -> Self:
-        """Take all runs."""
+        """Read all runs."""
         part = partial(_use, nodes=self._context.config.nodes, resource=self.resource, periods=self.periods)
         wanted = WANTED[self.resource]
         self._use = self._context.gather(self._request, wanted, "overlapping", part, running=True)
@@ -368,19 +366,18 @@ class NodeAllocations:
         held: Callable[[Allocations], None] | None = None,
         more: frozenset[str] = frozenset(),
     ) -> Self:
-        """Take all runs, of which `watch` and `held` see each frame, as in `NodeUse.read`. `more`: columns that they
-        look at besides."""
+        """Read all runs with `watch` and `held` as in `NodeUse.read`. `more`: further columns that they need."""
         wanted = WANTED[self.resource] | more
         selection = self._context.select(self._request, wanted, "overlapping", running=True)
         self._use.read(selection, watch, held)
         return self
 
     def looks_at(self, node: KnownNode) -> bool:
-        """Whether a report is about a node: where hosts are selected, of others it is not known what all runs held."""
+        """Whether the report includes a node: with a filter for hosts, what all runs held of others is unknown."""
         return self._looked_at(node.name) is not None
 
     def nodes(self) -> list[OfNode]:
-        """The nodes that the report is about, and what was held of each."""
+        """The nodes of the report, and what was held of each."""
         found = []
         for number, node in enumerate(self.inventory.nodes):
             if self.looks_at(node):
@@ -390,16 +387,16 @@ class NodeAllocations:
         return found
 
     def nothing(self, *, rows: bool) -> str | None:
-        """Why there is nothing to show, and what there is; None where there are `rows` that say something.
+        """Why there is nothing to show, and which values exist; None if there are `rows` to show.
 
-        Nodes of a table that no run held are idle, and worth a row, if there were runs at all and none was left out.
+        Idle nodes of the configuration have rows if there were runs and none were filtered out.
         """
         met = self._use.met
         idle = rows and met.runs > 0 and not self._asked_of_runs
         return None if idle else met.nothing()
 
     def notes(self) -> tuple[str, ...]:
-        """What was inferred, and what that means."""
+        """What was inferred or estimated."""
         notes = []
         nodes = self.nodes()
         inferred = [
@@ -408,17 +405,17 @@ class NodeAllocations:
         if inferred and self.resource in {"cores", "gpus"}:
             or_named = " or named" if self.resource == "cores" else ""
             notes.append(
-                f"Inferred: nodes that stand in no table [[nodes]], {len(inferred)} of them; each has as many "
-                f"{UNITS[self.resource]} as runs held at once{or_named}, and idle nodes are not known."
+                f"{counted(len(inferred), 'node')} without a table [[nodes]]: the {UNITS[self.resource]} of each are "
+                f"inferred from the most that runs held at once{or_named}; idle nodes are unknown."
             )
         elif any(capacity is None and any(held) for _, _, capacity, held in nodes):
-            notes.append(f"No table [[nodes]] says how much {self.resource} some nodes have: no occupation of these.")
+            notes.append(f"The occupation of some nodes is unknown: no table [[nodes]] has their {self.resource}.")
         if crowded := sorted(
             node.name for _, node, capacity, held in nodes if node.is_named and self._crowded(capacity, held)
         ):
-            notes.append(f"On {', '.join(crowded[:10])} runs held more {self.resource} than [[nodes]] says there is.")
+            notes.append(f"Runs held more {self.resource} than [[nodes]] has on {', '.join(crowded[:10])}.")
         if any(node.name == UNKNOWN_NAME and any(held) for _, node, _, held in nodes):
-            notes.append(f"Runs of a source that names no hosts are under {UNKNOWN_NAME}.")
+            notes.append(f"{UNKNOWN_NAME}: runs of sources that name no hosts.")
         if self.resource in {"memory", "vmem"}:
             notes.append(_ESTIMATED)
         return (*notes, *self._use.met.notes(LACKS.get(self.resource, 0)))
@@ -430,7 +427,7 @@ class NodeAllocations:
 
 
 def names_of(nodes: list[OfNode], by: tuple[str, ...]) -> list[str]:
-    """What nodes are called: nodes of two clusters may have the same name, and are two nodes."""
+    """The names of nodes, with the cluster if nodes of two clusters have the same name."""
     in_clusters: dict[str, set[str]] = {}
     for each in nodes:
         in_clusters.setdefault(each.node.name, set()).add(each.node.cluster)

@@ -1,9 +1,9 @@
-"""View `occupation`: how much of cores, memory or GPUs was taken, by day, week, month or year.
+"""View `occupation`: the share of cores, memory, or GPUs in use, by day, week, month, or year.
 
-Occupation of a node is what runs held of it, by time, divided by what it has; that of a cluster or of a kind of node
-is the mean over its nodes, as the accounting system of Sun Yat-sen University has it (Li, Yang, Wu 2016). Beside it
-stands the share of all that there is, to which larger nodes add more. Runs that still run count until now; the future
-does not count. Single cores are in `publisher.report.views.core_occupation`.
+The occupation of a node is what runs held of it, times the time, divided by its capacity; that of a cluster or type of
+nodes is the mean of its nodes (Li, Yang, Wu 2016). `share_of_all` is the share of the sum of all capacities, in which
+larger nodes have more weight. Running jobs count until now; the future does not count. For single cores see
+`publisher.report.views.core_occupation`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
-from publisher.report.calendar import ReportPeriod
+from publisher.report.calendar import ReportPeriod, period_axis
 from publisher.report.inventory import KIB_A_GIB, KnownNode
-from publisher.report.report import Cell, Column, Plot, Report, Series
+from publisher.report.report import Cell, Column, Plot, Report, Series, in_percent
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext, running_note
 from publisher.report.views import core_occupation
@@ -27,19 +27,19 @@ _TITLES: Final[dict[Resource, str]] = {
 
 
 class Share:
-    """Nodes that are taken together, in one period."""
+    """A group of nodes in one period."""
 
     def __init__(self) -> None:
         self.nodes = 0
         self.available = 0
-        """What the nodes have, times the seconds that each is in service; of those of which it is known."""
+        """Capacity times seconds in service, of the nodes whose capacity is known."""
         self.held = 0
         self._of_known = 0
         self._shares: list[tuple[int, int]] = []
-        """Of each node what was held of it, and of how much."""
+        """By node, what was held of it, and of how much."""
 
     def add(self, node: KnownNode, capacity: int | None, held: int, period: ReportPeriod) -> None:
-        """A node and what was held of it in the period."""
+        """Add a node and what was held of it in the period."""
         service_s = node.in_service_s(period)
         if not service_s:
             return
@@ -52,7 +52,7 @@ class Share:
 
     @property
     def mean(self) -> float | None:
-        """The mean over the nodes."""
+        """The mean of the nodes, a fraction of 1."""
         if len(self._shares) == 1:
             ((held, available),) = self._shares
             return held / available
@@ -60,17 +60,17 @@ class Share:
 
     @property
     def of_all(self) -> float | None:
-        """The share of all that there is."""
+        """The share of the sum of the capacities, a fraction of 1."""
         return self._of_known / self.available if self.available else None
 
 
 def shares(held: NodeAllocations, by: tuple[str, ...]) -> dict[tuple[str, ...], list[Share]]:
-    """By the values of the keys, what was taken in each period."""
+    """The share in each period, by the values of the keys."""
     found: dict[tuple[str, ...], list[Share]] = {}
     nodes = held.nodes()
     for (_, node, capacity, amounts), name in zip(nodes, names_of(nodes, by), strict=True):
         if node.is_named and not capacity and not any(amounts):
-            continue  # a node without GPUs does not make the mean of those that have some smaller
+            continue  # a node without GPUs does not lower the mean of those that have some
         words = {"cluster": node.cluster, "type": node.type, "node": name}
         label = tuple(words[key] for key in by)
         each = found.setdefault(label, [Share() for _ in held.periods])
@@ -80,7 +80,7 @@ def shares(held: NodeAllocations, by: tuple[str, ...]) -> dict[tuple[str, ...], 
 
 
 def in_units(amount: int, time_s: int, resource: Resource) -> float:
-    """An amount of a resource, by time, for each of so many seconds, in the unit that is shown."""
+    """Amount times seconds, divided by `time_s`, in the unit of the report."""
     return amount / (time_s * KIB_A_GIB if resource in {"memory", "vmem"} else time_s)
 
 
@@ -114,10 +114,12 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         stop=request.stop,
         columns=(
             Column("period", "text"), Column("start", "instant"), *(Column(key, "text") for key in request.by),
-            Column("nodes", "count"), Column("available", "number", unit), Column("in_use", "number", unit),
-            Column("used_h", "number", f"{unit.removesuffix('s')} h"), Column("occupation", "ratio"),
+            Column("nodes", "count", adds="sum"), Column("available", "number", unit, adds="sum"),
+            Column("in_use", "number", unit, adds="sum"),
+            Column("used_h", "number", f"{unit.removesuffix('s')} h", adds="sum"), Column("occupation", "ratio"),
             Column("share_of_all", "ratio"),
         ),
+        sorted_by="used_h",
         shown=("period", *request.by, "nodes", "available", "in_use", "used_h", "occupation", "share_of_all"),
         rows=tuple(rows),
         plots=_plots(request, held, found) if rows else (),
@@ -130,19 +132,18 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 def _plots(
     request: ReportRequest, held: NodeAllocations, found: dict[tuple[str, ...], list[Share]]
 ) -> tuple[Plot, ...]:
-    by_node = "node" in request.by
+    by = " and ".join(request.by)
     series = tuple(
-        Series(" ".join(label) or held.resource, tuple(share.mean for share in each))
+        Series(" ".join(label) or held.resource, tuple(in_percent(share.mean) for share in each))
         for label, each in sorted(found.items())
     )
-    lengths = {period.inside_s for period in held.periods}
     return (
         Plot(
-            title=_TITLES[held.resource],
-            style="heat" if by_node else "line",
-            x=tuple(period.start for period in held.periods),
-            step_s=lengths.pop() if len(lengths) == 1 else None,
-            unit="share of what there is",
+            title=_TITLES[held.resource] + (f" by {by}" if by else ""),
+            style="heat" if "node" in request.by else "line",
+            unit="occupation (%)",
+            by=by,
+            **period_axis(held.periods),
             series=series,
         ),
     )

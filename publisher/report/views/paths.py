@@ -1,8 +1,8 @@
-"""View `paths`: what happened to jobs, event by event, and how often each path was taken.
+"""View `paths`: the sequences of events of jobs, and how often each occurred.
 
-A path is the letters or words of a source's events in their order (TORQUE: Q S E, Q S S E, Q S D E, Q S R S E ...), an
-event that repeats at once written with a plus. Of a job with several runs the path up to its last counts, once.
-(Li, Yang, Wu 2016, figures 2 and 6.)
+A path is the letters or words of a source's events in their order (TORQUE: Q S E, Q S S E, Q S D E, Q S R S E ...); a
+plus marks an event that repeats at once. A job with several runs counts once, with the path up to its last run. (Li,
+Yang, Wu 2016, figures 2 and 6.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEANINGS: Final = {
 _Job = tuple[str, str]
 """Cluster and id."""
 _Ran = tuple[_Job, int, tuple[Event, ...]]
-"""A run of a job: when it stopped, and its events."""
+"""A run of a job, its end, and its events."""
 
 
 def path_of(events: Iterable[Event]) -> str:
@@ -40,7 +40,7 @@ def _written(kinds: tuple[str, ...]) -> str:
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
-    """The view: each path and how many jobs took it; with a filter for jobs, every event of each that matches."""
+    """The view: each path and its number of jobs; with a filter for jobs, all events of the matching jobs."""
     request.require_interval()
     request.require_by("paths", (), 1)
     wanted = frozenset({"job", "events", "cluster"})
@@ -66,18 +66,20 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         stop=request.stop,
         columns=columns,
         rows=tuple(rows),
+        sorted_by="at" if "job" in request.filters else "jobs",
         plots=_plots(rows) if rows and "job" not in request.filters else (),
         notes=(
             *_letters(kinds),
-            *([f"Runs left out, because their source has no events: {silent}."] if silent else []),
+            *([f"Runs left out, because their source has no events: {silent:,}."] if silent else []),
             *running_note(request),
         ),
-        nothing=selection.nothing() or (None if rows else "no source has events of these runs"),
+        nothing=selection.nothing() or (None if rows else "no source has events of these jobs"),
+        facts={"by": [] if "job" in request.filters else ["path"]},
     )
 
 
 def _last_runs(runs: Iterable[_Ran]) -> Iterator[tuple[_Job, tuple[Event, ...]]]:
-    """Each of these jobs with the events of its last run."""
+    """Each job with the events of its last run."""
     last: dict[_Job, tuple[int, tuple[Event, ...]]] = {}
     for job, stop, events in runs:
         known = last.get(job)
@@ -87,14 +89,14 @@ def _last_runs(runs: Iterable[_Ran]) -> Iterator[tuple[_Job, tuple[Event, ...]]]
 
 
 def _letters(kinds: Iterable[str]) -> tuple[str, ...]:
-    """What the letters of the paths mean; of a path that repeats one at once there is a plus among them."""
+    """The meanings of letters of paths, including the plus."""
     meanings = [f"{letter} {meaning}" for letter, meaning in MEANINGS.items() if letter in kinds]
-    again = "; + again at once" if "+" in kinds else ""
+    again = "; + repeated at once" if "+" in kinds else ""
     return (f"Events: {', '.join(meanings)}{again}.",) if meanings else ()
 
 
 _Table = tuple[tuple[Column, ...], list[tuple[Cell, ...]], set[str]]
-"""Columns, rows, and the letters met in them."""
+"""Columns, rows, and the letters that occur in them."""
 
 
 def _counts(jobs: Iterable[tuple[_Job, tuple[Event, ...]]]) -> _Table:
@@ -106,14 +108,15 @@ def _counts(jobs: Iterable[tuple[_Job, tuple[Event, ...]]]) -> _Table:
     total = sum(count for count, _ in found.values())
     order = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
     columns = (
-        Column("path", "text"), Column("jobs", "count"), Column("share", "ratio"), Column("example", "text"),
+        Column("path", "text"), Column("jobs", "count", adds="sum"), Column("share", "ratio", adds="sum"),
+        Column("example", "text"),
     )  # fmt: skip
     rows: list[tuple[Cell, ...]] = [(path, count, count / total, example) for path, (count, example) in order]
     return columns, rows, {letter for path in found for word in path.split() for letter in _letters_of(word)}
 
 
 def _letters_of(word: str) -> tuple[str, ...]:
-    """Of a step of a path, its event, and a plus where it repeats."""
+    """The event of a step of a path, and a plus if it repeats."""
     return (word.removesuffix("+"), "+") if word.endswith("+") else (word,)
 
 

@@ -1,7 +1,7 @@
-"""View `scarce`: which classes of resources are short, their occupation against how long jobs waited for them.
+"""View `scarce`: the occupation of classes of resources, and how long jobs waited for them.
 
-A class is a resource of the nodes of one type in one cluster. It is scarce where it was taken for at least four fifths
-and one job in ten waited longer than an hour; the classes are in the order of both multiplied.
+A class is a resource of the nodes of one type in one cluster. It is scarce if its occupation was at least 80 % and one
+job in ten waited for an hour or longer. Classes are in the order of the product of both, largest first.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import numpy as np
 
 from publisher.report.calendar import unit_for
 from publisher.report.frame import Frame
-from publisher.report.report import Cell, Column, Plot, Report, Series
+from publisher.report.report import Cell, Column, Plot, Report, Series, in_percent
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext
 from publisher.report.views.nodes import NodeAllocations, Placed
 from publisher.report.views.occupation import shares
 from publisher.report.views.waiting import WAITED, GroupWaits, Waits
+from publisher.text import duration_text
 
 HIGH: Final = 0.8
 LONG_S: Final = 3600
@@ -38,7 +39,7 @@ _COLUMNS: Final = (
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
-    """The view: one row a class, the scarcest first."""
+    """The view: a row for each class, the scarcest first."""
     request.require_by("scarce", (), 1)
     whole = msgspec.structs.replace(request, period="year", zone="UTC")
     rows: list[tuple[Cell, ...]] = []
@@ -73,9 +74,10 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         stop=request.stop,
         columns=_COLUMNS,
         rows=tuple(rows),
+        sorted_by="occupation",
         plots=_plots(rows) if rows else (),
         notes=(
-            f"Scarce: taken for {HIGH:.0%} or more, and one job in ten waited {LONG_S // 3600} hour or longer.",
+            f"Scarce: occupation of {HIGH:.0%} or more, and one job in ten waited {duration_text(LONG_S)} or longer.",
             *notes,
         ),
         nothing=nothing,
@@ -83,9 +85,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 
 
 class _Classes:
-    """How long the jobs waited that started in the interval and held any of a resource, by its class.
+    """The waiting times of jobs that started in the interval and held a resource, by its class.
 
-    A job on several hosts counts under its first.
+    A job on several hosts counts under its first host.
     """
 
     def __init__(self, held: NodeAllocations, request: ReportRequest, waits: Waits) -> None:
@@ -95,7 +97,7 @@ class _Classes:
         self._waits = waits
 
     def watch(self, frame: Frame, placed: Placed) -> None:
-        """Take the runs of a frame."""
+        """Add the runs of a frame."""
         rows, places = np.unique(placed.row, return_index=True)
         of_rows = np.full(frame.rows, -1, np.int64)
         nodes, node = np.unique(placed.node[places], return_inverse=True)
@@ -111,7 +113,7 @@ class _Classes:
         return self._numbers.setdefault(label, len(self._numbers))
 
     def waited(self) -> dict[tuple[str, ...], GroupWaits]:
-        """The waits by cluster and type."""
+        """The waiting times by cluster and type."""
         labels = list(self._numbers)
         found, _ = self._waits.by_group()
         return {labels[number]: some for number, some in found.items()}
@@ -124,17 +126,17 @@ def _pressure(row: tuple[Cell, ...]) -> float:
 
 def _plots(rows: list[tuple[Cell, ...]]) -> tuple[Plot, ...]:
     names = tuple(" ".join(str(word) for word in row[:3] if word) for row in rows)
-    occupation = tuple(float(row[4]) if isinstance(row[4], float) else None for row in rows)
+    occupation = tuple(in_percent(row[4]) if isinstance(row[4], float) else None for row in rows)
     waits = [row[7] if isinstance(row[7], int) else None for row in rows]
     unit = unit_for(max((wait for wait in waits if wait is not None), default=0))
     in_units = tuple(None if wait is None else wait / unit.seconds for wait in waits)
     return (
-        Plot(title="Occupation", style="bar", x=names, unit="share", series=(Series("occupation", occupation),)),
         Plot(
-            title="Wait that nine jobs in ten did not exceed",
-            style="bar",
-            x=names,
-            unit=unit.name,
-            series=(Series("90 of 100", in_units),),
+            title="Occupation of resources", style="bar", x=names, unit="occupation (%)", ordered=True,
+            series=(Series("occupation", occupation),),
         ),
-    )
+        Plot(
+            title="Waiting time for resources (p90)", style="bar", x=names, unit=f"waiting time ({unit.name})",
+            ordered=True, series=(Series("p90", in_units),),
+        ),
+    )  # fmt: skip

@@ -1,20 +1,21 @@
-"""View `totals`: what runs used, summed by up to two keys, as qacct sums it.
+"""View `totals`: the usage of runs, summed by up to two keys, as qacct sums it.
 
-A run counts where it ended, whole, so that the totals of intervals that follow one another add up; qacct's way, by
-the start of the run, is `interval = "started"`.
+A run counts as a whole where it ended, so that the totals of consecutive intervals add up. qacct counts it where it
+started: `interval = "started"`.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, cast
 
 import msgspec
 import numpy as np
 
+from publisher.report.calendar import period_axis, periods, zone_of
 from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import AMOUNTS, CPU_UNKNOWN, MEMORY_UNKNOWN, STAGED_UNKNOWN, VIRTUAL_UNKNOWN, Frame
 from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series
-from publisher.report.request import ReportRequest
+from publisher.report.request import PERIODS, PeriodName, ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import BY_PERIOD, Groups, Met, Selection, columns_of
 
@@ -35,41 +36,41 @@ _UNKNOWN: Final = {
     "virtual_unknown": VIRTUAL_UNKNOWN,
     "staged_unknown": STAGED_UNKNOWN,
 }
-"""How many runs of a group lack an amount, by the bit that says so of a run."""
+"""The numbers of runs of a group that lack an amount, with the bit of such runs."""
 _COUNTED: Final = (*_SUMMED, *_UNKNOWN)
 _PEAKS: Final = ("memory_kib", "virtual_kib")
 _AMOUNTS: Final = (
-    Column("jobs", "count"),
-    Column("wall_s", "number", "s"),
-    Column("cpu_user_s", "number", "s"),
-    Column("cpu_system_s", "number", "s"),
-    Column("cpu_s", "number", "s"),
-    Column("core_h", "number", "core h"),
-    Column("memory_max_kib", "count", "KiB"),
-    Column("virtual_max_kib", "count", "KiB"),
-    Column("wall_of_tasks_s", "number", "s"),
-    Column("memory_gb_s", "number", "GB s"),
-    Column("io_gb", "number", "GB"),
-    Column("io_wait_s", "number", "s"),
-    Column("stage_in_bytes", "count", "bytes"),
-    Column("stage_out_bytes", "count", "bytes"),
-    Column("cpu_unknown_jobs", "count"),
-    Column("memory_unknown_jobs", "count"),
-    Column("virtual_unknown_jobs", "count"),
-    Column("staged_unknown_jobs", "count"),
+    Column("jobs", "count", adds="sum"),
+    Column("wall_s", "number", "s", adds="sum"),
+    Column("cpu_user_s", "number", "s", adds="sum"),
+    Column("cpu_system_s", "number", "s", adds="sum"),
+    Column("cpu_s", "number", "s", adds="sum"),
+    Column("core_h", "number", "core h", adds="sum"),
+    Column("memory_max_kib", "count", "KiB", adds="max"),
+    Column("virtual_max_kib", "count", "KiB", adds="max"),
+    Column("wall_of_tasks_s", "number", "s", adds="sum"),
+    Column("memory_gb_s", "number", "GB s", adds="sum"),
+    Column("io_gb", "number", "GB", adds="sum"),
+    Column("io_wait_s", "number", "s", adds="sum"),
+    Column("stage_in_bytes", "count", "bytes", adds="sum"),
+    Column("stage_out_bytes", "count", "bytes", adds="sum"),
+    Column("cpu_unknown_jobs", "count", adds="sum"),
+    Column("memory_unknown_jobs", "count", adds="sum"),
+    Column("virtual_unknown_jobs", "count", adds="sum"),
+    Column("staged_unknown_jobs", "count", adds="sum"),
 )
 _GIB: Final = 1 << 30
 _SHOWN: Final = 8
-"""So many of the amounts stand in tables; Grid Engine's own are for CSV and JSON."""
+"""The number of amounts in tables; those of Grid Engine only are in CSV and JSON."""
 _STAGED: Final = ("stage_in_bytes", "stage_out_bytes")
-"""In tables where any run has them: ARC's."""
+"""In tables if any run has them: those of ARC."""
 
 
 class Total(msgspec.Struct, frozen=True):
-    """What the runs of a group used; `memory_max_kib` is the largest resident set of one of them.
+    """The usage of the runs of a group; `memory_max_kib` is the largest resident set of one run.
 
-    What is unknown of a run is in no sum; `cpu_unknown`, `memory_unknown`, `virtual_unknown` and `staged_unknown` count
-    those runs.
+    Sums leave out runs whose amount is unknown; `cpu_unknown`, `memory_unknown`, `virtual_unknown`, and
+    `staged_unknown` count those runs.
     """
 
     key: tuple[str, ...]
@@ -80,7 +81,7 @@ class Total(msgspec.Struct, frozen=True):
     cpu_ms: int
     slots_wall_ms: int
     tasks_wall_ms: int
-    """Wall time with that of every task of a tightly integrated parallel job, as qacct without -m has it."""
+    """Wall time including every task of tightly integrated parallel jobs, as in qacct without -m."""
     memory_ugb_s: int
     io_ugb: int
     io_wait_us: int
@@ -94,7 +95,7 @@ class Total(msgspec.Struct, frozen=True):
     virtual_max_kib: int
 
     def amounts(self) -> tuple[int | float | None, ...]:
-        """As the columns have them; None for what is known of none of the runs."""
+        """The cells of the columns; None for amounts that are unknown for all runs."""
         cpu = (self.cpu_user_ms / 1000, self.cpu_system_ms / 1000, self.cpu_ms / 1000)
         nobody_knows = self._unknown(self.cpu_unknown) and not any(cpu)
         user_s, system_s, cpu_s = (None, None, None) if nobody_knows else cpu
@@ -109,7 +110,7 @@ class Total(msgspec.Struct, frozen=True):
 
     @property
     def staged(self) -> bool:
-        """Whether any of the runs has the volumes that were staged."""
+        """Whether any of the runs has staged volumes."""
         return self.staged_unknown < self.jobs
 
     def _unknown(self, runs: int) -> bool:
@@ -127,7 +128,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 class Summed:
-    """What some runs used, group by group: `publisher.report.selection.PartialReport`."""
+    """The usage of some runs by group: `publisher.report.selection.PartialReport`."""
 
     def __init__(self) -> None:
         self.labels: list[tuple[str, ...]] = []
@@ -136,13 +137,15 @@ class Summed:
         self.peaks = {name: [0] for name in _PEAKS}
 
     def add(self, other: Summed) -> None:
-        """Add what other runs used."""
+        """Add the usage of other runs."""
         known = {label: place for place, label in enumerate(self.labels)}
         places = [known.setdefault(label, len(known)) for label in other.labels]
         self.labels = list(known)
         for name in _COUNTED:
             column = self.sums[name] = _grown(self.sums[name], len(known))
-            for place, amount in zip(places, other.sums[name], strict=False):  # one cell too many without labels
+            for place, amount in zip(
+                places, other.sums[name], strict=False
+            ):  # without labels there is one cell too many
                 column[place] += amount
         for name in _PEAKS:
             column = self.peaks[name] = _grown(self.peaks[name], len(known))
@@ -172,7 +175,7 @@ def sum_part(selection: Selection, request: ReportRequest) -> Summed:
 
 
 def totals(context: ReportContext, request: ReportRequest) -> Totals:
-    """What the runs of the interval used. Raises `UsageError`."""
+    """The usage of the runs of the interval. Raises `UsageError`."""
     request.require_interval()
     request.require_by("totals", BY_PERIOD, 2)
     summed = context.gather(request, _WANTED | columns_of(request.by), "ended", sum_part)
@@ -213,7 +216,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     rows = made.rows if made.by else (made.all,)
     return Report(
         view="totals",
-        title="What runs used" + (f", by {' and '.join(made.by)}" if made.by else ""),
+        title="Usage" + (f", by {' and '.join(made.by)}" if made.by else ""),
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
@@ -224,7 +227,8 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             *(column.name for column in _AMOUNTS[:_SHOWN]),
             *(_STAGED if made.all.staged else ()),
         ),
-        plots=_plots(made),
+        sorted_by="core_h",
+        plots=_plots(made, request),
         notes=made.notes,
         nothing=made.nothing,
         rows_named="totals",
@@ -235,40 +239,48 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     )
 
 
-def _plots(made: Totals) -> tuple[Plot, ...]:
-    """Core hours by the first key, a layer for each value of the second; and what was staged by the first, if known."""
+def _plots(made: Totals, request: ReportRequest) -> tuple[Plot, ...]:
+    """Core hours, and the staged volumes if any are known.
+
+    A period among the keys is the time axis, else the first key names the bars; the other key distinguishes layers.
+    """
     if not made.rows:
         return ()
-    shown = sorted({row.key[0] for row in made.rows})
-    names = tuple(name or UNKNOWN_NAME for name in shown)
-    amounts = {row.key: row.slots_wall_ms / 3_600_000 for row in made.rows}
-    layers = sorted({row.key[1:] for row in made.rows})
-    core_hours = Plot(
-        title=f"Core hours by {' and '.join(made.by)}",
-        by="".join(made.by[1:]),
-        style="bar",
-        x=names,
-        unit="core h",
-        stacked=len(made.by) > 1,
-        names_add_up=True,
-        series=tuple(
-            Series(
-                (layer[0] or UNKNOWN_NAME) if layer else "core hours",
-                tuple(amounts.get((name, *layer), 0.0) for name in shown),
-            )
-            for layer in layers
-        ),
-    )
-    if not made.all.staged:
-        return (core_hours,)
-    staged = {name: [0, 0] for name in shown}
+    axis = next((place for place, key in enumerate(made.by) if key in PERIODS), 0)
+    layer_keys = tuple(key for place, key in enumerate(made.by) if place != axis)
+    names, places = _places(made, request, axis)
+    layers = sorted({row.key[:axis] + row.key[axis + 1 :] for row in made.rows})
+    core_h = {layer: [0.0] * len(names) for layer in layers}
+    staged_gib = {"staged in": [0.0] * len(names), "staged out": [0.0] * len(names)}
     for row in made.rows:
-        staged[row.key[0]][0] += row.stage_in_bytes
-        staged[row.key[0]][1] += row.stage_out_bytes
-    series = tuple(
-        Series(label, tuple(staged[name][place] / _GIB for name in shown))
-        for place, label in enumerate(("staged in", "staged out"))
-    )
-    title = f"Staged volumes by {made.by[0]}"
-    volumes = Plot(title=title, style="bar", x=names, unit="GiB", stacked=True, names_add_up=True, series=series)
-    return (core_hours, volumes)
+        place = names.index(row.key[axis])
+        core_h[row.key[:axis] + row.key[axis + 1 :]][place] += row.slots_wall_ms / 3_600_000
+        staged_gib["staged in"][place] += row.stage_in_bytes / _GIB
+        staged_gib["staged out"][place] += row.stage_out_bytes / _GIB
+    plots = [
+        Plot(
+            title=f"Core hours by {' and '.join(made.by)}", style="bar", unit="core h", by="".join(layer_keys),
+            stacked=bool(layer_keys), names_add_up=True, **places,
+            series=tuple(
+                Series((layer[0] or UNKNOWN_NAME) if layer else "core hours", tuple(values))
+                for layer, values in core_h.items()
+            ),
+        )
+    ]  # fmt: skip
+    if made.all.staged:
+        series = tuple(Series(label, tuple(values)) for label, values in staged_gib.items())
+        title = f"Staged volumes by {made.by[axis]}"
+        plots.append(
+            Plot(title=title, style="bar", unit="GiB", stacked=True, names_add_up=True, **places, series=series)
+        )
+    return tuple(plots)
+
+
+def _places(made: Totals, request: ReportRequest, axis: int) -> tuple[list[str], dict[str, Any]]:
+    """The values of the key of the x axis, and what plots say of that axis."""
+    key = made.by[axis]
+    if key in PERIODS:
+        cut = periods(request.start, request.stop, cast("PeriodName", key), zone_of(request.zone))
+        return [one.name for one in cut], period_axis(cut)
+    names = sorted({row.key[axis] for row in made.rows})
+    return names, {"x": tuple(name or UNKNOWN_NAME for name in names)}

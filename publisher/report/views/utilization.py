@@ -1,4 +1,4 @@
-"""View `utilization`: queue and CPU utilization in bins, of all runs that match or of each value of a key."""
+"""View `utilization`: queue and CPU utilization in bins, of all matching runs or by a key."""
 
 from __future__ import annotations
 
@@ -11,25 +11,23 @@ from formats.utilization.report import UtilizationReport, builtins
 from publisher.errors import UsageError
 from publisher.report.column_tally import ColumnTally
 from publisher.report.frame import CPU_UNKNOWN
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, others
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import GROUPED_BY, Groups, Met, Selection, columns_of
 
 _WANTED: Final = frozenset({"user_ms", "system_ms", "slots", "incomplete"})
 _MOST_CELLS: Final = 1_000_000
-MOST_SERIES: Final = 11
-"""Values of a key that a plot shows by themselves; the rest are one more series."""
 _COLUMNS: Final = (
     Column("start", "instant"),
-    Column("inside_s", "count", "s"),
-    *(Column(name, "number") for name in Bin.__struct_fields__[2:-1]),
-    Column("jobs", "count"),
+    Column("inside_s", "count", "s", adds="max"),
+    *(Column(name, "number", adds="sum") for name in Bin.__struct_fields__[2:-1]),
+    Column("jobs", "count", adds="sum"),
 )
 
 
 class Utilization(msgspec.Struct, frozen=True):
-    """Utilization of an interval. `zero_length`: jobs that ended as they started; `nothing`: why there are no jobs."""
+    """Utilization of an interval. `zero_length`: jobs without duration; `nothing`: why there are no jobs."""
 
     report: UtilizationReport
     jobs: int
@@ -39,9 +37,9 @@ class Utilization(msgspec.Struct, frozen=True):
 
 
 def utilization(context: ReportContext, request: ReportRequest) -> Utilization:
-    """Utilization of all runs that match. Memory does not grow with their number. Raises `UsageError`."""
+    """Utilization of all matching runs. Memory does not grow with their number. Raises `UsageError`."""
     if request.by:
-        raise UsageError("this is not given by a key", hint="Use `report utilization --by KEY`")
+        raise UsageError("this report cannot be grouped", hint="Use `report utilization --by KEY`")
     return _utilization(context, request, _tallied(context, request))
 
 
@@ -60,7 +58,7 @@ def _utilization(context: ReportContext, request: ReportRequest, found: Tallied)
 
 
 class Tallied:
-    """The utilization of some runs: `selection.PartialReport`. `labels`: its groups, where there is a key."""
+    """The utilization of some runs: `selection.PartialReport`. `labels`: its groups, if there is a key."""
 
     def __init__(self, tally: ColumnTally, by: tuple[str, ...]) -> None:
         self.tally = tally
@@ -69,11 +67,11 @@ class Tallied:
         self._by = by
 
     def require_cells(self) -> None:
-        """Raises `UsageError` where there are more than fit into memory."""
+        """Raises `UsageError` if the cells do not fit into memory."""
         if len(self.labels) * self.tally.bins.count > _MOST_CELLS:
             raise UsageError(
-                f"more than {_MOST_CELLS} cells: {len(self.labels)} values of {self._by[0]} in "
-                f"{self.tally.bins.count} bins",
+                f"more than {_MOST_CELLS:,} cells: {len(self.labels):,} values of {self._by[0]} in "
+                f"{self.tally.bins.count:,} bins",
                 hint="Choose larger bins, or select fewer runs",
             )
 
@@ -104,12 +102,12 @@ def tally_part(selection: Selection, request: ReportRequest) -> Tallied:
 
 
 def _tallied(context: ReportContext, request: ReportRequest) -> Tallied:
-    request.cut()  # what makes no sense is refused before anything is read
+    request.cut()  # an invalid request is refused before anything is read
     return context.gather(request, _WANTED | columns_of(request.by), "overlapping", tally_part)
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
-    """The view: without a key every bin; with one, each value in the bins in which anything of it ran."""
+    """The view: without a key a row for each bin; with one, for each bin and value of which anything ran."""
     request.require_by("utilization", GROUPED_BY, 1)
     found = _tallied(context, request)
     return _by_key(context, request, found) if request.by else _whole(context, _utilization(context, request, found))
@@ -130,6 +128,7 @@ def _whole(context: ReportContext, made: Utilization) -> Report:
         columns=_COLUMNS,
         rows=tuple(msgspec.structs.astuple(one) for one in report.bins),
         shown=("start", *names, *(f"{name}_mean" for name in names), "jobs"),
+        sorted_by=names[0],
         plots=tuple(_plot_of_all(measure, report) for measure in measures),
         notes=made.notes,
         nothing=made.nothing,
@@ -146,7 +145,7 @@ def _whole(context: ReportContext, made: Utilization) -> Report:
 def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> Report:
     tally = found.tally
     (key,) = request.by
-    named = f"of_{key}" if key in Bin.__struct_fields__ else key  # queue and slots are measures too
+    named = f"of_{key}" if key in Bin.__struct_fields__ else key  # queue and slots are also names of measures
     bins = tally.bins
     sums = {label[0]: tally.sums(group) for group, label in enumerate(found.labels) if group < tally.groups}
     names = sorted(sums)
@@ -158,10 +157,7 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
         if (one := cells[name][place]).jobs
     ]
     shown = ("queue", "slots", "queue_mean") if request.measure == "queue" else ("cpu_user", "cpu_system")
-    series = [
-        Series(name or UNKNOWN_NAME, tuple(_amount(request, one) for one in measured(bins, iter(each))))
-        for name, each in _largest(request, sums)
-    ]
+    series = [Series(name or UNKNOWN_NAME, tuple(_amount(request, one) for one in cells[name])) for name in names]
     whole = next(iter(cells.values()), ()) or measured(bins, iter([BinSums(0, 0, 0, 0, 0)] * bins.count))
     return Report(
         view="utilization",
@@ -172,9 +168,10 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
         columns=(_COLUMNS[0], Column(named, "text"), *_COLUMNS[1:]),
         rows=tuple(rows),
         shown=("start", named, *shown, "jobs"),
+        sorted_by=shown[0],
         plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True, by=key),),
         notes=(
-            *([f"Bins in which nothing of a value of {key} ran are left out."] if rows else []),
+            *([f"A value of {key} has no row for bins in which none of its jobs ran."] if rows else []),
             *found.met.notes(_lacks(request)),
         ),
         nothing=found.met.nothing(),
@@ -191,24 +188,6 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
 
 def _lacks(request: ReportRequest) -> int:
     return CPU_UNKNOWN if request.measure == "cpu" else 0
-
-
-def _largest(request: ReportRequest, sums: dict[str, list[BinSums]]) -> list[tuple[str, list[BinSums]]]:
-    """The values that were used most, largest first, and the rest added up."""
-    totals = {
-        name: sum(cell.seconds if request.measure == "queue" else cell.user + cell.system for cell in each)
-        for name, each in sums.items()
-    }
-    order = sorted(sums, key=lambda name: (-totals[name], name))
-    # One more than fits is no reason for a series of its own named "others".
-    most = MOST_SERIES + 1 if len(order) == MOST_SERIES + 1 else MOST_SERIES
-    found = [(name, sums[name]) for name in order[:most]]
-    if rest := order[most:]:
-        added = [
-            BinSums(*map(sum, zip(*cells, strict=True))) for cells in zip(*(sums[name] for name in rest), strict=True)
-        ]
-        found.append((others(len(rest)), added))
-    return found
 
 
 def _amount(request: ReportRequest, one: Bin) -> float:

@@ -1,8 +1,8 @@
 """View `waiting`: how long jobs waited from submission to their first start.
 
-Of jobs that started in the interval, so that those still waiting are not in it; of several runs of a job in it (the
-same id, submitted at the same instant) the first counts. A percentile is the shortest wait that so many in a hundred
-did not exceed. (Li, Yang, Wu 2016, section 2.3; the facts on sources.)
+Jobs that started in the interval count; jobs that still wait do not. If several runs of a job (the same id, submitted
+at the same instant) are in the interval, the first counts. A percentile is the shortest waiting time that so many in a
+hundred jobs did not exceed. (Li, Yang, Wu 2016, section 2.3.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
-from publisher.report.calendar import ReportPeriod, periods, unit_for, zone_of
+from publisher.report.calendar import ReportPeriod, period_axis, periods, unit_for, zone_of
 from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import UNKNOWN, Frame
 from publisher.report.partitions import ROWS_IN_MEMORY, NumberPartitions, whole
@@ -28,22 +28,22 @@ SIZE: Final = "size"
 _SIZES: Final = (1, 2, 5, 17, 65, 257)
 """The first number of slots of each class of sizes."""
 WAITED: Final = frozenset({"submit", "eligible", "slots", "job", "cluster"})
-"""The columns that waits are made of."""
+"""The columns that waiting times need."""
 _AMOUNTS: Final = (
-    Column("jobs", "count"),
+    Column("jobs", "count", adds="sum"),
     Column("mean_s", "number", "s"),
     Column("median_s", "count", "s"),
     Column("p90_s", "count", "s"),
     Column("p99_s", "count", "s"),
-    Column("longest_s", "count", "s"),
+    Column("longest_s", "count", "s", adds="max"),
     Column("eligible_mean_s", "number", "s"),
 )
 _CLUSTER_FACTOR, _SUBMIT_FACTOR = -0x3D4D51C2D82B14B1, -0x61C8864680B583EB
-"""Odd numbers without a pattern."""
+"""Odd numbers that distribute the bits of a hash."""
 
 
 class GroupWaits(msgspec.Struct, frozen=True):
-    """The waits of a group of jobs, in seconds. `eligible_s`: from eligibility on, of `eligible_jobs`."""
+    """The waiting times of a group of jobs, in seconds. `eligible_s`: from eligibility on, of `eligible_jobs`."""
 
     jobs: int
     total_s: int
@@ -55,7 +55,7 @@ class GroupWaits(msgspec.Struct, frozen=True):
     eligible_s: int = 0
 
     def amounts(self) -> tuple[Cell, ...]:
-        """As the columns have them."""
+        """The cells of the columns."""
         return (
             self.jobs,
             self.total_s / self.jobs,
@@ -68,7 +68,7 @@ class GroupWaits(msgspec.Struct, frozen=True):
 
 
 class Waits:
-    """Waits of jobs by group. Memory grows with the groups and the different waits, not with the jobs.
+    """Waiting times of jobs by group. Memory grows with groups and distinct waiting times, not with jobs.
 
     Close it, or use it in a `with` statement.
     """
@@ -77,7 +77,7 @@ class Waits:
         self._rows_in_memory = rows_in_memory
         self._by_job = NumberPartitions(4, rows_in_memory)
         self.unknown_submission = 0
-        """Runs whose submission is not known, or is after their start."""
+        """Runs whose submission is unknown or after their start."""
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +95,7 @@ class Waits:
         self._by_job.add(_jobs(frame)[known], groups[known], (start - submit)[known], eligible[known])
 
     def by_group(self) -> tuple[dict[int, GroupWaits], GroupWaits | None]:
-        """The waits of each group, and of all together; of none there is nothing. Raises `OutputError`."""
+        """The waiting times of each group, and of all jobs if there are any. Raises `OutputError`."""
         eligible_jobs: Counter[int] = Counter()
         eligible_s: Counter[int] = Counter()
         found: dict[int, GroupWaits] = {}
@@ -117,19 +117,19 @@ class Waits:
 
 
 class _Distribution:
-    """How many jobs waited for how long: different waits in ascending order."""
+    """The number of jobs for each distinct waiting time, in ascending order."""
 
     def __init__(self) -> None:
         self.waits = np.zeros(0, np.int64)
         self.jobs = np.zeros(0, np.int64)
 
     def add(self, waits: Ints, jobs: Ints) -> None:
-        """Add so many jobs of each of these waits."""
+        """Add so many jobs for each of these waiting times."""
         self.waits, place = np.unique(np.concatenate([self.waits, waits]), return_inverse=True)
         self.jobs = np.array(sum_by(place, np.concatenate([self.jobs, jobs]), len(self.waits)), np.int64)
 
     def summed(self, eligible_jobs: int = 0, eligible_s: int = 0) -> GroupWaits:
-        """The amounts of all."""
+        """The amounts of all jobs."""
         reached = np.cumsum(self.jobs)
         return GroupWaits(
             jobs=int(reached[-1]),
@@ -144,7 +144,7 @@ class _Distribution:
 
 
 def _distributions(part: Iterator[list[Ints]]) -> dict[int, _Distribution]:
-    """By group, of rows of group, wait and jobs."""
+    """By group, from rows of group, waiting time, and jobs."""
     found: defaultdict[int, _Distribution] = defaultdict(_Distribution)
     for groups, waits, jobs in part:
         order = np.argsort(groups, kind="stable")
@@ -155,7 +155,7 @@ def _distributions(part: Iterator[list[Ints]]) -> dict[int, _Distribution]:
 
 
 def _first_of_each(jobs: Ints, groups: Ints, waits: Ints, eligible: Ints) -> tuple[Ints, Ints, Ints]:
-    """Groups, waits, and waits from eligibility on, of each job once: those of its shortest wait."""
+    """Groups, waiting times, and those from eligibility on, once for each job: those of its shortest wait."""
     order = np.lexsort((waits, jobs))
     _, first = np.unique(jobs[order], return_index=True)
     chosen = order[first]
@@ -163,15 +163,17 @@ def _first_of_each(jobs: Ints, groups: Ints, waits: Ints, eligible: Ints) -> tup
 
 
 def _jobs(frame: Frame) -> Ints:
-    """A number for each job: a hash of 64 bits, so that no two of a site's are likely ever to fall together."""
+    """A 64-bit hash for each job, so that two jobs of a site are very unlikely to have the same number."""
     with np.errstate(over="ignore"):
         mixed = frame.codes["cluster"] * _CLUSTER_FACTOR ^ frame.numbers["submit"] * _SUBMIT_FACTOR
     return frame.job_numbers() ^ mixed
 
 
 def percentile(waits: Ints, reached: Ints, percent: int) -> int:
-    """Of different waits in ascending order the first that so many in a hundred jobs do not exceed; `reached`: how many
-    jobs did not exceed each."""
+    """The first of distinct waiting times in ascending order that so many in a hundred jobs did not exceed.
+
+    `reached`: the number of jobs that did not exceed each.
+    """
     wanted = -(-int(reached[-1]) * percent // 100)
     return int(waits[np.searchsorted(reached, wanted)])
 
@@ -190,20 +192,19 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         found, everything = waits.by_group()
     labelled = sorted((_label(request.by, groups.labels, group), group) for group in found)
     rows = tuple((*map(_words, label), *found[group].amounts()) for label, group in labelled)
-    notes = [
-        f"Runs left out, because their submission is not known or is after their start: {waits.unknown_submission}."
-    ]
+    notes = [f"Runs left out, because their submission is unknown or after their start: {waits.unknown_submission:,}."]
     return Report(
         view="waiting",
-        title="How long jobs waited" + (f", by {' and '.join(request.by)}" if request.by else ""),
+        title="Waiting times of jobs" + (f", by {' and '.join(request.by)}" if request.by else ""),
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
         columns=(*(Column(key, "text") for key in request.by), *_AMOUNTS),
         rows=rows,
+        sorted_by="jobs",
         plots=_plots(request, rows) if request.by and rows else (),
         notes=(*(notes if waits.unknown_submission else ()), *running_note(request)),
-        nothing=selection.nothing() or (None if rows else "no source knows when these jobs were submitted"),
+        nothing=selection.nothing() or (None if rows else "no source reports when these jobs were submitted"),
         facts={
             "by": list(request.by),
             "all": {} if everything is None else dict(
@@ -218,7 +219,7 @@ def _size_of(frame: Frame) -> Ints:
 
 
 def _label(by: tuple[str, ...], labels: list[tuple[str, ...]], group: int) -> tuple[str | int, ...]:
-    """What a group is called; sizes as the number of their class, so that they sort."""
+    """The label of a group; sizes as the number of their class, so that they are sorted."""
     if SIZE not in by:
         return labels[group]
     words: list[str | int] = list(labels[group // len(_SIZES)])
@@ -237,28 +238,30 @@ def _words(word: str | int) -> str:
 
 
 def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[Plot, ...]:
-    """The median and the 90th percentile: over time by a period, else of each value."""
+    """The median and the 90th percentile: over time if the key is a period, else of each value."""
     if len(request.by) > 1:
         return ()
     (key,) = request.by
-    places = {"median": 3, "90 of 100": 4}
+    places = {"median": 3, "p90": 4}
     unit = unit_for(max(_number(row[place]) for row in rows for place in places.values()))
 
     def in_units(row: tuple[Cell, ...] | None, place: int) -> float | None:
         return None if row is None else _number(row[place]) / unit.seconds
 
-    title = f"Wait by {key}"
+    title = f"Waiting time by {key}"
+    text = f"waiting time ({unit.name})"
     if key in PERIODS:
         cut: list[ReportPeriod] = periods(request.start, request.stop, key, zone_of(request.zone))  # type: ignore[arg-type]
         by_name = {row[0]: row for row in rows}
         series = tuple(
             Series(name, tuple(in_units(by_name.get(one.name), place) for one in cut)) for name, place in places.items()
         )
-        return (Plot(title=title, style="line", x=tuple(one.start for one in cut), unit=unit.name, series=series),)
+        return (Plot(title=title, style="line", unit=text, **period_axis(cut), series=series),)
     series = tuple(Series(name, tuple(in_units(row, place) for row in rows)) for name, place in places.items())
     names = tuple(str(row[0] or UNKNOWN_NAME) for row in rows)
     jobs = tuple(float(_number(row[1])) for row in rows)
-    return (Plot(title=title, style="bar", x=names, unit=unit.name, weights=jobs, series=series),)
+    ordered = key == SIZE
+    return (Plot(title=title, style="bar", x=names, unit=text, weights=jobs, ordered=ordered, series=series),)
 
 
 def _number(cell: Cell) -> int:

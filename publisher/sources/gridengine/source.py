@@ -115,8 +115,8 @@ class GridEngineParser:
     def _slave(self, slave: Slave) -> Outcome | list[Outcome]:
         given_up = self._waiting.add(slave.job, slave.task)
         if not given_up:
-            return Line.SKIPPED
-        return [Line.SKIPPED, *(_given_up(job, slaves) for job, slaves in given_up)]
+            return Line.MERGED
+        return [Line.MERGED, *(_given_up(job, slaves) for job, slaves in given_up)]
 
 
 def folded(job: Job, slaves: list[PeTask]) -> Job:

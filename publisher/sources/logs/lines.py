@@ -244,7 +244,7 @@ class _Part(PageBuilder):
             if isinstance(each, UnreadableLine):
                 self.head = each if each.hint else self.head
             else:
-                self._has_record = self._has_record or each in (Line.SKIPPED, Line.MORE)
+                self._has_record = self._has_record or each in (Line.SKIPPED, Line.MERGED, Line.MORE)
 
 
 def _with_place(chunk: LineBlock, index: int, refused: UnreadableLine) -> Unreadable:

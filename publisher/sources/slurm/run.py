@@ -110,4 +110,5 @@ class AllocationSteps:
             # A later step belongs to a later run, which was refused.
             if start is None or run.job.end is None or start <= run.job.end:
                 run.add(layout.step(fields))
+                return Line.MERGED
         return Line.SKIPPED

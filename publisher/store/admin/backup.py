@@ -79,7 +79,7 @@ def exclusive(store: Store, names: Iterable[str] = ()) -> Iterator[None]:
     with ExitStack() as stack:
         for name in ("collect", *(f"target-{name}" for name in sorted(known.union(names)))):
             if not stack.enter_context(store.lock(name)):
-                work = "collecting" if name == "collect" else f"at work for target {name.removeprefix('target-')}"
+                work = "collecting" if name == "collect" else f"sending to target {name.removeprefix('target-')}"
                 raise UsageError(
                     f"a publisher is {work} in the store {store.place}",
                     hint="Stop the timer, or try again when it is done; nothing was changed",

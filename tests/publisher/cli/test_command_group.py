@@ -19,13 +19,13 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("command", "option"), OPTIONS)
 def test_an_option_of_one_value_is_refused_the_second_time(command: typer.core.TyperCommand, option: str) -> None:
-    with pytest.raises(typer.BadParameter, match=f"{option} is given 2 times"):
+    with pytest.raises(typer.BadParameter, match=f"{option} takes one value and is given 2 times"):
         command.make_context("x", [option, "1", f"{option}=2"])
 
 
 def test_it_is_a_usage_error_before_anything_is_done(fresh: Program) -> None:
     done = fresh("jobs", "--limit", "3", "--limit=4", "--json")
     assert done.code == 2
-    assert done.object == {"error": "Invalid value: --limit is given 2 times, and takes one value", "exit_code": 2}
+    assert done.object == {"error": "Invalid value: --limit takes one value and is given 2 times", "exit_code": 2}
     assert fresh("--config", fresh.config, "--config", fresh.config, "status").code == 2
     assert fresh("status", "--json", "--json", "--quiet").ok().object, "switches may be repeated"

@@ -124,7 +124,7 @@ def test_unreadable_input_is_settled_with_a_reason(fresh: Program) -> None:
         assert done.code == 2
         assert said in done.err
     assert "Unreadable input:" in fresh("status").out
-    assert "the first 1 of 2 are shown" in fresh("collect", "--unreadable", "--limit", "1").ok().err
+    assert "the newest 1 of 2 are shown" in fresh("collect", "--unreadable", "--limit", "1").ok().err
     part = fresh("collect", "--unreadable", "--limit", "1", "--json").ok().object
     assert (part["total"], part["shown"], part["records"]) == (2, 1, part["records"])
     assert fresh("collect", "--unreadable", "--all", "--json").ok().object["shown"] == 2
@@ -217,7 +217,7 @@ def test_equal_reasons_are_reported_once_and_each_record_where_asked_for(collect
     records = collected("records", "list", "--state", "held", "--json").ok().object["records"]
     assert len(records) > 3
     told = collected("records", "list", "--state", "held").ok().out
-    assert told.count("cannot tell that it has every job") == 1
+    assert told.count("does not show that it has every job") == 1
     assert records[0]["record_id"] in told
     assert f"and {len(records) - 1} more" in told
     each = collected("records", "list", "--state", "held", "--each").ok().out

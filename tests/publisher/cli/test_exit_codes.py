@@ -76,11 +76,11 @@ def test_0_where_another_run_is_at_work(collected: Program, simulator: Simulator
             os.sched_yield()
         done = collected("run")
         assert done.code == 0
-        assert "another run is at work" in done.err + done.out
+        assert "another run is sending" in done.err + done.out
         assert collected("status", "--json").object["targets"]["files"]["waiting"] == 0
         again = collected("republish", "sgas", "--since", "2026-10-01", "--until", "2026-12-01", "--yes")
         assert again.code == 1
-        assert "another run is at work for target sgas" in again.err
+        assert "another run is sending to target sgas" in again.err
     finally:
         busy.kill()
         busy.communicate()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.publisher.cli.program import Program
+from tests.publisher.cli.program import WHOLE, Program
 
 
 def test_values_facts_and_rules(collected: Program) -> None:
@@ -65,3 +65,15 @@ def test_a_summary_shows_the_rules_of_the_configuration(collected: Program) -> N
     said = collected("render", "apel-summary", "--explain", "1000026").ok().out
     assert "1 job: 1 from source ce1" in said
     assert "benchmarks (configuration)" in said
+
+
+def test_a_held_job_has_the_reason_that_jobs_gives(fresh: Program) -> None:
+    fresh.configure(WHOLE.replace('complete_since = "2026-09-01"', 'complete_since = "2026-12-01"'))
+    fresh("collect").ok()
+    fresh("publish")
+    (known,) = fresh("jobs", "1000003", "--json").ok().object["records"]
+    reason = known["targets"]["summaries"]["reason"]
+    assert "complete_since" in reason
+    command = ("render", "apel-summary", "--target", "summaries", "--explain", "1000003")
+    assert fresh(*command, "--json").ok().object["records"][0]["held"] == reason
+    assert f"held: {reason}" in fresh(*command).ok().out

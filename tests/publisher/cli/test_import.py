@@ -27,7 +27,7 @@ def test_it_shows_and_changes_nothing(fresh: Program, fixtures: Path, state: Pat
     before = {path: path.read_bytes() for path in fresh.folder.rglob("*") if path.is_file()}
     done = fresh("import", "arc", fixtures / "moving" / "arc" / "arc.conf", "--publishing-db", state).ok()
     assert tomllib.loads(done.out)["targets"]["neic"]["delivered_until"] == "2026-11-10T00:00:00Z"
-    assert "choose: [arex/jura/sgas:national]" in done.err
+    assert "choose: [arex/jura/sgas:national]" in done.out
     assert "to make first" in done.err
     assert {path: path.read_bytes() for path in fresh.folder.rglob("*") if path.is_file()} == before
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import stat
+import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from publisher.cli import discovery
 from publisher.simulator.pki import Pki
-from tests.publisher.cli.program import Program
+from tests.publisher.cli.program import COMMAND, Program
 
 
 def answers(program: Program, pki: Pki, **changes: str) -> list[str]:
@@ -27,6 +31,14 @@ def answers(program: Program, pki: Pki, **changes: str) -> list[str]:
     return [word for pair in given.items() for word in pair]
 
 
+CREDENTIALS = {"--certificate", "--key", "--ca-directory"}
+
+
+def pairs(words: list[str]) -> list[tuple[str, str]]:
+    """Options with their values."""
+    return list(zip(words[::2], words[1::2], strict=True))
+
+
 def test_by_options(fresh: Program, pki: Pki) -> None:
     new = fresh.folder / "etc" / "new.toml"
     done = fresh("--config", new, "init", "--json", *answers(fresh, pki)).ok()
@@ -39,9 +51,12 @@ def test_by_options(fresh: Program, pki: Pki) -> None:
 
 
 def test_asked(fresh: Program, pki: Pki) -> None:
-    lines = answers(fresh, pki)[1::2]
+    lines = [answer for option, answer in pairs(answers(fresh, pki)) if option not in CREDENTIALS]
     done = fresh("--config", "new.toml", "init", answers="\n".join(lines) + "\n").ok()
+    assert f"is written to {fresh.folder / 'new.toml'} after the last question" in done.err.splitlines()[0]
     assert "wrote new.toml" in done.err
+    assert "  usage-publisher --config new.toml check  " in done.err
+    assert "credentials" not in tomllib.loads((fresh.folder / "new.toml").read_text()), "SSM signs what it takes"
     assert fresh("--config", "new.toml", "status").code == 0
 
 
@@ -74,7 +89,7 @@ def test_problems_are_reported_and_the_file_is_written(fresh: Program, pki: Pki)
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("target", "fax"), ("url", "not-a-url"), ("site", "")], ids=["target", "url", "site"]
+    ("option", "value"), [("target", "fax"), ("url", "not-a-url"), ("site", ""), ("site", "My Site")]
 )
 def test_an_answer_that_cannot_be(fresh: Program, pki: Pki, option: str, value: str) -> None:
     kind = {"target": "sgas"} if option == "url" else {}
@@ -88,13 +103,13 @@ def test_a_url_that_is_none_is_asked_for_again(fresh: Program, pki: Pki) -> None
     place = lines.index("https://localhost:1/sgas")
     told = [*lines[:place], "sgas", *lines[place:]]
     done = fresh("--config", "new.toml", "init", answers="\n".join(told) + "\n").ok()
-    assert "'sgas' is not a URL that begins with https://" in done.err
+    assert "targets.sgas.url: must be a URL that begins with https:// and the name of a host" in done.err
     assert "https://localhost:1/sgas" in (fresh.folder / "new.toml").read_text()
 
 
 def test_an_answer_is_never_taken_for_toml(fresh: Program, pki: Pki) -> None:
     hostile = 'X"\n[targets.evil]\ntype = "https'
-    fresh("--config", "new.toml", "init", *answers(fresh, pki, site=hostile)).ok()
+    fresh("--config", "new.toml", "init", *answers(fresh, pki, url=hostile)).ok()
     assert "evil" not in fresh("--config", "new.toml", "status", "--json").ok().object["targets"]
 
 
@@ -135,11 +150,13 @@ def grid_engine_log(root: Path, program: Program) -> Path:
 def test_what_a_log_does_not_have_is_asked(fresh: Program, pki: Pki, root: Path) -> None:
     log = grid_engine_log(root, fresh)
     given = answers(fresh, pki)[1::2]
-    lines = [given[0], str(log), *given[2:4], "HEPscore23:14.2", "2026-10-01", *given[4:]]
+    lines = [given[0], str(log), *given[2:4], "Oslo", "Europe/Oslo", "HEPscore:14.2", "14.2", "HEPscore23:14.2"]
+    lines += ["soon", "2026-10-01", given[-1]]
     fresh("--config", "new.toml", "init", answers="\n".join(lines) + "\n").ok()
     table = tomllib.loads((fresh.folder / "new.toml").read_text())
     assert table["sources"]["ce1"] == {
-        "type": "gridengine", "path": str(log), "benchmark": {"type": "HEPscore23", "value": 14.2},
+        "type": "gridengine", "path": str(log), "timezone": "Europe/Oslo",
+        "benchmark": {"type": "HEPscore23", "value": 14.2},
         "complete_since": "2026-10-01",
     }  # fmt: skip
 
@@ -166,6 +183,63 @@ def test_an_answer_about_the_source_that_cannot_be(
     assert done.code == 2
     assert said in done.err
     assert not (fresh.folder / "new.toml").exists()
+
+
+def on_terminal(program: Program, lines: list[str], *arguments: str, **variables: str) -> tuple[int, str]:
+    """Run `init` on a terminal of its own where somebody types these lines; its exit code, and the screen."""
+    master, slave = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [*COMMAND, *arguments], cwd=program.folder, env=program.environment | variables, stdin=slave, stdout=slave,
+            stderr=slave,
+        )  # fmt: skip
+        os.close(slave)
+        os.write(master, "".join(f"{line}\n" for line in lines).encode())
+        screen = b""
+        while True:
+            try:
+                part = os.read(master, 65536)
+            except OSError:  # the process has ended
+                break
+            if not part:
+                break
+            screen += part
+    finally:
+        os.close(master)
+    return process.wait(), screen.decode().replace("\r\n", "\n")
+
+
+def test_what_is_mistyped_on_a_terminal_is_asked_for_again(fresh: Program, pki: Pki, root: Path) -> None:
+    cell = fresh.folder / "sge" / "default" / "common"
+    cell.mkdir(parents=True)
+    grid_engine_log(root, fresh).rename(cell / "accounting")
+    lines = [
+        "my site", "EXAMPLE-SITE", "/nosuch/file", "n", "", "sgs", "sgas", "http://sgas.example.org",
+        "https://127.0.0.1:9/sgas", "Europe/Oslo", "/nosuch/cert.pem", "n", str(pki.client.certificate),
+        str(pki.client.key), str(pki.ca_directory), "mysql://h/x", str(fresh.folder / "state.db"),
+    ]  # fmt: skip
+    code, screen = on_terminal(
+        fresh, lines, "--config", "new.toml", "init", SGE_ROOT=str(fresh.folder / "sge"), TZ="Europe/Oslo"
+    )
+    assert code == 0, screen
+    assert [text for text in (
+        "'my site' is not the name of a site in GOCDB", f"  {cell} (gridengine)", "/nosuch/file does not exist",
+        "did you mean 'sgas'?", "write https://sgas.example.org", "[Europe/Oslo]", "/nosuch/cert.pem does not exist",
+        "is not the URL of a store", "problem: ",
+    ) if text not in screen] == []  # fmt: skip
+    table = tomllib.loads((fresh.folder / "new.toml").read_text())
+    assert table["sources"]["ce1"] == {"type": "gridengine", "path": str(cell), "timezone": "Europe/Oslo"}
+    assert table["targets"]["sgas"]["url"] == "https://127.0.0.1:9/sgas"
+
+
+def test_the_time_zone_of_this_machine(tmp_path: Path) -> None:
+    zone = tmp_path / "zoneinfo" / "Europe" / "Oslo"
+    zone.parent.mkdir(parents=True)
+    zone.write_bytes(b"")
+    (tmp_path / "localtime").symlink_to(zone)
+    assert discovery.time_zone({}, tmp_path / "localtime") == "Europe/Oslo"
+    assert discovery.time_zone({"TZ": ":Asia/Tokyo"}, tmp_path / "localtime") == "Asia/Tokyo"
+    assert discovery.time_zone({}, tmp_path / "nosuch") == "UTC"
 
 
 def test_the_service_is_tried(fresh: Program, pki: Pki) -> None:

@@ -15,7 +15,7 @@ STATUS_TARGET = {
     "accepted", "confirmed", "waiting", "in_flight", "rejected", "held", "waived", "superseded", "last_sent_end_time",
     "complete_until", "oldest_waiting_end_time", "last_success", "last_error", "certificate_expires",
 }  # fmt: skip
-COLLECTED = {"read", "new", "changed", "unchanged", "skipped", "unreadable"}
+COLLECTED = {"read", "jobs", "new", "changed", "unchanged", "merged", "skipped", "unreadable"}
 DELIVERED = {"accepted", "rejected", "held", "waiting", "in_flight", "batches", "bytes"}
 RENDERED = {"records", "held", "rejected", "files", "bytes"}
 

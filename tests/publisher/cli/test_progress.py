@@ -18,6 +18,7 @@ from publisher.events import (
     RecordSettled,
     RetryPlanned,
     TargetPaused,
+    WorkAdvanced,
 )
 from publisher.reason import ReasonCode
 
@@ -81,6 +82,18 @@ def test_a_bar_for_each_target_that_gives_way_to_output(monkeypatch: pytest.Monk
     assert printed.getvalue() == "done\n"
     output.say("a message")
     assert terminal.getvalue().endswith("\ra message\n")
+
+
+def test_work_without_a_total_has_a_rate_and_with_one_the_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_terminal(monkeypatch)
+    clock = Clock()
+    watch = progress.observer(verbose=False, quiet=False, terminal=True, clock=clock)
+    clock.now = 10.0
+    watch(WorkAdvanced("report", 4000))
+    assert terminal.getvalue() == "\rreport 4,000, 400/s"
+    clock.now = 20.0
+    watch(WorkAdvanced("report", 8000, 32_000))
+    assert terminal.getvalue().endswith("\rreport [#####...............] 8,000/32,000, 400/s, 1 min left")
 
 
 @pytest.mark.parametrize(

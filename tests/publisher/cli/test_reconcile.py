@@ -204,7 +204,7 @@ def test_superseded_records_come_with_the_commands_for_them(collected: Program, 
     [
         (("--month", "2026-11", "--since", "2026-10"), "exclude each other"),
         (("--until", "2026-11"), "--until needs --since"),
-        (("--month", "soon"), "is not a time"),
+        (("--month", "soon"), "is not a month"),
         (("nowhere",), "there is no target"),
         (("--file", "x.csv"), "one target"),
     ],
@@ -221,7 +221,7 @@ def test_another_run_at_work_is_not_a_difference(published: Program) -> None:
     with open_store(f"sqlite:///{published.folder / 'store.db'}").lock("target-files"):
         done = published("reconcile", "files").ok()
         told = published("reconcile", "files", "--json").ok().object
-    assert "another run is at work" in done.err
+    assert "another run is sending" in done.err
     assert (told["agrees"], told["targets"]["files"]["busy"]) == (False, True)
 
 
@@ -268,10 +268,14 @@ def test_what_was_not_read_is_a_difference(published: Program) -> None:
 
 
 def test_options_of_sums_are_for_sums(published: Program) -> None:
-    for arguments in (("--by", "vo"), ("--format", "csv"), ("--source", "--format", "csv", "--json")):
+    for arguments in (("--by", "vo"), ("--format", "csv")):
         done = published("reconcile", *arguments)
         assert done.code == 2
         assert "--format" in done.err
+
+
+def test_json_wins_over_the_format(published: Program) -> None:
+    assert "sums" in published("reconcile", "files", "--source", *MONTHS, "--format", "csv", "--json").ok().object
 
 
 def test_beside_the_program_of_the_batch_system(published: Program, tmp_path_factory: pytest.TempPathFactory) -> None:

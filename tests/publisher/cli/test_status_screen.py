@@ -135,7 +135,7 @@ def test_the_page_says_what_is_unconfirmed_or_that_there_is_no_evidence() -> Non
 def test_what_is_confirmed_and_what_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     none = screen(capsys, {}, {})
     assert "no evidence" in none
-    assert "neic: this service offers no evidence of what it has" in none
+    assert "neic: the service gives no evidence of what it has" in none
     fresh = screen(capsys, {}, {"evidence": "query", "unconfirmed_days": 0})
     assert "evidence" not in fresh
     late = {"evidence": "query", "confirmed": 5, "unconfirmed_days": 9}

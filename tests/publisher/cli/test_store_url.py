@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from publisher.config import file as config_file
-from publisher.config.file import is_url, store_url
+from publisher.config.store_url import is_url, store_url
 from publisher.errors import ConfigError, StoreError, UsageError
 from publisher.simulator.pki import Pki
 from publisher.store.database import open_store

@@ -39,8 +39,11 @@ ca_file = "{ca}"
             WHOLE.replace('layout = "files"', 'layout = "files"\nversion = "9.9"'),
             ("publisher.toml", "targets.files", "has no version '9.9'; it has"),
         ),
-        (WHOLE.replace('type = "arc"', 'type = "ark"'), ("sources.ce1.type", "gridengine", '"arc"')),
-        (WHOLE.replace('type = "directory"', 'type = "folder"'), ("targets.files.type", "sgas", "directory")),
+        (WHOLE.replace('type = "arc"', 'type = "ark"'), ("sources.ce1.type", "gridengine", "'arc'")),
+        (
+            BASE + SOURCE + FILES.replace('type = "directory"', 'type = "folder"'),
+            ("targets.files.type", "sgas", "directory"),
+        ),
         (WHOLE.replace('name = "EXAMPLE-SITE"', ""), ("site.name", "missing")),
         (WHOLE.replace("[site]", "[site"), ("publisher.toml", "is not TOML")),
     ],
@@ -52,6 +55,15 @@ def test_configuration(fresh: Program, text: str, words: tuple[str, ...]) -> Non
     assert (done.code, done.out) == (2, "")
     assert len(done.err.splitlines()) == 1, done.err
     assert [word for word in words if word not in done.err] == []
+
+
+def test_every_problem_of_the_configuration_is_one_line(fresh: Program) -> None:
+    fresh.configure(WHOLE.replace('type = "arc"', 'type = "ark"').replace('records = "ogf-ur"', 'recods = "ogf-ur"'))
+    done = fresh("status", "--json")
+    lines = done.err.splitlines()
+    assert (done.code, len(lines)) == (2, 2)
+    assert [line.startswith(f"usage-publisher: {fresh.config}:") for line in lines] == [True, True]
+    assert done.object["error"].splitlines() == [line.removeprefix("usage-publisher: ") for line in lines]
 
 
 def test_no_target_loses_no_job(fresh: Program) -> None:
@@ -81,7 +93,7 @@ def test_no_target_loses_no_job(fresh: Program) -> None:
         (("jobs", "--state", "nosuch"), "unknown state 'nosuch'; known: waiting"),
         (("jobs", "--source", "nosuch"), "unknown source 'nosuch'; known: ce1"),
         (("jobs", "nosuch"), "job nosuch not found"),
-        (("run", "--every", "often"), "--every: a duration is"),
+        (("run", "--every", "often"), "--every: must be a duration"),
         (("run", "--every", "9" * 400), "--every: "),
         (("report", "nonsense"), "No such command 'nonsense'"),
         (("records", "list", "--state", "held", "--target", "nosuch"), "there is no target 'nosuch'"),
@@ -89,6 +101,8 @@ def test_no_target_loses_no_job(fresh: Program) -> None:
         (("records", "waive", "nosuch", "--state", "rejected", "--target", "files"), "a waiver needs a reason"),
         (("records", "waive", "nosuch", "--state", "rejected", "--reason", "old"), "record nosuch is not rejected"),
         (("records", "retry"), "no record is named"),
+        (("reconcile", "--month", "oct"), "--month: 'oct' is not a month. Write it as 2026-11"),
+        (("shadow", "files", "--month", "2026-13"), "--month: '2026-13' is not a month. Write it as 2026-11"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -97,6 +111,20 @@ def test_what_is_not_there(published: Program, arguments: tuple[str, ...], messa
     assert (done.code, done.out) == (2, "")
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+def test_a_record_that_is_accepted_is_named_as_such(published: Program) -> None:
+    record = next(
+        each["record_id"]
+        for each in published("jobs", "--state", "accepted", "--json").object["records"]
+        if each["targets"]["files"]["state"] == "accepted"
+    )
+    done = published("records", "show", record, "--target", "files")
+    assert done.code == 2
+    assert (
+        f"record {record} is not held, rejected, or superseded for target files: it is accepted for files" in done.err
+    )
+    assert f"`usage-publisher jobs {record}` shows it" in done.err
 
 
 def test_no_configuration_says_how_to_get_one(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_check_names_the_rules_that_give_nothing(cluster: Cluster) -> None:
     cluster.more["map"] = [{"vo": "cms"}, {"submit_host": "ce1.example.org"}]
     assert [said for said in cluster.check() if said.startswith("rule")] == []
     cluster.run()
-    told = "gives nothing: the source or an earlier rule gives what it would"
+    told = "has no effect: the source or an earlier rule gives the value"
     assert [said for said in cluster.check() if said.startswith("rule")] == [
         f"rule sources.ce1.map[1]: {told}",
         "rule sources.ce1.map[2]: matches no job",

@@ -71,7 +71,7 @@ def test_an_entry_that_comes_later_releases_the_run(cluster: GridCluster) -> Non
     cluster.log(torque_line(1, NOW - HOUR), torque_line(2, NOW - HOUR))
     cluster.run()
     assert cluster.counts() == (0, 0, 2)
-    assert set(cluster.held().values()) == {"user_dn: no grid log entry yet: see sources.ce1.grid_log"}
+    assert set(cluster.held().values()) == {"user_dn: no grid log entry yet. See sources.ce1.grid_log"}
     cluster.blah(1)
     cluster.run()
     assert_grid(cluster.sent())
@@ -278,7 +278,7 @@ def test_render_holds_what_publish_holds(cluster: GridCluster) -> None:
             (message,) = rendering.messages()
             assert message.records == 1
             assert b"NumberOfJobs: 2" not in message.payload
-            held = ["user_dn: no grid log entry yet: see sources.ce1.grid_log"] if form != "apel-sync" else []
+            held = ["user_dn: no grid log entry yet. See sources.ce1.grid_log"] if form != "apel-sync" else []
             assert [sentence(item.reason) for item in rendering.held] == held  # a count holds nothing, it leaves out
 
 

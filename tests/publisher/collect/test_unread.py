@@ -83,7 +83,7 @@ def test_the_months_that_it_may_hold_jobs_of_are_not_whole(tmp_path: Path) -> No
     assert service.total()[0] == 1, "October alone"
     assert site.in_state("apel", State.HELD) == {make_job(1).record_id}
     (reason,) = filter(None, site.reasons("apel").values())
-    assert "the month is not known whole" in reason
+    assert "the month may be incomplete" in reason
     assert LOG in reason
     assert len(site.in_state("neic", State.ACCEPTED)) == 2, "records of jobs go"
     site.publisher.settle_unreadable("it was empty")

@@ -16,9 +16,9 @@ from tests.publisher.site import NOW, ListSource, Site
 @pytest.mark.parametrize(
     ("unsure", "named", "setting"),
     [
-        (1, "source c1 cannot tell that it has", "if it has, set sources.c1"),
-        (2, "sources c1, c2 cannot tell that they have", "if they have, set sources.NAME"),
-        (7, "sources c1, c2, c3, c4, c5 ... cannot tell that they have", "if they have, set sources.NAME"),
+        (1, "source c1 does not show that it has", "If it has, set sources.c1"),
+        (2, "sources c1, c2 do not show that they have", "If they have, set sources.NAME"),
+        (7, "sources c1, c2, c3, c4, c5 ... do not show that they have", "If they have, set sources.NAME"),
     ],
 )
 def test_sources_that_do_not_know_their_first_day(tmp_path: Path, unsure: int, named: str, setting: str) -> None:
@@ -26,7 +26,7 @@ def test_sources_that_do_not_know_their_first_day(tmp_path: Path, unsure: int, n
     site = site_of(tmp_path, unsure)
     found = why_not_whole(site.publisher.store, site.config, site.config.targets["neic"], month)
     assert (
-        sentence(found) == f"the month is not known whole: {named} every job from {month} on; {setting}.complete_since"
+        sentence(found) == f"the month may be incomplete: {named} every job from {month} on. {setting}.complete_since"
     )
 
 
@@ -51,4 +51,4 @@ def test_a_source_that_was_not_read_comes_first(tmp_path: Path) -> None:
     found = why_not_whole(site.publisher.store, site.config, site.config.targets["neic"], month_of(NOW))
     assert found is not None
     assert found.code in INCOMPLETE
-    assert sentence(found) == "the month is not known whole: source unread was not yet read to its end"
+    assert sentence(found) == "the month may be incomplete: source unread was not yet read to its end"

@@ -14,7 +14,7 @@ from typing import Self
 import pytest
 from PIL import Image
 
-from tests.publisher.cli.program import BASE, Program
+from tests.publisher.cli.program import BASE, COMMAND, Program
 from tests.publisher.page.browser import MISSING, PROGRAM, Browser
 
 DAY = 1_793_491_200
@@ -102,9 +102,9 @@ def month(tmp_path_factory: pytest.TempPathFactory) -> Program:
 class Served:
     """The real command at work on a site."""
 
-    def __init__(self, site: Program, *arguments: str) -> None:
+    def __init__(self, site: Program, *arguments: str, command: tuple[str, ...] = COMMAND) -> None:
         self.process = subprocess.Popen(
-            [*_command(), "serve", *arguments], cwd=site.folder, env=site.environment, stdin=subprocess.DEVNULL,
+            [*command, "serve", *arguments], cwd=site.folder, env=site.environment, stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stderr is not None
@@ -126,12 +126,6 @@ class Served:
         said = self.process.communicate(timeout=60)[1]
         assert self.process.returncode == 0, said
         return said
-
-
-def _command() -> tuple[str, ...]:
-    from tests.publisher.cli.program import COMMAND
-
-    return COMMAND
 
 
 @pytest.fixture(scope="session")

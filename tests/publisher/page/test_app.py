@@ -159,6 +159,18 @@ def test_downloads_are_the_same_report(opened: Page) -> None:
     assert "CPU, user" in second
 
 
+def test_the_largest_come_first_and_the_rest_is_one_row(opened: Page) -> None:
+    asked = f"{MONTH}&by=user&sort=jobs&top=2"
+    rows = opened.ask(f"/totals.json?{asked}").json()["totals"]
+    every = opened.ask(f"/totals.json?{MONTH}&by=user").json()["totals"]
+    assert [row["jobs"] for row in rows[:2]] == sorted((row["jobs"] for row in every), reverse=True)[:2]
+    assert rows[2]["user"] == f"others ({len(every) - 2})"
+    page = opened.ask(f"/totals?{asked}").text
+    assert "sort: jobs, top: 2" in page
+    assert "top is not a whole number" in opened.ask(f"/totals?{MONTH}&top=0").text
+    assert "nosuch" in opened.ask(f"/totals?{MONTH}&by=user&sort=nosuch").text
+
+
 def test_names_of_jobs_are_escaped_everywhere(opened: Page) -> None:
     for path in (f"/totals?{MONTH}&by=user", f"/totals?{MONTH}&by=user&by2=queue"):
         assert EVIL not in opened.ask(path).text
@@ -178,7 +190,7 @@ def test_names_of_jobs_are_escaped_everywhere(opened: Page) -> None:
         ("since=0001-01-01&days=200000000", "days is not a whole number"),
         ("since=9999-12-30&days=9", "years 1 to 9999"),
         ("bin=1s&days=30", "a page has at most 10,000 bins"),
-        ("bin=soon", "bin: a duration"),
+        ("bin=soon", "bin: must be a duration"),
         ("by=colour", "its keys are: queue, host"),
         (f"user={'x' * 300}", "has more than 200 characters"),
     ],
@@ -324,7 +336,7 @@ def test_who_prints_whose_statement(guarded: Page) -> None:
     whole = guarded.ask("/statement.txt?month=2026-11", headers=as_("root"))
     assert (whole.status_code, "a statement is of one user" in whole.text) == (400, True)
     of_bob = guarded.ask("/statement.txt?month=2026-11&user=bob", headers=as_("boss")).text
-    assert "user: bob" in of_bob
+    assert "Statement number  2026-11-bob" in of_bob
     assert "between us and him" in of_bob
     shown = guarded.ask("/charges?month=2026-11", headers=as_("root")).text
     assert 'href="/statement' not in shown

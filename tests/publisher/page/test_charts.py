@@ -110,7 +110,7 @@ def test_points_are_reported_until_there_are_too_many() -> None:
 
 
 def test_a_heat_map_has_a_pixel_a_cell() -> None:
-    rows = (Series("n0", (0.0, 1.0, None)), Series("n1", (0.5, 2.0, -1.0)))
+    rows = (Series("n0", (0.0, 100.0, None)), Series("n1", (50.0, 200.0, -1.0)))
     heat = msgspec.structs.replace(plot((1.0, 1.0, 1.0)), style="heat", series=rows)
     png = base64.b64decode(drawing(heat, START).shades.partition(",")[2])
     assert struct.unpack(">II", png[16:24]) == (3, 2)
@@ -134,9 +134,10 @@ def test_bars_over_names() -> None:
     both = (Series("s", (1.0, 4.0)), Series("t", (1.0, 0.0)))
     named = Plot(title="T", style="bar", x=("a", "b"), unit="u", stacked=True, series=both)
     made = drawing(named, 0)
-    assert [(bar.left, bar.long) for bar in made.bars[0]] == [(0.0, 25.0), (25.0, 25.0)]
+    assert made.names == ("b", "a"), "the largest first"
+    assert [(bar.left, bar.long) for bar in made.bars[1]] == [(0.0, 25.0), (25.0, 25.0)]
     many = msgspec.structs.replace(named, x=tuple(map(str, range(100))), series=(Series("s", (1.0,) * 100),))
-    assert (len(drawing(many, 0).names), drawing(many, 0).left_out) == (60, 40)
+    assert (len(drawing(many, 0).names), drawing(many, 0).left_out) == (20, 80)
 
 
 def test_nothing_is_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import sys
 from pathlib import Path
 
 import httpx
@@ -10,7 +11,8 @@ import pytest
 
 from publisher.simulator.pki import Pki, make_pki
 from tests.publisher.cli.program import Program
-from tests.publisher.page.conftest import TOKENS, Served, token_file
+from tests.publisher.cli.test_extras import BASE_ONLY
+from tests.publisher.page.conftest import JOBS, TOKENS, Served, token_file
 
 
 @pytest.fixture
@@ -92,3 +94,23 @@ def test_before_anything_was_collected_there_is_a_page(tmp_path: Path, month: Pr
         (tmp_path / "act_file").write_bytes((month.folder / "act_file").read_bytes())
         site("collect").ok()
         assert httpx.get(f"{served.url}/totals?since=&days=&shown=1").status_code == 200
+
+
+def test_only_what_needs_a_missing_library_is_not_shown(site: Program) -> None:
+    def command(*missing: str) -> tuple[str, ...]:
+        return sys.executable, "-c", BASE_ONLY.format(missing=set(missing))
+
+    hint = "pip install &#39;usage-publisher[reports]&#39;"
+    with Served(site, command=command("numpy", "pyarrow", "duckdb", "matplotlib")) as served:
+        overview = httpx.get(served.url).text
+        assert f"{JOBS:,}</span>" in overview
+        assert "this needs numpy, which is not installed" in overview
+        assert 'href="/totals"' not in overview
+        assert httpx.get(f"{served.url}/records?state=waiting").status_code == 200
+        report = httpx.get(f"{served.url}/totals")
+        assert (report.status_code, hint in report.text) == (501, True)
+        assert served.stop() == ""
+    with Served(site, command=command("matplotlib")) as served:
+        assert httpx.get(f"{served.url}/totals?since=2026-11-01&by=user").status_code == 200
+        plot = httpx.get(f"{served.url}/totals.png?since=2026-11-01&by=user")
+        assert (plot.status_code, hint in plot.text) == (501, True)

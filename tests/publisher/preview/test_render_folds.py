@@ -47,7 +47,7 @@ def test_a_month_that_is_not_known_whole_is_held(tmp_path: Path, window: Window)
     comparison = site.publisher.comparison("apel-summary", "apel", window)
     assert [change.kind for change in comparison.changes()] == ["new"]
     assert [held.record_id for held in comparison.held] == [old.record_id]
-    assert "not known whole" in sentence(comparison.held[0].reason)
+    assert "may be incomplete" in sentence(comparison.held[0].reason)
     site.publish()
     assert service.total()[0] == 1
 

@@ -40,5 +40,5 @@ def test_broken_rules_name_message_and_record() -> None:
 
 
 def test_a_format_without_rules() -> None:
-    with pytest.raises(UsageError, match="no rules to validate example-json"):
+    with pytest.raises(UsageError, match="example-json cannot be validated"):
         Validation(CREATED).passes(message("example-json", b"{}"))

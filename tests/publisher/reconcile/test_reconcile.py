@@ -323,5 +323,5 @@ def test_a_run_at_work_is_not_disturbed(simulator: Simulator, pki: Pki, tmp_path
     assert found.busy
     simulator.sgas.forget([make_job(1).record_id])
     lock = site.publisher.store.lock("target-neic")
-    with site.publisher.reconcile() as result, lock, pytest.raises(TargetBusyError, match="another run is at work"):
+    with site.publisher.reconcile() as result, lock, pytest.raises(TargetBusyError, match="another run is sending"):
         site.publisher.send_missing(result)

@@ -63,7 +63,7 @@ def test_views_of_an_archive(publisher: Publisher, archive: Path, view: str, ask
 def test_an_interval_beyond_an_archive_says_what_it_has(publisher: Publisher, archive: Path) -> None:
     context = ReportContext(None, publisher.config, UNTIL)
     made = make("totals", context, ReportRequest(start=UNTIL + 10**9, stop=UNTIL + 2 * 10**9, archive=archive))
-    assert made.nothing == "no run lies in the interval; the archive has those that ended from 2001-09 to 2027-01"
+    assert made.nothing == "no run is in the interval; the archive has runs that ended from 2001-09 to 2027-01"
 
 
 def test_every_column_comes_back(publisher: Publisher, archive: Path) -> None:
@@ -144,7 +144,7 @@ def test_what_is_not_an_archive(publisher: Publisher, tmp_path: Path) -> None:
         request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive)
         make("totals", ReportContext(None, publisher.config, UNTIL), request)
 
-    with pytest.raises(UsageError, match="there is no archive in"):
+    with pytest.raises(UsageError, match="is not an archive"):
         asked(tmp_path)
     folder = tmp_path / "month=2026-10"
     folder.mkdir()

@@ -204,7 +204,7 @@ def test_a_problem_in_preparing_is_reported_once_and_reports_continue(tmp_path: 
     kept.prepare()
     kept.wait()
     (told,) = said
-    assert "could not be prepared: the store is damaged: the record of run number 2 cannot be read" in told
+    assert "cannot be kept in memory: the store is damaged: the record of run number 2 cannot be read" in told
     early = {"stop": make_job(1).end, "by": ("user",)}
     for _ in range(2):
         assert asked(site.publisher, "totals", early, kept) == asked(site.publisher, "totals", early)

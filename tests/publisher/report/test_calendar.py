@@ -55,5 +55,5 @@ def test_before_1970_and_at_both_ends_of_time(kind: str) -> None:
 
 
 def test_too_many() -> None:
-    with pytest.raises(UsageError, match="more than 100000 periods"):
+    with pytest.raises(UsageError, match="more than 100,000 periods"):
         periods(FIRST, BEHIND - 1, "day", zone_of("UTC"))

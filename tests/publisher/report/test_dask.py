@@ -96,7 +96,7 @@ def test_an_interval_after_all_runs(every_source: Publisher, archive: Path) -> N
     """No month is asked for, and no cluster."""
     request = ReportRequest(start=UNTIL + 10**8, stop=UNTIL + 2 * 10**8, archive=archive, dask="tcp://127.0.0.1:1")
     made = make("totals", ReportContext(None, every_source.config, UNTIL), request)
-    assert made.nothing == "no run lies in the interval"
+    assert made.nothing == "no run is in the interval"
     assert made.facts["all"]["jobs"] == 0
 
 
@@ -114,7 +114,7 @@ def test_workers_that_see_no_archive(every_source: Publisher, archive: Path, sch
 
 @pytest.mark.parametrize(
     ("change", "told"),
-    [({"file_bytes": 5}, r"bytes for a worker on \S+, and 5 here"), ({"program": "0.0.9"}, "here is 0.0.9")],
+    [({"file_bytes": 5}, r"bytes for a worker on \S+, and 5 here"), ({"program": "0.0.9"}, "this machine has 0.0.9")],
 )
 def test_a_worker_that_has_something_else(archive: Path, change: dict[str, object], told: str) -> None:
     request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive, dask="tcp://127.0.0.1:1")
@@ -140,7 +140,7 @@ def test_no_cluster(every_source: Publisher, archive: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ModuleNotFoundError):
         asked()
-    with pytest.raises(UsageError, match="a Dask cluster reads an archive"):
+    with pytest.raises(UsageError, match="--dask needs an archive"):
         ReportRequest(start=SINCE, stop=UNTIL, dask="tcp://127.0.0.1:1")
 
 

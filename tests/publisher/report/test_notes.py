@@ -51,7 +51,7 @@ def test_what_a_completion_log_does_not_have_is_unknown_and_not_zero(site: Progr
     assert (ge["cpu_unknown_jobs"], found["all"]["cpu_unknown_jobs"]) == (0, comp["jobs"])
     assert found["all"]["cpu_s"] == pytest.approx(ge["cpu_s"]) != 0
     note = f"CPU time of {comp['jobs']}"
-    assert any("Unknown, and in no sum" in said and note in said for said in found["notes"])
+    assert any("Unknown, and not in the sums" in said and note in said for said in found["notes"])
 
     shown = site("report", "totals", *MONTH, "--by", "cluster").ok()
     assert note in shown.err
@@ -90,6 +90,6 @@ def test_purged_months_are_named_with_the_number_of_their_runs(site: Program, vi
         store.execute("INSERT INTO purged_months (month, runs, purged_at) VALUES (202610, 1234, 1), (202608, 7, 1)")
     found = site(*asked, "--json").ok().object
     assert found["purged"] == {"2026-10": 1234}
-    assert "Purged from the store, and not counted: 2026-10 (1,234 runs)" in found["notes"][-1]
+    assert "Not counted, because they were purged from the store: 2026-10 (1,234 runs)" in found["notes"][-1]
     assert "2026-10 (1,234 runs)" in site(*asked).ok().err
     assert "purged" not in site(*asked[:2], *MONTH, "--json").ok().object, "none in the interval"

@@ -22,6 +22,8 @@ GIVEN: Final = {
     "archive": ("--archive", "nowhere"),
     "dask": ("--dask", "tcp://127.0.0.1:1"),
     "stat-file": ("--stat-file", "nowhere"),
+    "sort": ("--sort", "jobs"),
+    "top": ("--top", "3"),
     **{key: (f"--{key}", "x*") for key in KEYS},
 }
 """Every option that not all views take, as it may be given."""

@@ -72,26 +72,26 @@ def test_forms(site: Program) -> None:
     assert [row["queue"] for row in rows][5] == "2.8333"
     site("report", "utilization", *FIGURE, "--measure", "cpu", "--format", "md", "--output", "report.md").ok()
     text = (site.folder / "report.md").read_text()
-    assert text.startswith("| start | cpu_user | cpu_system |")
-    assert "2.2033" in text
-    assert "2.8333" in site("report", "utilization", *FIGURE).ok().out
+    assert text.startswith("| start | cpu user | cpu system |")
+    assert "| 2.20 |" in text
+    assert " 2.83 " in site("report", "utilization", *FIGURE).ok().out
     assert site("report", "utilization", *FIGURE, "--output", os.sep + "nowhere/at/all").code == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("utilization", "--since", "2026-11-02", "--until", "2026-11-01"), "stop before or when it starts"),
+        (("utilization", "--since", "2026-11-02", "--until", "2026-11-01"), "--until must be after --since"),
         (("utilization", "--bins", "0"), "at least one bin"),
         (("utilization", "--bin", "0"), "at least 1"),
         (("utilization", "--bin", "500ms"), "whole number of seconds"),
         (("utilization", "--since", "@0", "--until", "@5", "--bins", "6"), "finer than a second"),
         (("utilization", "--bin", "1h", "--bins", "6"), "exclude each other"),
         (("utilization", "--since", "@0", "--bin", "1"), "too many"),
-        (("totals", "--by", "colour"), "there are: queue, host"),
-        (("totals", "--by", "host,queue,vo"), "one key or by two"),
-        (("utilization", "--by", "queue,host"), "is given by one key"),
-        (("utilization", "--by", "job"), "not given by 'job'"),
+        (("totals", "--by", "colour"), "choose one of: queue, host"),
+        (("totals", "--by", "host,queue,vo"), "one key or two different keys"),
+        (("utilization", "--by", "queue,host"), "is grouped by one key"),
+        (("utilization", "--by", "job"), "cannot be grouped by 'job'"),
     ],
 )
 def test_what_makes_no_sense_is_reported(site: Program, arguments: tuple[str, ...], said: str) -> None:
@@ -102,12 +102,12 @@ def test_what_makes_no_sense_is_reported(site: Program, arguments: tuple[str, ..
 
 def test_where_nothing_matches_it_says_what_there_is(site: Program) -> None:
     done = site("report", "utilization", *FIGURE, "--queue", "none*").ok()
-    assert "none of the 5 runs in the interval matches; there are: queue fast.q, slow.q" in done.err
+    assert "none of the 5 runs in the interval matches; existing values: queue fast.q, slow.q" in done.err
     assert not done.out
     site("report", "utilization", *FIGURE, "--queue", "none*", "--output", "nothing.txt").ok()
     assert (site.folder / "nothing.txt").read_text().startswith("none of the 5 runs")
     assert (
-        "no run lies in the interval"
+        "no run is in the interval"
         in site("report", "utilization", "--since", "1969-01", "--until", "1969-02").ok().err
     )
 

@@ -92,7 +92,7 @@ def test_an_authority_of_ours_that_is_not_there(pki: Pki, tmp_path: Path) -> Non
     config = config_of(pki, tmp_path, credentials={"ca_directory": str(other.ca_directory)})
     findings = list(check_host.trust(config, int(time.time())))
     assert levels(findings) == ["green", "yellow"]
-    assert "not among ours" in findings[1].message
+    assert "was issued by an authority that is not in this directory" in findings[1].message
 
 
 def test_no_authorities_at_all(pki: Pki, tmp_path: Path) -> None:
@@ -180,3 +180,22 @@ def test_local_times(site: Site, kind: str, zone: str, expected: int, monkeypatc
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_a_store_that_cannot_be_created_is_red(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("")
+    (finding,) = check_host.new_store(f"sqlite:///{tmp_path}/plain/below/store.db")
+    assert (finding.level, finding.message) == (
+        "red", f"{tmp_path}/plain is not a folder, so no store can be created in it"
+    )  # fmt: skip
+    assert list(check_host.new_store(f"sqlite:///{tmp_path}/new/store.db")) == []
+    assert list(check_host.new_store("postgresql://db.example.org/x")) == []
+
+
+def test_a_missing_file_of_evidence_is_red(pki: Pki, tmp_path: Path) -> None:
+    settings = config_of(pki, tmp_path, evidence="export.csv").targets["neic"]
+    (finding,) = check_host.evidence("neic", settings)
+    assert (finding.level, finding.subject) == ("red", "target neic")
+    assert finding.message == f"evidence: {tmp_path}/export.csv does not exist: nothing can be confirmed"
+    (tmp_path / "export.csv").write_text("")
+    assert list(check_host.evidence("neic", settings)) == []

@@ -61,11 +61,13 @@ def test_after_a_run_years_ahead_everything_is_delivered_by_the_next(
     with cluster.publisher() as publisher:
         show_status(publisher.status())
     shown = " ".join(capsys.readouterr().out.split())
-    assert "spool: last success was noted as 2034-11-18T18:40:00Z, which lies in the future: a clock was wrong" in shown
-    assert "ce1: last collected was noted as 2034-11-18T18:40:00Z" in shown
+    assert (
+        "spool: last success was recorded as 2034-11-18T18:40:00Z, which is in the future: a clock was wrong" in shown
+    )
+    assert "ce1: last collected was recorded as 2034-11-18T18:40:00Z" in shown
     assert "all delivered" not in shown
-    assert [each for each in cluster.check() if each.startswith("target spool: last success was noted as 2034")]
-    assert [each for each in cluster.check() if each.startswith("source ce1: last collected was noted as 2034")]
+    assert [each for each in cluster.check() if each.startswith("target spool: last success was recorded as 2034")]
+    assert [each for each in cluster.check() if each.startswith("source ce1: last collected was recorded as 2034")]
     code, found = run_of(cluster)
     assert code == 0
     assert cluster.counts() == (2, 0, 0)

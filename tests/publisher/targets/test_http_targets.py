@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pydantic import ValidationError
 
 from publisher.config import schema
 from publisher.errors import ConfigError, CredentialError
@@ -213,7 +214,7 @@ def test_faults_before_the_request_wait_and_after_it_are_unknown(pki: Pki, kind:
 
 @pytest.mark.parametrize("kind", ["sgas", "ams", "https"])
 def test_credentials_in_plain_text_are_a_configuration_error(pki: Pki, kind: str) -> None:
-    with pytest.raises(ConfigError, match="plain text"):
+    with pytest.raises(ValidationError, match=r"write https://service\.example\.org"):
         target(pki, kind, "http://service.example.org")
 
 

@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+from datetime import datetime
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,19 +20,20 @@ from publisher.page.charts import drawing
 from publisher.report.plot.draw import FORMS, Form, draw
 from publisher.report.plot.style import (
     COLOURS,
-    MOST_LAYERS,
     MOST_NAMED,
+    MOST_SERIES,
     Look,
     Style,
     edges_of,
     end_of,
     folded,
-    interval_told,
+    highest_of,
+    interval_text,
     middles_of,
     named_first,
-    tops_of,
     wrapped,
 )
+from publisher.report.plot.ticks import axis_ticks
 from publisher.report.report import Plot, Series
 from tests.conftest import ROOT
 
@@ -59,7 +61,9 @@ def over_names(*names: str, stacked: bool = True) -> Plot:
 
 def heat(nodes: int, days: int) -> Plot:
     rows = tuple(
-        Series(f"wn{node:03}", tuple(None if (node + day) % 29 == 0 else (node * day) % 10 / 10 for day in range(days)))
+        Series(
+            f"wn{node:03}", tuple(None if (node + day) % 29 == 0 else (node * day) % 10 * 10.0 for day in range(days))
+        )
         for node in range(nodes)
     )
     starts = tuple(START + 86400 * day for day in range(days))
@@ -132,21 +136,36 @@ def test_what_is_chosen_is_shown() -> None:
 
 def test_stacked_series_reach_their_sum() -> None:
     plot = over_time(50, 3, stacked=True)
-    assert tops_of(plot, standing=True) == pytest.approx(max(map(sum, zip(*(one.values for one in plot.series)))))  # noqa: B905
+    assert highest_of(plot, stacked=True) == pytest.approx(max(map(sum, zip(*(one.values for one in plot.series)))))  # noqa: B905
     for style in ("line", "bar"):
         found = pixels(draw(plot, START, Look(style=style), "png"))[2]
         assert {rgb(colour) for colour in COLOURS[:3]} <= found
 
 
 def test_too_many_layers_are_summed_up() -> None:
-    plot = over_time(10, 30, stacked=True)
+    plot = msgspec.structs.replace(over_time(10, 30, stacked=True), by="user")
     few = folded(plot)
-    assert len(few.series) == MOST_LAYERS
-    assert few.series[-1].label == "(others: 23)"
-    assert tops_of(few, standing=True) == pytest.approx(tops_of(plot, standing=True))
+    assert len(few.series) == MOST_SERIES + 1
+    assert few.series[-1].label == "others (23)"
+    assert highest_of(few, stacked=True) == pytest.approx(highest_of(plot, stacked=True))
     weights = sorted((sum(one.values) for one in plot.series), reverse=True)  # type: ignore[arg-type]
-    assert sorted((sum(one.values) for one in few.series[:-1]), reverse=True) == weights[: MOST_LAYERS - 1]  # type: ignore[arg-type]
-    assert folded(over_time(10, 3, stacked=True)) == over_time(10, 3, stacked=True)
+    assert [sum(one.values) for one in few.series[:-1]] == weights[:MOST_SERIES], "the largest first"  # type: ignore[arg-type]
+    assert folded(over_time(10, 30, stacked=True)) == over_time(10, 30, stacked=True), "measures all stay"
+    more = folded(msgspec.structs.replace(plot, most=12))
+    assert [len(more.series), more.series[-1].label] == [13, "others (18)"]
+    eight = msgspec.structs.replace(over_time(10, 8, stacked=True), by="user")
+    assert len(folded(eight).series) == 8, "a rest of one has its own name"
+
+
+def test_lines_that_cannot_be_distinguished_are_left_out() -> None:
+    plot = msgspec.structs.replace(over_time(10, 30), by="host")
+    assert (len(folded(plot).series), folded(plot).left_out) == (MOST_SERIES, 23)
+    said = " ".join(texts(draw(plot, START, Look(note="SITE"), "svg")))
+    assert "SITE; 7 of 30; the table has the others" in said
+    assert len(folded(msgspec.structs.replace(heat(40, 5), by="node")).series) == 40
+    top = folded(msgspec.structs.replace(heat(40, 5), by="node", most=4))
+    assert [one.label for one in top.series] == sorted(one.label for one in top.series)
+    assert (len(top.series), top.left_out) == (4, 36)
 
 
 def many_names(count: int, series: int = 1, **facts: Any) -> Plot:
@@ -159,26 +178,70 @@ def many_names(count: int, series: int = 1, **facts: Any) -> Plot:
 @pytest.mark.parametrize("series", [1, 3])
 def test_names_without_room_are_one_bar_that_keeps_the_sum(series: int) -> None:
     plot = many_names(112, series, stacked=series > 1, names_add_up=True)
-    few, left_out = named_first(plot, MOST_NAMED)
-    assert (len(few.x), few.x[-1], left_out) == (MOST_NAMED, "(others: 53)", 0)
+    few = named_first(plot)
+    assert (len(few.x), few.x[-1], few.left_out) == (MOST_NAMED + 1, "others (92)", 0)
     for whole, drawn in zip(plot.series, few.series, strict=True):
         assert sum(drawn.values) == pytest.approx(sum(whole.values))  # type: ignore[arg-type]
     sums = {name: sum(one.values[place] or 0 for one in plot.series) for place, name in enumerate(plot.x)}
     kept = [sums[name] for name in few.x[:-1]]
-    assert min(kept) >= max(sums[name] for name in set(sums) - set(few.x)), "the largest"
-    assert list(few.x[:-1]) == sorted(few.x[:-1]), "in their order"
-    assert "(others: 53)" in texts(draw(plot, START, Look(), "svg"))
+    assert kept == sorted(sums.values(), reverse=True)[:MOST_NAMED], "the largest first"
+    assert "others (92)" in texts(draw(plot, START, Look(), "svg"))
     chart = drawing(plot, START)
-    assert (chart.names[-1], chart.left_out) == ("(others: 53)", 0)
+    assert (chart.names[-1], chart.left_out) == ("others (92)", 0)
     assert sum(bar.value for row in chart.bars for bar in row) == pytest.approx(sum(sums.values()))
+    assert len(named_first(msgspec.structs.replace(plot, most=50)).x) == 51
+    assert len(named_first(many_names(MOST_NAMED + 1, names_add_up=True)).x) == MOST_NAMED + 1
 
 
 def test_names_that_do_not_add_up_are_those_of_the_most_weight_and_the_rest_is_said() -> None:
     plot = many_names(112, 2, weights=tuple(map(float, range(112))))
-    few, left_out = named_first(plot, MOST_NAMED)
-    assert (few.x, left_out) == (plot.x[52:], 52)
-    assert "60 of 112; the others are in the table" in " ".join(texts(draw(plot, START, Look(), "svg")))
-    assert drawing(plot, START).left_out == 52
+    few = named_first(plot)
+    assert sorted(map(str, few.x)) == list(plot.x[92:])
+    assert few.left_out == 92
+    sums = [sum(one.values[place] or 0 for one in few.series) for place in range(len(few.x))]
+    assert sums == sorted(sums, reverse=True)
+    assert "20 of 112; the table has the others" in " ".join(texts(draw(plot, START, Look(), "svg")))
+    assert drawing(plot, START).left_out == 92
+
+
+def test_names_with_an_order_of_their_own_keep_it() -> None:
+    few = named_first(many_names(30, ordered=True, names_add_up=True))
+    assert list(few.x[:-1]) == sorted(map(str, few.x[:-1]))
+    assert few.x[-1] == "others (10)"
+
+
+def months(count: int) -> Plot:
+    labels = tuple(f"{2024 + (11 + place) // 12}-{(11 + place) % 12 + 1:02}" for place in range(count))
+    starts = tuple(int(datetime.fromisoformat(f"{label}-01T00:00Z").timestamp()) for label in labels)
+    series = (Series("core hours", tuple(map(float, range(count)))),)
+    return Plot(title="By month", style="bar", x=starts, labels=labels, unit="core h", series=series)
+
+
+def test_months_are_named_in_the_middle_of_their_bars() -> None:
+    one_year = months(12)
+    stop = edges_of(one_year, START)[-1]
+    ticks = axis_ticks(one_year, stop)
+    assert [tick.text for tick in ticks[:3]] == ["Dec 2024", "Jan 2025", "Feb"]
+    assert ticks[0].share == pytest.approx(31 / 2 / 366)
+    assert [tick.text for tick in axis_ticks(months(24), stop)][:3] == ["Jan 2025", "Mar", "May"]
+    assert [tick.text for tick in axis_ticks(months(240), stop)][:3] == ["Jan 2026", "Jan 2028", "Jan 2030"]
+    shown = texts(draw(months(24), stop, Look(), "svg"))
+    assert {"Jan 2025", "Mar", "Jan 2026"} <= set(shown)
+    days = msgspec.structs.replace(one_year, labels=tuple(f"2026-10-{day:02}" for day in range(1, 13)))
+    assert [tick.text for tick in axis_ticks(days, stop)][:2] == ["1 Oct 2026", "2 Oct"]
+    assert len(axis_ticks(msgspec.structs.replace(months(31), labels=("2026-10-02",) * 31), stop)) <= 12
+    weeks = msgspec.structs.replace(months(2), labels=("2026-W53", "2027-W01"))
+    assert [tick.text for tick in axis_ticks(weeks, stop)] == ["W53 2026", "W01 2027"]
+    years = msgspec.structs.replace(months(2), labels=("2026", "2027"))
+    assert [tick.text for tick in axis_ticks(years, stop)] == ["2026", "2027"]
+
+
+def test_amounts_are_written_at_the_end_of_bars() -> None:
+    values = (1234567.0, 1000.0, 0.25)
+    plot = Plot(
+        title="T", style="bar", x=("a", "b", "c"), unit="core h", names_add_up=True, series=(Series("s", values),)
+    )
+    assert {"1,234,567", "1,000", "<1"} <= set(texts(draw(plot, START, Look(), "svg")))
 
 
 def test_unequal_bins_end_where_the_next_begins() -> None:
@@ -206,13 +269,13 @@ def test_many_rows_of_a_heat_map_share_labels() -> None:
     named = [text for text in texts(draw(heat(600, 10), START, Look(), "svg")) if text.startswith("wn")]
     assert named[0] == "wn000"
     assert 40 <= len(named) <= 100
-    assert {"0%", "100%"} <= set(texts(draw(heat(3, 4), START, Look(), "svg")))
+    assert {"0", "100"} <= set(texts(draw(heat(3, 4), START, Look(), "svg")))
 
 
 def test_the_interval_is_reported_as_it_was_asked_for() -> None:
-    assert interval_told(START, START + 86_400) == "2026-11-01 until 2026-11-02, UTC"
-    assert interval_told(START, START + 3600) == "2026-11-01 00:00 until 2026-11-01 01:00, UTC"
-    assert interval_told(START + 1, START + 3600) == "2026-11-01 00:00:01 until 2026-11-01 01:00:00, UTC"
+    assert interval_text(START, START + 86_400) == "2026-11-01 until 2026-11-02, UTC"
+    assert interval_text(START, START + 3600) == "2026-11-01 00:00 until 2026-11-01 01:00, UTC"
+    assert interval_text(START + 1, START + 3600) == "2026-11-01 00:00:01 until 2026-11-01 01:00:00, UTC"
     beyond = draw(over_time(4), START + 3 * 3600 + 600, Look(), "svg")
     assert "2026-11-01 00:00 until 2026-11-01 03:10, UTC" in texts(beyond)
     to_come = draw(over_time(24), START + 5 * 86_400, Look(), "svg")
@@ -244,7 +307,7 @@ def test_what_distinguishes_series_is_above_the_legend() -> None:
 
 def test_names_that_are_left_out_are_counted() -> None:
     said = " ".join(texts(draw(over_names(*map(str, range(1060))), START, Look(), "svg")))
-    assert "60 of 1,060; the others are in the table" in said
+    assert "20 of 1,060; the table has the others" in said
 
 
 HOSTILE = ("<script>alert(1)</script>", "_hidden", "$\\frac{1}{0}$", "a\udc80b", "\x1b[2J", "作業", "x" * 5000, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -16,13 +17,14 @@ from hypothesis import strategies as st
 
 from formats.calendar import Month, month_bounds
 from publisher.api import Publisher
-from publisher.config.reports import Charges, Factor, Price
+from publisher.config.reports import Charges, Factor, Price, StatementRecipient, StatementSettings
 from publisher.errors import UsageError
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
+from publisher.report.statements.document import statement_document
+from publisher.report.statements.files import Kind, document, write
 from publisher.report.views import make
 from publisher.report.views.charges import Adjusted, Statement, StatementItem, Statements, Used, itemised, statements
-from publisher.report.views.statements import to_html, to_pdf, to_text, write
 from tests.publisher.cli.program import BASE
 from tests.publisher.report.torque_site import NODES, NOW, table, torque_site, view
 
@@ -115,7 +117,9 @@ def test_the_view_has_every_line_and_the_sums(site: Publisher) -> None:
         ("carol", "total", Decimal("5.00")),
     ]
     assert found.facts["all"] == "7.72"
-    assert found.notes[0] == "The month is not over: runs that ended up to 2026-03-03T18:00:00Z."
+    assert (
+        found.notes[0] == "The month is not over: these are the charges of jobs that ended up to 2026-03-03T18:00:00Z."
+    )
     assert found.notes[-1] == (
         "Items that round to 0.00 NOK are left out: 1, of 1 of 3 payers; their statements name them."
     )
@@ -128,11 +132,16 @@ def test_months_without_runs_and_intervals_that_are_none(site: Publisher) -> Non
     assert [one.payer for one in month(site, start=FEBRUARY, stop=MARCH).all] == ["ada"]
     with pytest.raises(UsageError, match="whole month"):
         month(site, stop=APRIL - 1)
-    with pytest.raises(UsageError, match="there are: user, group"):
+    with pytest.raises(UsageError, match="choose one of: user, group"):
         month(site, by=("host",))
     without = site.config.model_copy(update={"charges": type(site.config.charges)()})
     with pytest.raises(UsageError, match="no price list"):
         statements(ReportContext(site.store, without, NOW), ReportRequest(start=MARCH, stop=APRIL))
+
+
+def shown(made: Statements, one: Statement, kind: Kind = "text") -> str:
+    """The text of a statement in a kind of document."""
+    return document(made, one, kind).decode()
 
 
 class _Text(HTMLParser):
@@ -155,15 +164,19 @@ def test_documents(site: Publisher, tmp_path: Path) -> None:
         f"{payer}.{suffix}" for payer in ("ada", "bob", "carol") for suffix in ("txt", "html", "pdf")
     )
     text = (tmp_path / "2026-03" / "ada.txt").read_text()
-    assert text.splitlines()[-1].split() == ["Total", "0.74"]
-    assert "Adjustment: Outage | of the 2nd" in text
-    assert "rounds to nothing" not in text
-    assert "The month is not over: runs that ended up to 2026-03-03T18:00:00Z." in text.splitlines()
+    assert ["Total", "NOK", "0.74"] in [line.split() for line in text.splitlines()]
+    assert [line.split() for line in text.splitlines() if "Outage" in line] == [
+        ["3", "Outage", "|", "of", "the", "2nd", "-0.11"]
+    ]
+    assert "Not charged" not in text
+    assert "The month is not over: these are the charges of jobs that ended up to 2026-03-03T18:00:00Z." in " ".join(
+        text.split()
+    )
     over = statements(ReportContext(site.store, site.config, APRIL), ReportRequest(start=MARCH, stop=APRIL))
-    assert "not over" not in to_text(over, over.all[0]) + to_html(over, over.all[0])
-    bob = (tmp_path / "2026-03" / "bob.txt").read_text().splitlines()
-    assert bob[-2:] == ["Each of these rounds to nothing and is not charged:", "memory (compute), 0.008 GiB h"]
-    assert "not charged: memory (compute), 0.008 GiB h." in (tmp_path / "2026-03" / "bob.html").read_text()
+    assert "not over" not in shown(over, over.all[0]) + shown(over, over.all[0], "html")
+    crumbs = "Not charged, because the amount rounds to 0.00 NOK: memory (compute), 0.008 GiB h."
+    for file in ("bob.txt", "bob.html"):
+        assert crumbs in " ".join((tmp_path / "2026-03" / file).read_text().split())
     page = _Text()
     page.feed((tmp_path / "2026-03" / "ada.html").read_text())
     assert {"48.000", "0.035", "0.84", "0.74"} <= set(page.cells)
@@ -171,11 +184,13 @@ def test_documents(site: Publisher, tmp_path: Path) -> None:
 
 
 def test_hostile_names_are_text_and_stay_in_the_folder(tmp_path: Path) -> None:
-    item = StatementItem("<b>cores</b>", Decimal(1), "core h", Decimal(1), Decimal(1), Decimal(1), Decimal("1.00"))  # type: ignore[arg-type]
+    item = StatementItem(
+        "cores", "<b>cores</b>", Decimal(1), "core h", Decimal(1), Decimal(1), Decimal(1), Decimal("1.00")
+    )  # type: ignore[arg-type]
     names = ("../../etc/passwd", ".hidden", "<script>alert(1)</script>", "名前\x1b[31m", "a/b", "a_b", "x" * 300)
     made = Statements(
         month="2026-03", start=MARCH, stop=APRIL, site="S & <i>", by="user", currency="EUR", decimals=2, unpriced=(),
-        nothing=None,
+        nothing=None, made_at=APRIL, settings=StatementSettings(footer="<i>"),
         all=tuple(Statement(name, (item,), ()) for name in names),
     )  # fmt: skip
     files = write(made, tmp_path, ("text", "html", "pdf"))
@@ -184,9 +199,9 @@ def test_hostile_names_are_text_and_stay_in_the_folder(tmp_path: Path) -> None:
     assert all(file.is_file() for file in files)
     for one in made.all:
         page = _Text()
-        page.feed(to_html(made, one))
+        page.feed(shown(made, one, "html"))
         assert not page.tags & {"script", "b", "i"}
-        assert "\x1b" not in to_text(made, one)
+        assert "\x1b" not in shown(made, one)
 
 
 def test_a_statement_of_nothing_but_crumbs_has_cents(site: Publisher) -> None:
@@ -195,16 +210,86 @@ def test_a_statement_of_nothing_but_crumbs_has_cents(site: Publisher) -> None:
     cheap = site.config.model_copy(update={"charges": Charges(prices=prices)})
     made = statements(ReportContext(site.store, cheap, NOW), ReportRequest(start=MARCH, stop=APRIL))
     assert {(one.payer, one.items, str(one.total)) for one in made.all} == {("ada", (), "0.00"), ("bob", (), "0.00")}
-    total, *below = to_text(made, made.all[0]).splitlines()[-4:]
-    assert total.split() == ["Total", "0.00"]
-    assert below == ["", "Each of these rounds to nothing and is not charged:", "cores, 48.000 core h"]
+    text = shown(made, made.all[0])
+    assert ["Total", "EUR", "0.00"] in [line.split() for line in text.splitlines()]
+    assert "rounds to 0.00 EUR: cores, 48.000 core h." in " ".join(text.split())
 
 
 def test_long_statements_have_pages(site: Publisher) -> None:
     made = month(site)
     (ada, *_) = made.all
-    long = msgspec.structs.replace(ada, items=ada.items * 60)
-    assert to_pdf(made, long).count(b"/Type /Page ") == 3
+    long = msgspec.structs.replace(ada, items=tuple(item for item in ada.items for _ in range(22)))
+    content = document(made, long, "pdf")
+    assert len(re.findall(rb"/Type /Page\b", content)) == 3
+    assert content == document(made, long, "pdf"), "the same bytes"
+
+
+SENDER = StatementSettings(
+    sender="Example Centre\n1 Street\n",
+    number="{site}/{month}/{payer}",
+    footer="Pay to 1234",
+    recipients=(
+        StatementRecipient(payer=("ada", "eve"), address="Ada's Institute\nOslo", reference="PO 4711"),
+        StatementRecipient(payer="*", address="Anybody"),
+    ),
+)
+
+
+def test_what_one_who_gets_it_needs(site: Publisher) -> None:
+    """Sender, recipient, number, date, period, currency, subtotals, and how it was computed; the same in each kind."""
+    made = msgspec.structs.replace(month(site), settings=SENDER)
+    facts = {
+        "Statement number": "EXAMPLE-SITE/2026-03/ada", "Date": "2026-03-03", "Currency": "NOK", "Site": "EXAMPLE-SITE",
+        "Period": "2026-03-01 to 2026-03-31 (UTC)", "User": "ada", "Your reference": "PO 4711",
+        "Status": "preliminary: jobs that ended up to 2026-03-03T18:00:00Z",
+    }  # fmt: skip
+    texts = statement_document(made, made.all[0])
+    assert dict(texts.facts) == facts
+    assert (texts.sender, texts.recipient) == (("Example Centre", "1 Street"), ("Ada's Institute", "Oslo"))
+    assert [(one.title, one.subtotal) for one in texts.sections] == [
+        ("Cores", "0.84"), ("Memory", "0.01"), ("Adjustments", "-0.11")
+    ]  # fmt: skip
+    page = _Text()
+    page.feed(shown(made, made.all[0], "html"))
+    text = shown(made, made.all[0])
+    for said in (*facts.values(), "Example Centre", "Ada's Institute", "Pay to 1234", "Total NOK", "Subtotal Cores"):
+        assert said in text
+        assert any(said in cell for cell in page.cells)
+    bob = statement_document(made, made.all[1])
+    assert (bob.recipient, "Your reference" in dict(bob.facts)) == (("Anybody",), False)
+    plain = statement_document(month(site), made.all[1])
+    assert (plain.number, plain.sender, plain.recipient) == ("2026-03-bob", ("EXAMPLE-SITE",), ("bob",))
+
+
+def test_amounts_are_those_of_the_report(site: Publisher) -> None:
+    made = month(site)
+    report = view(site, "charges", start=MARCH, stop=APRIL)
+    for one in made.all:
+        texts = statement_document(made, one)
+        amounts = [line.cells[-1] for section in texts.sections for line in section.lines]
+        (place,) = [place for place, column in enumerate(report.columns) if column.name == "amount"]
+        assert [*amounts, texts.total] == [f"{row[place]:,f}" for row in report.rows if row[0] == one.payer]
+        assert sum(Decimal(section.subtotal) for section in texts.sections) == one.total
+
+
+def test_items_with_equal_prices_and_factors_can_be_told_apart() -> None:
+    """Two factors of 2 for different queues, and a price with a name of its own."""
+    charges = Charges(
+        prices=(Price(resource="cores", price=Decimal(1), name="Cores", type="fat", hours="22-06"),),
+        job_factors=(Factor(factor=Decimal(2), queue="short"), Factor(factor=Decimal(2), queue=("gpu", "big*"))),
+    )
+    uses = {Used("ada", "cores", 0, -1, job): 3_600_000 for job in (-1, 0, 1)}
+    items, _ = itemised(charges, uses)["ada"]
+    assert [item.applies_to for item in items] == [
+        "type fat, hours 22-06", "type fat, hours 22-06; queue short", "type fat, hours 22-06; queue gpu or big*",
+    ]  # fmt: skip
+    assert len({(item.name, item.applies_to) for item in items}) == 3
+
+
+@pytest.mark.parametrize("number", ["{month}", "{payer}", "2026", "{month}-{payer}-{colour}", "{", "{month}{payer}{0}"])
+def test_numbers_that_would_not_be_unique(number: str) -> None:
+    with pytest.raises(ValueError, match=r"may only contain|the same number"):
+        StatementSettings(number=number)
 
 
 OSLO = """
@@ -253,7 +338,7 @@ def charged(publisher: Publisher, number: int) -> list[tuple[str, float, str]]:
     start, stop = month_bounds(Month(2026, number))
     made = statements(ReportContext(publisher.store, publisher.config, 2 * NOW), ReportRequest(start=start, stop=stop))
     assert made.shown_month == f"2026-{number:02} (Europe/Oslo)"
-    assert all(f"Statement for {made.shown_month}" in to_text(made, one) for one in made.all)
+    assert all(f"Statement for {made.shown_month}" in shown(made, one) for one in made.all)
     return [(item.name, float(item.quantity), str(item.amount)) for one in made.all for item in one.items]
 
 

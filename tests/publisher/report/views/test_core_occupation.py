@@ -147,7 +147,7 @@ def test_what_names_no_cores_is_spread_evenly_and_said_so() -> None:
         *((f"n1/{core}", 6.0, 6.0, 0.25) for core in range(4)),
         *((f"n2/{core}", 0.0, 0.0, 0.0) for core in range(2)),
     ]
-    assert any("all of it is inferred" in note for note in found.notes)
+    assert any("their use is inferred" in note for note in found.notes)
 
 
 def test_named_and_unnamed_ones_together() -> None:
@@ -158,7 +158,7 @@ def test_named_and_unnamed_ones_together() -> None:
         ("n1/0", 6.0, 6.0), ("n1/1", 6.0, 6.0), ("n1/2", 6.0, 6.0), ("n1/3", 12.0, 6.0),
         ("n2/0", 6.0, 6.0), ("n2/1", 6.0, 6.0),
     ]  # fmt: skip
-    assert any(note.startswith("Of 2 runs the source says how many cores") for note in found.notes)
+    assert any(note.startswith("For 2 runs the source has the number of cores") for note in found.notes)
 
 
 def test_the_same_core_twice_is_more_than_all_of_it_and_said_so() -> None:
@@ -166,14 +166,14 @@ def test_the_same_core_twice_is_more_than_all_of_it_and_said_so() -> None:
     jobs = [ran(0, 24, (Host("n2", 1),), ("1",)), ran(0, 6, (Host("n2", 1),), ("1",))]
     found = occupation(jobs, "core")
     assert table(found, "core", "occupation")[4:] == [("n2/0", 0.0), ("n2/1", 1.25)]
-    assert "More than 100 %: runs held n2/1 at the same time as others; each of them counts." in found.notes
+    assert "More than 100 %: several runs held n2/1 at once; each of them counts." in found.notes
     assert table(occupation(jobs, "node"), "node", "occupation")[1] == ("n2", 0.625)
 
 
 def test_cores_beyond_those_of_the_table_are_shown_and_said_so() -> None:
     found = occupation([ran(0, 24, (Host("n2", 2),), ("0,7",))], "core")
     assert table(found, "core", "occupation")[4:] == [("n2/0", 1.0), ("n2/1", 0.0), ("n2/7", 1.0)]
-    assert any("held n2/7, which are more cores than [[nodes]] says" in note for note in found.notes)
+    assert any("[[nodes]] does not have: n2/7" in note for note in found.notes)
 
 
 def test_a_node_without_a_table_has_the_cores_that_were_named() -> None:
@@ -195,7 +195,7 @@ def test_a_run_that_ends_before_it_starts_holds_nothing_and_is_said() -> None:
     for by in ("core", "node"):
         found = occupation(jobs, by)
         assert table(found, "used_h")[-1] == (12.0,)
-        assert "Runs that end before they start, and so ran for no time: 1." in found.notes
+        assert "Runs that end before they start count with no duration: 1." in found.notes
 
 
 def test_numbers_that_are_not_as_many_as_the_slots_name_no_cores() -> None:
@@ -254,7 +254,7 @@ def test_too_many_cells_are_refused() -> None:
 
 
 def test_other_resources_have_no_cores(site: Publisher) -> None:
-    with pytest.raises(UsageError, match="memory is not given by core"):
+    with pytest.raises(UsageError, match="memory cannot be grouped by core"):
         view(site, "occupation", by=("core",), resource="memory")
 
 
@@ -272,4 +272,4 @@ def test_an_archive_knows_cores_too(site: Publisher, tmp_path: Path) -> None:
     older.replace(file)
     inferred = view(site, "occupation", by=("core",), archive=tmp_path, filters={"status": "completed"})
     assert sum(row[5] for row in inferred.rows) == sum(row[5] for row in stored.rows)  # type: ignore[misc]
-    assert any("all of it is inferred" in note for note in inferred.notes)
+    assert any("their use is inferred" in note for note in inferred.notes)

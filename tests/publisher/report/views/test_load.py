@@ -84,7 +84,7 @@ def test_by_state(site: Publisher) -> None:
     assert {series.label: series.values for series in found.plots[0].series}["alarm"] == (None, 0.0, 4.0)
     by_complex = table(asked(site, "load", bins=1, by=("complex",)), "complex", "queues")
     assert by_complex == [("", 1.0), ("aix", 4.0), ("memory=64", 4.0)]
-    with pytest.raises(UsageError, match="load is not given by 'user'"):
+    with pytest.raises(UsageError, match="load cannot be grouped by 'user'"):
         asked(site, "load", by=("user",))
 
 
@@ -92,10 +92,13 @@ def test_samples_are_selected(site: Publisher) -> None:
     assert table(asked(site, "load", bins=3, filters={"queue": "slow*"}), "queues")[1] == (2.0,)
     assert table(asked(site, "load", bins=3, filters={"complex": "aix"}), "queues")[1] == (4.0,)
     none = asked(site, "load", bins=3, filters={"host": "none", "complex": "*"}).nothing
-    assert none == "none of the 3 samples in the interval matches; there are: host alpha, beta; complex aix, memory=64"
+    assert (
+        none
+        == "none of the 3 samples in the interval matches; existing values: host alpha, beta; complex aix, memory=64"
+    )
     late = asked(site, "load", bins=3, start=START + 9_000, stop=START + 9_900).nothing
-    assert late == ("no sample lies in the interval; there are some from 2001-09-09T01:56:40Z to 2001-09-09T02:06:40Z")
-    with pytest.raises(UsageError, match="samples are not selected by 'user'"):
+    assert late == ("no sample is in the interval; there are samples from 2001-09-09T01:56:40Z to 2001-09-09T02:06:40Z")
+    with pytest.raises(UsageError, match="samples cannot be selected by 'user'"):
         asked(site, "load", filters={"user": "ada"})
 
 
@@ -129,7 +132,7 @@ def test_a_file_that_is_not_a_stat_file(site: Publisher, fixtures: Path, file: s
 def test_a_stat_file_without_samples(site: Publisher, tmp_path: Path) -> None:
     (tmp_path / "stat_file").touch()
     assert asked(site, "load", bins=1, stat_file=tmp_path / "stat_file").nothing == (
-        f"there is no sample in {tmp_path / 'stat_file'}"
+        f"no samples in {tmp_path / 'stat_file'}"
     )
     with pytest.raises(SourceMissingError, match="nowhere"):
         asked(site, "load", bins=1, stat_file=tmp_path / "nowhere")
@@ -146,9 +149,9 @@ def test_a_job_in_full(site: Publisher) -> None:
     by_name = asked(site, "job", filters={"job": "job[12]"})
     assert len({row[0] for row in by_name.rows}) == by_name.facts["runs"]
     assert asked(site, "job", filters={"job": "none"}).nothing is not None
-    with pytest.raises(UsageError, match="which job"):
+    with pytest.raises(UsageError, match="--job is missing"):
         asked(site, "job")
-    with pytest.raises(UsageError, match="select a job with --job, --task and --user"):
+    with pytest.raises(UsageError, match="a job is selected with --job, --task, and --user only"):
         asked(site, "job", filters={"job": "6", "queue": "x"})
 
 
@@ -157,10 +160,10 @@ def test_a_job_of_an_owner(site: Publisher) -> None:
     assert asked(site, "job", filters={"job": "6", "user": str(owner)}).rows
     other = asked(site, "job", filters={"job": "6", "user": "x"})
     assert not other.rows
-    assert other.nothing == "no run of user 'x' has the id '6', and none in the interval such an id or name"
+    assert other.nothing == "no run of user 'x' has the id '6', and no run in the interval has this id or name"
     assert not asked(site, "job", filters={"job": "job[12]", "user": "x"}).rows
 
 
 def test_no_other_view_exists(site: Publisher) -> None:
-    with pytest.raises(UsageError, match="there are: utilization, totals"):
+    with pytest.raises(UsageError, match="choose one of: utilization, totals"):
         asked(site, "colour")

@@ -77,10 +77,10 @@ def test_where_nothing_matches_no_table_of_zeros_is_shown(site: Publisher, by: t
     """But a node of the table that was idle among runs on others has one."""
     other = view(site, "occupation", by=by, filters={"user": "nobody"})
     assert other.rows == ()
-    assert other.nothing == "none of the 4 runs in the interval matches; there are: user ada, bob"
+    assert other.nothing == "none of the 4 runs in the interval matches; existing values: user ada, bob"
     before = view(site, "occupation", by=by, start=at(1) - 9 * 86_400, stop=at(1) - 86_400)
     assert before.rows == ()
-    assert str(before.nothing).startswith("no run lies in the interval; runs ended from 2026-03-02T06:00:00Z")
+    assert str(before.nothing).startswith("no run is in the interval; runs ended from 2026-03-02T06:00:00Z")
     idle = view(site, "occupation", by=by, stop=at(2), filters={"host": "n2"})
     assert idle.nothing is None
     assert {row[-1] for row in idle.rows} == {0.0}
@@ -93,7 +93,7 @@ def test_memory_is_estimated_and_said_so(site: Publisher) -> None:
     ((share,),) = [row for row in table(found, "occupation") if row[0] and row[0] > 0.01]  # type: ignore[operator]
     assert share == pytest.approx(0.0625, rel=1e-3)
     assert any("an estimate" in note for note in found.notes)
-    assert any("how much memory" in note for note in found.notes)  # n2 has none in its table
+    assert any("no table [[nodes]] has their memory" in note for note in found.notes)  # n2 has none in its table
 
 
 def test_without_an_inventory_cores_are_inferred_and_said_so(tmp_path: Path) -> None:
@@ -104,7 +104,9 @@ def test_without_an_inventory_cores_are_inferred_and_said_so(tmp_path: Path) -> 
         ("2026-03-02", "n1", 0.4375),
         ("2026-03-02", "n2", 0.25),
     ]
-    assert any(note.startswith("Inferred: nodes that stand in no table [[nodes]], 2 of them") for note in found.notes)
+    assert any(
+        note.startswith("2 nodes without a table [[nodes]]: the cores of each are inferred") for note in found.notes
+    )
     inferred.close()
 
 
@@ -125,7 +127,7 @@ def test_nodes_in_service_for_a_part_of_a_period(tmp_path: Path) -> None:
 def test_more_held_than_there_is_is_said(tmp_path: Path) -> None:
     site = torque_site(tmp_path, nodes='[[nodes]]\nname = "n1"\ncores = 1\n')
     found = view(site, "occupation", start=at(2, 12), stop=at(2, 18))
-    assert "On n1 runs held more cores than [[nodes]] says there is." in found.notes
+    assert "Runs held more cores than [[nodes]] has on n1." in found.notes
     site.close()
 
 
@@ -134,8 +136,8 @@ def test_the_future_does_not_count(site: Publisher) -> None:
     assert table(found, "period")[-1] == ("2026-03-03",)
 
 
-@pytest.mark.parametrize(("asked", "said"), [({"by": ("user",)}, "there are: cluster, type, node"),
-                                             ({"zone": "Mars/Base"}, "no such time zone")])  # fmt: skip
+@pytest.mark.parametrize(("asked", "said"), [({"by": ("user",)}, "choose one of: cluster, type, node"),
+                                             ({"zone": "Mars/Base"}, "unknown time zone")])  # fmt: skip
 def test_what_makes_no_sense(site: Publisher, asked: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         view(site, "occupation", **asked)
@@ -167,6 +169,6 @@ def test_what_must_be_inferred_is_no_sum_of_months(tmp_path: Path) -> None:
     assert [nothing.of(*each) for each in enumerate(nothing.inventory.nodes)] == [
         part().of(*each) for each in enumerate(part().inventory.nodes)
     ]
-    with pytest.raises(UsageError, match=r"no table \[\[nodes\]\] says how many cores n\d has.*omit --dask"):
+    with pytest.raises(UsageError, match=r"no table \[\[nodes\]\] has the cores of n\d.*omit --dask"):
         nothing.add(part())
     site.close()

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from publisher.api import Publisher
 from publisher.report.archive_export import Written
+from publisher.report.plot.style import MOST_SERIES, folded
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
-from publisher.report.views.utilization import MOST_SERIES
 from tests.publisher.cli.program import BASE
 
 SINCE, UNTIL = 1_792_800_000, 1_796_000_000
@@ -41,7 +41,6 @@ def test_the_values_of_a_key_add_up(every_source: Publisher, key: str, measure: 
         for row in whole.rows:
             assert sums.get(row[0], 0) == pytest.approx(float(str(row[names.index(name)])), rel=1e-12, abs=1e-12)
     all_of_it, plot = whole.plots[0], apart.plots[0]
-    assert len(plot.series) <= MOST_SERIES + 1
     assert plot.x == all_of_it.x
     layers = [sum(filter(None, column)) for column in zip(*(series.values for series in plot.series), strict=True)]
     total = [sum(filter(None, column)) for column in zip(*(series.values for series in all_of_it.series), strict=True)]
@@ -49,12 +48,17 @@ def test_the_values_of_a_key_add_up(every_source: Publisher, key: str, measure: 
 
 
 def test_many_values_become_the_largest_and_others(every_source: Publisher) -> None:
-    series = asked(every_source, by=("account",)).plots[0].series
-    hosts = asked(every_source, by=("host",)).plots[0].series
+    whole = asked(every_source, by=("host",)).plots[0]
+    hosts = folded(whole).series
     assert len(hosts) == MOST_SERIES + 1
-    assert hosts[-1].label.startswith("(others: ")
+    assert hosts[-1].label == f"others ({len(whole.series) - MOST_SERIES})"
     assert sum(filter(None, hosts[0].values)) >= sum(filter(None, hosts[1].values))
-    assert "(unknown)" in {one.label for one in series}
+    layers, total = (
+        [sum(filter(None, column)) for column in zip(*(series.values for series in some), strict=True)]
+        for some in (hosts, whole.series)
+    )
+    assert layers == pytest.approx(total)
+    assert "(unknown)" in {one.label for one in asked(every_source, by=("account",)).plots[0].series}
 
 
 @settings(max_examples=20)

@@ -39,13 +39,13 @@ def test_by_day_and_size(site: Publisher) -> None:
         ("2026-03-03", "1 slot", 1, 30),
     ]
     (plot,) = view(site, "waiting", by=("day",)).plots
-    assert (plot.title, plot.unit) == ("Wait by day", "h")  # two hours are the longest
+    assert (plot.title, plot.unit) == ("Waiting time by day", "waiting time (h)")  # two hours are the longest
     assert plot.series[0].values == (60 / 3600, 120 / 3600, 30 / 3600)
 
 
 def test_a_job_counts_where_it_started(site: Publisher) -> None:
     found = view(site, "waiting", filters={"user": "nobody"})
-    assert found.nothing == "none of the 4 runs in the interval matches; there are: user ada, bob"
+    assert found.nothing == "none of the 4 runs in the interval matches; existing values: user ada, bob"
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1), st.integers(1, 99))
@@ -109,7 +109,7 @@ def test_scarce_is_what_was_taken_and_waited_for(site: Publisher) -> None:
         ("compute", "cores", 0.25, 1, 7200, ""),  # job 3 has several hosts and counts under its first
         ("small", "cores", 1.0, 0, None, ""),
     ]
-    assert found.notes[0].startswith("Scarce: taken for 80% or more")
+    assert found.notes[0].startswith("Scarce: occupation of 80% or more")
 
 
 def test_scarce_of_one_type(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_paths(site: Publisher) -> None:
         ("Q S", 1, 0.25, "4"),
         ("Q S+ E", 1, 0.25, "3"),
     ]
-    assert view(site, "paths").notes[0] == "Events: Q queued, S started, E ended; + again at once."
+    assert view(site, "paths").notes[0] == "Events: Q queued, S started, E ended; + repeated at once."
     events = table(view(site, "paths", filters={"job": "3"}), "job", "event", "meaning")
     assert events == [("3", "Q", "queued"), ("3", "S", "started"), ("3", "S", "started"), ("3", "E", "ended")]
 

@@ -87,7 +87,7 @@ def test_each_run(page: Page) -> None:
         for number, name, user, status, wall, cpu, slots, code in map(str.split, RUNS.splitlines())
     ]
     assert seen == expected
-    assert (page.read, page.skipped, page.unreadable) == (41, 9, ())
+    assert (page.read, page.skipped, page.merged, page.unreadable) == (41, 5, 4, ())
     assert len({job.record_id for job in page.jobs}) == len(expected)
 
 

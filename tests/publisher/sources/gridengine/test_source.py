@@ -55,13 +55,13 @@ def test_golden(folder: Path, name: str, rewrite_golden: bool) -> None:
     (page,) = source(folder / name).pages({})
     assert page.at_end
     assert page.unreadable == ()
-    assert page.read == len(page.jobs) + page.skipped
+    assert page.read == len(page.jobs) + page.skipped + page.merged
     compare(folder / f"{name}.jobs.json", page.jobs, rewrite=rewrite_golden)
 
 
-def test_what_never_ran_and_slaves_are_skipped(folder: Path) -> None:
+def test_what_never_ran_is_skipped_and_slaves_are_merged(folder: Path) -> None:
     (page,) = source(folder / "accounting-8.1.9").pages({})
-    assert (len(page.jobs), page.skipped) == (19, 4)
+    assert (len(page.jobs), page.skipped, page.merged) == (19, 2, 2)
 
 
 def test_slaves_are_folded_into_their_master(folder: Path) -> None:
@@ -210,7 +210,7 @@ def test_slaves_without_master_are_given_up_aloud(folder: Path) -> None:
     slave = next(line for line in lines_of(folder / "accounting-8.1.9") if b"1.node2" in line)
     parser = GridEngineParser("c")
     for number in range(MOST_GROUPS):
-        assert parser.parse(slave.replace(b":mpi:20:", f":mpi:{number + 1000}:".encode())) is Line.SKIPPED
+        assert parser.parse(slave.replace(b":mpi:20:", f":mpi:{number + 1000}:".encode())) is Line.MERGED
     outcome = parser.parse(slave)
     assert isinstance(outcome, list)
     assert isinstance(outcome[1], UnreadableLine)

@@ -66,15 +66,16 @@ def folder(fixtures: Path) -> Path:
     return fixtures / "slurm" / "real"
 
 
-def read(path: Path) -> tuple[list[Job], int]:
-    """The runs of a saved file, and how many jobs (not steps) were passed over."""
+def read(path: Path) -> tuple[list[Job], int, int]:
+    """The runs of a saved file, how many jobs were passed over, and how many steps were merged into runs."""
     jobs: list[Job] = []
-    skipped = 0
+    skipped = merged = 0
     for page in SlurmSource("slurm", Settings(type="slurm", path=path)).pages({}):
         assert page.unreadable == ()
         jobs += page.jobs
         skipped += page.skipped
-    return jobs, skipped
+        merged += page.merged
+    return jobs, skipped, merged
 
 
 def shown(job: Job, *, accounted: bool = True) -> tuple[object, ...]:
@@ -105,10 +106,9 @@ def expected() -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("name", ["sacct-asked.txt", "sacct-all-D.psv"])
 def test_each_run(folder: Path, name: str) -> None:
-    jobs, skipped = read(folder / name)
+    jobs, skipped, merged = read(folder / name)
     assert [shown(job) for job in jobs] == expected()
-    steps = 40
-    assert skipped == NEVER_STARTED[name] + steps
+    assert (skipped, merged) == (NEVER_STARTED[name], 40)
 
 
 def test_the_saved_table_is_what_the_source_asks_for(folder: Path) -> None:
@@ -118,18 +118,18 @@ def test_the_saved_table_is_what_the_source_asks_for(folder: Path) -> None:
 
 def test_json_gives_the_same_runs(folder: Path) -> None:
     """In another order, without a failed job's code, which 22.05 does not write there, and without who cancelled."""
-    jobs, skipped = read(folder / "sacct.json.gz")
+    jobs, skipped, merged = read(folder / "sacct.json.gz")
     assert Counter(shown(job)[:9] for job in jobs) == Counter(row[:9] for row in expected())
-    assert skipped == NEVER_STARTED["sacct.json.gz"]
+    assert (skipped, merged) == (NEVER_STARTED["sacct.json.gz"], 0)
 
 
 def test_the_job_completion_log_gives_the_same_runs(folder: Path) -> None:
     """It comes in order of the ends, and knows neither CPU time nor memory nor that a job was suspended."""
-    jobs, skipped = read(folder / "jobcomp.txt")
+    jobs, skipped, merged = read(folder / "jobcomp.txt")
     known = [(*row[:4], *row[6:8], row[9]) for row in expected()]
     assert Counter(shown(job, accounted=False) for job in jobs) == Counter(known)
     assert {job.cpu_ms for job in jobs} == {job.memory_rss_kib for job in jobs} == {None}
-    assert skipped == NEVER_STARTED["jobcomp.txt"]
+    assert (skipped, merged) == (NEVER_STARTED["jobcomp.txt"], 0)
     walls = {job.record_id: job.wall_ms for job in read(folder / "sacct-asked.txt")[0]}
     differ = [job for job in jobs if walls[job.record_id] != job.wall_ms]
     assert [(job.name, job.wall_ms) for job in differ] == [("suspended", 8000)]

@@ -1,0 +1,52 @@
+"""Statements of a month as files: text, HTML, and PDF, one of each for every payer."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Final, Literal
+
+from publisher.errors import OutputError
+from publisher.report.statements.document import statement_document, to_html, to_text
+from publisher.report.views.charges import Statement, Statements
+from publisher.whole_file import require_own_folder, write_whole
+
+Kind = Literal["text", "html", "pdf"]
+SUFFIXES: Final[dict[Kind, str]] = {"text": ".txt", "html": ".html", "pdf": ".pdf"}
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._@-]")
+
+
+def write(made: Statements, directory: Path, kinds: tuple[Kind, ...]) -> list[Path]:
+    """Write every statement in these kinds into a folder; returns the files. Raises `OutputError`."""
+    folder = directory / made.month
+    files: list[Path] = []
+    try:
+        require_own_folder(folder)
+        for one in made.all:
+            for kind in kinds:
+                file = folder / f"{_file_name(one.payer)}{SUFFIXES[kind]}"
+                write_whole(file, document(made, one, kind))
+                files.append(file)
+    except OSError as error:
+        raise OutputError(f"statements cannot be written to {folder}: {error.strerror}") from error
+    return files
+
+
+def document(made: Statements, one: Statement, kind: Kind) -> bytes:
+    """A statement as the content of a file."""
+    texts = statement_document(made, one)
+    if kind == "pdf":
+        from publisher.report.statements.pdf import to_pdf  # noqa: PLC0415 - slow to load
+
+        return to_pdf(texts)
+    return (to_text(texts) if kind == "text" else to_html(texts)).encode("utf-8", "backslashreplace")
+
+
+def _file_name(payer: str) -> str:
+    """A file name for any payer, different for each."""
+    safe = _UNSAFE.sub("_", payer).lstrip(".")[:80]
+    if safe == payer:
+        return safe
+    mark = hashlib.blake2b(payer.encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
+    return f"{safe or 'payer'}-{mark}"

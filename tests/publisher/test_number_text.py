@@ -1,0 +1,29 @@
+"""Numbers and sizes for people: few digits, thousands separators, and units."""
+
+from __future__ import annotations
+
+import pytest
+
+from publisher.text import number_text, size_text
+
+
+@pytest.mark.parametrize(
+    ("value", "largest", "text"),
+    [
+        (0.0, None, "0"), (1234567.8, None, "1,234,568"), (123.45, None, "123.5"), (12.0, None, "12"),
+        (1.234, None, "1.23"), (0.01234, None, "0.0123"), (0.25, 1_000_000.0, "<1"), (0.25, 40.0, "0.2"),
+        (0.04, 40.0, "<0.1"), (40.0, 40.0, "40.0"), (-3.14159, None, "-3.14"), (-0.001, 50.0, ">-0.1"),
+        (1e-12, None, "<0.0000000001"),
+    ],
+)  # fmt: skip
+def test_numbers(value: float, largest: float | None, text: str) -> None:
+    assert number_text(value, largest) == text
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [(0, "0 B"), (1023, "1,023 B"), (1024, "1.0 KiB"), (1.2 * 2**40, "1.2 TiB"), (114 * 2**30, "114 GiB"),
+     (2**70, "1,024 EiB")],
+)  # fmt: skip
+def test_sizes(size_bytes: float, text: str) -> None:
+    assert size_text(size_bytes) == text
