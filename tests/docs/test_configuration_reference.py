@@ -1,4 +1,4 @@
-"""docs/configuration.md and conf/publisher.toml know every setting there is, and none that there is not."""
+"""docs/reference/configuration.md and conf/publisher.toml know every setting there is, and none that there is not."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from publisher.config.schema import (
     TARGET_KINDS,
     BenchmarkRule,
     BenchmarkSettings,
+    Config,
     Credentials,
     GridLog,
     MapRule,
@@ -34,6 +35,16 @@ BEGIN = "<!-- made from the types by `pytest tests/docs --rewrite-golden`; edit 
 SETTING_THAT_IS_OFF = re.compile(r"^#(?=[a-z_]+ = |\[)", re.MULTILINE)
 
 
+def test_every_table_is_in_the_reference() -> None:
+    def of(model: type[Settings]) -> Iterator[type[Settings]]:
+        for child in model.__subclasses__():
+            yield from of(child)
+            yield child
+
+    tables = {model for model in of(Settings) if not model.__subclasses__()}
+    assert tables - set(reference.TABLES.values()) == {Config}  # the whole file
+
+
 def test_every_setting_is_described() -> None:
     undescribed = [
         f"{heading} {name}"
@@ -45,7 +56,7 @@ def test_every_setting_is_described() -> None:
 
 
 def test_the_reference_is_that_of_the_types(root: Path, *, rewrite_golden: bool) -> None:
-    page = root / "docs" / "configuration.md"
+    page = root / "docs" / "reference" / "configuration.md"
     prose, begin, _ = page.read_text(encoding="utf-8").partition(BEGIN)
     assert begin, "the line that the generated part starts with is gone"
     expected = prose + BEGIN + "\n" + reference.render()

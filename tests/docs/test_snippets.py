@@ -20,8 +20,6 @@ from tests.generators.arc_database import load
 from tests.publisher.cli.program import Inside
 
 INDENTED: Final = re.compile(r"(?:^    .*\n)+", re.MULTILINE)
-INSTALLED: Final = "extending.md"
-"""Its files are a package, which a test of its own installs and runs."""
 
 
 def configurations(page: Path) -> Iterator[str]:
@@ -35,7 +33,6 @@ def configurations(page: Path) -> Iterator[str]:
 SHOWN: Final = [
     pytest.param(page, text, id=f"{page_id(page)}-{number}")
     for page in PAGES
-    if page.name != INSTALLED
     for number, text in enumerate(configurations(page), 1)
 ]
 
@@ -62,7 +59,7 @@ def test_a_configuration_that_is_shown_is_read(page: Path, text: str, tmp_path: 
         assert parse(completed(page, table), tmp_path / "publisher.toml").site.name
 
 
-WALKED: Final = ("moving-from-", "commands.md")
+WALKED: Final = ("move-from-", "commands.md")
 """Pages whose commands another test runs from the first to the last, and the reference, which has usages."""
 
 LEFT_OUT: Final = {
@@ -82,8 +79,6 @@ LEFT_OUT: Final = {
     "store copy": "goes to a server",
     "store spool": "is for a site with spooling contexts",
     "report totals --archive /shared": "goes to a cluster",
-    "render utilization": "is for a target of reports",
-    "render FORMAT --explain": "is for a target that explains",
 }
 """What is not run here, because of what it needs; each has tests of its own."""
 
@@ -92,6 +87,7 @@ STANDS_FOR: Final = {
     "NAME": "files",
     "TARGET": "files",
     "neic": "files",
+    "apel": "summaries",
     "TIME": "2026-11-01",
     "FILE": "backup.db",
     "DIR": "exported",
@@ -120,7 +116,7 @@ def shown_site(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Insi
     load(fixtures / "arc" / "accounting.sql", site.folder / "accounting.db")
     site("run")
     site("archive", "usage-archive").ok()
-    (prices,) = configurations(ROOT / "docs" / "reports" / "charges.md")
+    (prices,) = configurations(ROOT / "docs" / "reference" / "reports" / "charges.md")
     site.configure(site.config.read_text(encoding="utf-8") + prices)
     return site
 

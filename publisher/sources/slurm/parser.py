@@ -110,8 +110,9 @@ _MOST_TRIED: Final = 64
 """The number of lines before the end of a record among which its beginning is searched."""
 _MOST_FILES: Final = 16
 
-_WRITTEN_BY: Final = "Write it anew: sacct --allusers --duplicates --noconvert --parsable2 --format=" + ",".join(
-    sacct.COLUMNS
+_WRITTEN_BY: Final = (
+    "Write it again, from its first day: sacct --allusers --duplicates --noconvert --parsable2 --starttime=YYYY-MM-DD "
+    f"--format={','.join(sacct.COLUMNS)}"
 )
 _APEL: Final = "JobID|JobName|User|Group|Start|End|Elapsed|{}|Partition|NCPUS|NNodes|NodeList|MaxRSS|MaxVMSize|State"
 _XDMOD: Final = (
@@ -153,7 +154,7 @@ class SlurmParser:
 
     Both contain texts of users unchanged, so a record may have many lines, and one of them may look like a record or a
     header. After the beginning of a record that is cut in a text, such a line waits for the next line: if that one ends
-    the record, the line belonged to its text. (What a user can forge nevertheless: docs/sources/slurm.md.)
+    the record, the line belonged to its text. (What a user can forge nevertheless: docs/reference/sources/slurm.md.)
     """
 
     reads: frozenset[str] = frozenset({"slurm", "slurm-jobcomp"})

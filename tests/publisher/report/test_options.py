@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -73,21 +72,3 @@ def test_a_zone_needs_something_that_begins_at_midnight(empty: Program) -> None:
 def test_options_of_pictures_where_there_is_none(empty: Program, arguments: tuple[str, ...], said: str) -> None:
     done = empty("report", "utilization", *arguments)
     assert (done.code, said in done.err) == (2, True)
-
-
-def test_the_documents_have_the_table(request: pytest.FixtureRequest) -> None:
-    text = (Path(str(request.config.rootpath)) / "docs" / "report.md").read_text()
-    assert table() in text, f"docs/report.md should have\n{table()}"
-
-
-def table() -> str:
-    """The table of options and views as the documents have it; options that go together stand in one row."""
-    rows: dict[tuple[bool, ...], list[str]] = {}
-    for option in GIVEN:
-        rows.setdefault(tuple(option in TAKEN[view] for view in VIEWS), []).append(f"`--{option}`")
-    lines = ["| | " + " | ".join(VIEWS) + " |", "|---|" + ":-:|" * len(VIEWS)]
-    lines += [
-        f"| {' '.join(options)} | {' | '.join('yes' if one else '' for one in each)} |"
-        for each, options in rows.items()
-    ]
-    return "\n".join(lines) + "\n"
