@@ -31,7 +31,7 @@ from publisher.text import counted, iso
 _FILE_BYTES: Final = 256
 """The file always has so many: written in place, none of an earlier content is left, and no block is ever added."""
 RESTORED_HINT: Final = (
-    "First learn what was delivered (docs/lost-store.md); then `usage-publisher store accept-restored`"
+    "First learn what was delivered (docs/how-to/lost-store.md); then `usage-publisher store accept-restored`"
 )
 _count: Final = (
     update(sent_mark)

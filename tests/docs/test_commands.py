@@ -83,7 +83,7 @@ def test_every_command_and_option_says_what_it_is_for() -> None:
 
 
 def test_the_reference_is_that_of_the_commands(root: Path, *, rewrite_golden: bool) -> None:
-    page = root / "docs" / "commands.md"
+    page = root / "docs" / "reference" / "commands.md"
     prose, begin, _ = page.read_text(encoding="utf-8").partition(BEGIN)
     assert begin, "the line that the generated part starts with is gone"
     expected = prose + BEGIN + "\n" + commands.render()

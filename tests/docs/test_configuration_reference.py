@@ -1,4 +1,4 @@
-"""docs/configuration.md and conf/publisher.toml know every setting there is, and none that there is not."""
+"""docs/reference/configuration.md and conf/publisher.toml know every setting there is, and none that there is not."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_setting_is_described() -> None:
 
 
 def test_the_reference_is_that_of_the_types(root: Path, *, rewrite_golden: bool) -> None:
-    page = root / "docs" / "configuration.md"
+    page = root / "docs" / "reference" / "configuration.md"
     prose, begin, _ = page.read_text(encoding="utf-8").partition(BEGIN)
     assert begin, "the line that the generated part starts with is gone"
     expected = prose + BEGIN + "\n" + reference.render()

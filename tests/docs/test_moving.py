@@ -121,7 +121,7 @@ def with_credentials(text: str, pki: Pki) -> str:
 
 
 def test_from_arc(fixtures: Path, tmp_path: Path, simulator: Simulator, pki: Pki) -> None:
-    walk = Walk("moving-from-arc.md", tmp_path, simulator, pki)
+    walk = Walk("how-to/move-from-arc.md", tmp_path, simulator, pki)
     conf = with_credentials((fixtures / "moving" / "arc" / "arc.conf").read_text(), pki)
     walk.put("/etc/arc.conf", conf)
     accounting = tmp_path / "var" / "spool" / "arc" / "jobstatus" / "accounting"
@@ -154,7 +154,7 @@ SYNC = "APEL-sync-message: v0.1\nSite: EXAMPLE-SITE\nSubmitHost: ce9\nNumberOfJo
 
 
 def test_from_apel(fixtures: Path, tmp_path: Path, simulator: Simulator, pki: Pki) -> None:
-    walk = Walk("moving-from-apel.md", tmp_path, simulator, pki)
+    walk = Walk("how-to/move-from-apel.md", tmp_path, simulator, pki)
     for name in ("client.cfg", "parser.cfg", "sender.cfg"):
         text = with_credentials((fixtures / "moving" / "apel" / name).read_text(), pki)
         text = text.replace("/etc/grid-security/servercert.pem", str(pki.server.certificate))
@@ -191,7 +191,7 @@ def test_from_apel(fixtures: Path, tmp_path: Path, simulator: Simulator, pki: Pk
 
 
 def test_from_bart(fixtures: Path, tmp_path: Path, simulator: Simulator, pki: Pki) -> None:
-    walk = Walk("moving-from-sgas-bart.md", tmp_path, simulator, pki)
+    walk = Walk("how-to/move-from-bart.md", tmp_path, simulator, pki)
     text = with_credentials((fixtures / "moving" / "bart" / "bart.conf").read_text(), pki)
     text = text.replace("[logger]", f"x509_cert_dir={pki.ca_directory}\n[logger]").split("[slurm]")[0]
     text = re.sub(r"^log_vo=.*$", "", text, flags=re.MULTILINE)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.conftest import ROOT
 
-PAGE = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "rehearsal.md").read_text(encoding="utf-8")
 
 
 def test_the_example_runs_as_it_is_written(tmp_path: Path) -> None:

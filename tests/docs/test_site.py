@@ -14,4 +14,4 @@ def test_the_site_is_built_without_a_warning(root: Path, tmp_path: Path) -> None
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "site" / "index.html").exists()
-    assert (tmp_path / "site" / "troubleshooting" / "index.html").exists()
+    assert (tmp_path / "site" / "how-to" / "troubleshooting" / "index.html").exists()

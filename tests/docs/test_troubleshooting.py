@@ -10,7 +10,7 @@ import publisher
 from publisher.errors import PublisherError
 from tests.conftest import ROOT
 
-PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "troubleshooting.md").read_text(encoding="utf-8")
 
 
 def _kinds(of: type[PublisherError]) -> set[type[PublisherError]]:
