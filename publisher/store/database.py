@@ -291,6 +291,6 @@ def _migrate(connection: Connection, present: str, schema: SchemaVersion, engine
             f"{schema.head}): a later version of the program created it, or one from before the first release. "
             "Nothing was changed",
             hint="Install the version that created it, or read the sources again into a new store "
-            "(docs/stores.md, Versions)",
+            "(docs/reference/store.md, Versions)",
         )
     command.upgrade(config, "head")

@@ -2,7 +2,8 @@
 `--plot FILE.svg RESULTS.json...` draws time and memory against size from what `--json` wrote.
 
 A NAME chooses the rows whose name holds it. Every row and its baseline run one after the other, each in a process of
-its own, on inputs that are the same every time (kept in `.bench/`). What the columns mean is in docs/performance.md.
+its own, on inputs that are the same every time (kept in `.bench/`). What the columns mean is in
+docs/internals/performance.md.
 """
 
 from __future__ import annotations

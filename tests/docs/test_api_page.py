@@ -14,7 +14,7 @@ from tests.publisher.cli.program import Program
 
 __all__ = ["fresh", "fresh_site"]
 
-PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "internals" / "api.md").read_text(encoding="utf-8")
 EXAMPLE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[0]
 
 

@@ -1,4 +1,4 @@
-"""docs/extending.md is a package: its files are installed as they stand on the page, and the program runs with them."""
+"""docs/internals/extending.md is a package: its files are installed as they are, and the program runs with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SITE = '[site]\nname = "EXAMPLE-SITE"\n[store]\nurl = "sqlite:///store.db"\n'
 @pytest.fixture(scope="module")
 def files(root: Path) -> dict[str, str]:
     """What the page says, by file."""
-    return dict(FILE.findall((root / "docs" / "extending.md").read_text(encoding="utf-8")))
+    return dict(FILE.findall((root / "docs" / "internals" / "extending.md").read_text(encoding="utf-8")))
 
 
 @pytest.fixture(scope="module")

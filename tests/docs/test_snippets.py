@@ -120,7 +120,7 @@ def shown_site(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Insi
     load(fixtures / "arc" / "accounting.sql", site.folder / "accounting.db")
     site("run")
     site("archive", "usage-archive").ok()
-    (prices,) = configurations(ROOT / "docs" / "reports" / "charges.md")
+    (prices,) = configurations(ROOT / "docs" / "reference" / "reports" / "charges.md")
     site.configure(site.config.read_text(encoding="utf-8") + prices)
     return site
 

@@ -28,8 +28,8 @@ def simulator(pki: Pki) -> Iterator[Simulator]:
 
 @pytest.fixture(scope="session")
 def guarantees(root: Path, rewrite_golden: bool) -> Guarantees:
-    """The table of docs/guarantees.md."""
-    return Guarantees(root / "docs" / "guarantees.md", rewrite=rewrite_golden)
+    """The table of docs/internals/guarantees.md."""
+    return Guarantees(root / "docs" / "internals" / "guarantees.md", rewrite=rewrite_golden)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The table of docs/guarantees.md: one row a fault, written by the test that makes the fault happen.
+"""The table of docs/internals/guarantees.md: one row a fault, written by the test that makes the fault happen.
 
 A test says what happened to it; the normal run holds that against the page, `--rewrite-golden` writes it there. The
 columns of ARC are what its publisher (6.17) was measured to do under the same fault; "-" where that was not tried.

@@ -8,13 +8,13 @@ from tests.faults.guarantees import FAULTS, rows_of
 
 
 def test_the_page_has_the_rows_of_all_faults_in_order(root: Path) -> None:
-    text = (root / "docs" / "guarantees.md").read_text("utf-8")
+    text = (root / "docs" / "internals" / "guarantees.md").read_text("utf-8")
     assert list(rows_of(text)) == [fault.title for fault in FAULTS.values()]
 
 
 def test_nothing_is_lost_in_any_row(root: Path) -> None:
     """Whoever rewrites the page looks at what it says."""
-    text = (root / "docs" / "guarantees.md").read_text("utf-8")
+    text = (root / "docs" / "internals" / "guarantees.md").read_text("utf-8")
     for title, row in rows_of(text).items():
         lost, twice = row.replace("\\|", "").split("|")[3:5]
         assert int(lost) == 0, title

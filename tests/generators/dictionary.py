@@ -4,7 +4,7 @@
 
 What is in a dictionary is in every store and can be erased from none, so nothing but invented names may be in it: the
 records are those of the generators here, read by the sources as those of a site are. A site's own dictionary would save
-little (`docs/capacity.md`).
+little (`docs/internals/performance.md`).
 
 A dictionary that stores use is never made again. Make a new one where the fields of records have changed much, under a
 new number, with forms of its own in `publisher.encoded_run`, and leave the old one and its forms as they are.

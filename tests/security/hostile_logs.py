@@ -1,7 +1,7 @@
 """Logs of every kind, written as their batch systems write them, with a text of a user in one field of one run.
 
-Whatever else a batch system escapes or not is written so too (docs/sources). The file holds runs of others before and
-after the attacker's, and the attacker's own.
+Whatever else a batch system escapes or not is written so too (docs/reference/sources). The file holds runs of others
+before and after the attacker's, and the attacker's own.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def test_a_job_completion_log(tmp_path: Path, field: str) -> None:
     if field == "name":
         del texts[
             "beginning of a record: own 2"
-        ]  # as far as its name: what follows is then of it (docs/sources/slurm.md)
+        ]  # as far as its name: what follows is then of it (docs/reference/sources/slurm.md)
     harmless(lambda text: saved(tmp_path / "jobcomp", log(field, text)), 6, texts, ("name", "extras"))
 
 

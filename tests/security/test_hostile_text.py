@@ -1,8 +1,9 @@
 """Hostile text in every field that a user controls, for every source that reads text but Slurm's.
 
-Each kind of log is written here as its batch system writes it, with what that escapes and what not (docs/sources). The
-file holds runs of others before and after the attacker's, and the attacker's own. Whatever the text is, no other run
-may be added, changed or lost, and the attacker's own is stored with its facts or listed as unreadable.
+Each kind of log is written here as its batch system writes it, with what that escapes and what not
+(docs/reference/sources). The file holds runs of others before and after the attacker's, and the attacker's own.
+Whatever the text is, no other run may be added, changed or lost, and the attacker's own is stored with its facts or
+listed as unreadable.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def test_infrastructure_description(tmp_path: Path, told: dict[str, str], descri
 
 
 def test_arcs_fallback_for_the_months_that_it_began_and_the_real_score_from_then_on(tmp_path: Path) -> None:
-    """As docs/switches.md has it: HEPSPEC 1.0 until a month's first second, for jobs without a benchmark."""
+    """As docs/reference/switches.md has it: HEPSPEC 1.0 until a month's first second, for jobs without a benchmark."""
     source = ListSource("ce1")
     source.add(
         make_job(1, end=OCTOBER + 7, benchmarks=()),

@@ -76,8 +76,8 @@ def test_options_of_pictures_where_there_is_none(empty: Program, arguments: tupl
 
 
 def test_the_documents_have_the_table(request: pytest.FixtureRequest) -> None:
-    text = (Path(str(request.config.rootpath)) / "docs" / "report.md").read_text()
-    assert table() in text, f"docs/report.md should have\n{table()}"
+    text = (Path(str(request.config.rootpath)) / "docs" / "reference" / "reports.md").read_text()
+    assert table() in text, f"docs/reference/reports.md should have\n{table()}"
 
 
 def table() -> str:
