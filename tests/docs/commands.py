@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import typer.main
 
 from publisher.cli.main import command_line
 
+COMPLETION = frozenset({"install_completion", "show_completion", "help"})
 Command = Any
 """A command of click, or of typer where it has click inside: both have the same attributes."""
 
@@ -31,8 +33,7 @@ def commands(command: Command | None = None, path: tuple[str, ...] = ()) -> Iter
 
 def options_of(command: Command) -> list[Command]:
     """Its options, without those that every command has."""
-    completion = {"install_completion", "show_completion", "help"}
-    return [each for each in command.params if each.param_type_name == "option" and each.name not in completion]
+    return [each for each in command.params if each.param_type_name == "option" and each.name not in COMPLETION]
 
 
 def arguments_of(command: Command) -> list[Command]:
@@ -40,24 +41,76 @@ def arguments_of(command: Command) -> list[Command]:
     return [each for each in command.params if each.param_type_name == "argument"]
 
 
+def value_of(option: Command) -> str:
+    """The value of an option, as it is typed: its name, or the choices; empty of a flag."""
+    if option.is_flag:
+        return ""
+    choices = [each for part in _parts(option.type_descriptor.annotation) for each in get_args(part)]
+    return option.metavar or "|".join(map(str, choices)) or "VALUE"
+
+
+def _parts(hint: Any) -> list[Any]:
+    """The Literals of a type: itself, or those of a union."""
+    return [each for each in (hint, *get_args(hint)) if get_origin(each) is Literal]
+
+
 def spelling(option: Command) -> str:
     """An option with its value, as it is typed."""
-    flags = ", ".join(f"`{word}`" for word in (*option.opts, *option.secondary_opts))
-    return flags if option.is_flag else f"{flags} {option.metavar or 'VALUE'}"
+    value = value_of(option)
+    *others, last = (*option.opts, *option.secondary_opts)
+    return ", ".join([*(f"`{word}`" for word in others), f"`{last} {value}`" if value else f"`{last}`"])
 
 
 def render() -> str:
-    """All commands."""
-    lines = ["## Options for all commands", "", *_options(root()), ""]
-    for path, command in commands():
-        words = " ".join(path)
-        needed = [each for each in options_of(command) if each.required and not each.prompt]
-        parts = (*map(_argument, arguments_of(command)), *(f"{each.opts[0]} {each.metavar}" for each in needed))
-        usage = " ".join((words, *parts))
-        lines += [f"## {words}", "", f"`usage-publisher {usage}`", "", " ".join((command.help or "").split()), ""]
-        if options_of(command):
-            lines += [*_options(command), ""]
+    """All commands: options that several have in the same words are explained once."""
+    found = list(commands())
+    families = {
+        "Options of several commands": [command for path, command in found if path[0] != "report"],
+        "Options of all views of report": [command for path, command in found if path[0] == "report"],
+    }
+    shared = {title: _shared(family) for title, family in families.items()}
+    lines = ["## Options of every command", "", *_list(root().params), ""]
+    for title, options in shared.items():
+        lines += [f"## {title}", "", *_list(options), ""]
+    for path, command in found:
+        lines += _section(path, command, list(shared.values())[path[0] == "report"])
     return "\n".join(lines)
+
+
+def _section(path: tuple[str, ...], command: Command, shared: list[Command]) -> list[str]:
+    words = " ".join(path)
+    needed = [each for each in options_of(command) if each.required and not each.prompt]
+    parts = (*map(_argument, arguments_of(command)), *(f"{each.opts[0]} {each.metavar}" for each in needed))
+    usage = " ".join((words, *parts))
+    lines = [f"## {words}", "", f"`usage-publisher {usage}`", "", " ".join((command.help or "").split()), ""]
+    known = {_entry(each) for each in shared}
+    own = [each for each in options_of(command) if _entry(each) not in known]
+    if own:
+        lines += [*_list(own), ""]
+    if sentence := _shared_sentence(shared, {_entry(each) for each in options_of(command)}):
+        lines += [sentence, ""]
+    return lines
+
+
+def _shared(family: list[Command]) -> list[Command]:
+    """Options that at least four of these commands have in the same words; of each flag, the most frequent words."""
+    counts = Counter(_entry(option) for command in family for option in options_of(command))
+    options: dict[str, Command] = {}
+    for option in (option for command in family for option in options_of(command)):
+        other = options.setdefault(option.opts[0], option)
+        if counts[_entry(option)] > counts[_entry(other)]:
+            options[option.opts[0]] = option
+    return [option for option in options.values() if counts[_entry(option)] >= 4]
+
+
+def _shared_sentence(shared: list[Command], entries: set[str]) -> str:
+    has = [f"`{each.opts[0]}`" for each in shared if _entry(each) in entries]
+    lacks = [f"`{each.opts[0]}`" for each in shared if _entry(each) not in entries]
+    if not has:
+        return ""
+    if len(lacks) < len(has):
+        return f"Also: all options of the views but {', '.join(lacks)}." if lacks else "Also: all options of the views."
+    return f"Also: {', '.join(has)}."
 
 
 def _argument(argument: Command) -> str:
@@ -65,14 +118,13 @@ def _argument(argument: Command) -> str:
     return word if argument.required else f"[{word}]"
 
 
-def _options(command: Command) -> list[str]:
-    rows = [(spelling(each), " ".join((each.help or "").split())) for each in options_of(command)]
-    return [
-        "| option | meaning |",
-        "|---|---|",
-        *("| " + " | ".join(_cell(text) for text in row) + " |" for row in rows),
-    ]
+def _list(options: list[Command]) -> list[str]:
+    return [_entry(each) for each in options if each.param_type_name == "option" and each.name not in COMPLETION]
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def _entry(option: Command) -> str:
+    text = " ".join((option.help or "").split())
+    if option.metavar == "PATTERN":
+        text = text.removesuffix("; a pattern with * and ?, as for file names.")  # the page says it once
+        text += "" if text.endswith(".") else "."
+    return f"- {spelling(option)}: {text}"

@@ -5,26 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from tests.conftest import ROOT
 from tests.docs import commands
 
 FILE = "docs/usage-publisher.1"
-EXIT_CODES = (
-    ("0", "all done; also when another run is at work, which is reported"),
-    ("1", "something waits for a service, a source or spooling context failed, or check found a problem"),
-    ("2", "usage, configuration, a port in use, or output that cannot be written"),
-    ("3", "records newly rejected or held; inspect, render --validate, and shadow: a service would refuse a record"),
-    ("4", "credentials refused"),
-    ("5", "the store cannot be used; nothing was sent"),
-    ("6", "internal error: a fault of the program"),
-    ("130", "interrupted"),
-)  # fmt: skip
-EXAMPLES = (
-    ("usage\\-publisher check", "test the configuration, certificates, sources, and services"),
-    ("usage\\-publisher run", "collect and publish once"),
-    ("usage\\-publisher records list \\-\\-state held", "list records that lack something, with the reasons"),
-    ("usage\\-publisher report totals \\-\\-month 2026\\-11 \\-\\-by vo", "what each VO used in November"),
-    ("usage\\-publisher reconcile \\-\\-month 2026\\-11", "compare what was sent with what the services have"),
+EXIT_CODES = re.findall(
+    r"^\| (\d+) \| ([^|]*) \|", (ROOT / "docs" / "reference" / "exit-codes.md").read_text("utf-8"), re.MULTILINE
 )
+"""Code and meaning."""
+EXAMPLES = (
+    ("usage-publisher check", "Test the configuration, certificates, sources, and services."),
+    ("usage-publisher run", "Collect and publish once. The timer runs this command."),
+    ("usage-publisher status", "Show what each service has, what waits, and what to do next."),
+    ("usage-publisher records list --state held", "List records that lack something, with the reasons."),
+    ("usage-publisher jobs 4711", "Show all that is known of a job, and where it was delivered."),
+    ("usage-publisher report totals --month 2026-11 --by vo", "What each VO used in November."),
+    ("usage-publisher render apel-summary --target apel --since 2026-11 --until 2026-12 --validate",
+     "Show the summaries of November as they would be sent, and check them; nothing is sent."),
+    ("usage-publisher reconcile apel --month 2026-11 --file portal.csv",
+     "Compare what was sent to apel with what the service has."),
+    ("usage-publisher republish apel --since 2026-11 --until 2026-12 --dry-run",
+     "Show what would be sent again of November. Without --dry-run, it asks and sends."),
+    ("usage-publisher --json status | jq .delivered", "Print true if every service has every job."),
+    ("usage-publisher store backup /backup/usage-publisher.db", "Copy an SQLite store while publishers run."),
+)  # fmt: skip
 
 
 def render() -> str:
@@ -51,7 +55,7 @@ def render() -> str:
     lines += [".SH EXIT STATUS", *(line for code, text in EXIT_CODES for line in (".TP", code, *_text(text)))]
     lines += [
         ".SH EXAMPLES",
-        *(line for command, text in EXAMPLES for line in (".TP", f".B {command}", *_text(text))),
+        *(line for command, text in EXAMPLES for line in (".TP", f".B {_escaped(command)}", *_text(text))),
         ".SH FILES",
         ".TP",
         ".I /etc/usage\\-publisher/publisher.toml",
@@ -65,7 +69,7 @@ def render() -> str:
 def _options(command: commands.Command) -> Iterator[str]:
     for option in commands.options_of(command):
         words = ", ".join(f"\\fB{_escaped(word)}\\fR" for word in (*option.opts, *option.secondary_opts))
-        value = "" if option.is_flag else f" \\fI{_escaped(option.metavar or 'VALUE')}\\fR"
+        value = f" \\fI{_escaped(commands.value_of(option))}\\fR" if commands.value_of(option) else ""
         yield from (".TP", words + value, *_text(option.help))
 
 

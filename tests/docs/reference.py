@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic.fields import FieldInfo
 
-from publisher.config.operation import Serve
+from publisher.config.operation import Log, Metrics, Notices, Serve
 from publisher.config.reports import (
     Adjustment,
     Amount,
@@ -61,6 +62,9 @@ TABLES: dict[str, type[Settings]] = {
     "select": Selected,
     **{f'[targets.NAME] with type = "{name}"': kind.settings for name, kind in TARGET_KINDS.items()},
     "[targets.NAME] with the type of an add-on": AddOnSettings,
+    "[metrics]": Metrics,
+    "[notices]": Notices,
+    "[log]": Log,
     "[serve]": Serve,
     "[[nodes]]": Node,
     "[charges]": Charges,
@@ -78,10 +82,10 @@ _VALIDATED = {
     get_args(FilePath)[1].func: "path",
     get_args(ZoneName)[1].func: "time zone",
     get_args(FormatName)[1].func: "name of a format",
-    get_args(Patterns)[2].func: "pattern or list of patterns",
+    get_args(Patterns)[2].func: "patterns",
     get_args(Amount)[1].func: "amount",
 }
-_PLAIN = {str: "text", int: "number", float: "number", bool: "true or false", Path: "path"}
+_PLAIN = {str: "text", int: "number", float: "number", bool: "boolean", Path: "path"}
 
 
 def own_fields(model: type[Settings]) -> Iterator[tuple[str, FieldInfo]]:
@@ -94,7 +98,7 @@ def own_fields(model: type[Settings]) -> Iterator[tuple[str, FieldInfo]]:
 
 
 def value_kind(hint: Any) -> str:
-    """What may stand after the equals sign."""
+    """The kind of value that the key takes."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         named = [_VALIDATED[part.func] for part in arguments[1:] if getattr(part, "func", None) in _VALIDATED]
@@ -111,17 +115,17 @@ def value_kind(hint: Any) -> str:
 
 
 def default_text(field: FieldInfo, kind: str) -> str:
-    """The default as it would be written, or that there is none."""
+    """That the key is required, or its default as it would be written; empty where it has none."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    if value is None or isinstance(value, Settings):
+    if value in (None, "", (), {}) or isinstance(value, Settings):
         return ""
     if kind == "duration":
-        return f'`"{_duration_text(float(value))}"`'
+        return f'default `"{_duration_text(float(value))}"`'
     if isinstance(value, tuple | frozenset):
         value = sorted(value)
-    return f"`{json.dumps(value)}`"
+    return f"default `{json.dumps(value)}`"
 
 
 def _duration_text(seconds: float) -> str:
@@ -132,25 +136,37 @@ def _duration_text(seconds: float) -> str:
 
 
 def _limits(field: FieldInfo) -> str:
-    found = [
-        f"{sign} {bound}"
+    bounds = {
+        name: bound
         for part in field.metadata
-        for name, sign in (("ge", "≥"), ("gt", ">"), ("le", "≤"))
+        for name in ("ge", "gt", "le")
         if (bound := getattr(part, name, None)) is not None
-    ]
-    return f" ({', '.join(found)})" if found else ""
+    }
+    if {"ge", "le"} <= bounds.keys():
+        return f" {bounds['ge']} to {bounds['le']}"
+    return "".join(
+        f" {sign} {bounds[name]}" for name, sign in (("ge", "≥"), ("gt", ">"), ("le", "≤")) if name in bounds
+    )
+
+
+def _entry(name: str, hint: Any, field: FieldInfo) -> str:
+    kind = value_kind(hint)
+    parts = [kind + _limits(field), default_text(field, kind)]
+    return f"- `{name}` ({', '.join(part for part in parts if part)}): {field.description or ''}"
+
+
+def _summary(model: type[Settings]) -> str:
+    """The first line of what the table is, without the name that the heading has."""
+    text = re.sub(r"^`[^`]*`(?: and `[^`]*`)?: ", "", (model.__doc__ or "").split("\n")[0])
+    return text[:1].upper() + text[1:]
 
 
 def render() -> str:
     """All tables."""
     lines: list[str] = []
     for heading, model in TABLES.items():
-        summary = (model.__doc__ or "").split("\n")[0]
         hints = get_type_hints(model, include_extras=True)
-        lines += [f"## `{heading}`", "", summary, "", "| key | value | default | meaning |", "|---|---|---|---|"]
-        for name, field in own_fields(model):
-            kind = value_kind(hints[name])
-            row = (f"`{name}`", kind + _limits(field), default_text(field, kind), field.description or "")
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+        lines += [f"## `{heading}`", "", _summary(model), ""]
+        lines += [_entry(name, hints[name], field) for name, field in own_fields(model)]
         lines.append("")
     return "\n".join(lines)

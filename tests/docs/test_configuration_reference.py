@@ -16,6 +16,7 @@ from publisher.config.schema import (
     TARGET_KINDS,
     BenchmarkRule,
     BenchmarkSettings,
+    Config,
     Credentials,
     GridLog,
     MapRule,
@@ -32,6 +33,16 @@ from tests.docs import reference
 
 BEGIN = "<!-- made from the types by `pytest tests/docs --rewrite-golden`; edit publisher/config instead -->\n"
 SETTING_THAT_IS_OFF = re.compile(r"^#(?=[a-z_]+ = |\[)", re.MULTILINE)
+
+
+def test_every_table_is_in_the_reference() -> None:
+    def of(model: type[Settings]) -> Iterator[type[Settings]]:
+        for child in model.__subclasses__():
+            yield from of(child)
+            yield child
+
+    tables = {model for model in of(Settings) if not model.__subclasses__()}
+    assert tables - set(reference.TABLES.values()) == {Config}  # the whole file
 
 
 def test_every_setting_is_described() -> None:
