@@ -92,6 +92,7 @@ STANDS_FOR: Final = {
     "NAME": "files",
     "TARGET": "files",
     "neic": "files",
+    "apel": "summaries",
     "TIME": "2026-11-01",
     "FILE": "backup.db",
     "DIR": "exported",

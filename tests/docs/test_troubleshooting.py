@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -27,7 +28,28 @@ def _all() -> set[type[PublisherError]]:
 
 def test_every_error_has_an_entry_and_every_entry_an_error() -> None:
     public = {kind.__name__ for kind in _all() if not kind.__name__.startswith("_")}
-    assert set(re.findall(r"^### (\w+)$", PAGE, re.MULTILINE)) == public
+    assert set(re.findall(r"^\| `(\w+Error)` \|", PAGE, re.MULTILINE)) == public
+
+
+def _texts() -> str:
+    """Every text in the code, a line each; what a format string fills in is `…`."""
+    texts = []
+    for file in (*ROOT.glob("publisher/**/*.py"), *ROOT.glob("formats/**/*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                texts += ["".join(part.value if isinstance(part, ast.Constant) else "…" for part in node.values)]  # type: ignore[misc]
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts += [node.value]
+    return "\n".join(texts)
+
+
+def test_every_message_that_is_quoted_is_one_of_the_program() -> None:
+    texts = _texts()
+    cells = re.findall(r"^\|[^|]*\| ([^|]*) \|", PAGE, re.MULTILINE)
+    quoted = [quote for cell in cells for quote in re.findall(r"`([^`]+)`", cell)]
+    assert len(quoted) > 20
+    parts = [part for quote in quoted for part in map(str.strip, quote.split("…")) if part]
+    assert [part for part in parts if part not in texts] == []
 
 
 def test_exit_codes_are_those_of_the_errors() -> None:

@@ -1,0 +1,94 @@
+"""A JSON Schema made from objects that the program printed: types, which keys are always there, and descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+BY_NAME: Final = frozenset({
+    "sources", "targets", "months", "facts", "not_selected", "times_in_future", "reconciled", "to_hold",
+    "last_registration", "receipt", "taken_over",
+})  # fmt: skip
+"""Keys whose value is an object by name: of a source, a target, a month, and so on."""
+NUMBERS: Final = frozenset(
+    {"certificate_days_left", "unconfirmed_days", "resting_rounds", "assumed", "cpu_s", "wall_s"}
+)
+"""Keys with a number or null; another key that was only seen as null has a text or null."""
+DESCRIPTIONS: Final = {
+    "accepted": "jobs that the service took; of publish and run: in this run",
+    "agrees": "true: the service has what was sent",
+    "assumed": "of the accepted jobs: delivered by an earlier publisher",
+    "batches": "messages sent in this run",
+    "busy": "another run is at work; nothing was done",
+    "bytes": "size of the messages",
+    "changed": "jobs that have other facts than before",
+    "complete": "every source was read to its end, and nothing waits or is in flight",
+    "complete_until": "the service has every job that ended before",
+    "confirmed": "of the accepted jobs: seen at the service as they were sent",
+    "delivered": "complete, and nothing is held or rejected",
+    "due_at": "runs send nothing before then, because of `every`",
+    "evidence": "how it is known what the service has; none: it is not",
+    "exit_code": "the exit code",
+    "groups": "of summary targets: the same counts of groups instead of jobs",
+    "held": "jobs that lack something; nothing was sent",
+    "in_flight": "jobs that were sent, without a recorded answer",
+    "last_sent_end_time": "latest end of a job that the service has",
+    "new": "jobs that were not in the store",
+    "not_due": "of the waiting jobs: their report is sent when its period is over",
+    "not_latest": "why nothing is sent: the store was restored",
+    "oldest_waiting_end_time": "end of the oldest waiting job",
+    "reason": "a sentence for people; it may change",
+    "reason_code": "a code; it never changes its meaning",
+    "rejected": "jobs that the service refused",
+    "shadow": "nothing is sent to this target",
+    "shown": "how many entries are in records",
+    "skipped": "runs that are not published: they never ran, or still run",
+    "superseded": "jobs that changed after the service took them; it keeps the first version",
+    "times_in_future": "times that were noted when a clock was wrong, by key",
+    "total": "how many entries there are",
+    "unconfirmed_since": "when the oldest unconfirmed job was accepted",
+    "unreadable": "pieces of input that could not be read",
+    "waiting": "jobs that wait; of a source: what is incomplete in it",
+    "waived": "jobs that an administrator decided not to deliver",
+}
+
+
+def schema_of(title: str, samples: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The schema that all of these objects follow."""
+    return {"$schema": DRAFT, "title": title, **_schema("", list(samples))}
+
+
+def _schema(key: str, samples: list[Any]) -> dict[str, Any]:
+    """What all these values of a key have in common; any value where there is no sample."""
+    types = sorted({_type(value) for value in samples})
+    if "integer" in types and "number" in types:
+        types.remove("integer")
+    if types == ["null"]:
+        types = sorted(["null", _unseen(key)])
+    found: dict[str, Any] = {"description": DESCRIPTIONS[key]} if key in DESCRIPTIONS else {}
+    if types:
+        found["type"] = types[0] if len(types) == 1 else types
+    objects = [value for value in samples if isinstance(value, dict)]
+    if objects and key in BY_NAME:
+        values = [value for each in objects for value in each.values()]
+        found["additionalProperties"] = _schema("", values) if values else {"type": _unseen(key)}
+    elif objects:
+        names = sorted({name for each in objects for name in each})
+        found["properties"] = {name: _schema(name, [each[name] for each in objects if name in each]) for name in names}
+        found["required"] = [name for name in names if all(name in each for each in objects)]
+    lists = [value for value in samples if isinstance(value, list)]
+    if lists:
+        found["items"] = _schema("", [value for each in lists for value in each])
+    return found
+
+
+def _unseen(key: str) -> str:
+    return "integer" if key in NUMBERS else "string"
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    names = {int: "integer", float: "number", str: "string", dict: "object", list: "array", type(None): "null"}
+    return names[type(value)]
