@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
@@ -82,7 +83,7 @@ def _section(path: tuple[str, ...], command: Command, shared: list[Command]) -> 
     needed = [each for each in options_of(command) if each.required and not each.prompt]
     parts = (*map(_argument, arguments_of(command)), *(f"{each.opts[0]} {each.metavar}" for each in needed))
     usage = " ".join((words, *parts))
-    lines = [f"## {words}", "", f"`usage-publisher {usage}`", "", " ".join((command.help or "").split()), ""]
+    lines = [f"## {usage}", "", " ".join((command.help or "").split()), ""]
     known = {_entry(each) for each in shared}
     own = [each for each in options_of(command) if _entry(each) not in known]
     if own:
@@ -119,12 +120,28 @@ def _argument(argument: Command) -> str:
 
 
 def _list(options: list[Command]) -> list[str]:
-    return [_entry(each) for each in options if each.param_type_name == "option" and each.name not in COMPLETION]
+    """A line for each option; filters that need no explanation are one line."""
+    listed = [each for each in options if each.param_type_name == "option" and each.name not in COMPLETION]
+    plain = [each for each in listed if _is_plain_filter(each)]
+    lines = [_entry(each) for each in listed if each not in plain]
+    return (
+        [*lines, f"- {', '.join(f'`{each.opts[0]}`' for each in plain)}, each with a PATTERN: filters."]
+        if plain
+        else lines
+    )
+
+
+def _is_plain_filter(option: Command) -> bool:
+    return option.metavar == "PATTERN" and re.fullmatch(r"Only \w+ (?:this|these) \w+", _text(option)[:-1]) is not None
 
 
 def _entry(option: Command) -> str:
+    return f"- {spelling(option)}: {_text(option)}"
+
+
+def _text(option: Command) -> str:
     text = " ".join((option.help or "").split())
-    if option.metavar == "PATTERN":
-        text = text.removesuffix("; a pattern with * and ?, as for file names.")  # the page says it once
-        text += "" if text.endswith(".") else "."
-    return f"- {spelling(option)}: {text}"
+    if option.metavar != "PATTERN":
+        return text
+    text = text.removesuffix("; a pattern with * and ?, as for file names.")  # the page says it once
+    return text if text.endswith(".") else f"{text}."

@@ -151,8 +151,18 @@ def _limits(field: FieldInfo) -> str:
 
 def _entry(name: str, hint: Any, field: FieldInfo) -> str:
     kind = value_kind(hint)
-    parts = [kind + _limits(field), default_text(field, kind)]
-    return f"- `{name}` ({', '.join(part for part in parts if part)}): {field.description or ''}"
+    parts = [("" if kind == _PLAIN[str] else kind) + _limits(field), default_text(field, kind)]
+    given = ", ".join(part for part in parts if part)
+    return f"- `{name}`{f' ({given})' if given else ''}: {field.description or ''}"
+
+
+def _entries(model: type[Settings], hints: dict[str, Any]) -> Iterator[str]:
+    """A line for each key; conditions on jobs, which are named as filters are, share one line."""
+    conditions = [name for name, _ in own_fields(model) if model is Selected or value_kind(hints[name]) == "patterns"]
+    shared = conditions if len(conditions) > 3 else []
+    yield from (_entry(name, hints[name], field) for name, field in own_fields(model) if name not in shared)
+    if shared:
+        yield f"- {', '.join(f'`{name}`' for name in shared)} (patterns): only jobs that match all of them."
 
 
 def _summary(model: type[Settings]) -> str:
@@ -167,6 +177,5 @@ def render() -> str:
     for heading, model in TABLES.items():
         hints = get_type_hints(model, include_extras=True)
         lines += [f"## `{heading}`", "", _summary(model), ""]
-        lines += [_entry(name, hints[name], field) for name, field in own_fields(model)]
-        lines.append("")
+        lines += [*_entries(model, hints), ""]
     return "\n".join(lines)
