@@ -110,8 +110,9 @@ _MOST_TRIED: Final = 64
 """The number of lines before the end of a record among which its beginning is searched."""
 _MOST_FILES: Final = 16
 
-_WRITTEN_BY: Final = "Write it anew: sacct --allusers --duplicates --noconvert --parsable2 --format=" + ",".join(
-    sacct.COLUMNS
+_WRITTEN_BY: Final = (
+    "Write it again, from its first day: sacct --allusers --duplicates --noconvert --parsable2 --starttime=YYYY-MM-DD "
+    f"--format={','.join(sacct.COLUMNS)}"
 )
 _APEL: Final = "JobID|JobName|User|Group|Start|End|Elapsed|{}|Partition|NCPUS|NNodes|NodeList|MaxRSS|MaxVMSize|State"
 _XDMOD: Final = (
