@@ -103,7 +103,7 @@ def test_killed_at_every_step_towards_sgas(make: Make, guarantees: Guarantees, c
     unit: Unit = "statement" if command == "collect" else "event"
     stride = 5 if command == "collect" else 1
     toll = killed_at(site, command, unit, range(0, steps_of(site, command, unit), stride))
-    words = f"{len(site.wanted())} jobs: the next run goes on, and everything is there"
+    words = f"{len(site.wanted())} jobs: the next run completes"
     guarantees.row(f"kill {command}", words, toll.lost, toll.twice)
     assert toll == (Toll() if command == "collect" else Toll(0, BATCH, 1))
 
@@ -156,7 +156,7 @@ def test_killed_while_a_store_is_created(make: Make, guarantees: Guarantees) -> 
         assert copy.run("open").code == 0
         assert version_of(folder) == SCHEMA.head
         shutil.rmtree(folder)
-    guarantees.row("kill creation", "there is no store, or a whole one; the next command creates it", 0, 0)
+    guarantees.row("kill creation", "no store or a complete one", 0, 0)
 
 
 # --- told to stop
@@ -173,7 +173,7 @@ def test_interrupted_it_finishes_the_batch_and_ends(make: Make, guarantees: Guar
     assert states == {State.ACCEPTED: BATCH, State.WAITING: jobs - BATCH}
     site.run("publish")
     twice = site.assert_delivered()
-    words = f"the batch is finished: {BATCH} of {jobs} accepted, the others wait; the next run sends them"
+    words = f"the batch is finished: {BATCH} of {jobs} accepted; the next run sends the others"
     guarantees.row("terminate", words, site.toll().lost, twice)
     assert twice == 0
 

@@ -23,12 +23,12 @@ from tests.store_contents import Contents
 
 COMMANDS: tuple[Keeping, ...] = get_args(Keeping)
 WORDS: dict[Keeping, str] = {
-    "purge": "each month is whole or gone; the next purge goes on",
-    "forget": "the name is everywhere, or nowhere; then it is done again",
-    "export": "a folder without its note is no export, and `store import` refuses it; a new export is whole",
-    "import": "the new store is empty, or has everything; then it is done again",
-    "copy": "the new store is empty, or has everything; then it is done again",
-    "backup": "no file of that name, or a whole backup; then it is done again",
+    "purge": "each month is whole or gone; the next purge continues",
+    "forget": "the name is everywhere or nowhere",
+    "export": "incomplete, refused by `store import`",
+    "import": "the new store is empty or complete",
+    "copy": "the new store is empty or complete",
+    "backup": "no file of that name, or a complete one",
 }
 
 

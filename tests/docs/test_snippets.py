@@ -20,8 +20,6 @@ from tests.generators.arc_database import load
 from tests.publisher.cli.program import Inside
 
 INDENTED: Final = re.compile(r"(?:^    .*\n)+", re.MULTILINE)
-INSTALLED: Final = "extending.md"
-"""Its files are a package, which a test of its own installs and runs."""
 
 
 def configurations(page: Path) -> Iterator[str]:
@@ -35,7 +33,6 @@ def configurations(page: Path) -> Iterator[str]:
 SHOWN: Final = [
     pytest.param(page, text, id=f"{page_id(page)}-{number}")
     for page in PAGES
-    if page.name != INSTALLED
     for number, text in enumerate(configurations(page), 1)
 ]
 

@@ -40,8 +40,8 @@ class Outcome(msgspec.Struct, frozen=True):
         if self.rejected:
             told.append(f"{self.rejected} rejected")
         if self.waiting:
-            told.append(f"{self.waiting} wait")
-        return f"{', '.join(told)}, exit code {self.code}"
+            told.append(f"{self.waiting} waiting")
+        return f"{', '.join(told)}, exit {self.code}"
 
 
 class SimulatedSite(Site):

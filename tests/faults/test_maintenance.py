@@ -24,12 +24,12 @@ from tests.store_contents import Contents, contents_of
 Command = Literal["purge", "forget", "export", "import", "copy", "backup"]
 COMMANDS: Final[tuple[Command, ...]] = get_args(Command)
 WORDS: Final[dict[Command, str]] = {
-    "purge": "each month is whole or gone; with room the next purge goes on",
-    "forget": "the name is where it was; with room it goes",
-    "export": "what is there is no export, and `store import` refuses it; with room a new one is whole",
-    "import": "nothing is imported; with room everything is",
-    "copy": "nothing is copied; with room everything is",
-    "backup": "nothing has the name of the backup; with room a whole one has",
+    "purge": "each month is whole or gone",
+    "forget": "the name is unchanged",
+    "export": "incomplete, refused by `store import`",
+    "import": "nothing is imported",
+    "copy": "nothing is copied",
+    "backup": "no file of that name",
 }
 
 
@@ -141,7 +141,7 @@ def test_the_disk_is_full_while_the_store_is_looked_after(
     code = kept.fails_in(tight_store(kept))
     again = kept.deliver()
     found = kept.site.balance()
-    words = f"exit code {code}: {WORDS[command]}. Next run: {again.words}"
+    words = f"exit {code}: {WORDS[command]}; then {again.words}"
     guarantees.row(f"disk full at {command}", words, len(found.lost), len(found.twice))
     assert set(kept.site.arrived()) == kept.site.wanted()
     assert (code, again.code, found.twice) == (1 if command == "export" else 5, 0, frozenset())

@@ -40,7 +40,7 @@ def ends_well(guarantees: Guarantees) -> Ending:
         assert site.everything_arrived()
         found = site.balance()
         told = f"{first.words}: {first.said}" if first.said else first.words
-        guarantees.row(key, f"{told}. Next run: {again.words}", len(found.lost), len(found.twice))
+        guarantees.row(key, f"{told}; then {again.words}", len(found.lost), len(found.twice))
         assert not found.lost
         assert len(found.twice) <= BATCH
         assert not site.in_state("neic", State.REJECTED)
@@ -131,7 +131,7 @@ def test_retry_after_is_obeyed(tmp_path: Path, simulator: Simulator, guarantees:
     first = site.run()
     assert site.slept_s == [77.0]
     found = site.balance()
-    guarantees.row("throttled", f"waits as long as asked: {first.words}", len(found.lost), len(found.twice))
+    guarantees.row("throttled", f"waits as asked: {first.words}", len(found.lost), len(found.twice))
     assert site.everything_arrived()
     assert not found.twice
 
@@ -144,7 +144,7 @@ def test_a_message_too_large_is_parted(tmp_path: Path, pki: Pki, guarantees: Gua
         found = site.balance()
         assert site.everything_arrived()
     assert refused >= JOBS / BATCH
-    guarantees.row("oversized", f"parted until it fits: {first.words}", len(found.lost), len(found.twice))
+    guarantees.row("oversized", f"split until it fits: {first.words}", len(found.lost), len(found.twice))
     assert (first.code, found.twice) == (0, frozenset())
 
 
@@ -170,7 +170,7 @@ def test_the_same_receipt_for_two_batches(
         first = site.run()
         again = site.run()
     found = site.balance()
-    guarantees.row("duplicate receipts", f"{first.words}. Next run: {again.words}", len(found.lost), len(found.twice))
+    guarantees.row("duplicate receipts", f"{first.words}; then {again.words}", len(found.lost), len(found.twice))
     assert site.everything_arrived()
     assert not found.twice
 
@@ -207,7 +207,7 @@ def test_an_answer_that_names_no_record_that_was_sent(
         is_up = True
         again = site.run()
     found = site.balance()
-    words = f"{first.words}: {first.said}. Next run: {again.words}"
+    words = f"{first.words}: {first.said}; then {again.words}"
     guarantees.row(key, words, len(found.lost), len(found.twice))
     assert (again.code, site.everything_arrived(), found.twice) == (0, True, frozenset())
 
@@ -303,7 +303,7 @@ def test_poisoned_records(tmp_path: Path, simulator: Simulator, guarantees: Guar
     assert site.in_state("neic", State.REJECTED) == poisoned
     assert all("HTTP 500" in (site.reasons("neic")[record_id] or "") for record_id in poisoned)
     found = site.balance()
-    words = f"{first.words}: each with the answer, refused for itself again after others were taken"
+    words = f"{first.words}: refused again alone, after others were accepted"
     guarantees.row("poison", words, len(found.lost), len(found.twice))
     assert (first.code, first.accepted, first.rejected) == (3, JOBS - 5, 5)
     assert len(found.twice) <= 1, "one record shows that the service is well"
@@ -330,7 +330,7 @@ def test_a_bad_summary_alone_in_the_oldest_month(tmp_path: Path, simulator: Simu
     held = simulator.apel.holdings()
     counted = sum(int(dict(row.fields)["NumberOfJobs"]) for row in held.summaries.values())
     assert (again.accepted, again.rejected, held.rejected) == (0, 0, ())
-    words = f"{first.words}: with the answer, once summaries of a later month were taken. Next run: {again.words}"
+    words = f"{first.words}: after later months were accepted; then {again.words}"
     guarantees.row("bad group", words, JOBS - 1 - counted, 0)
     assert counted == JOBS - 1
 
@@ -358,7 +358,7 @@ def test_a_disk_that_fills_while_a_bad_record_is_looked_for(
         found = site.balance()
         lost, twice = lost + len(found.lost), max(twice, len(found.twice))
         site.reopen()
-    words = "no good record is rejected. When the next run is over all are accepted, and the bad one is rejected"
+    words = "after the next run all are accepted, and only the bad one is rejected"
     guarantees.row("filling", words, lost, twice)
 
 
@@ -397,7 +397,7 @@ def test_jobs_that_arrive_late(tmp_path: Path, simulator: Simulator, guarantees:
     site.sources["ce1"].add(*late, make_job(230, end=before))
     second = site.run()
     found = site.balance()
-    guarantees.row("late", f"{second.words}", len(found.lost), len(found.twice))
+    guarantees.row("late", second.words, len(found.lost), len(found.twice))
     assert (second.code, second.accepted, found.twice) == (0, 31, frozenset())
     assert site.everything_arrived()
 
@@ -408,6 +408,6 @@ def test_one_target_that_cannot_be_used(tmp_path: Path, simulator: Simulator, gu
     site.table["targets"] = {"first": bad, "neic": site.table["targets"]["neic"]}
     first = site.run()
     found = site.balance()
-    guarantees.row("other target", f"the other target: {first.accepted} accepted", len(found.lost), len(found.twice))
+    guarantees.row("other target", f"the second: {first.accepted} accepted", len(found.lost), len(found.twice))
     assert site.everything_arrived()
     assert site.in_state("first", State.WAITING) == site.wanted()

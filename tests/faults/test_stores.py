@@ -39,7 +39,7 @@ def test_the_disk_is_full_while_collecting(tmp_path: Path, simulator: Simulator,
     site.reopen()
     again = site.run()
     found = site.balance()
-    words = f"nothing is sent, exit code {first.code}. The next run goes on behind what was stored: {again.words}"
+    words = f"nothing is sent, exit {first.code}; then {again.words}"
     guarantees.row("disk full at collect", words, len(found.lost), len(found.twice))
     assert (again.code, site.everything_arrived(), found.twice) == (0, True, frozenset())
 
@@ -57,7 +57,7 @@ def test_the_disk_is_full_midway(tmp_path: Path, simulator: Simulator, guarantee
     assert 0 < taken < JOBS
     again = site.run()
     found = site.balance()
-    words = f"what was sent is known; then nothing more is sent, exit code {first.code}. The next run sends the rest"
+    words = f"what was sent is recorded, nothing more is sent, exit {first.code}; then the rest"
     guarantees.row("disk full", words, len(found.lost), len(found.twice))
     assert (again.code, site.everything_arrived()) == (0, True)
     assert len(found.twice) <= BATCH
@@ -80,7 +80,7 @@ def test_the_disk_fills_while_a_message_is_on_its_way(
     assert (again.code, site.everything_arrived(), found.lost) == (0, True, frozenset())
     assert len(found.twice) <= workers * BATCH, "no more than was on its way"
     if workers == 1:
-        words = f"exit code 5; what was on its way may come again, with the same ids. Next run: {again.words}"
+        words = f"exit 5; then {again.words}"
         guarantees.row("disk full on the way", words, len(found.lost), len(found.twice))
         assert len(found.twice) == BATCH
 
@@ -103,7 +103,7 @@ def test_the_store_cannot_be_written(tmp_path: Path, simulator: Simulator, guara
     assert simulator.sgas.stats()["posts"] == 0
     again = site.run()
     found = site.balance()
-    words = f"{first.words}: nothing is sent. Next run: {again.words}"
+    words = f"{first.words}: nothing is sent; then {again.words}"
     guarantees.row("read-only", words, len(found.lost), len(found.twice))
     assert (first.code, again.code, site.everything_arrived(), found.twice) == (5, 0, True, frozenset())
 
@@ -120,7 +120,7 @@ def test_the_store_is_locked(tmp_path: Path, simulator: Simulator, guarantees: G
     assert simulator.sgas.stats()["posts"] == 0
     again = site.run()
     found = site.balance()
-    words = f"{first.words}: nothing is sent. Next run: {again.words}"
+    words = f"{first.words}: nothing is sent; then {again.words}"
     guarantees.row("locked", words, len(found.lost), len(found.twice))
     assert (first.code, again.code, site.everything_arrived(), found.twice) == (5, 0, True, frozenset())
 
@@ -158,8 +158,8 @@ def test_the_store_is_damaged_and_an_older_copy_put_in_its_place(
     again = site.run()
     found = site.balance()
     words = (
-        f"exit code 5: nothing is sent. With a copy that lacks the last batch: recognised, exit code {refused.code}, "
-        f"nothing is sent. After `store accept-restored`: {again.words}"
+        f"exit 5, nothing is sent. With a copy that lacks the last batch: exit {refused.code}, nothing is sent; "
+        f"after `store accept-restored` {again.words}"
     )
     guarantees.row("corrupt", words, len(found.lost), len(found.twice))
     assert (again.code, site.everything_arrived()) == (0, True)
@@ -176,7 +176,7 @@ def test_the_clock_jumps_back_a_day(tmp_path: Path, simulator: Simulator, guaran
         first = site.run()
     again = site.run()
     found = site.balance()
-    words = f"{first.words}. Next run: {again.words}"
+    words = f"{first.words}; then {again.words}"
     guarantees.row("clock", words, len(found.lost), len(found.twice))
     assert (first.code, again.accepted, site.everything_arrived(), found.twice) == (0, 0, True, frozenset())
 
@@ -198,7 +198,7 @@ def test_two_runs_at_the_same_time(tmp_path: Path, simulator: Simulator, guarant
     with site.at_batch(1, begin):
         first = site.run()
     found = site.balance()
-    words = f"the one: {first.words}. The other says that another run is at work, exit code {codes[0]}"
+    words = f"one: {first.words}; the other reports a run at work, exit {codes[0]}"
     guarantees.row("overlap", words, len(found.lost), len(found.twice))
     assert (first.code, codes, site.everything_arrived(), found.twice) == (0, [0], True, frozenset())
 

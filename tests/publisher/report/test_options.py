@@ -81,13 +81,19 @@ def test_the_documents_have_the_table(request: pytest.FixtureRequest) -> None:
 
 
 def table() -> str:
-    """The table of options and views as the documents have it; options that go together stand in one row."""
-    rows: dict[tuple[bool, ...], list[str]] = {}
+    """The table of options and views as the documents have it; options that the same views take share a row."""
+    rows: dict[tuple[str, ...], list[str]] = {}
     for option in GIVEN:
-        rows.setdefault(tuple(option in TAKEN[view] for view in VIEWS), []).append(f"`--{option}`")
-    lines = ["| | " + " | ".join(VIEWS) + " |", "|---|" + ":-:|" * len(VIEWS)]
-    lines += [
-        f"| {' '.join(options)} | {' | '.join('yes' if one else '' for one in each)} |"
-        for each, options in rows.items()
+        rows.setdefault(tuple(view for view in VIEWS if option in TAKEN[view]), []).append(f"`--{option}`")
+    lines = [
+        "| options | views |",
+        "|---|---|",
+        *(f"| {' '.join(options)} | {named(each)} |" for each, options in rows.items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def named(views: tuple[str, ...]) -> str:
+    """Views by name, or by the few that are missing."""
+    missing = [view for view in VIEWS if view not in views]
+    return f"all except {', '.join(missing)}" if len(missing) <= 2 else ", ".join(views)

@@ -1,0 +1,1 @@
+"""A source, a format and a target for the usage publisher."""

@@ -1,0 +1,24 @@
+import json
+
+from formats.base import Rendered
+from formats.rule_codes import CannotRenderError, RuleCode
+
+
+class ExampleFormat:
+    name = "example-json"
+    content_type = "application/json"
+    overhead_bytes = 3
+    separator_bytes = 2
+
+    def __init__(self, view):
+        self._site = view.site
+
+    def record(self, job, created):
+        if not job.vo:
+            raise CannotRenderError(RuleCode.ADD_ON, "vo", text="this format insists on one: add a mapping rule")
+        told = {"site": job.site or self._site, "id": job.record_id, "user": job.local_user, "vo": job.vo}
+        body = json.dumps(told | {"end": job.end, "wall_s": job.wall_ms / 1000, "stored": created})
+        return Rendered(body.encode("ascii"), record_id=job.record_id)
+
+    def message(self, bodies):
+        return b"[" + b",\n".join(bodies) + b"]\n"
