@@ -79,8 +79,6 @@ LEFT_OUT: Final = {
     "store copy": "goes to a server",
     "store spool": "is for a site with spooling contexts",
     "report totals --archive /shared": "goes to a cluster",
-    "render utilization": "is for a target of reports",
-    "render FORMAT --explain": "is for a target that explains",
 }
 """What is not run here, because of what it needs; each has tests of its own."""
 

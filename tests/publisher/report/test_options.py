@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -73,27 +72,3 @@ def test_a_zone_needs_something_that_begins_at_midnight(empty: Program) -> None:
 def test_options_of_pictures_where_there_is_none(empty: Program, arguments: tuple[str, ...], said: str) -> None:
     done = empty("report", "utilization", *arguments)
     assert (done.code, said in done.err) == (2, True)
-
-
-def test_the_documents_have_the_table(request: pytest.FixtureRequest) -> None:
-    text = (Path(str(request.config.rootpath)) / "docs" / "reference" / "reports.md").read_text()
-    assert table() in text, f"docs/reference/reports.md should have\n{table()}"
-
-
-def table() -> str:
-    """The table of options and views as the documents have it; options that the same views take share a row."""
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for option in GIVEN:
-        rows.setdefault(tuple(view for view in VIEWS if option in TAKEN[view]), []).append(f"`--{option}`")
-    lines = [
-        "| options | views |",
-        "|---|---|",
-        *(f"| {' '.join(options)} | {named(each)} |" for each, options in rows.items()),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def named(views: tuple[str, ...]) -> str:
-    """Views by name, or by the few that are missing."""
-    missing = [view for view in VIEWS if view not in views]
-    return f"all except {', '.join(missing)}" if len(missing) <= 2 else ", ".join(views)
