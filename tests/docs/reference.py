@@ -160,15 +160,17 @@ def _entries(model: type[Settings], hints: dict[str, Any]) -> Iterator[str]:
     """A line for each key; conditions on jobs, which are named as filters are, share one line."""
     conditions = [name for name, _ in own_fields(model) if model is Selected or value_kind(hints[name]) == "patterns"]
     shared = conditions if len(conditions) > 3 else []
-    yield from (_entry(name, hints[name], field) for name, field in own_fields(model) if name not in shared)
+    fixed = [name for name, _ in own_fields(model) if get_origin(hints[name]) is Literal and name == "type"]
+    left_out = {*shared, *fixed}  # the heading has the type
+    yield from (_entry(name, hints[name], field) for name, field in own_fields(model) if name not in left_out)
     if shared:
         yield f"- {', '.join(f'`{name}`' for name in shared)} (patterns): only jobs that match all of them."
 
 
 def _summary(model: type[Settings]) -> str:
-    """The first line of what the table is, without the name that the heading has."""
+    """The first line of what the table is, without the name that the heading has; empty if it says no more."""
     text = re.sub(r"^`[^`]*`(?: and `[^`]*`)?: ", "", (model.__doc__ or "").split("\n")[0])
-    return text[:1].upper() + text[1:]
+    return "" if re.fullmatch(r"`[^`]*` with `[^`]*`\.", text) else text[:1].upper() + text[1:]
 
 
 def render() -> str:
@@ -176,6 +178,6 @@ def render() -> str:
     lines: list[str] = []
     for heading, model in TABLES.items():
         hints = get_type_hints(model, include_extras=True)
-        lines += [f"## `{heading}`", "", _summary(model), ""]
+        lines += [f"## `{heading}`", "", *([_summary(model), ""] if _summary(model) else [])]
         lines += [*_entries(model, hints), ""]
     return "\n".join(lines)
