@@ -160,7 +160,7 @@ def _entries(model: type[Settings], hints: dict[str, Any]) -> Iterator[str]:
     """A line for each key; conditions on jobs, which are named as filters are, share one line."""
     conditions = [name for name, _ in own_fields(model) if model is Selected or value_kind(hints[name]) == "patterns"]
     shared = conditions if len(conditions) > 3 else []
-    fixed = [name for name, _ in own_fields(model) if get_origin(hints[name]) is Literal and name == "type"]
+    fixed = [name for name, _ in own_fields(model) if name == "type" and value_kind(hints[name]).startswith("`")]
     left_out = {*shared, *fixed}  # the heading has the type
     yield from (_entry(name, hints[name], field) for name, field in own_fields(model) if name not in left_out)
     if shared:
@@ -169,7 +169,7 @@ def _entries(model: type[Settings], hints: dict[str, Any]) -> Iterator[str]:
 
 def _summary(model: type[Settings]) -> str:
     """The first line of what the table is, without the name that the heading has; empty if it says no more."""
-    text = re.sub(r"^`[^`]*`(?: and `[^`]*`)?: ", "", (model.__doc__ or "").split("\n")[0])
+    text = re.sub(r"^`[^`]*`(?: (?:and|with) `[^`]*`)?: ", "", (model.__doc__ or "").split("\n")[0])
     return "" if re.fullmatch(r"`[^`]*` with `[^`]*`\.", text) else text[:1].upper() + text[1:]
 
 
