@@ -94,6 +94,6 @@ def test_the_reference_is_that_of_the_commands(root: Path, *, rewrite_golden: bo
 
 def test_the_readme_names_every_command() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (`[a-z]+`[^|]*) \|", readme, re.MULTILINE)
+    rows = re.findall(r"^(?:\| )?(`[a-z]+`[^|\n]*) \|", readme, re.MULTILINE)
     named = {name for row in rows for name in re.findall(r"`([a-z]+)`", row)}
     assert {path[0] for path, _ in commands.commands()} <= named

@@ -13,6 +13,8 @@ from tests.conftest import ROOT
 from tests.docs import man
 
 PAGE = (ROOT / "docs" / "how-to" / "troubleshooting.md").read_text(encoding="utf-8")
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if "|" in line]
+"""The cells of its tables: class, message, what to do."""
 
 
 def _kinds(of: type[PublisherError]) -> set[type[PublisherError]]:
@@ -28,7 +30,7 @@ def _all() -> set[type[PublisherError]]:
 
 def test_every_error_has_an_entry_and_every_entry_an_error() -> None:
     public = {kind.__name__ for kind in _all() if not kind.__name__.startswith("_")}
-    assert set(re.findall(r"^\| `(\w+Error)` \|", PAGE, re.MULTILINE)) == public
+    assert {name for row in ROWS for name in re.findall(r"^`(\w+Error)`$", row[0])} == public
 
 
 def _texts() -> str:
@@ -45,8 +47,7 @@ def _texts() -> str:
 
 def test_every_message_that_is_quoted_is_one_of_the_program() -> None:
     texts = _texts()
-    cells = re.findall(r"^\|[^|]*\| ([^|]*) \|", PAGE, re.MULTILINE)
-    quoted = [quote for cell in cells for quote in re.findall(r"`([^`]+)`", cell)]
+    quoted = [quote for row in ROWS for quote in re.findall(r"`([^`]+)`", row[1])]
     assert len(quoted) > 20
     parts = [part for quote in quoted for part in map(str.strip, quote.split("…")) if part]
     assert [part for part in parts if part not in texts] == []
