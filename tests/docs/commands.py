@@ -88,30 +88,29 @@ def _section(path: tuple[str, ...], command: Command, shared: list[Command]) -> 
     own = [each for each in options_of(command) if _entry(each) not in known]
     if own:
         lines += [*_list(own), ""]
-    if sentence := _shared_sentence(shared, {_entry(each) for each in options_of(command)}):
+    has = {_entry(each) for each in options_of(command)}
+    if sentence := _shared_sentence(shared, has, is_view=path[0] == "report"):
         lines += [sentence, ""]
     return lines
 
 
 def _shared(family: list[Command]) -> list[Command]:
-    """Options that at least four of these commands have in the same words; of each flag, the most frequent words."""
+    """Options that at least three of these commands have in the same words; of each flag, the most frequent words."""
     counts = Counter(_entry(option) for command in family for option in options_of(command))
     options: dict[str, Command] = {}
     for option in (option for command in family for option in options_of(command)):
         other = options.setdefault(option.opts[0], option)
         if counts[_entry(option)] > counts[_entry(other)]:
             options[option.opts[0]] = option
-    return [option for option in options.values() if counts[_entry(option)] >= 4]
+    return [option for option in options.values() if counts[_entry(option)] >= 3]
 
 
-def _shared_sentence(shared: list[Command], entries: set[str]) -> str:
+def _shared_sentence(shared: list[Command], entries: set[str], *, is_view: bool) -> str:
     has = [f"`{each.opts[0]}`" for each in shared if _entry(each) in entries]
     lacks = [f"`{each.opts[0]}`" for each in shared if _entry(each) not in entries]
-    if not has:
-        return ""
-    if len(lacks) < len(has):
-        return f"Also: all options of the views but {', '.join(lacks)}." if lacks else "Also: all options of the views."
-    return f"Also: {', '.join(has)}."
+    if is_view and len(has) > len(lacks):
+        return f"Also: options of all views, without {', '.join(lacks)}." if lacks else "Also: options of all views."
+    return f"Also: {', '.join(has)}." if has else ""
 
 
 def _argument(argument: Command) -> str:
