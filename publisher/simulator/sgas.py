@@ -4,7 +4,7 @@ Like the service it keeps the first version of a record under its recordId, unle
 another job. Everything is in memory. Which records are refused, with which answers, was measured with LUTS 3.8.1
 (`sgas_rows`).
 
-Queries: `query` with sums per machine, user and VO, `customquery/usage-publisher` as docs/reference/targets/sgas.md
+Queries: `query` with sums per machine, user and VO, `customquery/usage-publisher` as docs/reference/targets/sgas.conf
 defines it, and `monitor` (facts on receivers, 1). As LUTS, it answers 500 to what LUTS refuses in text instead of
 bytes: a query or monitor without the right, an argument that it does not know, a custom query that is not defined.
 

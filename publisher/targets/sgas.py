@@ -9,8 +9,8 @@ What SGAS reports of what it holds: sums by machine, user, VO and day, and when 
 
 SGAS cannot be asked for a record. Sums are asked for at two addresses (the facts on receivers, section 1):
 
-- `customquery/usage-publisher`, a query that the administrator of SGAS defines as in docs/reference/targets/sgas.md. It
-  sums up the records themselves, at once, in whole seconds, and works in LUTS 3.8.1 as shipped.
+- `customquery/usage-publisher`, a query that the administrator of SGAS defines as in docs/reference/targets/sgas.conf.
+  It sums up the records themselves, at once, in whole seconds, and works in LUTS 3.8.1 as shipped.
 - `query`, the built-in one, where the first gives nothing. It gives CPU and wall hours, wall multiplied by processors,
   summed up some 20 s after an insert. The shipped view rounds the hours of each of its rows, which hold one record or
   more, to 0.01 h before they are summed: a sum of n records is right within n x 18 s. LUTS 3.8.1 answers 500 to it.
@@ -60,7 +60,7 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,20}(?:\.[0-9]{0,40})?(?:[eE][-+]?[0-9]{1
 _MOST: Final = 10**12
 """Limits for jobs of a day, hours of a day, and seconds since a registration: larger values are invalid answers."""
 CUSTOM_QUERY: Final = "customquery/usage-publisher"
-"""The query that docs/reference/targets/sgas.md defines."""
+"""The query that docs/reference/targets/sgas.conf defines."""
 QUERY: Final = "query"
 _MONITOR: Final = "monitor"
 _RIGHTS: Final = {
