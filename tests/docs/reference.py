@@ -151,8 +151,10 @@ def _limits(field: FieldInfo) -> str:
 
 def _entry(name: str, hint: Any, field: FieldInfo) -> str:
     kind = value_kind(hint)
-    parts = [("" if kind == _PLAIN[str] else kind) + _limits(field), default_text(field, kind)]
-    given = ", ".join(part for part in parts if part)
+    default = default_text(field, kind)
+    is_shown = kind == _PLAIN[str] or (kind in {_PLAIN[int], _PLAIN[bool]} and default.startswith("default"))
+    parts = [("" if is_shown else kind) + _limits(field), default]
+    given = ", ".join(part.strip() for part in parts if part)
     return f"- `{name}`{f' ({given})' if given else ''}: {field.description or ''}"
 
 
