@@ -8,7 +8,9 @@ import pkgutil
 import re
 
 import publisher
+from formats.rule_codes import RuleCode
 from publisher.errors import PublisherError
+from publisher.reason import ReasonCode
 from tests.conftest import ROOT
 from tests.docs import man
 
@@ -51,6 +53,15 @@ def test_every_message_that_is_quoted_is_one_of_the_program() -> None:
     assert len(quoted) > 20
     parts = [part for quote in quoted for part in map(str.strip, quote.split("…")) if part]
     assert [part for part in parts if part not in texts] == []
+
+
+def test_every_reason_code_that_is_explained_is_one_of_the_program() -> None:
+    page = (ROOT / "docs" / "how-to" / "held-or-refused.md").read_text(encoding="utf-8")
+    _, _, table = page.partition("reason code | do")
+    rows = [line.partition(" | ")[0] for line in table.partition("\n\n")[0].splitlines()]
+    codes = {code for row in rows for code in re.findall(r"`([a-z-]+)`", row)}
+    assert len(codes) > 10
+    assert codes <= {code.value for code in (*ReasonCode, *RuleCode)}
 
 
 def test_exit_codes_are_those_of_the_errors() -> None:
