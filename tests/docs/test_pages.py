@@ -69,6 +69,13 @@ def test_the_map_of_modules_is_whole(root: Path) -> None:
     assert [name for name in named if not any(fnmatch(f"/{place}", f"*/{name}") for place in files | folders)] == []
 
 
+def test_the_documents_are_short(root: Path) -> None:
+    words = {page_id(page): len(page.read_text(encoding="utf-8").split()) for page in root.glob("docs/**/*.md")}
+    words["README.md"] = len((root / "README.md").read_text(encoding="utf-8").split())
+    assert sum(words.values()) <= 28_000, sorted(words.items(), key=lambda each: -each[1])[:10]
+    assert words["README.md"] <= 700
+
+
 def test_every_page_is_in_the_navigation(root: Path) -> None:
     named = re.findall(r":\s+(\S+\.md)$", (root / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
     there = [str(page.relative_to(root / "docs")) for page in root.glob("docs/**/*.md")]
