@@ -24,7 +24,7 @@ EXAMPLES = (
      "Show the summaries of November as they would be sent, and check them; nothing is sent."),
     ("usage-publisher reconcile apel --month 2026-11 --file portal.csv",
      "Compare what was sent to apel with what the service has."),
-    ("usage-publisher republish apel --since 2026-11 --until 2026-12 --dry-run",
+    ("usage-publisher republish apel --month 2026-11 --dry-run",
      "Show what would be sent again of November. Without --dry-run, it asks and sends."),
     ("usage-publisher --json status | jq .delivered", "Print true if every service has every job."),
     ("usage-publisher store backup /backup/usage-publisher.db", "Copy an SQLite store while publishers run."),
