@@ -66,7 +66,7 @@ def collect(
     most = limit_of(limit, _LISTED, show_all=show_all)
     with session.publisher() as publisher:
         if settle:
-            _show_settled(publisher.settle_unreadable(reason, sources or ()))
+            _show_settled(sorted(publisher.settle_unreadable(reason, sources or ()), key=_place_of))
             return
         if unreadable:
             rows = publisher.unreadable(most, sources or ())

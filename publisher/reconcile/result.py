@@ -36,9 +36,9 @@ class Difference(msgspec.Struct, frozen=True):
 class MonthFound(msgspec.Struct):
     """A month of one target. `states` counts deliveries by state, `confirmed` the accepted ones that are confirmed.
 
-    `sent`: accepted, or taken in an earlier version; of these `assumed` were delivered before us as an import says,
-    and `without_receipt` are named by no receipt that is kept. `service_*`: what the service has, None where it is not
-    known; seconds, of all processors together where `per_core`. Differences are counted in jobs, for summaries and sums
+    `sent`: accepted, also in an earlier version; of these an earlier publisher delivered `assumed`, according to an
+    import, and no kept receipt names `without_receipt`. `service_*`: what the service has, None if it is not known;
+    seconds, of all processors together where `per_core`. Differences are counted in jobs, for summaries and sums
     by group in groups. `other_hours`: those of `differing` whose number of jobs is as it was sent. `taken`: in messages
     that were taken away from a directory, as is meant to happen. `is_done`: the comparison was not interrupted.
     """

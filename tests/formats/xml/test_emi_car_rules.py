@@ -200,7 +200,7 @@ def _text_message(view: View, job: Job) -> bytes:
 @pytest.mark.parametrize("facts", [{"local_id": "\u00e9"}, {"site": "\u00e9"}])
 def test_names_in_ascii_never_change_the_key(facts: dict[str, Any]) -> None:
     assert b"&#233;" in render(**facts).body
-    with pytest.raises(CannotRenderError, match="is not ASCII, and `ascii_names` does not alter"):
+    with pytest.raises(CannotRenderError, match="is not ASCII, and `ascii_names` does not change"):
         render(View(site="S", ascii_names=True), **facts)
 
 
@@ -249,7 +249,7 @@ def test_machine_name_is_any_host_name(host: str) -> None:
 
 def test_an_ipv6_endpoint_is_held_and_the_remedy_named() -> None:
     facts: dict[str, Any] = {"endpoint_url": "https://[2001:db8::1]:443/arex", "endpoint_type": "org.nordugrid.arcrest"}
-    with pytest.raises(CannotRenderError, match=r"2001:db8::1 is not a host name .*: set `machine_name` of the target"):
+    with pytest.raises(CannotRenderError, match=r"2001:db8::1 is not a host name .*. Set `machine_name` of the target"):
         render(**facts)
     rendered = render(View(site="S", machine_name="ce1.example.org"), **facts)
     assert values(rendered, "MachineName") == ["ce1.example.org"]

@@ -97,7 +97,7 @@ def test_a_queue_left_behind(fresh: Program, queued: Path) -> None:
     assert asked.code == 2
     assert "--yes" in asked.err
     done = fresh("import", "ssm-queue", queued, "summaries", "--yes").ok()
-    assert "1 messages with 1 records sent" in done.err
+    assert "1 message with 1 record sent" in done.err
     sent = [path for path in (fresh.folder / "summaries").rglob("*") if path.is_file()]
     assert [path.read_text() for path in sent] == [
         (fresh.folder / "outgoing.taken-over" / "5ba24c88" / "5ba24c8f0f129d").read_text()
@@ -145,4 +145,6 @@ def test_what_was_taken_over_is_in_the_audit_with_the_files_and_who_did_it(
     for name, target in table["targets"].items():
         known = "delivered_until" in target
         assert by_target[name]["action"] == ("delivered_until" if known else "import")
-        assert by_target[name]["detail"].endswith(f"count{'' if known else 's'} as delivered before us; {told[name]}")
+        assert by_target[name]["detail"].endswith(
+            f"count{'' if known else 's'} as delivered by an earlier publisher; {told[name]}"
+        )
