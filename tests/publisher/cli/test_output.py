@@ -81,7 +81,7 @@ def test_data_and_messages_are_kept_separate(collected: Program) -> None:
 
 def test_tables_show_what_was_done(fresh: Program) -> None:
     done = fresh("run").ok()
-    assert "│ ce1    │   40 │  39 │" in done.out
+    assert "│ ce1    │   40 │   39 │  39 │" in done.out
     assert "│ files     │       37 │" in done.out
     confirmed = "files: 37 of 37 accepted jobs are confirmed by the service's evidence"
     assert re.fullmatch(rf"created a new store: .*\n{confirmed}\n", done.err)

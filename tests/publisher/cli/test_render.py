@@ -172,7 +172,7 @@ def test_options_that_show_no_messages_exclude_those_about_messages(
 ) -> None:
     done = collected("render", "ogf-ur", *options)
     assert done.code == 2
-    assert f"so it excludes {beside}\n" in done.err
+    assert f"shows no messages: omit {beside}\n" in done.err
     assert not (collected.folder / "folder").exists()
 
 

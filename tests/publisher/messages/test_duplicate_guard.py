@@ -195,7 +195,7 @@ def test_when_the_first_was_rejected_the_reason_says_how_to_send_the_second(tmp_
     site.collect()
     site.publish()
     assert (site.in_state("apel", State.REJECTED), site.in_state("apel", State.HELD)) == ({FIRST}, {SECOND})
-    assert "`records retry`" in (site.reasons("apel")[SECOND] or "")
+    assert "`usage-publisher records retry`" in (site.reasons("apel")[SECOND] or "")
     site.publisher.retry(State.HELD, "apel", [SECOND])
     site.publish()
     assert SECOND in site.in_state("apel", State.ACCEPTED)
