@@ -19,5 +19,5 @@ def test_the_reasons_to_hold_are_sentences_for_people_and_codes_for_programs(pub
     assert list(held) == ["no-vo"]
     shown = published(*window).ok().err
     assert f"    {held['no-vo']}, for example: " in shown
-    assert "unknown, and this target needs it: add a rule [[sources.ce1.map]]" in shown
+    assert "unknown, and this target needs it. Add a rule [[sources.ce1.map]]" in shown
     assert "no-vo" not in shown

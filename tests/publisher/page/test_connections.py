@@ -200,4 +200,4 @@ def test_a_proxy_is_named_by_its_address(month: Program, tmp_path: Path, wrong: 
     site.configure(site.config.read_text(encoding="utf-8") + f'proxies = ["{wrong}"]\n')
     done = site("serve")
     assert done.code == 2
-    assert "is not an IP address or network" in done.err
+    assert "must be an IP address or network" in done.err
