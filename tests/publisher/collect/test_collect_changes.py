@@ -51,7 +51,7 @@ def test_a_run_that_changes_after_delivery_is_superseded_where_the_first_version
     assert service.posts == before
     known = site.publisher.job(make_job(1).record_id)[0]
     assert known.run.job.wall_ms == 7000
-    assert "keeps its first version" in sentence(known.whereabouts[0].reason)
+    assert "keeps the first version" in sentence(known.whereabouts[0].reason)
 
 
 def test_a_changed_record_may_replace_a_rejected_one(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_run_that_nobody_wants_any_more_is_superseded_where_it_was_sent(tmp_pa
     site.sources["ce1"].add(make_job(1, status="aborted"))
     site.collect()
     assert site.in_state("neic", State.SUPERSEDED) == {make_job(1).record_id}
-    assert "no longer selected" in (site.reasons("neic")[make_job(1).record_id] or "")
+    assert "no longer selects it" in (site.reasons("neic")[make_job(1).record_id] or "")
     site.assert_counters_right()
 
 

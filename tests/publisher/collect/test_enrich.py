@@ -277,23 +277,23 @@ def test_a_change_of_what_is_added_plans_again(source: dict[str, Any], common: l
     ("source", "said"),
     [
         ({"map": [{"vo": "a"}, {"when": {"local_usr": "x"}, "vo": "a"}]}, "sources.ce1.map.1.when.local_usr: unknown"),
-        ({"map": [{"when": {"queue": ""}, "vo": "a"}]}, "sources.ce1.map.0.when.queue: a pattern is text"),
-        ({"map": [{"when": {"queue": []}, "vo": "a"}]}, "sources.ce1.map.0.when.queue: a pattern is text"),
+        ({"map": [{"when": {"queue": ""}, "vo": "a"}]}, "sources.ce1.map.0.when.queue: must be a pattern such as"),
+        ({"map": [{"when": {"queue": []}, "vo": "a"}]}, "sources.ce1.map.0.when.queue: must be a pattern such as"),
         ({"map": [{"when": {"queue": "x"}}]}, "sources.ce1.map.0: a mapping rule needs at least one of"),
-        ({"map": {"vo": "a"}}, "sources.ce1.map: is a list; one of tables is written as [[sources.ce1.map]]"),
+        ({"map": {"vo": "a"}}, "sources.ce1.map: must be a list of tables: write [[sources.ce1.map]]"),
         ({"map": [{"fqans": ["atlas"]}]}, "sources.ce1.map.0.fqans: 'atlas' is not a VOMS attribute"),
         ({"map": [{"fqans": ["/Role=x"]}]}, "sources.ce1.map.0.fqans: '/Role=x' is not a VOMS attribute"),
-        ({"map": [{"dn": "Ada"}]}, "sources.ce1.map.0.dn: a distinguished name"),
-        ({"map": [{"infrastructure": "cloud"}]}, "sources.ce1.map.0.infrastructure: input should be 'grid' or 'local'"),
-        ({"benchmarks": [{"type": "x", "value": 0}]}, "sources.ce1.benchmarks.0.value: input should be greater than 0"),
+        ({"map": [{"dn": "Ada"}]}, "sources.ce1.map.0.dn: must be a distinguished name"),
+        ({"map": [{"infrastructure": "cloud"}]}, "sources.ce1.map.0.infrastructure: must be 'grid' or 'local'"),
+        ({"benchmarks": [{"type": "HEPSPEC", "value": 0}]}, "sources.ce1.benchmarks.0.value: must be greater than 0"),
         ({"benchmarks": [{"value": 1}]}, "sources.ce1.benchmarks.0.type: is missing"),
-        ({"benchmarks": [{"type": "x", "value": 1, "from": 1}]}, "sources.ce1.benchmarks.0.from: unknown key"),
+        ({"benchmarks": [{"type": "HEPSPEC", "value": 1, "from": 1}]}, "sources.ce1.benchmarks.0.from: unknown key"),
         (
-            {"benchmarks": [{"type": "x", "value": 1, "since": "2026-02-01", "until": "2026-02-01"}]},
+            {"benchmarks": [{"type": "HEPSPEC", "value": 1, "since": "2026-02-01", "until": "2026-02-01"}]},
             "sources.ce1.benchmarks.0: since must be before until",
         ),
         ({"grid_log": {}}, "sources.ce1.grid_log.path: is missing"),
-        ({"options": {"a": 1}}, "sources.ce1: options are for the types of add-ons"),
+        ({"options": {"a": 1}}, "sources.ce1.options: is for add-ons only"),
     ],
 )
 def test_errors_name_the_key(source: dict[str, Any], said: str) -> None:
@@ -303,8 +303,12 @@ def test_errors_name_the_key(source: dict[str, Any], said: str) -> None:
 
 
 def test_an_unknown_kind_of_target_or_format_names_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"targets.spool.type: is 'dir'; allowed: sgas, ams, https, directory"):
+    with pytest.raises(
+        ConfigError, match=r"targets.spool.type: 'dir' is not a type of target; allowed: sgas, ams, https, directory"
+    ):
         config_of({}, type="dir")
-    with pytest.raises(ConfigError, match=r"targets.spool.records: is 'ur'; allowed: apel-job, apel-normal"):
+    with pytest.raises(
+        ConfigError, match=r"targets.spool.records: 'ur' is not a format; allowed: apel-job, apel-normal"
+    ):
         config_of({}, records="ur")
     assert set(TARGET_KINDS) == {"sgas", "ams", "https", "directory"}

@@ -220,12 +220,12 @@ def test_check_names_the_rules_that_give_nothing(cluster: Cluster) -> None:
 def test_check_warns_of_local_ids_that_could_collide(cluster: Cluster) -> None:
     second = {"type": "gridengine", "path": "accounting"}
     cluster.more["sources"] = {"ce1": cluster.source, "ce2": second}
-    assert any("the sources ce1 and ce2 are of one site" in said for said in cluster.check())
+    assert any("the sources ce1 and ce2 belong to one site" in said for said in cluster.check())
     second["local_id_prefix"] = "ce2-"
-    assert not any("are of one site" in said for said in cluster.check())
+    assert not any("belong to one site" in said for said in cluster.check())
     second["local_id_prefix"] = ""
     second["site"] = "OTHER"
-    assert not any("are of one site" in said for said in cluster.check())
+    assert not any("belong to one site" in said for said in cluster.check())
     del second["site"]
     cluster.target["sources"] = ["ce2"]
-    assert not any("are of one site" in said for said in cluster.check())
+    assert not any("belong to one site" in said for said in cluster.check())

@@ -100,5 +100,5 @@ def test_names_in_ascii_may_be_switched_on_under_delivered_records(tmp_path: Pat
 def test_names_in_ascii_are_for_job_records_at_apel(tmp_path: Path) -> None:
     site = Site(tmp_path, [ListSource("ce1")], [Receiver("neic", "sgas")])
     site.configure("neic", ascii_names=True)
-    with pytest.raises(ConfigError, match=r"ascii_names is for apel-job and emi-car"):
+    with pytest.raises(ConfigError, match=r"ascii_names: is for apel-job and emi-car"):
         site.publish()

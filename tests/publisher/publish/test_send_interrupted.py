@@ -183,7 +183,7 @@ def test_a_run_that_changes_while_it_is_being_sent_is_not_lost(tmp_path: Path, k
 
 
 @pytest.mark.parametrize("ending", ["accepted", "refused", "transient", "killed"])
-def test_a_run_that_is_no_longer_wanted_while_it_is_in_flight_is_superseded(tmp_path: Path, ending: str) -> None:
+def test_a_run_that_is_no_longer_selected_while_it_is_in_flight_is_superseded(tmp_path: Path, ending: str) -> None:
     site, service = site_of(tmp_path, 4)
     gone = make_job(2, status="aborted")
     change = partial(_collected_meanwhile, site, gone)
@@ -197,7 +197,7 @@ def test_a_run_that_is_no_longer_wanted_while_it_is_in_flight_is_superseded(tmp_
     service.fault = lambda _message: None
     site.publish()
     assert site.states("neic")[gone.record_id] is State.SUPERSEDED
-    assert "no longer selected" in (site.reasons("neic")[gone.record_id] or "")
+    assert "no longer selects it" in (site.reasons("neic")[gone.record_id] or "")
     assert site.counted("neic") == {State.ACCEPTED: 3, State.SUPERSEDED: 1}
     site.assert_counters_right()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from formats.calendar import Month
 from formats.job import Job
+from publisher.reconcile.reconcile import Reconciliation
 from publisher.reconcile.result import Difference, Found, MonthFound
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki
@@ -55,7 +56,12 @@ def reconciled(site: Site, *months: Month, file: Path | None = None) -> tuple[Fo
 def resent(site: Site, *months: Month, file: Path | None = None) -> int:
     """Send again what is missing; gives how many jobs were accepted."""
     with site.publisher.reconcile((), months or None, file) as found:
-        return sum(item.sent.accepted for item in site.publisher.send_missing(found).values())
+        return sent_missing(site, found)
+
+
+def sent_missing(site: Site, found: Reconciliation) -> int:
+    """Send again what a reconciliation did not find; gives how many jobs were accepted."""
+    return sum(item.sent.accepted for item in site.publisher.send_missing(found).values())
 
 
 def month(found: Found, which: Month = NOV) -> MonthFound:

@@ -26,6 +26,7 @@ from tests.publisher.reconcile.reconciled_site import (
     month,
     reconciled,
     resent,
+    sent_missing,
     sgas,
     site_of,
 )
@@ -293,7 +294,8 @@ def test_killed_while_it_sends_again_the_next_run_continues(
     jobs = make_jobs(6)
     site = site_of(tmp_path, pki, jobs, neic=sgas(simulator, batch_records=2))
     simulator.sgas.forget(job.record_id for job in jobs[:4])
-    killed = site.killed_at(step, lambda: resent(site, NOV))
+    with site.publisher.reconcile((), (NOV,)) as found:
+        killed = site.killed_at(step, lambda: sent_missing(site, found))
     site.publisher.publish()
     held = simulator.sgas.holdings()
     assert held.keys() == {job.record_id for job in jobs}
