@@ -143,7 +143,7 @@ def test_every_form_gives_the_same_ids(folder: Path) -> None:
 
 def test_runs_of_a_job(folder: Path) -> None:
     """Requeued by hand and by preemption: the first run keeps what it used, the second was submitted anew."""
-    jobs, _ = read(folder / "sacct-asked.txt")
+    jobs, *_ = read(folder / "sacct-asked.txt")
     assert {job: count for job, count in Counter(job.local_id for job in jobs).items() if count > 1} == {
         "25": 2,
         "34": 2,
@@ -173,7 +173,7 @@ def test_parts_and_places(folder: Path) -> None:
 def test_sums_agree_with_sacct(folder: Path) -> None:
     """Elapsed time, and elapsed time by cores, of sacct's own table; a name there goes over two lines."""
     told = [line.split()[-7:] for line in (folder / "sacct-long.txt").read_text().splitlines()[2:] if ":" in line]
-    jobs, _ = read(folder / "sacct-asked.txt")
+    jobs, *_ = read(folder / "sacct-asked.txt")
     assert sum(job.wall_ms or 0 for job in jobs) == 1000 * sum(int(row[3]) for row in told)
     used = sum((job.wall_ms or 0) * (job.cores or 0) for job in jobs)
     assert used == 1000 * sum(int(row[5]) for row in told)
@@ -181,7 +181,7 @@ def test_sums_agree_with_sacct(folder: Path) -> None:
 
 def test_each_size_of_a_resized_job_is_a_run_of_its_own(fixtures: Path) -> None:
     """2 cores for 4 s, then 1 core for 5 s. Slurm gives both the same start, and 9 s to the second."""
-    jobs, _ = read(fixtures / "slurm" / "two_clusters" / "saved.psv")
+    jobs, *_ = read(fixtures / "slurm" / "two_clusters" / "saved.psv")
     first, second = (job for job in jobs if job.local_id == "39")
     assert (first.start, first.end, first.wall_ms, first.cores) == (1795399027, 1795399031, 4000, 2)
     assert (second.start, second.end, second.wall_ms, second.cores) == (1795399031, 1795399036, 5000, 1)
@@ -189,7 +189,7 @@ def test_each_size_of_a_resized_job_is_a_run_of_its_own(fixtures: Path) -> None:
 
 
 def test_runs_of_two_clusters_are_told_by_their_cluster(fixtures: Path) -> None:
-    jobs, _ = read(fixtures / "slurm" / "two_clusters" / "saved.psv")
+    jobs, *_ = read(fixtures / "slurm" / "two_clusters" / "saved.psv")
     assert Counter(job.cluster for job in jobs) == {"cluster": 40, "north": 6}
     assert len({job.record_id for job in jobs}) == 46
     assert [job.local_user for job in jobs if job.name == "gone"] == ["dave"], "who is no user any more"
