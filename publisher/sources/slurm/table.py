@@ -244,7 +244,8 @@ class Layout:
         number, array, task, offset = _ids(raw, shown)
         unfinished, ended = values.meaning(state) if state else (end_text in values.UNKNOWN, "completed")
         wall_ms = _whole(elapsed_raw) * 1000 if elapsed_raw else duration_ms(elapsed) if elapsed else None
-        start, end = clock.span(start_text, end_text, None if wall_ms is None else wall_ms // 1000)
+        submitted = clock.instant(submit)
+        start, end = clock.span(start_text, end_text, None if wall_ms is None else wall_ms // 1000, submitted)
         if end is None and not unfinished:
             raise LineError("a finished job has no end")
         if start is None or (node_list and not wall_ms and node_list in values.NO_NODES):
@@ -257,7 +258,6 @@ class Layout:
             raise LineError(f"ends at {end}, before its start at {start}")
         elif wall_ms is None:
             wall_ms = (end - start) * 1000
-        submitted = clock.instant(submit)
         if submitted is not None and submitted > start:
             before_resize = values.time_before_resize_s(start, submitted, end)
             start += before_resize

@@ -99,11 +99,14 @@ class Clock:
             return None
         return self._minute(text)[0] + int(text[17:])
 
-    def span(self, start: str, end: str, elapsed_s: int | None) -> tuple[int | None, int | None]:
+    def span(
+        self, start: str, end: str, elapsed_s: int | None, submitted: int | None = None
+    ) -> tuple[int | None, int | None]:
         """Start and end of a run.
 
         Stamps in a repeated hour (end of daylight saving time) are read such that the end comes after the start, at the
-        distance of the elapsed time if that is known. Raises `LineError`.
+        distance of the elapsed time if that is known, and the start not before the submission if that is possible.
+        Raises `LineError`.
         """
         if start.isdecimal() and end.isdecimal() and len(start) <= 11 and len(end) <= 11:
             return int(start) or None, int(end) or None
@@ -114,9 +117,10 @@ class Clock:
         if len(starts) == len(ends) == 1:
             return first
         spans = [(begin, stop) for begin in starts for stop in ends]
+        earliest = starts[0] if submitted is None else submitted
         if elapsed_s is not None:
-            return min(spans, key=lambda span: abs(span[1] - span[0] - elapsed_s))
-        return next((span for span in spans if span[1] >= span[0]), spans[0])
+            return min(spans, key=lambda span: (abs(span[1] - span[0] - elapsed_s), span[0] < earliest))
+        return min(spans, key=lambda span: (span[1] < span[0], span[0] < earliest))
 
     def _readings(self, stamp: str) -> tuple[int, ...]:
         if stamp.isdecimal():

@@ -186,3 +186,13 @@ def test_the_part_before_a_change_of_size_has_no_start_in_the_completion_log() -
     assert "the job was resized" in outcome.reason
     found = parse_to_end(parser(), [first.encode(), second.encode()])
     assert [(job.start, job.end) for job in found.jobs.values()] == [(1793491209, 1793491215)]
+
+
+@pytest.mark.parametrize("elapsed", ["1500", ""])
+def test_a_run_in_the_repeated_hour_begins_after_its_submission(elapsed: str) -> None:
+    """Submitted at 02:50, before the clock is set back; started at 02:30 of the second hour. It was not resized."""
+    row = recommended(
+        Submit="2026-10-25T02:50:00", Start="2026-10-25T02:30:00", End="2026-10-25T02:55:00", ElapsedRaw=elapsed
+    )
+    (job,) = parse_to_end(SlurmParser("c1", "Europe/Oslo"), ["|".join(COLUMNS).encode(), row]).jobs.values()
+    assert (job.submit, job.start, job.end, job.wall_ms) == (1792889400, 1792891800, 1792893300, 1_500_000)
