@@ -38,8 +38,13 @@ class LocalId(msgspec.Struct, frozen=True):
     condor: str | None = None
 
     def may_be(self, other: LocalId) -> bool:
-        """Whether both can be the same job: a part that only one of them has does not make them different."""
-        pairs = ((self.part, other.part), (self.host, other.host), (self.condor, other.condor))
+        """Whether both can be the same job: a part that only one of them has does not make them different.
+
+        The host after another spelling of HTCondor's id is the computing element's, which need not be the schedd's.
+        """
+        pairs = [(self.part, other.part), (self.condor, other.condor)]
+        if (self.condor is None) == (other.condor is None):
+            pairs.append((self.host, other.host))
         return self.key == other.key and all(one is None or there is None or one == there for one, there in pairs)
 
 

@@ -92,6 +92,14 @@ def test_an_entry_of_another_schedd_is_not_taken() -> None:
     assert entry_for(job_of(local_id="1.0"), [other]) == other, "nothing says which schedd"
 
 
+@pytest.mark.parametrize("lrms", ["1.0", "1.0_ce.example.org", "1_ce.example.org", "1.0@ce.example.org"])
+def test_an_entry_that_names_the_computing_element_is_taken_whatever_the_schedd(lrms: str) -> None:
+    """HTCondor-CE writes its own host after the number, and the schedd can be on another one."""
+    job = job_of(local_id="1.0", global_id="schedd.example.org#1.0#1790816340")
+    entry = GridLogEntry(END - 100, lrms, "/CN=Ada")
+    assert entry_for(job, [entry]) == entry
+
+
 @pytest.mark.parametrize(
     ("facts", "needed"),
     [
