@@ -164,7 +164,7 @@ def _deselect(connection: Connection, target_id: int, selection: TargetFilter, n
     )
     if selection.since is not None:
         deselected = or_(deselected, deliveries.c.end_time < selection.since)
-    for state in (State.WAITING, State.HELD):
+    for state in (State.WAITING, State.HELD, State.REJECTED):
         sent = and_(deselected, deliveries.c.sent_digest.is_not(None))
         if selection.is_snapshot:
             mine = and_(deliveries.c.target_id == target_id, deliveries.c.state == int(state))

@@ -448,3 +448,28 @@ def test_what_changes_while_its_group_is_refused_is_known_by_the_version_that_wa
     assert site.in_state("apel", State.WAITING) == changed
     site.publish()
     assert service.total()[:2] == (4, 377)
+
+
+def test_jobs_of_a_rejected_group_that_are_not_selected_any_more_are_not_sent(tmp_path: Path) -> None:
+    """The administrator excludes the VO that the service refuses; other jobs of the month are sent later."""
+    source = ListSource("ce1")
+    source.add(make_job(1), make_job(2, user_dn="/DC=org/CN=User 2", vo="cms", fqans=("/cms",)))
+    service = SummaryReceiver("apel")
+    site = Site(tmp_path, [source], [service])
+    site.collect()
+    service.fault = refuses(b"VO: cms")
+    site.publish()
+    assert site.in_state("apel", State.REJECTED) == {make_job(2).record_id}
+    site.table["targets"]["apel"]["vo"] = ["atlas"]
+    service.fault = lambda _message: None
+    site.reopen()
+    source.add(make_job(3))
+    site.collect()
+    site.publish()
+    assert service.total()[0] == 2
+    assert site.counted("apel") == {State.ACCEPTED: 2}
+    del site.table["targets"]["apel"]["vo"]
+    site.reopen()
+    site.publish()
+    assert site.counted("apel") == {State.ACCEPTED: 3}, "selected again, it is due again"
+    site.assert_counters_right()
