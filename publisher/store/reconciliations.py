@@ -47,10 +47,11 @@ def record(connection: Connection, target_id: int, reconciled: Reconciled) -> No
 
 
 def make_due(connection: Connection, target_id: int, now: int) -> None:
-    """Let the next run reconcile a target, where it was reconciled before: jobs are sent again, so that what was
-    confirmed, or found to differ, is not known any more."""
-    later = and_(reconciliations.c.target_id == target_id, reconciliations.c.due_at > now)
-    connection.execute(update(reconciliations).where(later).values(due_at=now, next_month=null()))
+    """Let the next run reconcile a target, if it was reconciled before, from its newest month on: jobs are sent again,
+    so that what was confirmed, or found to differ, is no longer known."""
+    mine = update(reconciliations).where(reconciliations.c.target_id == target_id)
+    connection.execute(mine.values(next_month=null()))
+    connection.execute(mine.where(reconciliations.c.due_at > now).values(due_at=now))
 
 
 def end_differences(connection: Connection, target_id: int, settled: int) -> None:
