@@ -46,7 +46,7 @@ def _option(kind: Any, name: str, text: str, metavar: str | None = None) -> Any:
 
 
 def _pattern(name: str, text: str) -> Any:
-    return _option(str | None, name, f"{text}; a pattern with * and ?, as for file names.", "PATTERN")
+    return _option(str | None, name, f"{text}.", "PATTERN")
 
 
 _INTERVAL: Final[dict[str, Any]] = {
@@ -67,7 +67,7 @@ _OF_VIEWS: Final[dict[str, Any]] = {
     "period": _option(
         Literal["day", "week", "month", "year"] | None, "--period", "Length of a period. Default: month."
     ),
-    "zone": _option(str | None, "--zone", "Time zone in which days and months begin. Default: UTC.", "ZONE"),
+    "timezone": _option(str | None, "--timezone", "Time zone in which days and months begin. Default: UTC.", "ZONE"),
     "resource": _option(
         Literal["cores", "memory", "vmem", "gpus"] | None, "--resource", "Which resource. Default: cores."
     ),
@@ -120,7 +120,9 @@ def register(app: typer.Typer) -> None:
 
     group = CommandGroup(help="Report how the site was used: `report VIEW --help` lists the options of a view.")
     for view, text in VIEWS.items():
-        group.command(view, help=text)(_command(view, TAKEN[view]))
+        group.command(view, help=text, epilog="A PATTERN may contain * and ?, as in the shell.")(
+            _command(view, TAKEN[view])
+        )
     group.command("statements")(statements)
     app.add_typer(group, name="report")
 
@@ -172,7 +174,7 @@ def _request(view: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> Rep
     from publisher.report.request import ReportRequest, require_zone_used  # noqa: PLC0415
 
     keys = tuple(key.strip() for key in own["by"].split(",")) if own.get("by") else ()
-    if "zone" in own:
+    if "timezone" in own:
         require_zone_used(view, keys)
     since, until = _interval(given.get("since"), given.get("until"), given.get("days"), given.get("month"))
     return ReportRequest(
@@ -186,7 +188,7 @@ def _request(view: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> Rep
         archive=own.get("archive"),
         dask=own.get("dask"),
         stat_file=own.get("stat-file"),
-        **{name: own[name] for name in ("measure", "period", "zone", "resource", "sort", "top") if name in own},
+        **{name: own[name] for name in ("measure", "period", "timezone", "resource", "sort", "top") if name in own},
     )
 
 
@@ -194,7 +196,7 @@ def _interval(since: str | None, until: str | None, days: int | None, month: str
     """Start and end of the interval. Raises `UsageError`."""
     if month is not None:
         if days is not None:
-            raise UsageError("--month and --days exclude each other")
+            raise UsageError("--month cannot be combined with --days")
         begin, end = options.month_window(month, since, until)
         return begin or 0, end or 0
     stop = options.moment(until, "--until")
@@ -202,7 +204,7 @@ def _interval(since: str | None, until: str | None, days: int | None, month: str
     start = options.moment(since, "--since")
     if days is not None:
         if start is not None:
-            raise UsageError("--days and --since exclude each other")
+            raise UsageError("--days cannot be combined with --since")
         if days < 1:
             raise UsageError("--days must be at least 1")
         start = stop - days * 86_400

@@ -33,8 +33,8 @@ def register(app: typer.Typer) -> None:
 
 
 def copy(
-    source: Annotated[str, typer.Argument(metavar="URL", help="URL of the existing store.")],
-    destination: Annotated[str, typer.Argument(metavar="URL", help="URL of the new store, which must be empty.")],
+    source: Annotated[str, typer.Argument(metavar="FROM", help="URL of the existing store.")],
+    destination: Annotated[str, typer.Argument(metavar="TO", help="URL of the new store, which must be empty.")],
 ) -> None:
     """Copy a store to another one, SQLite or PostgreSQL, and compare both. Stop all publishers first."""
     from publisher.config.schema import StoreSettings  # noqa: PLC0415
@@ -91,7 +91,7 @@ def check(
         rows: list[list[object]] = [
             [level_text(item.level, item.level), item.subject, item.message, item.hint] for item in findings
         ]
-        show_table("", ["level", "subject", "finding", "what to do"], rows)
+        show_table("", ["", "subject", "finding", "what to do"], rows)
         for each in repaired:
             say(f"corrected: {each.target}, {each.word}: was {each.kept:,}, is {each.counted:,}")
     if any(item.level == "red" for item in findings):
@@ -109,7 +109,7 @@ def backup(
     from publisher.config.store_url import is_url  # noqa: PLC0415
 
     if is_url(file):
-        raise UsageError("a backup is a file, not a URL", hint="`store copy URL URL` copies into another database")
+        raise UsageError("a backup is a file, not a URL", hint="`store copy FROM TO` copies into another database")
     with session.publisher() as publisher:
         done = publisher.maintenance.backup(Path(file))
     if session.json:

@@ -39,7 +39,7 @@ def zone_of(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise UsageError(f"--zone {name}: unknown time zone", hint="Use a name such as Europe/Oslo") from None
+        raise UsageError(f"--timezone {name}: unknown time zone", hint="Use a name such as Europe/Oslo") from None
 
 
 def periods(start: int, stop: int, kind: PeriodName, zone: ZoneInfo) -> list[ReportPeriod]:

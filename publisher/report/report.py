@@ -48,9 +48,9 @@ _RANKED: Final = frozenset({"sort", "top"})
 _OF_RUNS: Final = _PATTERNS | _RANKED | {"counted", "archive"}
 TAKEN: Final[Mapping[str, frozenset[str]]] = {
     "utilization": _OF_RUNS | {"by", "bin", "bins", "measure", "dask"},
-    "totals": _OF_RUNS | {"by", "zone", "dask"},
-    "occupation": _OF_RUNS | {"by", "period", "zone", "resource", "dask"},
-    "waiting": _OF_RUNS | {"by", "zone"},
+    "totals": _OF_RUNS | {"by", "timezone", "dask"},
+    "occupation": _OF_RUNS | {"by", "period", "timezone", "resource", "dask"},
+    "waiting": _OF_RUNS | {"by", "timezone"},
     "scarce": _OF_RUNS,
     "charges": _PATTERNS | _RANKED | {"by", "archive", "dask"},
     "paths": _OF_RUNS,

@@ -41,7 +41,7 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
     interval: Interval | None = None
     """Which runs belong to the interval; None: the default of the view."""
     period: PeriodName = "month"
-    zone: str = "UTC"
+    timezone: str = "UTC"
     """The time zone of days, weeks, months, and years."""
     resource: Resource = "cores"
     running: bool = True
@@ -66,7 +66,7 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
         """The bins. Raises `UsageError` for an invalid interval or invalid bins."""
         self.require_interval()
         if self.bin_s is not None and self.bins is not None:
-            raise UsageError("--bin and --bins exclude each other", hint="Give the size of the bins or their number")
+            raise UsageError("--bin cannot be combined with --bins", hint="Give the size of the bins or their number")
         try:
             if self.bins is not None:
                 return Bins.by_number(self.start, self.stop, self.bins)
@@ -101,6 +101,6 @@ def require_zone_used(view: str, by: tuple[str, ...]) -> None:
     taken = TAKEN[view]
     if "by" in taken and "period" not in taken and not set(by) & set(PERIODS):
         raise UsageError(
-            f"--zone has no effect: {view} is not grouped by a period",
+            f"--timezone has no effect: {view} is not grouped by a period",
             hint="Omit it, or add --by day, week, month or year",
         )

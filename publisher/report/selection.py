@@ -199,7 +199,7 @@ class Groups:
         self.labels: list[tuple[str, ...]] = []
         self._known: dict[tuple[str, ...], int] = {}
         self._period_names: dict[str, tuple[Ints, list[str]]] = {}
-        zone = zone_of(request.zone)
+        zone = zone_of(request.timezone)
         for key in by:
             if key in PERIODS:
                 cut = periods(request.start, request.stop, key, zone)  # type: ignore[arg-type]

@@ -140,7 +140,4 @@ def _entry(option: Command) -> str:
 
 def _text(option: Command) -> str:
     text = " ".join((option.help or "").split())
-    if option.metavar != "PATTERN":
-        return text
-    text = text.removesuffix("; a pattern with * and ?, as for file names.")  # the page says it once
     return text if text.endswith(".") else f"{text}."

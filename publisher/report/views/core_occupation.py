@@ -156,7 +156,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         plots=(_plot(held.periods, found),) if rows else (),
         notes=(*held.notes(), *_notes(cores, found, beyond), *running_note(request)),
         nothing=nothing,
-        facts={"period": request.period, "zone": request.zone, "resource": "cores", "by": list(request.by)},
+        facts={"period": request.period, "timezone": request.timezone, "resource": "cores", "by": list(request.by)},
     )  # fmt: skip
 
 

@@ -341,7 +341,7 @@ class NodeAllocations:
         request.require_interval()
         self.resource: Resource = resource
         stop = min(request.stop, context.now) if context.now > request.start else request.stop
-        self.periods = periods(request.start, stop, request.period, zone_of(request.zone))
+        self.periods = periods(request.start, stop, request.period, zone_of(request.timezone))
         self._context = context
         self._request = request
         self._asked_of_runs = bool(request.filters.keys() - {"host"})

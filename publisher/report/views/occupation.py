@@ -125,7 +125,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         plots=_plots(request, held, found) if rows else (),
         notes=(*held.notes(), *running_note(request)),
         nothing=nothing,
-        facts={"period": request.period, "zone": request.zone, "resource": resource, "by": list(request.by)},
+        facts={"period": request.period, "timezone": request.timezone, "resource": resource, "by": list(request.by)},
     )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ _COLUMNS: Final = (
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: a row for each class, the scarcest first."""
     request.require_by("scarce", (), 1)
-    whole = msgspec.structs.replace(request, period="year", zone="UTC")
+    whole = msgspec.structs.replace(request, period="year", timezone="UTC")
     rows: list[tuple[Cell, ...]] = []
     notes: dict[str, None] = {}
     nothing = None

@@ -280,7 +280,7 @@ def _places(made: Totals, request: ReportRequest, axis: int) -> tuple[list[str],
     """The values of the key of the x axis, and what plots say of that axis."""
     key = made.by[axis]
     if key in PERIODS:
-        cut = periods(request.start, request.stop, cast("PeriodName", key), zone_of(request.zone))
+        cut = periods(request.start, request.stop, cast("PeriodName", key), zone_of(request.timezone))
         return [one.name for one in cut], period_axis(cut)
     names = sorted({row.key[axis] for row in made.rows})
     return names, {"x": tuple(name or UNKNOWN_NAME for name in names)}

@@ -17,7 +17,7 @@ GIVEN: Final = {
     "measure": ("--measure", "queue"),
     "counted": ("--counted", "ended"),
     "period": ("--period", "day"),
-    "zone": ("--zone", "Europe/Oslo"),
+    "timezone": ("--timezone", "Europe/Oslo"),
     "resource": ("--resource", "gpus"),
     "archive": ("--archive", "nowhere"),
     "dask": ("--dask", "tcp://127.0.0.1:1"),
@@ -53,9 +53,9 @@ def test_the_command_of_a_view_has_the_options_that_it_takes_and_no_others(empty
 
 def test_a_zone_needs_something_that_begins_at_midnight(empty: Program) -> None:
     for view in ("totals", "waiting"):
-        done = empty("report", view, "--zone", "Europe/Oslo", "--by", "queue")
+        done = empty("report", view, "--timezone", "Europe/Oslo", "--by", "queue")
         assert (done.code, "add --by day" in done.err) == (2, True)
-        assert "add --by day" not in empty("report", view, "--zone", "Europe/Oslo", "--by", "queue,day").err
+        assert "add --by day" not in empty("report", view, "--timezone", "Europe/Oslo", "--by", "queue,day").err
 
 
 @pytest.mark.parametrize(

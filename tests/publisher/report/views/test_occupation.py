@@ -137,7 +137,7 @@ def test_the_future_does_not_count(site: Publisher) -> None:
 
 
 @pytest.mark.parametrize(("asked", "said"), [({"by": ("user",)}, "choose one of: cluster, type, node"),
-                                             ({"zone": "Mars/Base"}, "unknown time zone")])  # fmt: skip
+                                             ({"timezone": "Mars/Base"}, "unknown time zone")])  # fmt: skip
 def test_what_makes_no_sense(site: Publisher, asked: dict[str, object], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         view(site, "occupation", **asked)
