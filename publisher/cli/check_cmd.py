@@ -45,7 +45,7 @@ def check(
         rows: list[list[object]] = [
             [level_text(item.level, item.level), item.subject, item.message, item.hint] for item in findings
         ]
-        show_table("", ["level", "subject", "finding", "what to do"], rows)
+        show_table("", ["", "subject", "finding", "what to do"], rows)
     if any(item.level == "red" for item in findings):
         raise typer.Exit(1)
 

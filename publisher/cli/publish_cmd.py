@@ -160,7 +160,7 @@ def _settled_text(total: TargetStatus) -> Text:
 
 def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
     """Print the result of publishing as a table; problems were printed when they happened."""
-    columns = ["target", "accepted", "rejected", "held", "waiting", "batches", "KiB", ""]
+    columns = ["target", "accepted", "rejected", "held", "waiting", "batches", "KiB", "status"]
     rows: list[list[object]] = []
     for name, item in delivered.items():
         total = status.targets[name]

@@ -114,25 +114,29 @@ def _cells(column: Column) -> list[Text]:
 
 
 def _is_readable(table: Table, width: int) -> bool:
-    """Whether every column can have `_READABLE` characters, or as many as it needs if that is less."""
-    needed = (
-        max([len(str(column.header)), *(cell.cell_len for cell in _cells(column))], default=0)
-        for column in table.columns
-    )
-    return sum(min(most, _READABLE) + 3 for most in needed) + 1 <= width
+    """Whether every column can have its longest word (so that a path can be copied), and `_READABLE` characters or
+    as many as it needs if that is less.
+    """
+    needed = 1
+    for column in table.columns:
+        texts = [str(column.header), *(cell.plain for cell in _cells(column))]
+        word = max((len(word) for text in texts for word in text.split()), default=0)
+        needed += max(word, min(_READABLE, max(map(len, texts)))) + 3
+    return needed <= width
 
 
 def _paragraphs(table: Table, width: int) -> Iterator[Text | Padding]:
-    """The title, then each row: its first cell on the first line, then the other cells with their names."""
+    """The title, then each row: its first cell on the first line unless it is a number, then cells with their names."""
     from rich.padding import Padding  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     if table.title:
         yield Text(str(table.title), style="bold")
     names = [str(column.header) for column in table.columns]
-    leading = 1 if names[0] else 2
+    leading = 0 if table.columns[0].justify == "right" else 1 if names[0] else 2
     for row in zip(*(_cells(column) for column in table.columns), strict=True):
-        yield Text("  ").join(row[:leading])
+        if any(cell.plain for cell in row[:leading]):
+            yield Text("  ").join(row[:leading])
         line = Text()
         for name, cell in zip(names[leading:], row[leading:], strict=True):
             if not cell.plain:
