@@ -105,20 +105,22 @@ def _target_json(target: TargetStatus) -> dict[str, Any]:
 
 def show_status(found: Status) -> None:
     """The status as people read it."""
-    source_columns = ["source", "jobs", "unreadable", "last collected", "last job ended", "status"]
+    source_columns = ["source", "jobs", "unreadable", "last collected", "last job end", "status"]
     rows: list[list[object]] = [
         [name, item.jobs, item.unreadable, iso(item.last_collected), iso(item.last_job_end), _source_word(item)]
         for name, item in found.sources.items()
     ]
     show_table("Sources", source_columns, rows, right={"jobs", "unreadable"})
-    columns = ["target", "accepted", "confirmed", "waiting", "rejected", "held", "superseded", "sent up to"]
-    columns += ["complete until", "status"]
+    columns = ["target", "accepted", "confirmed", "waiting", "in flight", "rejected", "held", "superseded"]
+    counts = set(columns[1:])
+    columns += ["last sent end", "complete until", "status"]
     rows = [
         [
             name,
             item.accepted,
             _confirmed_text(item),
-            item.waiting + item.in_flight,
+            item.waiting,
+            item.in_flight,
             item.rejected,
             item.held,
             item.superseded,
@@ -128,7 +130,7 @@ def show_status(found: Status) -> None:
         ]
         for name, item in found.targets.items()
     ]
-    show_table("Targets", columns, rows, right=set(columns[1:7]))
+    show_table("Targets", columns, rows, right=counts)
     for advice in _advice(found):
         data(advice)
 

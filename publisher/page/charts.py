@@ -29,7 +29,7 @@ from publisher.report.plot.style import (
 )
 from publisher.report.plot.ticks import Tick, axis_ticks, value_ticks
 from publisher.report.report import Plot, Series, is_others
-from publisher.text import cell_text, iso, number_text, safe
+from publisher.text import amount_texts, cell_text, iso, safe
 
 WIDE: Final = 10_000
 HIGH: Final = 1_000
@@ -225,7 +225,7 @@ def _over_names(plot: Plot, title: str, unit: str) -> Drawing:
     totals: tuple[str, ...] = ("",) * len(rows)
     if plot.stacked or len(plot.series) == 1:
         sums = [sum(bar.value for bar in row) for row in rows]
-        totals, across = tuple(number_text(value, max(sums)) for value in sums), []
+        totals, across = tuple(amount_texts(sums, max(sums))), []
     of = f" of {len(names) + plot.left_out}" if plot.left_out else ""
     return Drawing(
         kind="names", title=title, unit=unit, across=tuple(across), stacked=plot.stacked, names=names,

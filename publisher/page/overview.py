@@ -197,7 +197,7 @@ def target_card(name: str, one: TargetStatus) -> TargetCard:
         Fact("superseded", f"{one.superseded:,}", _records("superseded", name, one.superseded)),
     ]
     times = [
-        Fact("sent up to", instant_text(one.last_sent_end_time)),
+        Fact("last sent end", instant_text(one.last_sent_end_time)),
         Fact("complete until", "not known" if one.complete_until is None else instant_text(one.complete_until)),
         Fact("last success", instant_text(one.last_success)),
     ]

@@ -143,7 +143,7 @@ def _bin_s(text: str, length_s: int, about: int) -> int:
     except ValueError as error:
         raise UsageError(f"bin: {error}") from None
     if size_s < 1 or size_s != int(size_s):
-        raise UsageError("bin: the size of a bin is not a whole number of seconds, at least one")
+        raise UsageError("bin: the size of a bin must be a whole number of seconds, at least 1")
     if length_s > size_s * _MOST_BINS:
         raise UsageError(f"bin: a page has at most {_MOST_BINS:,} bins", hint="Choose larger bins, or fewer days")
     return int(size_s)

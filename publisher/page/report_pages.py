@@ -90,10 +90,10 @@ class ReportPages:
         with self._busy:
             made = self._source.statements(asked)
             if not asked.filters.keys() <= {made.by}:
-                raise UsageError(f"a statement is of all jobs of a {made.by}", hint="Remove the other filters")
+                raise UsageError(f"a statement contains all jobs of a {made.by}", hint="Remove the other filters")
             if len(made.all) != 1:
                 found = f"{len(made.all):,} payers have one" if made.all else "nobody has one for this month"
-                raise UsageError(f"a statement is of one {made.by}: {found}", hint=f"Filter by {made.by}")
+                raise UsageError(f"a statement is for one {made.by}: {found}", hint=f"Filter by {made.by}")
             kind, _label, content_type = _STATEMENTS[form]
             content = document(made, made.all[0], kind)
         return _file(content, f"statement-{made.month}.{form}", content_type)
