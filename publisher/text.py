@@ -77,6 +77,13 @@ def number_text(value: float, largest: float | None = None) -> str:
     return text.removesuffix(".0") if largest is None else text
 
 
+def amount_texts(values: Sequence[float | None], largest: float) -> list[str]:
+    """The amounts of bars: counts as whole numbers, others with the decimals that `largest` needs. None: empty."""
+    if all(value is None or float(value).is_integer() for value in values):
+        return ["" if value is None else f"{value:,.0f}" for value in values]
+    return ["" if value is None else number_text(value, largest) for value in values]
+
+
 _BYTES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 

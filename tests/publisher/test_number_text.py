@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from publisher.text import number_text, size_text
+from publisher.text import amount_texts, number_text, size_text
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,11 @@ def test_numbers(value: float, largest: float | None, text: str) -> None:
 )  # fmt: skip
 def test_sizes(size_bytes: float, text: str) -> None:
     assert size_text(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [([25.0, 3.0], ["25", "3"]), ([12345.0, None], ["12,345", ""]), ([208.0, 6.94], ["208.0", "6.9"]), ([], [])],
+)
+def test_counts_beside_bars_have_no_decimals(values: list[float | None], texts: list[str]) -> None:
+    assert amount_texts(values, max((value or 0.0 for value in values), default=0.0)) == texts

@@ -43,7 +43,7 @@ from publisher.report.plot.style import (
 )
 from publisher.report.plot.ticks import axis_ticks
 from publisher.report.report import Plot
-from publisher.text import number_text, safe
+from publisher.text import amount_texts, safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -206,10 +206,10 @@ def _bar_colours(plot: Plot, place: int) -> list[str]:
 
 
 def _write_amounts(axes: Axes, values: Sequence[float | None], where: Sequence[float], largest: float) -> None:
-    for value, at in zip(values, where, strict=True):
+    for value, text, at in zip(values, amount_texts(values, largest), where, strict=True):
         if value is not None:
             axes.annotate(
-                number_text(value, largest), (value, at), xytext=(4, 0), textcoords="offset points", va="center",
+                text, (value, at), xytext=(4, 0), textcoords="offset points", va="center",
                 fontsize=8, color=INK,
             )  # fmt: skip
 

@@ -29,7 +29,7 @@ from publisher.report.plot.style import (
 )
 from publisher.report.plot.ticks import Tick, axis_ticks, value_ticks
 from publisher.report.report import Plot, Series
-from publisher.text import number_text, safe
+from publisher.text import amount_texts, safe
 
 
 class _Characters(NamedTuple):
@@ -99,21 +99,19 @@ class TextPlot:
         measures = [] if plot.stacked or len(plot.series) == 1 else self._labels([one.label for one in plot.series])
         largest = highest_of(plot, stacked=plot.stacked)
         sums = [[one.values[place] for one in plot.series] for place in range(len(plot.x))]
-        amounts = [
-            [number_text(sum(value or 0.0 for value in values), largest)] if not measures
-            else ["" if value is None else number_text(value, largest) for value in values]
-            for values in sums
-        ]  # fmt: skip
+        shown = sums if measures else [[sum(value or 0.0 for value in values)] for values in sums]
+        texts = iter(amount_texts([value for values in shown for value in values], largest))
+        amounts = [[next(texts) for _ in values] for values in shown]
         widest = max(len(amount) for each in amounts for amount in each)
         before = cell_len(labels[0]) + 1 + (cell_len(measures[0]) + 1 if measures else 0)
         room = max(_LEAST_BAR, self._width - before - widest - 1)
         scale = room / (largest or 1.0)
         lines = []
-        for label, values, texts in zip(labels, sums, amounts, strict=True):
+        for label, values, written in zip(labels, sums, amounts, strict=True):
             if not measures:
-                lines.append(Text.assemble(f"{label} ", self._bar(plot, values, scale), f" {texts[0]}"))
+                lines.append(Text.assemble(f"{label} ", self._bar(plot, values, scale), f" {written[0]}"))
                 continue
-            for place, (measure, value, text) in enumerate(zip(measures, values, texts, strict=True)):
+            for place, (measure, value, text) in enumerate(zip(measures, values, written, strict=True)):
                 name = label if place == 0 else " " * cell_len(label)
                 bar = Text(self._across((value or 0.0) * scale), style=self._style(plot, place))
                 lines.append(Text.assemble(f"{name} {measure} ", bar, f" {text}"))
