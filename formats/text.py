@@ -92,7 +92,7 @@ def read_duration_ms(text: str) -> int:
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.group(*range(2, 7))) or text.rstrip().endswith("T"):
-        raise ValueError(f"no duration of days, hours, minutes and seconds: {text[:60]!r}")
+        raise ValueError(f"not a duration of days, hours, minutes and seconds: {text[:60]!r}")
     sign, days, hours, minutes, seconds, fraction = match.groups()
     whole = int(days or 0) * _SECONDS_A_DAY + int(hours or 0) * 3600 + int(minutes or 0) * 60 + int(seconds or 0)
     ms = whole * 1000 + int(((fraction or "") + "000")[:3])
@@ -106,7 +106,7 @@ def read_date_time(text: str) -> int:
     """
     match = _INSTANT.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"no date and time: {text[:60]!r}")
+        raise ValueError(f"not a date and time: {text[:60]!r}")
     year, month, day, hour, minute, second = (int(group) for group in match.groups()[:6])
     at = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
     _zulu, sign, zone_hours, zone_minutes = match.groups()[6:]

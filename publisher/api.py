@@ -194,7 +194,7 @@ class Publisher:
         self._require(names, self.config.targets, "target")
         chosen = list(names or self.config.targets)
         if file is not None and len(chosen) != 1:
-            raise UsageError("a file is about one target", hint="Name the target whose service it comes from")
+            raise UsageError("--file needs the name of one target", hint="Name the target whose service wrote the file")
         store, plans = self._collected_store(), self._plans()
         return reconcile_targets(store, self.config, {name: plans[name] for name in chosen}, months, file, self.tools)
 
@@ -525,7 +525,7 @@ class Publisher:
         form = required_format(format_name)
         if target and form.shape == "report" and self.config.targets[target].records != format_name:
             hint = "Omit --target to see one of any window"
-            raise UsageError(f"target {target} is not sent reports", hint=hint)
+            raise UsageError(f"target {target} does not receive reports", hint=hint)
         return form
 
     def _require_sources(self, connection: Connection, names: Sequence[str]) -> None:
@@ -538,4 +538,4 @@ class Publisher:
         for name in names:
             if name not in known:
                 there = ", ".join(known) or "none is configured"
-                raise UsageError(f"there is no {what} {name!r}; there are: {there}")
+                raise UsageError(f"unknown {what} {name!r}; known: {there}")

@@ -293,7 +293,7 @@ def unpack(stored: bytes) -> tuple[bool, bytes]:
     Raises `UnknownEncodingError` for a form of a later program, `msgspec.DecodeError` for what is damaged.
     """
     if not stored:
-        raise msgspec.DecodeError("it has no bytes")
+        raise msgspec.DecodeError("it is empty")
     form = stored[0]
     if form == PLAIN:
         return False, stored[1:]
@@ -302,7 +302,7 @@ def unpack(stored: bytes) -> tuple[bool, bytes]:
     frame, contexts = _MAGIC + stored[1:], _contexts()
     try:
         if not 0 <= (size := contexts.size_of(frame)) <= MOST_RECORD_BYTES:
-            raise msgspec.DecodeError(f"it claims {size:,} bytes when decompressed; {MOST_RECORD_BYTES:,} are the most")
+            raise msgspec.DecodeError(f"it claims {size:,} bytes when decompressed; the limit is {MOST_RECORD_BYTES:,}")
         return form == OWN, contexts.decompress(frame)
     except contexts.error as error:
         raise msgspec.DecodeError(f"it cannot be decompressed: {error}") from None

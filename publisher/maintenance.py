@@ -169,7 +169,7 @@ class StoreMaintenance:
             raise UsageError(f"{before} has not begun: only months that are over can be purged")
         if before is None and not (settings.keep_jobs or settings.keep_messages or settings.keep_receipts):
             raise UsageError(
-                "nothing says what to purge",
+                "no months to purge are given",
                 hint="Give --before MONTH, or set store.keep_jobs, store.keep_messages or store.keep_receipts",
             )
         configured = {name: GroupKinds(plan.filter.is_snapshot, plan.filter.sync) for name, plan in plans.items()}

@@ -91,7 +91,7 @@ def required_format(name: str) -> Format:
     """The descriptor of that format. Raises `UsageError`, with the known names, for an unknown one."""
     known = [*registry.FORMATS, *names(FORMATS)]
     if name not in known:
-        raise UsageError(f"there is no format {name!r}; there are {', '.join(known)}")
+        raise UsageError(f"unknown format {name!r}; known: {', '.join(known)}")
     return format_of(name)
 
 

@@ -95,5 +95,5 @@ class TemporaryDatabase:
         except sqlite3.Error as error:
             raise self._error(
                 f"the temporary file for {self._purpose} cannot be used: {error}",
-                hint="Make room in the directory for temporary files, or set TMPDIR to one that has room",
+                hint="Free space in the directory for temporary files, or set TMPDIR to one with free space",
             ) from error

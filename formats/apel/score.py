@@ -32,7 +32,7 @@ def read_scores(text: str) -> dict[str, float]:
     for element in text.strip("{}").split(","):
         name, value = element.split(":")
         if name.strip() in seen:
-            raise ValueError(f"{name.strip()} is there twice")
+            raise ValueError(f"{name.strip()} occurs twice")
         seen.add(name.strip())
         scores[name.strip().lower()] = float(value.strip())
     return scores

@@ -136,7 +136,7 @@ def parse(text: str) -> ParsedMessage:
     """The parts of a message, as the server takes it apart. Raises `NotApelTextError`."""
     lines = text.strip().splitlines()
     if not lines or ":" not in lines[0]:
-        raise NotApelTextError("the first line is no header of an APEL message (TYPE: vX.Y)")
+        raise NotApelTextError("the first line is not the header of an APEL message (TYPE: vX.Y)")
     header = lines[0]
     kind, _, version = header.partition(":")
     pieces = [piece for piece in "\n".join(lines[1:]).strip().split(RECORD_MARK) if piece and not piece.isspace()]

@@ -185,7 +185,7 @@ class _CarCheck(RecordCheck):
         if len(whole) > 1:
             self.error("CpuDuration", "usageType all is there more than once", _RECEIVERS)
         elif durations and not whole:
-            self.warning("CpuDuration", "none with usageType all: the first one is taken for the whole", _RECEIVERS)
+            self.warning("CpuDuration", "none with usageType all: the first one is used as the total", _RECEIVERS)
         if taken := (whole or durations)[:1]:
             text = (taken[0].text or "").strip()
             if text:
@@ -198,7 +198,7 @@ class _CarCheck(RecordCheck):
             return
         years, months, days, hours, minutes, seconds, fraction = match.groups()
         if years or months:
-            self.warning(field, "years and months are taken for 365 and 30.4 days", "GFD.98")
+            self.warning(field, "years and months are read as 365 and 30.4 days", "GFD.98")
         total_s = int(days or 0) * 86_400 + int(hours or 0) * 3_600 + int(minutes or 0) * 60 + int(seconds or 0)
         if total_s > INT32:
             self.error(field, f"{total_s} seconds; the column has {INT32}", _RECEIVERS)
@@ -212,7 +212,7 @@ class _CarCheck(RecordCheck):
             if text:
                 at[field] = self.instant(field, text)
                 if at[field] is None:
-                    self.error(field, f"no date and time: {shown(text)}")
+                    self.error(field, f"not a date and time: {shown(text)}")
         start, end = at.get("StartTime"), at.get("EndTime")
         if start is not None and end is not None and end < start:
             self.error("EndTime", "before StartTime", _RECEIVERS)
@@ -236,7 +236,7 @@ class _CarCheck(RecordCheck):
         if kind is None:
             self.error("ServiceLevel@type", "missing; attributes must have the namespace's prefix", _RECEIVERS)
         elif kind.lower() not in _KNOWN:
-            self.error("ServiceLevel@type", f"none of {', '.join(BENCHMARKS)}: {shown(kind)}", _RECEIVERS)
+            self.error("ServiceLevel@type", f"not one of {', '.join(BENCHMARKS)}: {shown(kind)}", _RECEIVERS)
         try:
             score = float(text)
         except ValueError:

@@ -81,7 +81,7 @@ def check_usage_records(root: etree._Element, payload: bytes) -> list[Violation]
             ids[record_id] += 1
             if ids[record_id] == 2:
                 check.warning(
-                    "RecordIdentity@recordId", "there before in this message: the first one counts", _RECEIVERS
+                    "RecordIdentity@recordId", "occurs earlier in this message: the first one counts", _RECEIVERS
                 )
         found += check.found
     return found
@@ -124,7 +124,7 @@ def _identity(check: RecordCheck) -> str | None:
     if None in created:
         check.error("RecordIdentity@createTime", "mandatory, and missing; attributes must have the namespace's prefix")
     elif _time(check, "RecordIdentity@createTime", created[-1] or "") is None:
-        check.error("RecordIdentity@createTime", f"no date and time: {shown(created[-1] or '')}", _RECEIVERS)
+        check.error("RecordIdentity@createTime", f"not a date and time: {shown(created[-1] or '')}", _RECEIVERS)
     global_ids = check.raw_texts("JobIdentity/GlobalJobId")
     if not any(global_ids):
         rule = "missing: the record sent again is no duplicate, but replaces the first, or fails"
@@ -181,7 +181,7 @@ def _time(check: RecordCheck, field: str, text: str) -> datetime | None:
     if not text:
         check.error(field, "an empty element")
     elif at is None:
-        check.warning(field, f"no date and time, stored as NULL: {shown(text)}")
+        check.warning(field, f"not a date and time, stored as NULL: {shown(text)}")
     elif at.year in YEARS_NOT_STORED:
         check.error(field, f"the database cannot read the year: {shown(text)}", _RECEIVERS)
     elif check.instant(field, text) is None:
@@ -209,7 +209,7 @@ def _amounts(check: RecordCheck) -> None:
     for text in check.raw_texts("MajorPageFaults", sgas):
         _count(check, "MajorPageFaults", text, _INTEGER)
     if nodes and not processors:
-        check.warning("NodeCount", "taken for Processors, which is missing")
+        check.warning("NodeCount", "used as Processors, which is missing")
     for text in check.texts("Charge"):
         _charge(check, text)
     for text in check.raw_texts("ExitCode", sgas):
@@ -226,7 +226,7 @@ def _count(check: RecordCheck, field: str, text: str, column: NumberRule) -> Non
     try:
         number = int(text)
     except ValueError:
-        check.warning(field, f"no whole number, stored as NULL: {shown(text)}", _RECEIVERS)
+        check.warning(field, f"not a whole number, stored as NULL: {shown(text)}", _RECEIVERS)
         return
     if not column.least <= number <= column.largest:
         check.error(field, f"{shown(text)} is not in {column.least}..{column.largest}", column.source)
@@ -243,7 +243,7 @@ def _duration(check: RecordCheck, field: str, text: str, *, bits: int = 32, summ
     elif total_s is None and summed:
         check.error(field, f"of several one is no duration: {shown(text)}", _RECEIVERS)
     elif total_s is None:
-        check.warning(field, f"no duration of weeks to seconds, stored as NULL: {shown(text)}", _RECEIVERS)
+        check.warning(field, f"not a duration of weeks to seconds, stored as NULL: {shown(text)}", _RECEIVERS)
     elif not -(2 ** (bits - 1)) <= total_s < 2 ** (bits - 1):
         check.error(field, f"{total_s} seconds; the column has {2 ** (bits - 1) - 1}")
     elif total_s < 0:
@@ -269,13 +269,13 @@ def _memory(check: RecordCheck) -> None:
         metric = check.attribute(element, "metric")
         unit, kind = check.attribute(element, "storageUnit"), check.attribute(element, "type")
         if metric is not None and metric not in _METRICS:
-            check.error("Memory@metric", f"none of {', '.join(sorted(_METRICS))}: {shown(metric)}")
+            check.error("Memory@metric", f"not one of {', '.join(sorted(_METRICS))}: {shown(metric)}")
         if kind is not None and kind not in _MEMORY_TYPES:
-            check.warning("Memory@type", f"none of {', '.join(sorted(_MEMORY_TYPES))}: {shown(kind)} is lost")
+            check.warning("Memory@type", f"not one of {', '.join(sorted(_MEMORY_TYPES))}: {shown(kind)} is lost")
         if unit in _BIT_UNITS:
             check.error("Memory@storageUnit", f"a unit of bits gives fractions of bytes: {unit}", _RECEIVERS)
         elif unit is not None and unit not in _BYTES:
-            check.warning("Memory@storageUnit", f"unknown, taken for bytes: {shown(unit)}")
+            check.warning("Memory@storageUnit", f"unknown, read as bytes: {shown(unit)}")
         amount = check.whole_number("Memory", (element.text or "").strip(), _BIGINT)
         factor = _BYTES.get(unit or "", 1)
         if amount is not None and not -INT64 <= amount * factor <= INT64:

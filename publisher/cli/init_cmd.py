@@ -331,7 +331,7 @@ def _path(question: str, given: Path | None, default: Path | None) -> Path:
         path = Path(answer).expanduser().absolute()
         if given is None and sys.stdin.isatty() and not path.exists():
             say(f"  {path} does not exist")
-            if not typer.confirm("  Use it nevertheless?", err=True):
+            if not typer.confirm("  Use it anyway?", err=True):
                 return
         chosen.append(path)
 

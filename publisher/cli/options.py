@@ -80,7 +80,7 @@ def month_window(
     if month is None:
         return window_bounds(since, until)
     if since is not None or until is not None:
-        raise UsageError(f"{option} and --since or --until exclude each other")
+        raise UsageError(f"{option} cannot be combined with --since or --until")
     from formats.calendar import month_bounds  # noqa: PLC0415
 
     return month_bounds(month_in(month, option))
@@ -110,7 +110,7 @@ def confirm(question: str, *, yes: bool, hint: str = "Add --yes") -> None:
 def limit_of(limit: int | None, default: int, *, show_all: bool) -> int | None:
     """The maximum number to show; None: all. Raises `UsageError` if both options are given."""
     if limit is not None and show_all:
-        raise UsageError("--limit and --all exclude each other")
+        raise UsageError("--limit cannot be combined with --all")
     return None if show_all else default if limit is None else limit
 
 

@@ -155,7 +155,7 @@ def months_of(named: Sequence[str], since: str | None, until: str | None) -> lis
 
     if named:
         if since is not None or until is not None:
-            raise UsageError("--month and --since or --until exclude each other")
+            raise UsageError("--month cannot be combined with --since or --until")
         return sorted({options.month_in(text, "--month") for text in named})
     begin, end = options.window_bounds(since, until)
     if begin is None and end is None:

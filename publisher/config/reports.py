@@ -174,7 +174,7 @@ def _number_pattern(text: str) -> str:
     except (KeyError, IndexError, ValueError, AttributeError):
         raise ValueError("may only contain {site}, {month}, and {payer}") from None
     if len({first, other, later}) < 3:
-        raise ValueError("must contain {month} and {payer}: else two statements have the same number")
+        raise ValueError("must contain {month} and {payer}: otherwise two statements have the same number")
     return text
 
 

@@ -83,7 +83,7 @@ def _is_here(host: str) -> bool:
 def _benchmark_name(value: str) -> str:
     if canonical_name(value) is None:
         allowed = f"allowed: {', '.join(BENCHMARKS)}"
-        raise ValueError(f"{value!r} is not a benchmark that APEL takes; {allowed}{did_you_mean(value, BENCHMARKS)}")
+        raise ValueError(f"{value!r} is not a benchmark that APEL accepts; {allowed}{did_you_mean(value, BENCHMARKS)}")
     return value
 
 

@@ -55,7 +55,7 @@ class Filters:
     def __init__(self, patterns: Mapping[str, str]) -> None:
         for key in patterns:
             if key not in KEYS:
-                raise ValueError(f"nothing is selected by {key!r}; there are: {', '.join(KEYS)}")
+                raise ValueError(f"{key!r} is not a filter; known: {', '.join(KEYS)}")
         self._tests = {key: word_test(key, text) for key, text in patterns.items() if key != "job"}
         self._is_asked = JobPattern(patterns["job"]) if "job" in patterns else None
 
@@ -75,7 +75,7 @@ def word_test(key: str, text: str) -> Callable[[str], bool]:
     if key == "task" and (found := _RANGE.fullmatch(text)):
         first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
         if step < 1 or last < first:
-            raise UsageError(f"--task {text}: write a range of tasks like 1-10 or 1-10:2")
+            raise UsageError(f"--task {text}: not a range of tasks such as 1-10 or 1-10:2")
         tasks = range(first, last + 1, step)
         return lambda word: word.isdecimal() and int(word) in tasks
     match = re.compile(translate(text)).match

@@ -194,7 +194,7 @@ class ShadowComparison:
                 f"the earlier publisher sent records of {', '.join(others)}, and here the site is "
                 f"{', '.join(dict.fromkeys(self._sites))}",
                 hint="Nothing was changed. Export the rows of this site alone, with `WHERE Site = ...`; or set "
-                "site.name, or `site` of a source, as the earlier publisher has it",
+                "site.name, or `site` of a source, to the name that the earlier publisher used",
             )
 
     def groups_to_take_over(self) -> list[Group]:
@@ -212,7 +212,7 @@ class ShadowComparison:
                 raise UsageError(
                     f"the earlier publisher sent {jobs_there[month]:,} jobs of {month}, and {self._name} would be sent "
                     f"{self._jobs_here[month]:,}",
-                    hint="Nothing was changed. With --since take over only the months that are sent from here, or find "
+                    hint="Nothing was changed. Take over only the months that this program sends (--since), or find "
                     "the missing jobs first: look at held records, vo, local_jobs, and the time zone and oldest log of "
                     "each source",
                 )

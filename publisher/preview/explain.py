@@ -113,8 +113,8 @@ def explanations(
     """
     if format_name not in RULES and format_name not in GROUP_RULES:
         raise UsageError(
-            f"{format_name} has no record that one job is in",
-            hint=f"Those of {', '.join(sorted({*RULES, *GROUP_RULES}))} can be explained",
+            f"{format_name} has no records of single jobs",
+            hint=f"--explain works with {', '.join(sorted({*RULES, *GROUP_RULES}))}",
         )
     recipient = Recipient(store, config, target, format_name)
     enrichers = Enrichers(config)
@@ -123,7 +123,7 @@ def explanations(
         not_selected = why_not_selected(connection, config, [target] if target is not None else [], found)
         held_for = {run.run_id: _why_held(connection, run.run_id, target) for run in found}
     if not found:
-        raise UsageError(f"no job {name} is known", hint="An id is a record id, a local id or a global id")
+        raise UsageError(f"no job has the id {name}", hint="An id is a record id, a local id or a global id")
     explained = []
     for run in found:
         met = enrichers.apply(run.source, run.job)

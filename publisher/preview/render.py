@@ -275,7 +275,7 @@ class Validation:
         if message.format not in FORMATS:
             raise UsageError(
                 f"{message.format} cannot be validated: it has no rules",
-                hint=f"Those of {', '.join(sorted(FORMATS))} can be validated",
+                hint=f"--validate works with {', '.join(sorted(FORMATS))}",
             )
         self._messages += 1
         inspection = inspect_message(message.payload, self._now)

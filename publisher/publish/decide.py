@@ -49,7 +49,7 @@ def retry(
     target_id = plan.target_id
     if state is State.SUPERSEDED and not record_ids:
         raise UsageError(
-            "superseded records are retried by name",
+            "superseded records must be named to be retried",
             hint="Name those whose first version the service's administrator removed",
         )
     if not record_ids:
@@ -72,8 +72,8 @@ def _require_wanted(connection: Connection, plan: TargetPlan, target: str, named
     deselected = [record_id for run_id, record_id in named.items() if run_id not in wanted]
     if deselected:
         raise UsageError(
-            f"{target} no longer selects {', '.join(deselected)} as it is now: nothing of it is to be sent",
-            hint="When the service's administrator removed its version: `usage-publisher records waive RECORD "
+            f"{target} no longer selects {', '.join(deselected)}: there is nothing to send",
+            hint="After the service's administrator has removed its version: `usage-publisher records waive RECORD "
             f"--state superseded --target {target} --reason TEXT`",
         )
 

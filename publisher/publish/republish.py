@@ -242,7 +242,7 @@ def begin(
     with store.read() as connection:
         purge.require_unpurged(connection, asked.begins, asked.ends)
     if config.targets[name].shadow:
-        raise UsageError(f"{name} is a shadow: nothing is sent to it", hint="Take out `shadow` of the target first")
+        raise UsageError(f"{name} is a shadow: nothing is sent to it", hint="Remove `shadow` from the target first")
     store.require_latest()
     with store.lock(f"target-{name}") as held:
         if not held:

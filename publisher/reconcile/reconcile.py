@@ -336,7 +336,7 @@ class _OneTarget:
     def _by_file(self, months: Sequence[MonthFound], evidence: EvidenceFile) -> None:
         kinds = {group.kind for group in evidence.groups}
         if evidence.records and self._settings.format.shape == "summary":
-            raise UsageError(f"the file lists records, but {self._found.target} is sent summaries")
+            raise UsageError(f"the file lists records, but {self._found.target} receives summaries")
         by_record = self._by_record(None) if evidence.records else None
         by_group = self._by_group(evidence.groups, None)
         dimensions = dimensions_of(evidence.groups, groups.SUMMARY)

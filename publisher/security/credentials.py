@@ -106,9 +106,12 @@ def load_certificates(file: Path) -> list[x509.Certificate]:
     except ValueError as error:
         if b" PRIVATE KEY-----" in data:
             raise CredentialError(
-                f"{file} holds a key and no certificate", hint="Check whether the two files are swapped"
+                f"{file} contains a key but no certificate", hint="Check whether the two files are swapped"
             ) from error
-        raise CredentialError(f"{file} holds no certificate in PEM form", hint="It begins with a BEGIN line") from error
+        raise CredentialError(
+            f"{file} contains no certificate in PEM form",
+            hint="A PEM file has a line -----BEGIN CERTIFICATE-----",
+        ) from error
     for certificate in certificates:
         _check_public_key(certificate, file)
     return certificates
@@ -125,7 +128,7 @@ def load_key(file: Path) -> PrivateKey:
             hint="Write it without one (openssl pkey), mode 0400, for a program that runs unattended",
         ) from None
     except (ValueError, UnsupportedAlgorithm):
-        raise CredentialError(f"{file} holds no private key in PEM form that can be used here") from None
+        raise CredentialError(f"{file} contains no usable private key in PEM form") from None
     if not isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
         raise CredentialError(f"the key in {file} cannot sign S/MIME", hint="Use an RSA or EC key")
     return key
@@ -156,12 +159,12 @@ def _check_private(descriptor: int, file: Path, what: str) -> None:
         raise CredentialError(f"the {what} {file} is not a regular file")
     if status.st_uid not in {0, os.geteuid()}:
         raise CredentialError(
-            f"the {what} {file} belongs to user id {status.st_uid}, neither to us nor to root",
+            f"the {what} {file} belongs to user id {status.st_uid}; it must belong to this user or to root",
             hint=f"chown it to the user that runs this program, then chmod 0400 {file}",
         )
     if _is_readable_by_others(descriptor, status):
         raise CredentialError(
-            f"the {what} {file} can be read by others than its owner (mode {stat.S_IMODE(status.st_mode):04o})",
+            f"the {what} {file} can be read by other users (mode {stat.S_IMODE(status.st_mode):04o})",
             hint=f"chmod 0400 {file}",
         )
 
@@ -205,7 +208,7 @@ def _check_public_key(certificate: x509.Certificate, file: Path) -> None:
     if not isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey):
         raise CredentialError(f"the key of the certificate {file} cannot be used", hint="Use an RSA or EC key")
     if isinstance(key, rsa.RSAPublicKey) and key.key_size < _RSA_BITS:
-        raise CredentialError(f"the RSA key of {file} has only {key.key_size} bits", hint=f"{_RSA_BITS} are the least")
+        raise CredentialError(f"the RSA key of {file} has only {key.key_size} bits", hint=f"It needs {_RSA_BITS} bits")
 
 
 def _unreadable(what: str, file: Path, error: OSError) -> CredentialError:

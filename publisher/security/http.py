@@ -452,14 +452,16 @@ def _require_safe(url: str) -> None:
     except httpx.InvalidURL as error:
         raise ConfigError(f"not a URL: {error}", key="url") from error
     if parsed.userinfo:
-        raise ConfigError("a URL must hold no user name or password", key="url", hint="Secrets are read from files")
+        raise ConfigError(
+            "a URL must not contain a user name or a password", key="url", hint="Secrets are read from files"
+        )
     if not parsed.host or parsed.scheme not in {"http", "https"}:
-        raise ConfigError("a URL begins with https:// and a host", key="url")
+        raise ConfigError("a URL must begin with https:// and the name of a host", key="url")
     if parsed.scheme == "http" and not is_loopback(parsed.host):
         raise ConfigError(
             f"http://{parsed.host} would send records and credentials in plain text",
             key="url",
-            hint="Use https://; plain http is allowed for this very host only (localhost, 127.0.0.1, ::1)",
+            hint="Use https://; plain http is allowed on the same host only (localhost, 127.0.0.1, ::1)",
         )
 
 
@@ -469,5 +471,5 @@ def _proxy_url(proxy: str) -> httpcore.URL:
     except httpx.InvalidURL:
         parsed = httpx.URL()
     if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.userinfo:
-        raise ConfigError("a proxy is written http://host:port, without a password", key="proxy")
+        raise ConfigError("a proxy must be written as http://host:port, without a password", key="proxy")
     return httpcore.URL(scheme=parsed.raw_scheme, host=parsed.raw_host, port=parsed.port, target=b"/")

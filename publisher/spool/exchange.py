@@ -53,12 +53,12 @@ def export(store: Store, folder: Path, form: str) -> Manifest:
     Raises `UsageError` for a folder that is not empty, `SpoolError` and `StoreError`.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"there is something in {folder} already", hint="Export into a new folder")
+        raise UsageError(f"{folder} is not empty", hint="Export into a new folder")
     try:
         return _export(store, folder, form)
     except SpoolError as error:
         hint = "It is not an export, and can be removed; export again into a new folder, where there is room"
-        raise SpoolError(f"what was written into {folder} is not whole: {error.message}", hint=hint) from error
+        raise SpoolError(f"the export in {folder} is incomplete: {error.message}", hint=hint) from error
 
 
 def _export(store: Store, folder: Path, form: str) -> Manifest:
@@ -82,7 +82,7 @@ def _export(store: Store, folder: Path, form: str) -> Manifest:
 
 def _context(folder: Path, form: str) -> SpoolingContext:
     if form not in FILE_FORMATS:
-        raise UsageError(f"there is no format {form!r} of files", hint=f"There are: {', '.join(FILE_FORMATS)}")
+        raise UsageError(f"unknown format {form!r}", hint=f"Known: {', '.join(FILE_FORMATS)}")
     context = make_context(SpoolContext(format=form, path=folder))  # type: ignore[arg-type]
     if isinstance(context, Journal):
         context.once = True
@@ -121,7 +121,7 @@ def import_(store: Store, folder: Path, tell: Callable[[str], None] = lambda _ki
         for table in metadata.sorted_tables:
             if table is not spool_changes and connection.execute(select(table).limit(1)).first() is not None:
                 raise UsageError(
-                    f"there is something in the store {store.place} already (table {table.name})",
+                    f"the store {store.place} is not empty (table {table.name})",
                     hint="Import into a new store; nothing was changed",
                 )
         importer = _Importer(connection)
@@ -136,7 +136,7 @@ def import_(store: Store, folder: Path, tell: Callable[[str], None] = lambda _ki
         engine.set_sequences(connection, [table for table in metadata.sorted_tables if "id" in table.c])
         wrong = [f"{found.subject}: {found.message}" for found in integrity.check(connection) if found.level == "red"]
         if wrong:
-            raise SpoolError(f"{folder}: what was exported does not agree with itself: {'; '.join(wrong)}")
+            raise SpoolError(f"{folder}: the export is inconsistent: {'; '.join(wrong)}")
     store.refresh_statistics()
     return manifest
 
@@ -188,7 +188,7 @@ class _Importer:
     @staticmethod
     def _known(numbers: Mapping[str, int], what: str, name: str) -> int:
         if name not in numbers:
-            raise SpoolError(f"an object names a {what} {name!r}, which is not there")
+            raise SpoolError(f"an object names a {what} {name!r}, which is missing")
         return numbers[name]
 
     def _run_ids(self, names: Iterable[str]) -> dict[str, int]:
@@ -260,5 +260,5 @@ def _job(item: Object) -> Job:
     except (TypeError, ValueError, KeyError) as error:
         raise SpoolError(f"{item.kind} {item.key}: it is not a job: {error}") from None
     if mark != item.values.get("digest"):
-        raise SpoolError(f"{item.kind} {item.key}: it is not what was exported: its digest is another one")
+        raise SpoolError(f"{item.kind} {item.key}: it is not what was exported: its digest differs")
     return job

@@ -74,7 +74,7 @@ def scalar_of(text: str, kind: Scalar) -> Any:
             case "text":
                 return unescaped(text)
     except ValueError:
-        raise SpoolError(f"{text[:80]!r} is no {kind}") from None
+        raise SpoolError(f"{text[:80]!r} is not a {kind}") from None
 
 
 def listed(values: Iterable[Any], kind: Scalar, marks: str) -> str:
@@ -203,7 +203,7 @@ class Classic(FolderContext):
             else:
                 raise SpoolError(f"{file}: unknown attribute {name[:80]!r}")
         if key is None:
-            raise SpoolError(f"{file}: it has no key, so it is not whole")
+            raise SpoolError(f"{file}: it has no key, so it is incomplete")
         for part, fields in kind.parts.items():
             rows = list(_part_rows(self._folder.lines(file.parent / part), fields))
             if rows:

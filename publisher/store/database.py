@@ -259,7 +259,9 @@ def _require_up_to_date(engine: Engine, schema: SchemaVersion) -> None:
 
 
 def _missing(engine: Engine) -> StoreMissingError:
-    return StoreMissingError(f"there is no store in {dialect.place(engine)}", hint="`usage-publisher collect` makes it")
+    return StoreMissingError(
+        f"the store {dialect.place(engine)} does not exist", hint="`usage-publisher collect` creates it"
+    )
 
 
 def _version(connection: Connection) -> str | None:

@@ -93,7 +93,9 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        raise StoreMissingError(f"there is no store at {path}", hint="`usage-publisher collect` makes it") from None
+        raise StoreMissingError(
+            f"the store {path} does not exist", hint="`usage-publisher collect` creates it"
+        ) from None
     except OSError as error:
         raise _cannot_open(path, error) from error
     if mode & 0o077:
@@ -133,7 +135,7 @@ def _make_private(path: Path) -> None:
 
 def _cannot_open(path: Path, error: OSError) -> StoreError:
     return StoreError(
-        f"the store {path} cannot be made or opened: {error.strerror}",
+        f"the store {path} cannot be created or opened: {error.strerror}",
         hint="Give the publisher's user a folder of its own (mode 0700), or set store.url",
     )
 
@@ -209,7 +211,9 @@ def _translate(said: str, place: str) -> StoreError:
             "lost, and what was in flight is sent again under the same ids",
         )
     if "locked" in low or "busy" in low:
-        return StoreBusyError(f"the store {place} is held by another process: {said}", hint="Try again when it is done")
+        return StoreBusyError(
+            f"the store {place} is locked by another process: {said}", hint="Try again when it is done"
+        )
     if "malformed" in low or "not a database" in low or "corrupt" in low:
         return StoreCorruptError(
             f"the store {place} is damaged: {said}", hint="Restore it from a backup; keep the damaged file for study"
@@ -427,7 +431,7 @@ def _file_lock(path: Path, *, shared: bool) -> Iterator[bool]:
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE_MODE)
     except OSError as error:
-        raise StoreError(f"the lock {path} cannot be made: {error.strerror}") from error
+        raise StoreError(f"the lock {path} cannot be created: {error.strerror}") from error
     try:
         try:
             fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

@@ -80,7 +80,7 @@ def make_engine(url: URL, busy_timeout_s: float) -> Engine:
         if encoding != "UTF8":
             raise StoreError(
                 f"the database of the store {place(url)} is encoded in {encoding}",
-                hint="Make it anew with: createdb --encoding=UTF8 --template=template0 NAME",
+                hint="Create it again with: createdb --encoding=UTF8 --template=template0 NAME",
             )
         _replace_nul(connection)
         connection.execute(_SESSION, (f"{max(1, round(busy_timeout_s * 1000))}ms",))
@@ -116,7 +116,7 @@ def take_write_lock(connection: Connection) -> None:
         if session.invalidated:
             raise StoreUnreachableError(
                 f"the connection to the store {place(connection.engine.url)} that held this run's lock was lost",
-                hint="Another run may be at work by now; the next one goes on where this one stopped",
+                hint="Another run may have started; the next run continues where this one stopped",
             )
         session.exec_driver_sql("SELECT 1")
 
@@ -158,7 +158,7 @@ _KINDS: Final[tuple[tuple[str, type[StoreError], str, str], ...]] = (
         "cannot be written",
         "Free some space; nothing is lost, and what was in flight is sent again under the same ids",
     ),
-    ("55P03 40P01 40001", StoreBusyError, "is held by another process", "Try again when it is done"),
+    ("55P03 40P01 40001", StoreBusyError, "is locked by another process", "Try again when it is done"),
     ("XX001 XX002", StoreCorruptError, "is damaged", "Restore it from a backup"),
     (
         "25006 42501",

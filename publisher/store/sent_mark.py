@@ -110,7 +110,7 @@ class SentMarkFile:
         present = self._content(descriptor)
         if present is not None and present.store != mark.store and present.messages:
             raise StoreRestoredError(
-                f"the file {self.path} is of another store by now. Nothing more is sent", hint=RESTORED_HINT
+                f"the file {self.path} now belongs to another store. Nothing more is sent", hint=RESTORED_HINT
             )
         if present is None or present.store != mark.store or present.messages < mark.messages:
             os.pwrite(descriptor, _encoded(mark), 0)
@@ -171,14 +171,14 @@ class SentMarkFile:
             return msgspec.json.decode(content, type=SentMark)
         except msgspec.DecodeError:
             raise StoreError(
-                f"the file {self.path} says what was sent last, and is damaged. Nothing is sent",
+                f"the file {self.path} records what was sent last, and is damaged. Nothing is sent",
                 hint=f"If the store was not restored, remove the file. {RESTORED_HINT}",
             ) from None
 
     def _unusable(self, what: str, error: OSError) -> StoreError:
         kind = StoreFullError if error.errno in {errno.ENOSPC, errno.EDQUOT} else StoreError
         return kind(
-            f"the file {self.path}, which says what was sent last, cannot be {what}: {error.strerror}",
+            f"the file {self.path}, which records what was sent last, cannot be {what}: {error.strerror}",
             hint="Nothing is sent without it. Check owner, mode and space of its folder, or set store.sent_mark",
         )
 

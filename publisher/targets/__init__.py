@@ -38,7 +38,7 @@ def _factory(name: str, kind: str) -> TargetFactory:
     made = plugins.load(plugins.TARGETS, kind, key=f"targets.{name}.type")
     if made is None:
         known = ", ".join([*TARGET_KINDS, *plugins.names(plugins.TARGETS)])
-        raise ConfigError(f"there is no kind of target {kind!r}; known are {known}", key=f"targets.{name}.type")
+        raise ConfigError(f"unknown kind of target {kind!r}; known: {known}", key=f"targets.{name}.type")
     from publisher.targets.plugin import added_target  # noqa: PLC0415
 
     return partial(added_target, kind, made)

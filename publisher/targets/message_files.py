@@ -136,7 +136,7 @@ def read_element(queue: Path, name: str) -> bytes:
     if isinstance(found, str):
         raise PublisherError(f"{queue / name}: {found}")
     if len(found) > LARGEST_BYTES:
-        raise PublisherError(f"{queue / name} is larger than {LARGEST_BYTES} bytes, more than is looked at")
+        raise PublisherError(f"{queue / name} has more than {LARGEST_BYTES:,} bytes")
     return found
 
 
@@ -195,7 +195,7 @@ def locked(queue: Path, name: str) -> Iterator[bool]:
         return
     except OSError as error:
         raise PublisherError(
-            f"{element} cannot be locked: {error.strerror}", hint="Run this as the user of SSM, as a rule root or apel"
+            f"{element} cannot be locked: {error.strerror}", hint="Run this as the user of SSM, usually root or apel"
         ) from error
     try:
         yield True

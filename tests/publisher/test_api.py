@@ -43,7 +43,7 @@ def nothing_yet(folder: Path) -> Site:
 @pytest.mark.either_store
 def test_an_unknown_name_is_reported_with_those_there_are(tmp_path: Path, ask: Callable[[Publisher], object]) -> None:
     site, _ = site_of(tmp_path)
-    with pytest.raises(UsageError, match=r"'nowhere'; there are: (ce1|neic)") as caught:
+    with pytest.raises(UsageError, match=r"'nowhere'; known: (ce1|neic)") as caught:
         ask(site.publisher)
     assert caught.value.exit_code == 2
 

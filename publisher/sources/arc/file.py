@@ -104,7 +104,7 @@ def _mode(path: Path) -> int:
         return path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         raise SourceMissingError(
-            f"there is nothing at {path}",
+            f"{path} does not exist",
             hint="ARC 6.4 and later keep accounting/accounting.db in A-REX's controldir (see arc.conf)",
         ) from None
     except OSError as error:

@@ -117,7 +117,7 @@ class RowReader:
         if submit > _LATEST or end > _LATEST:
             raise UnreadableRowError("SubmitTime or EndTime is after the year 9999")
         if wall > _LONGEST_S or cpu_user > _LONGEST_S or cpu_kernel > _LONGEST_S:
-            raise UnreadableRowError("UsedWalltime, UsedCPUUserTime or UsedCPUKernelTime is larger than any real one")
+            raise UnreadableRowError("UsedWalltime, UsedCPUUserTime or UsedCPUKernelTime is larger than possible")
         running = status == "running"
         if not running and not end:
             raise UnreadableRowError(f"status is {status}, but EndTime is 0")

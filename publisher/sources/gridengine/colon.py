@@ -83,7 +83,7 @@ def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
     if started and ended < started:
         raise ColonError("the run ends before it starts" if ended else "the run started and has no end")
     if not 0 <= cpu <= LARGEST:
-        raise ColonError("the CPU time is negative, or larger than any real one")
+        raise ColonError("the CPU time is negative, or larger than possible")
     extras: Extras = dict(zip(RUSAGE, numbers[7:25]))  # noqa: B905 - both have 18 by their types
     extras["mem"] = mem
     extras["io"] = io

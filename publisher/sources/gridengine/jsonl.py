@@ -91,9 +91,9 @@ def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
     extras["failed"] = failed
     extras["priority"] = found.priority
     if len(extras) > _MOST_EXTRAS:
-        raise JsonlError("the record has more values than any real one")
+        raise JsonlError("the record has more values than possible")
     if cpu < 0 or cpu > LARGEST:
-        raise JsonlError("the CPU time is negative, or larger than any real one")
+        raise JsonlError("the CPU time is negative, or larger than possible")
     if found.category:
         extras["category"] = found.category
     if found.arid:

@@ -113,9 +113,9 @@ def _refuse_irregular(path: Path, mode: int) -> None:
 
 def _explained(path: Path, error: OSError) -> SourceError:
     if error.errno == errno.ENOENT:
-        return SourceMissingError(f"{path}: there is no such file", hint="Look at the path of the source")
+        return SourceMissingError(f"{path} does not exist", hint="Check `path` of the source")
     if error.errno in (errno.EACCES, errno.EPERM):
         return SourceError(f"{path}: permission denied", hint="Let the user of the publisher read the file")
     if error.errno == errno.ELOOP:
-        return SourceError(f"{path}: the symbolic links lead in a circle", hint="Correct the link")
+        return SourceError(f"{path}: the symbolic links form a loop", hint="Correct the link")
     return SourceError(f"{path}: {error.strerror or error}")

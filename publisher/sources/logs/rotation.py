@@ -155,7 +155,7 @@ class LogFiles:
             )
         if self._is_pattern():
             return SourceMissingError(f"{self.path}: no file matches this pattern", hint="Correct `path` of the source")
-        return SourceMissingError(f"{self.path}: there is no such file", hint="Look at the path of the source")
+        return SourceMissingError(f"{self.path}: there is no such file", hint="Check `path` of the source")
 
 
 def by_inode(folders: Iterable[Path], device: int, inode: int) -> list[Path]:

@@ -120,9 +120,9 @@ def require_whole_end(found: Mapping[str, str]) -> None:
         return
     _require_name_and_queue(found)
     if "start" not in found:
-        raise CutError("no start: a torn record, or none of a run")
+        raise CutError("no start: the record is cut off, or is not of a run")
     if "end" not in found and found["start"] != "0":
-        raise CutError("no end: a torn record, or none of a run")
+        raise CutError("no end: the record is cut off, or is not of a run")
 
 
 def _require_name_and_queue(found: Mapping[str, str]) -> None:

@@ -352,12 +352,12 @@ def _ids(raw: str, shown: str) -> tuple[str, str | None, int | None, int | None]
         if not (raw.isdecimal() and len(raw) <= 12 and raw.isascii()):
             found = _JOB_ID.fullmatch(raw)
             if found is None:
-                raise LineError("the job id is not of the form of one")
+                raise LineError("the job id has an unknown form")
             return raw, found[1] if found[2] else None, _task(found[2]), _task(found[3])
         return raw, None, None, None
     found = _JOB_ID.fullmatch(shown)
     if found is None or (raw and _JOB_ID.fullmatch(raw) is None):
-        raise LineError("the job id is not of the form of one")
+        raise LineError("the job id has an unknown form")
     return raw or shown, found[1] if found[2] else None, _task(found[2]), _task(found[3])
 
 

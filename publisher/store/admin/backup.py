@@ -42,7 +42,7 @@ def backup(store: Store, file: Path) -> Backup:
     """
     file = file.absolute()
     if file.exists() or file.is_symlink():
-        raise UsageError(f"there is something at {file} already", hint="A backup replaces nothing; name a new file")
+        raise UsageError(f"{file} already exists", hint="Name a new file")
     engine.back_up(store.engine, file)
     part = engine.part_of(file)
     try:
@@ -129,7 +129,7 @@ def copy(source: Store, destination: Store, tell: Callable[[str], None] = lambda
         for table in _TABLES:
             if write.execute(select(table).limit(1)).first() is not None:
                 raise UsageError(
-                    f"there is something in the store {destination.place} already (table {table.name})",
+                    f"the store {destination.place} is not empty (table {table.name})",
                     hint="Copy into a new place; nothing was changed",
                 )
         copied = [_copy_table(read, write, table, tell) for table in _TABLES]
@@ -152,7 +152,7 @@ def _copy_table(read: Connection, write: Connection, table: Table, tell: Callabl
         got.add(copied)
     if (given.rows, given.hex) != (got.rows, got.hex):
         raise StoreCorruptError(
-            f"table {table.name} is not the same after copying: {given.rows} rows were read, {got.rows} are there",
+            f"table {table.name} differs after copying: {given.rows} rows were read, {got.rows} were written",
             hint="The copy was discarded; `usage-publisher store check` looks for damage in the source",
         )
     return TableCopied(table.name, got.rows, got.hex)

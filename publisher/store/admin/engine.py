@@ -129,7 +129,7 @@ def back_up(engine: Engine, file: Path) -> None:
         place = dialect.place(engine).replace("postgresql+psycopg:", "postgresql:")
         command = shlex.join(["pg_dump", "--format=custom", f"--file={file}", place])
         raise UsageError(
-            "a store on PostgreSQL is backed up by PostgreSQL's own means",
+            "a store on PostgreSQL must be backed up with the tools of PostgreSQL",
             hint=f"For example: {command} (and pg_restore to bring it back)",
         )
     part = part_of(file)
@@ -158,7 +158,7 @@ def finish_backup(file: Path) -> None:
     try:
         os.link(part, file)  # unlike a rename, a link does not replace a file
     except OSError as error:
-        raise StoreError(f"the backup {file} cannot be put in its place: {error.strerror}") from error
+        raise StoreError(f"the backup cannot be moved to {file}: {error.strerror}") from error
     part.unlink()
     descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -181,7 +181,7 @@ def _make_new(path: Path) -> None:
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
         os.close(os.open(path, flags, dialect.PRIVATE_FILE_MODE))
     except OSError as error:
-        raise StoreError(f"the backup {path} cannot be made: {error.strerror}", hint="Name another place") from error
+        raise StoreError(f"the backup {path} cannot be written: {error.strerror}", hint="Name another place") from error
 
 
 def _copy_pages(engine: Engine, part: Path) -> None:

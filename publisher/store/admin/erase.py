@@ -283,7 +283,7 @@ def _require_sent(connection: Connection, class_ids: Collection[int], shown: Map
         if waiting or unsent or groups.months_due(connection, target_id, DueFor.FOLD):
             name = connection.execute(select(targets.c.name).where(targets.c.id == target_id)).scalar_one()
             raise UsageError(
-                f"target {name} has not got its summaries yet ({waiting} jobs of the person wait): it would count them "
+                f"target {name} lacks its summaries ({waiting} jobs of the person wait): it would count them "
                 "under the name and under the pseudonym",
                 hint=f"Run `usage-publisher publish {name}` first; nothing was changed",
             )

@@ -76,10 +76,10 @@ def check(connection: Connection) -> Iterator[Finding]:
         select(func.count()).select_from(batches).where(batches.c.state == int(BatchState.IN_FLIGHT))
     ).scalar_one()
     if flying:
-        yield Finding("batches", "yellow", f"{flying} in flight", "A run is at work, or the next one settles them")
+        yield Finding("batches", "yellow", f"{flying} in flight", "A run is active, or the next run settles them")
     unused = _unused_classes(connection)
     if unused:
-        yield Finding("classes", "green", f"{unused} belong to no run", "Harmless; `store purge` takes them out")
+        yield Finding("classes", "green", f"{unused} belong to no run", "Harmless; `store purge` removes them")
 
 
 def _judge(subject: str, wrong: list[str], well: str, hint: str) -> Finding:

@@ -351,7 +351,7 @@ def _take_deliveries(connection: Connection, target_id: int, ids: Sequence[int])
     found = [(row[0], row[1], row[2]) for row in connection.execute(counted)]
     if any(State(state) in UNDELIVERED for state, _, _ in found):
         raise StoreCorruptError(
-            "a job's delivery has another end time than the job, and is undelivered; nothing of its month was purged",
+            "an undelivered job and its delivery have different end times; nothing of its month was purged",
             hint="`usage-publisher store check` says which",
         )
     transitions.purge(connection, target_id, ids)

@@ -63,7 +63,7 @@ def rules(inspection: Inspection, level: str) -> list[tuple[str, str]]:
         ("urf:recordId", "recordId", "RecordIdentity@recordId", "must have the namespace's prefix"),
         ("ur-ce1.example.org-MPh3FPuR0001", "u" * 1001, "RecordIdentity@recordId", "1001 characters"),
         ("urf:createTime", "createTime", "RecordIdentity@createTime", "mandatory"),
-        ('createTime="2026', 'createTime="x26', "RecordIdentity@createTime", "no date and time"),
+        ('createTime="2026', 'createTime="x26', "RecordIdentity@createTime", "not a date and time"),
         ("<LocalJobId>1000001</LocalJobId>", "<LocalJobId/>", "LocalJobId", "empty"),
         ("<MachineName>ce1.example.org</MachineName>", "<MachineName/>", "MachineName", "mandatory"),
         ("<MachineName>ce1", f"<MachineName>{'c' * 200}", "MachineName", "characters"),
@@ -119,7 +119,7 @@ def test_what_sgas_refuses(before: str, after: str, field: str, rule: str) -> No
         ("PT9102S", "P1M", "WallDuration", "stored as NULL"),
         ("PT9102S", "-PT9102S", "WallDuration", "negative"),
         ("PT9102S", "PT9102.7S", "WallDuration", "cut"),
-        ("<Processors>8</Processors>", "", "NodeCount", "taken for Processors"),
+        ("<Processors>8</Processors>", "", "NodeCount", "used as Processors"),
         ("<Status>", "<Charge>1.5</Charge><Status>", "Charge", "cut"),
         ("<sgas:ExitCode>0", "<sgas:ExitCode>-1", "ExitCode", "stored as 255"),
         ('type="physical"', 'type="virtual"', "Memory@type", "virtual is lost"),
@@ -172,7 +172,7 @@ def test_what_apel_refuses_of_a_car(before: str, after: str, field: str, rule: s
 @pytest.mark.parametrize(
     ("before", "after", "field", "rule"),
     [
-        ('urf:usageType="all"', 'urf:usageType="user"', "CpuDuration", "the first one is taken"),
+        ('urf:usageType="all"', 'urf:usageType="user"', "CpuDuration", "the first one is used"),
         ("<WallDuration>PT9102S", "<WallDuration>PT9102.5S", "WallDuration", "rounded"),
         ("<EndTime>2026-09-18T17:09:09Z", "<EndTime>2026-09-18T17:09:09", "EndTime", "taken as UTC"),
         (">14.25<", ">14.2525<", "ServiceLevel", "three decimals"),

@@ -118,7 +118,7 @@ def test_unreadable_input_is_settled_with_a_reason(fresh: Program) -> None:
         (settling, "settling needs a reason"),
         (("collect", "--settle", "--reason", "x"), "--settle needs --unreadable"),
         (("collect", "--unreadable", "--reason", "x"), "--reason needs --settle"),
-        (("collect", "nosuch", "--unreadable"), "there is no source 'nosuch'"),
+        (("collect", "nosuch", "--unreadable"), "unknown source 'nosuch'"),
     ):
         done = fresh(*wrong)
         assert done.code == 2

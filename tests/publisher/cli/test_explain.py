@@ -37,8 +37,8 @@ def test_what_cannot_be_explained(collected: Program) -> None:
     assert collected("render", "ogf-ur", "--explain", "nobody").code == 2
     for name in ("apel-sync", "utilization"):
         done = collected("render", name, "--explain", "1000003")
-        assert (done.code, "no record that one job is in" in done.err) == (2, True)
-    assert "there is no format 'nosuch'" in collected("render", "nosuch", "--explain", "1000003").err
+        assert (done.code, "has no records of single jobs" in done.err) == (2, True)
+    assert "unknown format 'nosuch'" in collected("render", "nosuch", "--explain", "1000003").err
 
 
 def test_a_summary_shows_its_jobs_and_what_each_brings(collected: Program) -> None:

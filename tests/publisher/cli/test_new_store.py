@@ -22,7 +22,7 @@ from tests.publisher.cli.program import WHOLE, Inside
 )
 def test_where_there_is_none_this_is_reported(fixtures: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
     done = Inside(tmp_path)(*command)
-    assert f"there is no store at {tmp_path}/store.db" in done.err
+    assert f"the store {tmp_path}/store.db does not exist" in done.err
     assert done.code == 0
 
 
@@ -44,4 +44,4 @@ def test_a_store_that_cannot_be_looked_at_is_an_error_of_the_store(tmp_path: Pat
     (tmp_path / "store.db").symlink_to("store.db")
     done = Inside(tmp_path)(*command)
     assert done.code == 5
-    assert f"the store {tmp_path}/store.db cannot be made or opened" in done.err
+    assert f"the store {tmp_path}/store.db cannot be created or opened" in done.err

@@ -98,8 +98,8 @@ def test_a_problem_of_a_source_is_reported_with_any_options(fresh: Program, comm
     fresh.configure(fresh.config.read_text().replace('path = "accounting.db"', 'path = "nosuch.db"'))
     done = fresh(command, option)
     assert done.code == 1
-    assert "ce1: there is nothing at " in done.err
-    assert done.err.count("there is nothing at") == 1
+    assert "nosuch.db does not exist" in done.err
+    assert done.err.count("does not exist") == 1
 
 
 def test_verbose_shows_the_steps(fresh: Program) -> None:

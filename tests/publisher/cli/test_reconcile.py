@@ -202,10 +202,10 @@ def test_superseded_records_come_with_the_commands_for_them(collected: Program, 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--month", "2026-11", "--since", "2026-10"), "exclude each other"),
+        (("--month", "2026-11", "--since", "2026-10"), "cannot be combined"),
         (("--until", "2026-11"), "--until needs --since"),
         (("--month", "soon"), "is not a month"),
-        (("nowhere",), "there is no target"),
+        (("nowhere",), "unknown target"),
         (("--file", "x.csv"), "one target"),
     ],
 )

@@ -55,9 +55,9 @@ def test_reports_are_signed_and_sent_and_shown(collected: Program, pki: Pki) -> 
     assert state["groups"] == {"accepted": months}
     assert state["waiting"] == state["not_due"]
     assert collected("render", "utilization", "--target", "portal", "--diff", "--json").ok().object["new"] == 0
-    assert "no record that one job is in" in collected("render", "utilization", "--explain", "1000003").err
+    assert "has no records of single jobs" in collected("render", "utilization", "--explain", "1000003").err
 
 
 def test_a_target_of_other_records_shows_no_report(collected: Program) -> None:
     done = collected("render", "utilization", "--target", "summaries")
-    assert (done.code, "target summaries is not sent reports" in done.err) == (2, True)
+    assert (done.code, "target summaries does not receive reports" in done.err) == (2, True)

@@ -125,7 +125,7 @@ def test_nothing_is_settled_without_a_reason_or_of_an_unknown_source(
 ) -> None:
     site, _ = site_of(tmp_path, bad(1))
     site.collect()
-    with pytest.raises(UsageError, match=r"needs a reason|there is no source 'nosuch'"):
+    with pytest.raises(UsageError, match=r"needs a reason|unknown source 'nosuch'"):
         site.publisher.settle_unreadable(reason, sources)
     assert counted_as_unreadable(site) == {"ce1": 1}
     assert len(site.publisher.unreadable()) == 1

@@ -155,7 +155,7 @@ def test_taking_over_by_time(shadowed: Inside) -> None:
         (("files", "--against", "old-summaries"), "no record of ogf-ur"),
         (("files", "--take-over"), "--against"),
         (("files", "--delivered-until", "2026-11-01"), "--take-over"),
-        (("files", "--month", "2026-11", "--since", "2026-11-01"), "exclude each other"),
+        (("files", "--month", "2026-11", "--since", "2026-11-01"), "cannot be combined"),
         (("files", "--month", "2026-11"), "need --against"),
         (("files", "--until", "2026-11-01"), "need --against"),
     ],

@@ -237,7 +237,7 @@ def test_without_a_store_it_says_so(month: Program, tmp_path: Path) -> None:
         site = Page(reading)
 
         def missing(*_: object) -> Any:
-            raise StoreMissingError("there is no store", hint="`usage-publisher collect` makes it")
+            raise StoreMissingError("there is no store", hint="`usage-publisher collect` creates it")
 
         reports = ReportPages(ReportSource(missing, missing, site.said.append, int))
         empty = msgspec.structs.replace(site.site, reports=lambda: reports, offered=lambda: ())
@@ -327,14 +327,14 @@ def test_users_print_their_own_statement(guarded: Page, form: str) -> None:
         again = guarded.ask(f"/statement.txt?month=2026-11&{more}", headers=as_("alice"))
         assert "bob" not in again.text
     partly = guarded.ask(f"/statement.{form}?month=2026-11&queue=slow*", headers=as_("alice"))
-    assert (partly.status_code, "a statement is of all jobs of a user" in partly.text) == (400, True)
+    assert (partly.status_code, "a statement contains all jobs of a user" in partly.text) == (400, True)
     assert 'href="/statement' not in guarded.ask("/charges?month=2026-11&queue=slow*", headers=as_("alice")).text
 
 
 def test_who_prints_whose_statement(guarded: Page) -> None:
     assert guarded.ask("/statement.pdf?month=2026-11").status_code == 401
     whole = guarded.ask("/statement.txt?month=2026-11", headers=as_("root"))
-    assert (whole.status_code, "a statement is of one user" in whole.text) == (400, True)
+    assert (whole.status_code, "a statement is for one user" in whole.text) == (400, True)
     of_bob = guarded.ask("/statement.txt?month=2026-11&user=bob", headers=as_("boss")).text
     assert "Statement number  2026-11-bob" in of_bob
     assert "between us and him" in of_bob

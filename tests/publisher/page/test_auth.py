@@ -76,7 +76,7 @@ def test_a_wrong_file_lets_nobody_in(tmp_path: Path, text: str, said: str) -> No
 def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     file = token_file(tmp_path)
     file.chmod(0o640)
-    with pytest.raises(CredentialError, match="can be read by others"):
+    with pytest.raises(CredentialError, match="can be read by other users"):
         People(file)
 
 

@@ -237,9 +237,9 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="UTF-8"):
         site.publisher.reconcile(["spool"], None, tmp_path / "x")
     (tmp_path / "x").write_text("record_id\nx\n")
-    with pytest.raises(UsageError, match="is sent summaries"):
+    with pytest.raises(UsageError, match="receives summaries"):
         site.publisher.reconcile(["apel"], None, tmp_path / "x")
-    with pytest.raises(UsageError, match="there are: spool, apel"):
+    with pytest.raises(UsageError, match="known: spool, apel"):
         site.publisher.reconcile(["nowhere"])
 
 

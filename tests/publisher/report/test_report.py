@@ -86,7 +86,7 @@ def test_forms(site: Program) -> None:
         (("utilization", "--bin", "0"), "at least 1"),
         (("utilization", "--bin", "500ms"), "whole number of seconds"),
         (("utilization", "--since", "@0", "--until", "@5", "--bins", "6"), "finer than a second"),
-        (("utilization", "--bin", "1h", "--bins", "6"), "exclude each other"),
+        (("utilization", "--bin", "1h", "--bins", "6"), "cannot be combined"),
         (("utilization", "--since", "@0", "--bin", "1"), "too many"),
         (("totals", "--by", "colour"), "choose one of: queue, host"),
         (("totals", "--by", "host,queue,vo"), "one key or two different keys"),

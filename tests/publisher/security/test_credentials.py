@@ -169,7 +169,7 @@ def test_what_is_not_a_certificate_or_key_is_refused(tmp_path: Path, content: by
     path.chmod(0o600)
     with pytest.raises(CredentialError, match="no certificate"):
         load_certificates(path)
-    with pytest.raises(CredentialError, match="no private key"):
+    with pytest.raises(CredentialError, match="no usable private key"):
         load_key(path)
     with pytest.raises(CredentialError, match="cannot be read"):
         load_certificates(tmp_path / "missing.pem")
@@ -177,7 +177,7 @@ def test_what_is_not_a_certificate_or_key_is_refused(tmp_path: Path, content: by
 
 def test_a_key_in_place_of_the_certificate_is_named(tmp_path: Path) -> None:
     pki = make_pki(tmp_path / "pki")
-    with pytest.raises(CredentialError, match=r"holds a key and no certificate.*swapped"):
+    with pytest.raises(CredentialError, match=r"contains a key but no certificate.*swapped"):
         load_credentials(pki.client.key, pki.client.certificate, now_s=time.time())
 
 

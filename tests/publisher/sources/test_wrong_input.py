@@ -74,7 +74,7 @@ FAILING = {
     "nothing": (lambda _file: None, "there is no such file"),
     "a folder without logs": (a_folder, "is empty: it has no file named accounting"),
     "a FIFO": (a_fifo, "this is a FIFO (named pipe), not a file"),
-    "a loop": (a_loop, "the symbolic links lead in a circle"),
+    "a loop": (a_loop, "the symbolic links form a loop"),
     "no permission": (forbidden, ("permission denied", "Input/output error")),
     "an executable": (holding(b"\x7fELF\0\0\0\n\0\0\n"), "this looks like binary data"),
     "ARC's database": (holding(b"SQLite format 3\0" + b"\0\x0a" * 500), "this looks like an SQLite database, as ARC's"),

@@ -69,7 +69,7 @@ def test_a_link_is_not_followed_to_a_store(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="cannot be made or opened"):
+    with pytest.raises(StoreError, match="cannot be created or opened"):
         open_store(f"sqlite:///{tmp_path / 'file' / 'store.db'}")
 
 

@@ -49,7 +49,7 @@ def test_a_token_file_must_be_private_and_a_token(pki: Pki, tmp_path: Path) -> N
     token_file.write_text("two words")
     token_file.chmod(0o644)
     made = target(pki, "https", "https://localhost:1", token_file=str(token_file))
-    with pytest.raises(CredentialError, match="can be read by others"):
+    with pytest.raises(CredentialError, match="can be read by other users"):
         made.post(MESSAGE)
     token_file.chmod(0o600)
     with pytest.raises(CredentialError, match="not contain a bearer token") as raised:

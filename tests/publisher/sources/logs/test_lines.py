@@ -127,7 +127,7 @@ def test_one_bad_file_stops_only_itself(file: Path) -> None:
     with pytest.raises(SourceError, match="2 files could not be read") as raised:
         read_on(source(file), seen)
     assert "FIFO" in raised.value.message
-    assert "symbolic links lead in a circle" in raised.value.message
+    assert "symbolic links form a loop" in raised.value.message
     assert len(seen.jobs) == 3
     assert not seen.at_end
 
@@ -139,7 +139,7 @@ def test_what_is_not_a_file_is_refused_and_never_waited_for(tmp_path: Path) -> N
         list(source(fifo).pages({}))
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    with pytest.raises(SourceError, match="the symbolic links lead in a circle"):
+    with pytest.raises(SourceError, match="the symbolic links form a loop"):
         list(source(loop).pages({}))
     with pytest.raises(SourceFormatError, match="this is a device"):
         list(source(Path("/dev/null")).pages({}))
