@@ -42,7 +42,7 @@ class UnknownFormatError(KeyError):
         self.known = tuple(sorted(known))
 
     def __str__(self) -> str:
-        return f"no format {self.name!r} here; there are {', '.join(self.known)}"
+        return f"unknown format {self.name!r}; known: {', '.join(self.known)}"
 
 
 def record_format(name: str, view: View) -> RecordFormat:

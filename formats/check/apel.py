@@ -122,7 +122,7 @@ def _numbers(message_type: MessageType, record: TextRecord) -> Iterator[Violatio
                 rule_text = "not epoch seconds: a date is shifted by the server's time zone, or refused"
                 yield Violation("warning", record.number, key, rule_text, _JOBS)
             else:
-                yield Violation("error", record.number, key, f"no whole number: {shown(value)}", rule.source)
+                yield Violation("error", record.number, key, f"not a whole number: {shown(value)}", rule.source)
         elif not rule.least <= number <= rule.largest:
             text = f"{shown(number)} is not in {rule.least}..{rule.largest}"
             if message_type.shape == "sync" and key in _MONTH:
@@ -145,7 +145,7 @@ def _scores(message_type: MessageType, record: TextRecord) -> Iterator[Violation
             continue
         preferred = preferred_score(scores)
         if preferred is None:
-            yield Violation("error", record.number, key, "no benchmark that the server knows", "APEL server")
+            yield Violation("error", record.number, key, "not a benchmark that the server knows", "APEL server")
             continue
         benchmarks.add(preferred[0])
         if len(scores) > 1:
@@ -165,7 +165,7 @@ def _plain_score(message_type: MessageType, record: TextRecord) -> Iterator[Viol
         try:
             yield from _score(record, "ServiceLevel", float(level), LARGEST_SCORE)
         except ValueError:
-            yield Violation("error", record.number, "ServiceLevel", f"no number: {shown(level)}", _JOBS)
+            yield Violation("error", record.number, "ServiceLevel", f"not a number: {shown(level)}", _JOBS)
     if level is None and level_type is None:
         return
     known = level_type is not None and level_type.lower() in _TYPES_OF_SCORES

@@ -83,7 +83,7 @@ class RecordCheck:
     def whole_number(self, field: str, text: str, rule: NumberRule) -> int | None:
         """A whole number in its column's range; None, and an error, for anything else."""
         if not _WHOLE(text):
-            self.error(field, f"no whole number: {shown(text)}")
+            self.error(field, f"not a whole number: {shown(text)}")
             return None
         if not rule.least <= int(text) <= rule.largest:
             self.error(field, f"{text} is not in {rule.least}..{rule.largest}", rule.source)
@@ -194,7 +194,9 @@ class _CarCheck(RecordCheck):
     def _duration(self, field: str, text: str) -> None:
         match = _DURATION(text)
         if match is None or not any(match.groups()):
-            self.error(field, f"no duration that the server reads, hence not specified: {shown(text)}", _RECEIVERS)
+            self.error(
+                field, f"not a duration that the server reads, so it counts as missing: {shown(text)}", _RECEIVERS
+            )
             return
         years, months, days, hours, minutes, seconds, fraction = match.groups()
         if years or months:
@@ -240,7 +242,7 @@ class _CarCheck(RecordCheck):
         try:
             score = float(text)
         except ValueError:
-            self.error("ServiceLevel", f"no number: {shown(text)}")
+            self.error("ServiceLevel", f"not a number: {shown(text)}")
             return
         if not 0 <= score <= LARGEST_SCORE:
             self.error("ServiceLevel", f"{shown(text)} is not in 0..{LARGEST_SCORE}", "APEL column, DECIMAL(10,3)")

@@ -110,7 +110,7 @@ def _frame(root: etree._Element) -> list[SchemaViolation]:
         return []
     records = set(record_elements(root))
     return [
-        SchemaViolation("", etree.QName(child).localname, "is no record, and UsageRecords holds nothing else")
+        SchemaViolation("", etree.QName(child).localname, "is not a record, and UsageRecords may contain records only")
         for child in root
         if child not in records
     ]

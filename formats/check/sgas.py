@@ -102,7 +102,7 @@ def _message(root: etree._Element, payload: bytes) -> list[Violation]:
         known = set(records)
         others = sorted({etree.QName(child).localname for child in root if child not in known})
         found.append(
-            Violation("error", 0, shown(others[0]), "is no record, and the service takes nothing else", _SOURCE)
+            Violation("error", 0, shown(others[0]), "is not a record, and the service accepts records only", _SOURCE)
         )
     elif not records:
         found.append(Violation("warning", 0, "", "no records: the service answers 200 and stores nothing", _RECEIVERS))
@@ -127,7 +127,7 @@ def _identity(check: RecordCheck) -> str | None:
         check.error("RecordIdentity@createTime", f"not a date and time: {shown(created[-1] or '')}", _RECEIVERS)
     global_ids = check.raw_texts("JobIdentity/GlobalJobId")
     if not any(global_ids):
-        rule = "missing: the record sent again is no duplicate, but replaces the first, or fails"
+        rule = "missing: the record sent again is not recognised as a duplicate: it replaces the first, or fails"
         check.warning("GlobalJobId", rule, _RECEIVERS)
     local_id = next(reversed(check.raw_texts("JobIdentity/LocalJobId")), None)
     if local_id == "":
@@ -241,7 +241,7 @@ def _duration(check: RecordCheck, field: str, text: str, *, bits: int = 32, summ
     if not text:
         check.error(field, "an empty element", _RECEIVERS)
     elif total_s is None and summed:
-        check.error(field, f"of several one is no duration: {shown(text)}", _RECEIVERS)
+        check.error(field, f"one of several is not a duration: {shown(text)}", _RECEIVERS)
     elif total_s is None:
         check.warning(field, f"not a duration of weeks to seconds, stored as NULL: {shown(text)}", _RECEIVERS)
     elif not -(2 ** (bits - 1)) <= total_s < 2 ** (bits - 1):
@@ -256,7 +256,7 @@ def _charge(check: RecordCheck, text: str) -> None:
     try:
         charge = float(text)
     except ValueError:
-        check.error("Charge", f"no number: {shown(text)}")
+        check.error("Charge", f"not a number: {shown(text)}")
         return
     if not -INT32 - 2 < charge < INT32 + 1:
         check.error("Charge", f"{shown(text)} does not fit 32 bits")

@@ -124,5 +124,5 @@ def _time(groups: dict[str, str | None]) -> time:
     minute += hour % 1 * 60
     second += minute % 1 * 60
     if int(hour) > 23 or int(minute) > 59:
-        raise ValueError("no time of day")
+        raise ValueError("not a time of day")
     return time(int(hour), int(minute), int(second), tzinfo=timezone(-zone if groups["sign"] == "-" else zone))

@@ -254,7 +254,7 @@ def _show_target(found: Reconciliation, name: str, limit: int | None) -> None:
     rows: list[list[object]] = [_row(month) for month in one.months]
     show_table(f"{name}: by {_EVIDENCE[one.evidence]}", columns, rows, right=set(columns[1:-1]))
     if one.unavailable is not None:
-        say(f"{name}: the service gives no evidence of what it has: {one.unavailable}")
+        say(f"{name}: nothing was confirmed: {one.unavailable}")
     if one.compared == ("jobs",):
         say(f"{name}: confirmed by numbers of jobs alone: the evidence has no wall or CPU time")
     for note in one.notes:

@@ -51,7 +51,7 @@ from publisher.text import iso, past
 
 SENT_AGAIN: Final = Reason.of(ReasonCode.SENT_AGAIN)
 _NOTHING_TO_ASK: Final = (
-    "the service offers no interface for this; use --file or `evidence` of the target with an export of what it has"
+    "the service cannot be asked what it has. Use --file, or set `evidence` of the target, with an export"
 )
 _TAKEN: Final = "another program takes messages out of this directory; messages that it took are not compared"
 _CLOCKS_APART_S: Final = 300

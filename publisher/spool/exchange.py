@@ -53,7 +53,7 @@ def export(store: Store, folder: Path, form: str) -> Manifest:
     Raises `UsageError` for a folder that is not empty, `SpoolError` and `StoreError`.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} is not empty", hint="Export into a new folder")
+        raise UsageError(f"{folder} is not an empty folder", hint="Export into a new folder")
     try:
         return _export(store, folder, form)
     except SpoolError as error:

@@ -252,7 +252,7 @@ def _credentials(config: Config, now: int) -> Iterator[Finding]:
             subject,
             "green",
             f"the subject is {slash_dn(subject_name)} or {rfc2253_dn(subject_name)}",
-            "Register it: SGAS: authorised names; APEL: the glite-APEL endpoint in GOCDB",
+            "Register it at SGAS (authorised names), and for APEL in GOCDB (endpoint glite-APEL)",
         )
 
 

@@ -87,7 +87,7 @@ class AmsTarget:
         findings += answers.encryption(self.name, self._identity, self._encrypt_to)
         reply = self._token_client.request("GET", self._token_url)
         findings += answers.reached(self.name, self._token_url, reply, self._identity.clock(), expected={200})
-        registered = "Where a token is refused: this name must be registered as glite-APEL service endpoint in GOCDB"
+        registered = "If a token is refused: register this name in GOCDB as an endpoint of type glite-APEL"
         refused = isinstance(reply, Reply) and answers.is_red(findings)
         findings.append(answers.registration(self.name, self._identity, registered, "red" if refused else "green"))
         if not answers.is_red(findings):

@@ -247,13 +247,13 @@ class SgasTarget:
         if not answers.is_red(findings):
             insert = self._client.request("GET", self._insert_url)
             findings += answers.answered(
-                f"{self.name}: inserting", self._insert_url, insert, expected={405}, means="takes POST"
+                f"{self.name}: inserting", self._insert_url, insert, expected={405}, means="accepts POST"
             )
             findings.append(
                 answers.registration(
                     self.name,
                     self._identity,
-                    "Only records show whether this name may insert: it must have jobinsert in the sgas.authz of SGAS",
+                    "To insert, this name needs jobinsert in the sgas.authz of SGAS. Only sending a record tests it",
                 )
             )
         return findings

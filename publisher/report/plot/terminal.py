@@ -169,7 +169,7 @@ class TextPlot:
         bins = len(plot.x) / room
         return [
             *lines,
-            *([Text(f"each column: mean of up to {-int(-bins // 1)} bins", style="dim")] if bins > 1 else []),
+            *([Text(f"each column is the mean of up to {-int(-bins // 1)} bins", style="dim")] if bins > 1 else []),
         ]
 
     def _stack(self, plot: Plot, cells: list[list[float | None]], height: int, most: float) -> list[Text]:

@@ -405,8 +405,8 @@ class NodeAllocations:
         if inferred and self.resource in {"cores", "gpus"}:
             or_named = " or named" if self.resource == "cores" else ""
             notes.append(
-                f"{counted(len(inferred), 'node')} without a table [[nodes]]: the {UNITS[self.resource]} of each are "
-                f"inferred from the most that runs held at once{or_named}; idle nodes are unknown."
+                f"{counted(len(inferred), 'node')} have no table [[nodes]]: their {UNITS[self.resource]} are inferred "
+                f"from the largest number that runs held at once{or_named}; idle nodes are unknown."
             )
         elif any(capacity is None and any(held) for _, _, capacity, held in nodes):
             notes.append(f"The occupation of some nodes is unknown: no table [[nodes]] has their {self.resource}.")

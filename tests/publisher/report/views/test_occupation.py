@@ -104,9 +104,7 @@ def test_without_an_inventory_cores_are_inferred_and_said_so(tmp_path: Path) -> 
         ("2026-03-02", "n1", 0.4375),
         ("2026-03-02", "n2", 0.25),
     ]
-    assert any(
-        note.startswith("2 nodes without a table [[nodes]]: the cores of each are inferred") for note in found.notes
-    )
+    assert any(note.startswith("2 nodes have no table [[nodes]]: their cores are inferred") for note in found.notes)
     inferred.close()
 
 
