@@ -160,7 +160,7 @@ def test_an_attribute_that_is_not_one(site: Site) -> None:
         site.collect()
     assert "spool.texts.attributes.jobs" in str(told.value)
     for wrong in ({"deliveries": ["state"]}, {"jobs": []}):
-        with pytest.raises(ValueError, match="is not among the kinds of this context|must name"):
+        with pytest.raises(ValueError, match=r"is not among the kinds of this context|must name"):
             SpoolContext(format="classic", path=Path("texts"), kinds=("jobs",), attributes=wrong)
 
 
