@@ -56,7 +56,7 @@ def test_the_page_is_whole_and_says_the_figures(site: Inside) -> None:
     page = html.fromstring(picture(site, "--style", "bar", form="html").decode())
     rows = [[cell.text_content() for cell in row.iter("td")] for row in page.iter("tr")][1:]
     assert [row[1] for row in rows] == [
-        "1.0000", "0.5000", "1.0000", "1.6667", "2.3333", "2.8333", "1.0000", "0.8333",
+        "1.00", "0.50", "1.00", "1.67", "2.33", "2.83", "1.00", "0.83",
     ]  # fmt: skip
     assert page.xpath("//input[@id='style-bar']/@checked")
     assert page.xpath("count(//svg[contains(@class, 'area')])") == 2
