@@ -30,13 +30,14 @@ from tests.bench import (
     reporting,
     sharing,
     sizing,
+    stages,
     starting,
     storing,
 )
 from tests.bench.measure import Measured
 from tests.bench.rows import ROWS, Measurement, Row, Scale
 
-MODULES = (parsing, storing, rendering, delivering, arc_own, sharing, sizing, reporting, floor, starting)
+MODULES = (parsing, storing, rendering, delivering, arc_own, sharing, sizing, stages, reporting, floor, starting)
 HEADINGS = ("row", "records", "records/s", "CPU s", "wall s", "peak MiB", "beside", "records/s", "ratio", "CPU ratio")
 
 
@@ -147,10 +148,13 @@ def print_heading() -> None:
 
 
 def print_figures(result: dict[str, Any]) -> None:
-    """What was measured besides, a line each: the row, what it is, value and unit."""
+    """What was measured besides, a line each: the row, what it is, value and unit; and that of its baseline."""
+    beside = result.get("baseline", {})
     for number_of, (figure, value) in enumerate(result.get("figures", {}).items()):
         name, _, unit = figure.rpartition(" ")
-        print(f"{'' if number_of else chr(10)}{result['row']}: {name} {number(value)} {unit}")
+        theirs = beside.get("figures", {}).get(figure)
+        also = "" if theirs is None else f" ({beside['name']}: {number(theirs)})"
+        print(f"{'' if number_of else chr(10)}{result['row']}: {name} {number(value)} {unit}{also}")
 
 
 def cells(result: dict[str, Any]) -> list[str]:

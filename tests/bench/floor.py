@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,21 +42,26 @@ def distances(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 @row(_BYTES, Sizes(10_000, 100_000, 1_000_000))
 def tls_bytes(bench: Bench) -> None:
     """As many bytes as so many usage records have (2.4 kB each), over one connection to another process."""
-    pki = make_pki(bench.folder / "pki")
-    command = [sys.executable, "-m", "tests.bench.floor", str(bench.folder / "pki")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sink:
-        assert sink.stdout is not None
-        port = int(sink.stdout.readline())
+    block = bytes(_BLOCK)
+    with sink(bench.folder / "pki") as tls, bench.timed(bench.size):
+        for _ in range(bench.size * RECORD_BYTES // _BLOCK):
+            tls.sendall(block)
+        tls.shutdown(socket.SHUT_WR)
+        tls.recv(1)
+
+
+@contextmanager
+def sink(folder: Path) -> Iterator[ssl.SSLSocket]:
+    """A TLS connection to a process that reads everything and does nothing with it. `folder`: of its certificates."""
+    pki = make_pki(folder)
+    command = [sys.executable, "-m", "tests.bench.floor", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
         context = ssl.create_default_context(cafile=pki.ca_file)
-        block = bytes(_BLOCK)
-        with bench.timed(bench.size):
-            raw = socket.create_connection(("127.0.0.1", port))
-            with context.wrap_socket(raw, server_hostname="localhost") as tls:
-                for _ in range(bench.size * RECORD_BYTES // _BLOCK):
-                    tls.sendall(block)
-                tls.shutdown(socket.SHUT_WR)
-                tls.recv(1)
-        sink.wait()
+        raw = socket.create_connection(("127.0.0.1", port))
+        with context.wrap_socket(raw, server_hostname="localhost") as tls:
+            yield tls
 
 
 def main(folder: str) -> None:
