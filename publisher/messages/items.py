@@ -42,9 +42,8 @@ from publisher.store.queries import PendingDelivery
 from publisher.store.runs import StoredRun
 from publisher.store.schema import State
 
-_SMALLEST_PAGE: Final = 100
-_LARGEST_PAGE: Final = 250
-"""How many runs are read and rendered at a time: one batch, within these bounds."""
+_PAGE_SENT: Final = 250
+"""How many runs are read and rendered at a time: more would no longer fit the processor's caches."""
 
 
 def items(recipient: Recipient, scope: Scope, *, now: int, limit_bytes: int | None = None) -> Iterator[Step]:
@@ -155,13 +154,11 @@ def _record_pages(recipient: Recipient, scope: Scope, form: RecordFormat) -> Ite
 def _waiting_pages(recipient: Recipient, scope: Scope, form: RecordFormat, target_id: int) -> Iterator[ItemPage]:
     """What waits for a target: where its own format is made of many runs, most of them in a worker process."""
     assert recipient.name is not None
-    assert recipient.settings is not None  # as it has deliveries
-    size = min(max(recipient.settings.batch_records, _SMALLEST_PAGE), _LARGEST_PAGE)
     with recipient.store.read() as connection:
         # A service that keeps the last version must store what is sent again; one that keeps the first ignores it.
         as_new = not recipient.keeps_first and batches.is_resending(connection, target_id)
         waiting = deliveries.of_target(connection, target_id)[State.WAITING] // scope.part.of
-    renderer = PageRenderer(recipient, form, scope, size)
-    order = RenderOrder(recipient.config, recipient.name, scope, size)
+    renderer = PageRenderer(recipient, form, scope, _PAGE_SENT)
+    order = RenderOrder(recipient.config, recipient.name, scope, _PAGE_SENT)
     waiting = waiting if recipient.is_own_format else 0
     yield from BackgroundRenderer(renderer, order, waiting, scope.backlog).pages(as_new)

@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import islice
@@ -249,14 +249,15 @@ def _setting(dialect: str, table: Table, keys: tuple[str, ...], columns: tuple[s
 
 def add_up(connection: Connection, table: Table, values: dict[str, Any], *, keys: Sequence[str], column: str) -> None:
     """Insert a row, or add the value of `column` to that of the row with the same keys."""
-    connection.execute(_adding(connection.dialect.name, table, tuple(keys), column), values)
+    adding = _adding(connection.dialect.name, table, tuple(keys), column, tuple(values))
+    adding.run(connection, [tuple(values.values())])
 
 
 @lru_cache
-def _adding(dialect: str, table: Table, keys: tuple[str, ...], column: str) -> Executable:
+def _adding(dialect: str, table: Table, keys: tuple[str, ...], column: str, columns: tuple[str, ...]) -> Bulk:
     statement = _insert(dialect, table)
     added = {column: table.c[column] + statement.excluded[column]}
-    return statement.on_conflict_do_update(index_elements=list(keys), set_=added)
+    return Bulk(statement.on_conflict_do_update(index_elements=list(keys), set_=added), columns)
 
 
 def insert_missing(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> int:
@@ -386,13 +387,15 @@ def rows_in(
         yield from connection.execute(query.where(column.in_(some)))
 
 
-def streamed(connection: Connection, query: Select[Any], size: int) -> Generator[list[Any], None, None]:
+def streamed(
+    connection: Connection, query: Select[Any], size: int, values: Mapping[str, Any] | None = None
+) -> Generator[list[Any], None, None]:
     """Yield the rows of a query as tuples, `size` at a time, without holding them all. Close it if it is not read to
-    its end.
+    its end. `values`: of the query's parameters.
 
     SQLite's are the driver's own: a row object of SQLAlchemy for each of a million costs as much as reading it.
     """
-    with connection.execute(query, execution_options=_streams(connection)) as result:
+    with connection.execute(query, values, execution_options=_streams(connection)) as result:
         if connection.dialect.name == "sqlite":
             cursor: Any = result.cursor
             while rows := cursor.fetchmany(size):

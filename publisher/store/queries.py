@@ -125,11 +125,12 @@ def waiting(
 ) -> list[PendingDelivery]:
     """The next deliveries that wait, oldest end time first, after `after` (end time, run id): an index scan."""
     values = {"target": target_id, "most": limit, "of": part.of, "index": part.index}
-    if after is None:
-        query = _first_waiting.params(values)
-    else:
-        query = _next_waiting.params({**values, "end": after[0], "run": after[1]})
-    rows = [row for found in dialect.streamed(connection, query, limit) for row in found]
+    query = _first_waiting
+    if after is not None:
+        query = _next_waiting
+        values |= {"end": after[0], "run": after[1]}
+    # Values within the query would make it another query for each page: to prepare it takes as long as to run it.
+    rows = [row for found in dialect.streamed(connection, query, limit, values) for row in found]
     rows.sort(key=_place)  # if the database sorted them, all records would pass through its sorter
     return [PendingDelivery(row[0], stored_run(row[4:]), row[1], sent_version(row[2], row[3])) for row in rows]
 
