@@ -236,7 +236,7 @@ def _advice_by_target(found: Status) -> list[str]:
         if target.shadow:
             advice.append(f"Compare the shadow: usage-publisher shadow {shlex.quote(name)}")
         if target.assumed:
-            before = f"{target.assumed:,} accepted jobs were not sent from this store, but delivered before"
+            before = f"accepted, but delivered before and not sent from this store: {counted(target.assumed, 'job')}"
             advice.append(f"{name}: {before}")
         advice += [safe(f"{name}: {text}") for text in _advice_on_evidence(name, target)]
     return advice
@@ -244,11 +244,13 @@ def _advice_by_target(found: Status) -> list[str]:
 
 def _advice_on_evidence(name: str, target: TargetStatus) -> list[str]:
     if target.evidence == "none":
-        return ["the service gives no evidence of what it has; see the setting `evidence`"] if target.accepted else []
+        if target.confirmed == target.accepted:  # there is nothing to confirm, or a file confirmed everything
+            return []
+        return ["the service gives no evidence of what it has; see the setting `evidence`"]
     advice = []
     if target.unconfirmed_days:
-        jobs = target.accepted - target.confirmed
-        advice.append(f"{jobs:,} accepted jobs are not confirmed, the oldest {_unconfirmed_text(target)}")
+        jobs = counted(target.accepted - target.confirmed, "job")
+        advice.append(f"accepted and not confirmed: {jobs}, the oldest {_unconfirmed_text(target)}")
     if target.evidence_problem is not None:
         advice.append(f"no evidence of what the service has: {target.evidence_problem}")
     if target.differences:

@@ -102,7 +102,8 @@ def test_only_what_is_delivered_is_good(target: dict[str, Any], delivered: bool,
         ({}, {"waiting": 1}, "usage-publisher publish"),
         ({}, {"waiting": 1, "due_at": NOW}, f"waiting until {iso(NOW)}"),
         ({}, {"waiting": 1, "shadow": True}, "usage-publisher shadow neic"),
-        ({}, {"assumed": 7}, "neic: 7 accepted jobs were not sent from this store, but delivered before"),
+        ({}, {"assumed": 7}, "neic: accepted, but delivered before and not sent from this store: 7 jobs"),
+        ({}, {"assumed": 1}, "neic: accepted, but delivered before and not sent from this store: 1 job"),
         ({}, {"accepted": 0}, "neic selects no job: usage-publisher check"),
         ({}, {"certificate_days_left": 1}, "certificate ends in 1 day"),
     ],
@@ -136,11 +137,13 @@ def test_what_is_confirmed_and_what_is_not(capsys: pytest.CaptureFixture[str]) -
     none = screen(capsys, {}, {})
     assert "no evidence" in none
     assert "neic: the service gives no evidence of what it has" in none
+    assert "gives no evidence" in screen(capsys, {}, {"confirmed": 6})
+    assert "evidence" not in screen(capsys, {}, {"confirmed": 7})  # by `reconcile --file`
     fresh = screen(capsys, {}, {"evidence": "query", "unconfirmed_days": 0})
     assert "evidence" not in fresh
     late = {"evidence": "query", "confirmed": 5, "unconfirmed_days": 9}
     out = screen(capsys, {}, late)
-    assert "neic: 2 accepted jobs are not confirmed, the oldest unconfirmed for 9 days" in out
+    assert "neic: accepted and not confirmed: 2 jobs, the oldest unconfirmed for 9 days" in out
     assert "all delivered" in out
     out = screen(capsys, {}, {**late, "confirmation_overdue": True, "differences": 2, "evidence_problem": "HTTP 500"})
     assert "all delivered" not in out
