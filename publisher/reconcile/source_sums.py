@@ -131,7 +131,7 @@ def _ask_tool(
         try:
             reading.tool = source.tool_sums(Window(first, end), clusters) if isinstance(source, HasTool) else None
             if reading.tool is None:
-                reading.tool_error = f"a source of type {source.kind} has no such program"
+                reading.tool_error = f"--with-tool: {source.kind} has no program of its own that adds up jobs"
         except SourceError as error:
             reading.tool_error = str(error)
     if reading.tool is not None:

@@ -109,6 +109,17 @@ def test_without_the_program_it_says_so(real: Path, tmp_path: Path, monkeypatch:
     assert found.readings["ge"].error is None
 
 
+def test_a_batch_system_without_such_a_program_is_named(fixtures: Path, tmp_path: Path) -> None:
+    config = tmp_path / "publisher.toml"
+    logs = fixtures / "torque" / "accounting"
+    config.write_text(BASE + f'\n[sources.ce1]\ntype = "torque"\npath = "{logs}"\n' + FILES)
+    with Publisher.from_file(config) as publisher:
+        publisher.collect()
+        with publisher.reconcile((), (Month(2026, 10),)) as found:
+            reading = publisher.conservation(found, with_tool=True).readings["ce1"]
+    assert reading.tool_error == "--with-tool: torque has no program of its own that adds up jobs"
+
+
 def test_compressed_files_are_not_for_qacct(install: Install, real: Path, tmp_path: Path) -> None:
     called = install("qacct", qacct(real))
     shutil.copy(real / "accounting", tmp_path / "accounting")
