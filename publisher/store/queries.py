@@ -129,7 +129,7 @@ def waiting(
     if after is not None:
         query = _next_waiting
         values |= {"end": after[0], "run": after[1]}
-    # Values within the query would make it another query for each page: to prepare it takes as long as to run it.
+    # Values within the query would make it another query, to be prepared again, for each page.
     rows = [row for found in dialect.streamed(connection, query, limit, values) for row in found]
     rows.sort(key=_place)  # if the database sorted them, all records would pass through its sorter
     return [PendingDelivery(row[0], stored_run(row[4:]), row[1], sent_version(row[2], row[3])) for row in rows]
