@@ -276,9 +276,11 @@ def _row(month: MonthFound) -> list[object]:
         remark = level_text("yellow", f"{month.states_open} not sent yet")
     else:
         remark = level_text("green", "agrees")
+    sent = [month.month, month.sent, _hours(month.sent_wall_s), _hours(month.sent_cpu_s)]
+    if not known:  # receipts show what is missing; they confirm nothing
+        return [*sent, "", "", "", "", month.missing, "", "", "", remark]
     return [
-        month.month, month.sent, _hours(month.sent_wall_s), _hours(month.sent_cpu_s),
-        month.service_jobs if known else "", _hours(month.service_wall_s), _hours(month.service_cpu_s),
+        *sent, month.service_jobs, _hours(month.service_wall_s), _hours(month.service_cpu_s),
         month.confirmed, month.missing, month.foreign, month.differing - month.other_hours, month.other_hours, remark,
     ]  # fmt: skip
 

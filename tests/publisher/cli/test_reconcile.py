@@ -162,6 +162,8 @@ def test_a_service_that_does_not_answer_leaves_the_receipts(collected: Program, 
     assert collected("reconcile", *MONTHS, "--json").object["targets"]["sgas"]["compared"] == []
     assert "by receipts only" in done.out
     assert "nothing was confirmed" in done.err
+    cells = [cell.strip() for cell in next(row for row in done.out.splitlines() if "2026-11 " in row).split("│")[1:-1]]
+    assert cells[7:] == ["", "0", "", "", "", "receipts only"]  # receipts confirm nothing
     simulator.faults.replace([Fault("status", code=403, service="query")])
     assert collected("reconcile", *MONTHS).code == 4
 
