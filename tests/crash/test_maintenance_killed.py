@@ -139,7 +139,7 @@ class Deaths:
             assert not kept.contents("import")
             again = kept.run("export", form=self.form)
             if again.code:
-                assert "is not empty" in again.said
+                assert "is not an empty folder" in again.said
                 (kept.folder / "export").rename(kept.folder / "torn")
                 self._again(kept)
         imported = kept.run("import")

@@ -159,5 +159,5 @@ def test_what_troubles_the_other_process_is_raised_here(site: Site, tmp_path: Pa
     pages = _pages(site, WORTH_RUNS, f"sqlite:///{tmp_path}/gone.db").pages(False)
     for _ in range(3):
         next(pages)
-    with pytest.raises(StoreMissingError, match="there is no store"):
+    with pytest.raises(StoreMissingError, match="does not exist"):
         next(pages)

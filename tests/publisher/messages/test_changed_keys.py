@@ -132,7 +132,7 @@ def test_one_that_was_in_flight_when_the_power_went_is_held_too(tmp_path: Path, 
 def test_one_that_changes_on_its_way_is_held_in_the_same_run(tmp_path: Path) -> None:
     service = Receiver("apel", "ams")
     source = ListSource("ce1")
-    source.add(*make_jobs(600))
+    source.add(*make_jobs(1500))
     site = Site(tmp_path, [source], [service])
     site.backlog = BacklogLimits(loaded=100)  # so that the run comes by it again
     site.configure("apel", batch_records=50)
@@ -149,7 +149,7 @@ def test_one_that_changes_on_its_way_is_held_in_the_same_run(tmp_path: Path) -> 
 
     service.answer = change_once
     done = site.publish_to("apel")
-    assert (done.sent.accepted, done.sent.held) == (600, 1)
+    assert (done.sent.accepted, done.sent.held) == (1500, 1)
     assert service.posted().count(changed.record_id) == 1
     assert site.in_state("apel", State.HELD) == {changed.record_id}
     site.assert_counters_right()

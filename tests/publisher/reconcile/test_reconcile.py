@@ -223,7 +223,7 @@ def test_what_changed_after_delivery_is_compared_as_it_was_sent(simulator: Simul
 
 def test_retrying_what_is_superseded_needs_names(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
     site = site_of(tmp_path, pki, make_jobs(1), neic=sgas(simulator))
-    with pytest.raises(UsageError, match="by name"):
+    with pytest.raises(UsageError, match="must be named"):
         site.publisher.retry(State.SUPERSEDED, "neic")
 
 
