@@ -83,7 +83,7 @@ def test_no_path() -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     error = read_error(tmp_path / "nowhere" / "accounting.db")
     assert isinstance(error, SourceMissingError)
-    assert "nothing at" in error.message
+    assert "does not exist" in error.message
     assert "controldir" in error.hint
 
 
