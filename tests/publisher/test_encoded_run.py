@@ -157,7 +157,7 @@ def frame_of(content: bytes, *, tells_size: bool = True) -> bytes:
 @pytest.mark.parametrize(
     ("damaged", "why"),
     [
-        (b"", "no bytes"),
+        (b"", "it is empty"),
         (encode_whole(make_job(1))[:-1], "decompressed"),
         (encode_whole(make_job(1))[:9], "decompressed"),
         (bytes([WHOLE]), "decompressed"),

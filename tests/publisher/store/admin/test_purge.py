@@ -230,7 +230,7 @@ def test_a_target_that_is_new_gets_its_jobs_first(site: Site) -> None:
 def test_months_that_are_not_over_and_purges_of_nothing_are_refused(site: Site) -> None:
     with pytest.raises(UsageError, match="2026-12 has not begun"):
         purge(site, Month(2026, 12))
-    with pytest.raises(UsageError, match="nothing says"):
+    with pytest.raises(UsageError, match="no months to purge are given"):
         purge(site, None)
 
 
