@@ -90,17 +90,17 @@ wheel: $(VENV)/.plain  ## build the wheel in dist/
 packages: wheel  ## build .deb and .rpm (EL 9) packages in dist/
 	@rm -f dist/*.deb dist/*.rpm
 	@SOURCE_DATE_EPOCH=$(EPOCH) PYTHON=$(PACKAGE_PYTHON) PIP="$(abspath $(BIN)/python) -m pip" \
-	  packaging/build dist/*.whl dist
+	  conf/packages/build dist/*.whl dist
 	@ls dist/*.deb dist/*.rpm
 
 test-packages: packages  ## install, run, upgrade, and remove the packages in a clean root (as root)
-	@packaging/test dist
+	@conf/packages/test dist
 
 container: wheel  ## build the container image with podman
 	@podman build --tag usage-publisher --file conf/container/Containerfile .
 
 release: packages sbom  ## build wheel, sdist, packages, SBOM, notes, and checksums in dist/
-	@SOURCE_DATE_EPOCH=$(EPOCH) PYTHON=$(abspath $(BIN)/python) packaging/release dist build/sbom.json
+	@SOURCE_DATE_EPOCH=$(EPOCH) PYTHON=$(abspath $(BIN)/python) conf/packages/release dist build/sbom.json
 	@ls dist
 
 docs-site: $(VENV)/.test  ## build the documentation as a site in build/site
