@@ -1,3 +1,5 @@
+"""A format with one JSON object a record."""
+
 import json
 
 from formats.base import Rendered
@@ -5,6 +7,8 @@ from formats.rule_codes import CannotRenderError, RuleCode
 
 
 class ExampleFormat:
+    """Records as JSON; `view` says how the receiver sees the jobs."""
+
     name = "example-json"
     content_type = "application/json"
     overhead_bytes = 3
@@ -16,8 +20,8 @@ class ExampleFormat:
     def record(self, job, created):
         if not job.vo:
             raise CannotRenderError(RuleCode.ADD_ON, "vo", text="this format insists on one: add a mapping rule")
-        told = {"site": job.site or self._site, "id": job.record_id, "user": job.local_user, "vo": job.vo}
-        body = json.dumps(told | {"end": job.end, "wall_s": job.wall_ms / 1000, "stored": created})
+        values = {"site": job.site or self._site, "id": job.record_id, "user": job.local_user, "vo": job.vo}
+        body = json.dumps(values | {"end": job.end, "wall_s": job.wall_ms / 1000, "stored": created})
         return Rendered(body.encode("ascii"), record_id=job.record_id)
 
     def message(self, bodies):

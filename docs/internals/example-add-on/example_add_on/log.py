@@ -1,3 +1,5 @@
+"""A source: lines of ID,USER,END,WALL,CPU,CORES; times in epoch seconds, durations in seconds."""
+
 from formats.identity import run_record_id
 from formats.job import Job
 from publisher.errors import ConfigError
@@ -7,6 +9,8 @@ from publisher.sources.logs.reader import LogReader
 
 
 class ExampleParser(StatelessParser):
+    """Parses one line at a time."""
+
     reads = frozenset({"example"})
 
     def __init__(self, cluster):
@@ -37,6 +41,8 @@ class ExampleParser(StatelessParser):
 
 
 class ExampleSource(LineSource):
+    """The log of one cluster."""
+
     def __init__(self, name, settings):
         if settings.path is None:
             raise ConfigError("a source of type example-log needs a path", key=f"sources.{name}.path")

@@ -1,3 +1,5 @@
+"""A target that appends messages to a file."""
+
 from pathlib import Path
 
 from publisher.errors import ConfigError
@@ -6,6 +8,8 @@ from publisher.targets.base import Accepted, Transient
 
 
 class ExampleTarget:
+    """A file to which messages are appended; its name is the receipt."""
+
     kind = "example-file"
 
     def __init__(self, name, settings, context):
