@@ -2,7 +2,7 @@
 
 One `Job` is one *run*: a requeued job has several, an array task has its own, the slave lines of a tightly integrated
 parallel job are folded into their master. It holds facts as read; what configuration adds (VO mappings, benchmarks) is
-applied to a copy when a message is planned or rendered (`publisher.enrich`).
+applied to a copy when a message is planned or rendered (`publisher.collect.enrich`).
 
 Units are in the names. Instants are whole epoch seconds UTC, durations integer milliseconds, memory KiB, volumes bytes.
 `None` means that the source does not know; zero means that the source says zero.

@@ -52,7 +52,10 @@ class Collected(msgspec.Struct, frozen=True):
 
 class TargetPlan(msgspec.Struct, frozen=True):
     """A target as collecting needs it: its id in the store, its filter, and what the service does with a changed
-    record."""
+    record.
+
+    `assumes`: the sources from which an earlier publisher may have delivered; None: all.
+    """
 
     target_id: int
     filter: TargetFilter

@@ -141,7 +141,7 @@ def _planning(settings: Settings) -> dict[str, Any]:
 def why_not_selected(
     connection: Connection, config: Config, names: Iterable[str], runs: Sequence[StoredRun]
 ) -> dict[int, dict[str, str]]:
-    """For each of these targets that does not select the run now: why, by run id."""
+    """By run id: the targets that do not select the run now, each with the reason."""
     filters = [TargetFilter(name, config.targets[name], config) for name in names]
     ids = class_ids(connection, [run.run_id for run in runs])
     classes = {each.id: each for each in classes_by_id(connection, sorted(set(ids.values())))}

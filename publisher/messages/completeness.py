@@ -45,8 +45,10 @@ def why_not_known_from(store: Store, config: Config, settings: TargetSettings, f
 def _why_not_read_from(
     store: Store, config: Config, settings: TargetSettings, first: int, what: str, until: int | None = None
 ) -> Reason | None:
-    """Return all incomplete sources at once, so that they can be fixed at once. `until`: the end of the interval
-    (exclusive), or None."""
+    """Return a reason that names all incomplete sources, so that they can be fixed at once; None: all are complete.
+
+    `until`: the end of the interval (exclusive), or None.
+    """
     unsure = []
     for name in fed_by(config, settings):
         with store.read() as connection:

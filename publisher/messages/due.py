@@ -68,7 +68,7 @@ def waiting_in(
 
 
 def held_in(store: Store, target_id: int, bounds: tuple[int, int], codes: Collection[str]) -> Iterator[PendingDelivery]:
-    """Select the deliveries of runs that ended within bounds (the second exclusive) and are held for one of these
+    """Yield the deliveries of runs that ended within bounds (the second exclusive) and are held for one of these
     reasons."""
     for page in store.pages(
         lambda connection, after: queries.held_for(connection, target_id, codes, bounds, after, _PAGE)
@@ -186,7 +186,8 @@ def sent_in(recipient: Recipient, window: Window, size: int) -> Iterator[Sequenc
 
 
 def first_waiting(recipient: Recipient) -> Window:
-    """Select what will wait for a target that has no deliveries yet: all but what an earlier publisher delivered."""
+    """Return the window of what will wait for a target that has no deliveries yet: all that ended after
+    `delivered_until`."""
     delivered = recipient.settings.delivered_until if recipient.settings is not None else None
     return Window(None if delivered is None else delivered + 1)
 

@@ -83,7 +83,7 @@ def word_test(key: str, text: str) -> Callable[[str], bool]:
 
 
 def entries_of(job: Job) -> list[ReportedRun]:
-    """The entries that are counted of a run. None if it has not ended, or its times are unknown."""
+    """The entries that are counted of a run; empty if it has not ended, or its times are unknown."""
     if not job.finished:
         return []
     job = without_slaves(job)

@@ -74,8 +74,8 @@ def items(recipient: Recipient, scope: Scope, *, now: int, limit_bytes: int | No
 
 
 def records_of(recipient: Recipient, runs: Sequence[PendingDelivery], *, guarded: bool = True) -> ItemPage:
-    """Yield the records of certain runs, in any state of their deliveries. Raises as `items`; the format must have
-    one record a run."""
+    """Return the records of certain runs, in any state of their deliveries, and the runs that are held. Raises as
+    `items`; the format must have one record for each run."""
     step = _records(recipient, Scope(runs=runs, guarded=guarded))
     pages = list(step.pages)
     return ItemPage([each for page in pages for each in page.items], [each for page in pages for each in page.held])
@@ -105,8 +105,8 @@ def summary_of(recipient: Recipient, run: StoredRun, now: int) -> FoundSummary:
 
 
 def _sync_of(recipient: Recipient, scope: Scope, now: int) -> Iterator[Step]:
-    """Sync counts alone: those that go with what is due to the target or, if no sync counts go with it, those of a
-    window."""
+    """Sync counts alone: those that go with what is due to the target; for a window, or a target without deliveries,
+    those of the scope."""
     if recipient.target_id is None or not scope.is_due:
         yield from SyncCounts(recipient, scope).steps(())
         return

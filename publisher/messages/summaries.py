@@ -192,7 +192,7 @@ def _item(form: SummaryFormat, month: Month, group: Group, waiting: Members) -> 
 
 
 def changed_groups(fold: Fold, known: Mapping[str, GroupRow]) -> list[Group]:
-    """Yield the groups of a month that changed since they were sent; those that vanished come last, with zero jobs."""
+    """Return the groups of a month that changed since they were sent; those that vanished come last, with zero jobs."""
     groups_now = {group.key.text: group for group in fold.groups()}
 
     def has(group: Group) -> bool:

@@ -113,7 +113,7 @@ def finish(context: DeliveryContext, step: Finished) -> None:
 
 
 def recovered(context: DeliveryContext, recipient: Recipient, limits: Limits) -> Iterator[Batch]:
-    """Return the batches of records that were in flight when a run ended without an answer; they are sent again.
+    """Yield the batches of records that were in flight when a run ended without an answer; they are sent again.
 
     A batch that is unchanged (same runs, same versions) gets its old id (`uid_of`). Other contents get a new id: a
     service that recognises messages by id would otherwise ignore them.

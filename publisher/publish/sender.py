@@ -103,9 +103,8 @@ class Sender:
         context = self._context
         try:
             if self._sends_groups:
-                bookkeeping.put_back(
-                    context
-                )  # the months of summaries that were in flight when a run ended are folded again
+                # The months of summaries that were in flight when a run ended are folded again.
+                bookkeeping.put_back(context)
             with self._workers:
                 for step in items(self._recipient, self._scope, now=context.clock(), limit_bytes=self._limit_bytes):
                     match step:
@@ -323,7 +322,8 @@ class SectionSender:
         )
 
     def _may_be_there(self, item: Item) -> Item:
-        """Whether the service may have this version of a record because it was sent, or another one was sent before."""
+        """Return a record that was sent, marked so: the service may have this version or, if it keeps the first, an
+        earlier one."""
         if item.group is not None:
             return item
         before = item.sent

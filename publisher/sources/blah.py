@@ -119,7 +119,7 @@ class _GridParser:
         return self._ads.finish()
 
     def waiting(self) -> str | None:
-        """Whether an ad is incomplete."""
+        """What is incomplete, for people; None: no ad is."""
         return self._ads.waiting()
 
     def taken(self) -> tuple[GridLogEntry, ...]:

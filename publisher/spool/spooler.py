@@ -228,7 +228,7 @@ class Spooler:
             return True
 
     def prepare(self, connection: Connection) -> None:
-        """Whether the transaction leaves something to be written."""
+        """Note whether the transaction leaves something to be written."""
         if pending(connection, 1):
             self._due.set()
 
@@ -242,7 +242,7 @@ class Spooler:
             with self._store.lock(_LOCK) as held:
                 if held:
                     self._write_pending()
-        except PublisherError as error:  # of the store: what is put down stays so
+        except PublisherError as error:  # of the store: the changes stay recorded
             for name in self._contexts:
                 self._tell(name, str(error))
         finally:

@@ -150,9 +150,8 @@ def transaction(engine: Engine, *, writes: bool, sorts_on_disk: bool = False) ->
     if engine.dialect.name != "sqlite":
         options |= server.WRITING if writes else server.READING
     with translated(engine), engine.connect() as connection:
-        connection.execution_options(
-            **options
-        )  # within: where they cannot be set, the connection is closed all the same
+        # Set within the block: if that fails, the connection is closed nevertheless.
+        connection.execution_options(**options)
         with connection.begin():
             yield connection
 

@@ -296,7 +296,8 @@ class Reading:
         yield LineBlock(mark.path, [], mark.offset, mark.line + 1, (report,))
 
     def _find_missing(self, mark: Mark, *, search: bool) -> Iterator[LineBlock]:
-        """Whether a file that was reported as not read to its end was found; with `search`, search it again."""
+        """Read the rest of a file that was reported as not read to its end, if it is found now. `search`: also among
+        the rotated files."""
         is_continued = mark.is_certain and self._is_continued(mark)
         copies = (self._copies_of(mark, is_continued=is_continued) if search else None) or NO_COPIES
         if copies.is_whole or is_continued:

@@ -196,7 +196,7 @@ class SlurmParser:
         return msgspec.to_builtins(kept)
 
     def waiting(self) -> str | None:
-        """Whether a record of several lines is incomplete."""
+        """What is incomplete, for people; None: no record of several lines is."""
         return f"{self.file}: the last record is incomplete; it is read when it is complete" if self._begun else None
 
     def resume(self, state: Any) -> None:
