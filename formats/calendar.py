@@ -52,11 +52,11 @@ def month_numbered(number: int) -> Month:
     return Month(*divmod(number, 100))
 
 
-def months_between(first: int, behind: int) -> list[Month]:
-    """The months that the instants from `first` until `behind` (exclusive) touch, in order."""
+def months_between(first: int, stop: int) -> list[Month]:
+    """The months that the instants from `first` until `stop` (exclusive) touch, in order."""
     months: list[Month] = []
     month = month_of(first)
-    while month_bounds(month)[0] < behind:
+    while month_bounds(month)[0] < stop:
         months.append(month)
         month = month.following
     return months
@@ -110,11 +110,11 @@ def period_of(kind: PeriodKind, instant: int) -> Period:
     return Period(start, start + SECONDS_A_DAY, month.number * 100 + day)
 
 
-def periods_between(kind: PeriodKind, first: int, behind: int) -> list[Period]:
-    """The periods that the instants from `first` until `behind` (exclusive) touch, in order."""
+def periods_between(kind: PeriodKind, first: int, stop: int) -> list[Period]:
+    """The periods that the instants from `first` until `stop` (exclusive) touch, in order."""
     periods: list[Period] = []
     period = period_of(kind, first)
-    while period.start < behind:
+    while period.start < stop:
         periods.append(period)
         period = period_of(kind, period.stop)
     return periods

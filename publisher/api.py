@@ -302,7 +302,7 @@ class Publisher:
         why; also of a publisher that was closed."""
         found, self._context_errors = self._context_errors, {}
         if self.spooler is not None:
-            found |= {each.name: each.trouble for each in self.spooler.states() if each.trouble is not None}
+            found |= {each.name: each.problem for each in self.spooler.states() if each.problem is not None}
         return found
 
     def job(self, name: str) -> list[KnownRun]:

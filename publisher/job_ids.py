@@ -134,8 +134,8 @@ class JobPattern:
         """Whether this job matches."""
         own, name, global_id, array_id, task, cluster, dqs_job_name = ids
         if self._match is not None:
-            behind = own[len(found.prefix) :] if own and not own[0].isdigit() and (found := _numbered(own)) else None
-            words = (own, behind, name, global_id, array_id, dqs_job_name)
+            stripped = own[len(found.prefix) :] if own and not own[0].isdigit() and (found := _numbered(own)) else None
+            words = (own, stripped, name, global_id, array_id, dqs_job_name)
             return any(self._match(word) for word in words if word)
         if self._text in (own, name, global_id, array_id, dqs_job_name):
             return True

@@ -268,7 +268,7 @@ def copy_store(
     source_url: str,
     destination_url: str,
     busy_timeout_s: float,
-    tell: Callable[[str], None],
+    begin_table: Callable[[str], None],
     *,
     mark: Path | None = None,
 ) -> StoreCopied:
@@ -281,7 +281,7 @@ def copy_store(
     try:
         destination = open_store(destination_url, busy_timeout_s)
         try:
-            copied = backup.copy(source, destination, tell)
+            copied = backup.copy(source, destination, begin_table)
             marked = source.mark_file.read() if source.mark_file is not None else None
             why = source.why_not_latest()
             if why is None:

@@ -257,9 +257,9 @@ def mistake(text: str, error: tomllib.TOMLDecodeError) -> str:
     else:
         number, column = int(found[2]), int(found[3])
     line = lines[number - 1].rstrip("\r") if number <= len(lines) else ""
-    before, behind = line[: column - 1], line[column - 1 :]
+    before, after = line[: column - 1], line[column - 1 :]
     cut = ("..." if len(before) > _MOST_SHOWN else "") + before[-_MOST_SHOWN:]
-    rest = behind[:_MOST_SHOWN] + ("..." if len(behind) > _MOST_SHOWN else "")
+    rest = after[:_MOST_SHOWN] + ("..." if len(after) > _MOST_SHOWN else "")
     shown = _PASSWORD.sub(r"\1...@", f"{cut}>>>{rest}")
     return f"line {number}, column {column}: {found[1]}: {shown}"
 

@@ -70,13 +70,13 @@ def _shown(values: tuple[str, ...] | None) -> str | None:
 def _walk(parent: etree._Element, path: str) -> Iterator[tuple[str, str]]:
     for child in parent.iterchildren(tag=etree.Element):
         attributes = {etree.QName(name).localname: str(value) for name, value in child.attrib.items()}
-        telling = sorted(value for name, value in attributes.items() if name in _PARTS_OF_NAMES)
+        identifying = sorted(value for name, value in attributes.items() if name in _PARTS_OF_NAMES)
         name = path + etree.QName(child).localname
         says_something = bool(len(child) or child.text)
         for at, value in attributes.items():
             if at not in _PARTS_OF_NAMES or not says_something:
                 yield f"{name}@{at}", value
-        name += f"[{','.join(telling)}]" if telling else ""
+        name += f"[{','.join(identifying)}]" if identifying else ""
         if len(child):
             yield from _walk(child, f"{name}/")
         elif child.text:

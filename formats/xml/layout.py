@@ -239,12 +239,12 @@ class _Names:
         self.known = known
         self._count = 0
 
-    def new(self, kind: str, stands_for: object = None) -> str:
-        """A name that is not taken; `stands_for`, if given, is known by it."""
+    def new(self, kind: str, meaning: object = None) -> str:
+        """A name that is not taken; `meaning`, if given, is known by it."""
         self._count += 1
         name = f"{kind}{self._count}"
-        if stands_for is not None:
-            self.known[name] = stands_for
+        if meaning is not None:
+            self.known[name] = meaning
         return name
 
 

@@ -248,16 +248,16 @@ def spool() -> None:
     if session.json:
         keys = ("name", "format", "kinds")
         json_object(
-            {"contexts": [{key: getattr(each, key) for key in keys} | {"problem": each.trouble} for each in states]}
+            {"contexts": [{key: getattr(each, key) for key in keys} | {"problem": each.problem} for each in states]}
         )
     elif states:
         rows: list[list[object]] = [
-            [each.name, each.format, " ".join(each.kinds), each.trouble or "up to date"] for each in states
+            [each.name, each.format, " ".join(each.kinds), each.problem or "up to date"] for each in states
         ]
         show_table("", ["context", "format", "kinds", "status"], rows)
     else:
         say("no spooling context is configured")
-    if any(each.trouble for each in states):
+    if any(each.problem for each in states):
         raise typer.Exit(exit_code.WAITING)
 
 

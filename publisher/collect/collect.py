@@ -250,7 +250,7 @@ def _first_state(item: UpsertedRun, delivered_until: int | None) -> State:
 
 def _not_assumed(connection: Connection, plan: TargetPlan, items: Sequence[UpsertedRun]) -> list[UpsertedRun]:
     """The runs that an earlier publisher did not deliver, according to an import."""
-    known = deliveries.standings_of(connection, plan.target_id, [item.run_id for item in items])
+    known = deliveries.deliveries_of(connection, plan.target_id, [item.run_id for item in items])
     assumed = {run_id for run_id, each in known.items() if each.state is State.ACCEPTED and not each.sent}
     return [item for item in items if item.run_id not in assumed]
 
@@ -271,7 +271,7 @@ def _follow_changes(
     A run that the target no longer selects is deselected if it was never sent, and superseded if it was: the service
     has a record that is no longer right, and the administrator must know. A summary is sent again without it.
     """
-    known = deliveries.standings_of(connection, plan.target_id, [item.run_id for item in (*changed, *gone)])
+    known = deliveries.deliveries_of(connection, plan.target_id, [item.run_id for item in (*changed, *gone)])
     new = [item for item in changed if item.run_id not in known]
     transitions.enqueue(connection, plan.target_id, ((item, State.WAITING) for item in new), now)
     moves: list[deliveries.Move] = []
@@ -290,15 +290,15 @@ def _follow_changes(
     deselected: list[int] = []
     removed: list[tuple[int, State]] = []
     for item in gone:
-        standing = known.get(item.run_id)
-        if standing is None or standing.state in {State.WAIVED, State.SUPERSEDED}:
+        delivery = known.get(item.run_id)
+        if delivery is None or delivery.state in {State.WAIVED, State.SUPERSEDED}:
             continue
-        if standing.state is State.IN_FLIGHT:
+        if delivery.state is State.IN_FLIGHT:
             deselected.append(item.run_id)
-        elif not plan.filter.is_snapshot and (standing.state is State.ACCEPTED or standing.sent):
-            moves.append((item.run_id, standing.state, State.SUPERSEDED, in_flight.NO_LONGER_SELECTED))
+        elif not plan.filter.is_snapshot and (delivery.state is State.ACCEPTED or delivery.sent):
+            moves.append((item.run_id, delivery.state, State.SUPERSEDED, in_flight.NO_LONGER_SELECTED))
         else:
-            removed.append((item.run_id, standing.state))
+            removed.append((item.run_id, delivery.state))
     followed = [item for item in (*changed, *gone) if item.run_id in known]
     left = [known[item.run_id].end_time for item in followed]
     if plan.filter.is_snapshot:  # a month may have lost its only run, and then nothing in it waits

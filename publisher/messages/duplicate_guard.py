@@ -184,10 +184,10 @@ class DuplicateGuard:
             return {run.run_id: (True, run.run_id) for run in found if self._is_selected(run)}
         order: dict[int, tuple[bool, int]] = {}
         ids = sorted({run.run_id for run in found})
-        standings = deliveries.standings_of(connection, self._target_id, ids, self._as_waiting)
-        for run_id, standing in standings.items():
-            is_there = standing.sent or standing.state in {State.ACCEPTED, State.IN_FLIGHT}
-            if is_there or standing.state is State.WAITING:
+        found_deliveries = deliveries.deliveries_of(connection, self._target_id, ids, self._as_waiting)
+        for run_id, delivery in found_deliveries.items():
+            is_there = delivery.sent or delivery.state in {State.ACCEPTED, State.IN_FLIGHT}
+            if is_there or delivery.state is State.WAITING:
                 order[run_id] = (not is_there, run_id)
         return order
 

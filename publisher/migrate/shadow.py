@@ -291,7 +291,7 @@ class ShadowComparison:
         if self._recipient.target_id is None:
             return set()
         with self._store.read() as connection:
-            found = deliveries.standings_of(connection, self._recipient.target_id, run_ids)
+            found = deliveries.deliveries_of(connection, self._recipient.target_id, run_ids)
         return {run_id for run_id, each in found.items() if each.state is State.ACCEPTED and not each.sent}
 
     def _of_groups(self) -> Iterator[ShadowRecord]:

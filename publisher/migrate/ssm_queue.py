@@ -88,7 +88,7 @@ class Queue:
         """Send the messages and remove those that are not needed; stop when the service accepts no more."""
         self._store.require_latest()
         taken = Taken()
-        patience = RetryBudget(self._settings)
+        retries = RetryBudget(self._settings)
         for name in elements_of(self._path):
             if tools.stopping():
                 taken.answer = "interrupted"
@@ -97,11 +97,11 @@ class Queue:
                 if not ours:
                     taken.busy += 1
                     continue
-                if not self._send_one(name, target, tools, patience, taken):
+                if not self._send_one(name, target, tools, retries, taken):
                     break
         return taken
 
-    def _send_one(self, name: str, target: Target, tools: Tools, patience: RetryBudget, taken: Taken) -> bool:
+    def _send_one(self, name: str, target: Target, tools: Tools, retries: RetryBudget, taken: Taken) -> bool:
         """Handle one message; return whether to continue."""
         try:
             payload = read_element(self._path, name)
@@ -116,7 +116,7 @@ class Queue:
             for part in self._parts(message, payload):
                 # of its content: with another `batch_bytes` the same message is cut differently
                 uid = f"ssm-{name}-{blake2b(part, digest_size=8).hexdigest()}"
-                outcome = self._post(message, part, uid, target, tools, patience)
+                outcome = self._post(message, part, uid, target, tools, retries)
                 if not isinstance(outcome, Accepted):
                     taken.answer = answer_of(outcome)
                     taken.unauthorised = isinstance(outcome, Unauthorised) and not outcome.misdirected
@@ -129,7 +129,7 @@ class Queue:
         return True
 
     def _post(
-        self, message: QueuedMessage, payload: bytes, uid: str, target: Target, tools: Tools, patience: RetryBudget
+        self, message: QueuedMessage, payload: bytes, uid: str, target: Target, tools: Tools, retries: RetryBudget
     ) -> Outcome:
         self._store.require_room(batches.ROOM_BYTES)
         with self._store.write() as connection:
@@ -144,7 +144,7 @@ class Queue:
         tools.observer(BatchInFlight(target.name, batch_id, message.records))
         content_type = FORMATS[message.format].content_type
         posted = Message(uid, message.format, content_type, payload)
-        outcome = post(target, posted, batch_id, patience, tools.observer, tools.sleep, tools.stopping)
+        outcome = post(target, posted, batch_id, retries, tools.observer, tools.sleep, tools.stopping)
         tools.observer(BatchAnswered(target.name, batch_id, type(outcome).__name__))
         with self._store.write() as connection:
             if isinstance(outcome, Accepted):

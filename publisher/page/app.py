@@ -34,7 +34,7 @@ from publisher.page.addresses import (
 from publisher.page.auth import EVERYBODY, ROLES, STATUS, People, Person, Sessions
 from publisher.page.html import markup
 from publisher.page.middleware import SecurityMiddleware
-from publisher.page.overview import MOST_LISTED, RecordQuery, Usage, overview_page, records_page
+from publisher.page.overview import MOST_LISTED, RecentUsage, RecordQuery, overview_page, records_page
 from publisher.report.report import VIEWS
 from publisher.status.records import ListedRecord
 from publisher.status.status import Status
@@ -71,7 +71,7 @@ class PageContent(msgspec.Struct, frozen=True, kw_only=True):
 
 def application(site: PageContent, names: tuple[str, ...]) -> SecurityMiddleware:
     """The whole application with its security rules; `names`: further names that it answers to."""
-    pages = _Pages(site)
+    pages = _PageHandlers(site)
     routes = [
         Route(OVERVIEW, pages.overview),
         Route("/records", pages.records),
@@ -101,7 +101,7 @@ class _LogInError(Exception):
     """The request has no token and no session."""
 
 
-class _Pages:
+class _PageHandlers:
     def __init__(self, site: PageContent) -> None:
         self._site = site
 
@@ -156,18 +156,18 @@ class _Pages:
 
         return await self._shown(request, make, None)
 
-    def _usage(self, person: Person) -> Usage | None:
+    def _usage(self, person: Person) -> RecentUsage | None:
         if not person.may("totals"):
             return None
         try:
             return self._site.reports().usage(person)
         except StoreMissingError as error:
-            return Usage(problem=str(error))
+            return RecentUsage(problem=str(error))
         except ModuleNotFoundError as error:
-            return Usage(problem=str(MissingExtraError.of(error) or error))
+            return RecentUsage(problem=str(MissingExtraError.of(error) or error))
         except PublisherError as error:
             self._site.say(str(error))
-            return Usage(problem="Usage cannot be shown now. The log of the server says why.")
+            return RecentUsage(problem="Usage cannot be shown now. The log of the server says why.")
 
     async def records(self, request: Request) -> Response:
         """The records of a state, with their reasons."""

@@ -226,7 +226,7 @@ class UsageRow(msgspec.Struct, frozen=True):
     share: float
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
+class RecentUsage(msgspec.Struct, frozen=True, kw_only=True):
     """Recent usage by a key, or why it is not shown. `mine`: of the person alone."""
 
     by: str = ""
@@ -237,7 +237,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-def overview_page(status: Status | None, usage: Usage | None, around: Mapping[str, Any]) -> str:
+def overview_page(status: Status | None, usage: RecentUsage | None, around: Mapping[str, Any]) -> str:
     """The first page. None: the person may not see this part."""
     context: dict[str, Any] = {"title": "Overview", "usage": usage, "status": status, "lead": "", "tone": "plain"}
     if status is not None:

@@ -18,7 +18,7 @@ from publisher.errors import UsageError
 from publisher.page.auth import Person
 from publisher.page.html import Choice
 from publisher.report.report import TAKEN
-from publisher.report.request import BEHIND, FIRST, PERIODS, PeriodName, ReportRequest, Resource
+from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, PERIODS, PeriodName, ReportRequest, Resource
 from publisher.report.selection import BY_PERIOD, GROUPED_BY
 from publisher.report.views.charges import CHARGED_BY
 from publisher.report.views.load import LOAD_BY
@@ -115,7 +115,7 @@ def _interval(query: Mapping[str, str], now: int, known: tuple[int | None, int |
         stop = max(today + DAY_S, start + DAY_S)
     else:
         stop = start + (days or DEFAULT_DAYS) * DAY_S
-    if not FIRST <= start < stop < BEHIND:
+    if not FIRST_INSTANT <= start < stop < LIMIT_INSTANT:
         raise UsageError("the interval must lie in the years 1 to 9999")
     return start, stop
 

@@ -15,7 +15,7 @@ from publisher.page import query as page_query
 from publisher.page.addresses import label_of, path_of, with_query
 from publisher.page.auth import Person
 from publisher.page.html import form_page, report_page
-from publisher.page.overview import Usage, UsageRow
+from publisher.page.overview import RecentUsage, UsageRow
 from publisher.page.report_cache import CachedReports
 from publisher.report import output
 from publisher.report.plot.style import Look, interval_text
@@ -123,7 +123,7 @@ class ReportPages:
                 start=report.start, say=self._source.say,
             )  # fmt: skip
 
-    def usage(self, person: Person) -> Usage:
+    def usage(self, person: Person) -> RecentUsage:
         """The core hours of the last 30 days for the first page: by VO; where no job has one, by user or queue."""
         for by in ("vo", "user" if person.owner is None else "queue"):
             query = {"by": by, "sort": "core_h"}
@@ -131,7 +131,7 @@ class ReportPages:
             report = self._report("totals", asked.request, person)
             if any(row[0] for row in report.rows):
                 break
-        return Usage(
+        return RecentUsage(
             by={"vo": "VO"}.get(by, by),
             interval=interval_text(report.start, report.stop),
             rows=_usage_rows(report),

@@ -93,7 +93,7 @@ def waive(
     ids = _in_state(connection, plan.target_id, target, state, record_ids)
     why = Reason.of(ReasonCode.WAIVED, text=reason)
     deliveries.move(connection, plan.target_id, [(run_id, state, State.WAIVED, why) for run_id in ids], now)
-    ends = [standing.end_time for standing in deliveries.standings_of(connection, plan.target_id, ids).values()]
+    ends = [delivery.end_time for delivery in deliveries.deliveries_of(connection, plan.target_id, ids).values()]
     if plan.filter.sync:  # fewer jobs are due than the last sync count said
         groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, ends)
     if plan.filter.is_snapshot:

@@ -63,7 +63,7 @@ class DeliveryContext(msgspec.Struct, frozen=True):
             groups.mark_due(connection, self.target_id, groups.DueFor.SYNC, end_times)
 
 
-class InFlightBatch(msgspec.Struct, frozen=True):
+class PostedBatch(msgspec.Struct, frozen=True):
     """A batch that was sent, with its size in bytes; its outcome is pending.
 
     `knew`: the last batch with new records that was known to be accepted when this one was sent.
@@ -240,10 +240,10 @@ class Dispatcher:
         self._stopping = stopping
         self._left = left
 
-    def send(self, batch: Batch, knew: int, made_ready: Callable[[], None]) -> InFlightBatch | None:
+    def send(self, batch: Batch, knew: int, made_ready: Callable[[], None]) -> PostedBatch | None:
         """Commit a batch as in flight and give it to a worker; None if no item of it is left to send.
 
-        `knew` as in `InFlightBatch`; `made_ready` is called once the batch is sent: the next one may be prepared.
+        `knew` as in `PostedBatch`; `made_ready` is called once the batch is sent: the next one may be prepared.
         Raises `StopSending` when interrupted, and `StoreFullError`.
         """
         if self._stopping():
@@ -254,7 +254,7 @@ class Dispatcher:
             as_read = self._as_read(batch)
             return self.send(as_read, knew, made_ready) if as_read.items else None
 
-    def send_now(self, batch: Batch, knew: int, made_ready: Callable[[], None] = lambda: None) -> InFlightBatch:
+    def send_now(self, batch: Batch, knew: int, made_ready: Callable[[], None] = lambda: None) -> PostedBatch:
         """Like `send`, but also when interrupted; for items that are in flight or accepted already."""
         context, form = self._context, self._section.form
         items = batch.items
@@ -279,7 +279,7 @@ class Dispatcher:
         key = "" if self._section.kind is None else f"{uid}-{batch_id}"
         message = Message(uid, form.name, form.content_type, payload, record_ids, key)
         made_ready()
-        return InFlightBatch(batch, batch_id, len(payload), knew, self._workers.send(message, batch_id))
+        return PostedBatch(batch, batch_id, len(payload), knew, self._workers.send(message, batch_id))
 
     @property
     def last_left(self) -> int:
@@ -299,7 +299,7 @@ class Dispatcher:
         if self._section.kind not in {None, groups.SYNC}:
             self._context.sent.groups += accepted
 
-    def outcome_of(self, sent: InFlightBatch) -> Outcome:
+    def outcome_of(self, sent: PostedBatch) -> Outcome:
         """Wait for the outcome of a batch. Raises `CredentialError` and `SigningError`."""
         outcome = sent.outcome.result()
         self._context.observer(BatchAnswered(self._context.target, sent.batch_id, type(outcome).__name__))

@@ -248,9 +248,9 @@ def _deliver_locked(
                 target.close()
     except StoreError:
         raise
-    except PublisherError as trouble:
-        error = trouble
-        tools.observer(TargetPaused(name, str(trouble)))
+    except PublisherError as caught:
+        error = caught
+        tools.observer(TargetPaused(name, str(caught)))
     said = str(error) if error is not None else sent.paused
     with store.write() as connection:
         is_served = said is None and scope.window == DUE.window  # a run of a part must not postpone the rest by `every`
@@ -269,9 +269,9 @@ def _rehearse(store: Store, config: Config, name: str, plan: TargetPlan, tools: 
         rehearsed = rehearse(store, config, name, tools)
     except StoreError:
         raise
-    except PublisherError as trouble:
-        error = trouble
-        tools.observer(TargetPaused(name, str(trouble)))
+    except PublisherError as caught:
+        error = caught
+        tools.observer(TargetPaused(name, str(caught)))
     with store.write() as connection:
         said = str(error) if error is not None else None
         registry.record_attempt(connection, plan.target_id, success=False, error=said, now=tools.clock())

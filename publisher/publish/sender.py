@@ -24,7 +24,7 @@ from publisher.messages.recipient import Recipient
 from publisher.messages.steps import DUE, Finished, Release, Scope, Section
 from publisher.publish import bookkeeping
 from publisher.publish.context import DeliveryStats, StopSending, Tools
-from publisher.publish.dispatcher import DeliveryContext, Dispatcher, InFlightBatch, Settlement, Settlements
+from publisher.publish.dispatcher import DeliveryContext, Dispatcher, PostedBatch, Settlement, Settlements
 from publisher.publish.queue import Batch, SendQueue, after_acceptance, after_refusal
 from publisher.publish.rejection import (
     PolicyStep,
@@ -196,7 +196,7 @@ class SectionSender:
         self._policy = policy
         self._workers = workers
         self._made_ready = made_ready
-        self._on_their_way: deque[InFlightBatch] = deque()
+        self._on_their_way: deque[PostedBatch] = deque()
         self._lost: BaseException | None = None
         """The error that ended a worker."""
 
@@ -240,7 +240,7 @@ class SectionSender:
         if sent is not None:
             self._on_their_way.append(sent)
 
-    def _see_to(self, sent: InFlightBatch) -> bool:
+    def _see_to(self, sent: PostedBatch) -> bool:
         """Wait for the outcome of a batch and act on it; True if it was accepted. Raises `StopSending`."""
         outcome = self._dispatcher.outcome_of(sent)
         match outcome:
@@ -276,12 +276,12 @@ class SectionSender:
                 self._settle(sent, outcome)
                 self._note_unauthorised(outcome)
 
-    def _settle(self, sent: InFlightBatch, outcome: Outcome) -> Settlement:
+    def _settle(self, sent: PostedBatch, outcome: Outcome) -> Settlement:
         settlement = Settlement.of(sent.batch, sent.batch_id, outcome)
         self._dispatcher.settle(settlement)
         return settlement
 
-    def _accept(self, sent: InFlightBatch, outcome: Accepted) -> None:
+    def _accept(self, sent: PostedBatch, outcome: Accepted) -> None:
         named = self._settle(sent, outcome).named
         self._dispatcher.count_groups(len(named))
         self._policy.accepted(sent.batch_id, named, sent.batch.items)
@@ -294,7 +294,7 @@ class SectionSender:
         if isinstance(outcome, Unauthorised) and not outcome.misdirected:
             self._context.sent.unauthorised = True
 
-    def _divide(self, sent: InFlightBatch, outcome: Oversized | Refused) -> None:
+    def _divide(self, sent: PostedBatch, outcome: Oversized | Refused) -> None:
         batch = sent.batch
         if outcome.after_unknown:
             batch = structs.replace(batch, items=[self._may_be_there(item) for item in batch.items])

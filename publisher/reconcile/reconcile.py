@@ -54,7 +54,7 @@ _NOTHING_TO_ASK: Final = (
     "the service cannot be asked what it has. Use --file, or set `evidence` of the target, with an export"
 )
 _TAKEN: Final = "another program takes messages out of this directory; messages that it took are not compared"
-_CLOCKS_APART_S: Final = 300
+_CLOCK_TOLERANCE_S: Final = 300
 _SUMMING_S: Final = 120
 _SYNC_DIMENSIONS: Final = ("site", "submit_host")
 
@@ -307,7 +307,7 @@ class _OneTarget:
                 "missing"
             )
         last = max(self._found.registered.values(), default=None)
-        if taken is not None and last is not None and last < taken - _CLOCKS_APART_S:
+        if taken is not None and last is not None and last < taken - _CLOCK_TOLERANCE_S:
             self._found.notes.append(
                 f"the service's last registration is at {iso(last)}, but it accepted records at {iso(taken)}: it may "
                 "have been restored from an earlier state. Ask its administrator"

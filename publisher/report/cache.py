@@ -172,7 +172,7 @@ class ReportCache:
             self._reading += change
             self._quiet.notify_all()
 
-    def _stand_back(self) -> None:
+    def _wait_for_reports(self) -> None:
         with self._quiet:
             self._quiet.wait_for(lambda: not self._reading or self._stopping, _WAIT_S if self._reading else 0)
             if self._stopping:
@@ -228,7 +228,7 @@ class ReportCache:
         def pages() -> Iterator[tuple[list[int], Rows]]:
             with closing(marked_runs(connection, horizon, _PAGE)) as found:
                 for page in found:
-                    self._stand_back()
+                    self._wait_for_reports()
                     marked.append((page.ids, page.marks))
                     yield page.ids.tolist(), page.rows
 

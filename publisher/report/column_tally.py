@@ -72,12 +72,12 @@ class ExactSums:
         self._small[:] = 0
         self._reached = 0
 
-    def slice(self, first: int, behind: int) -> list[int]:
+    def slice(self, first: int, stop: int) -> list[int]:
         """The sums of these places."""
-        small: list[int] = self._small[first:behind].tolist()
+        small: list[int] = self._small[first:stop].tolist()
         if self._big is None:
             return small
-        return [a + b for a, b in zip(small, self._big[first:behind].tolist(), strict=True)]
+        return [a + b for a, b in zip(small, self._big[first:stop].tolist(), strict=True)]
 
 
 def sum_by(groups: Ints, values: Ints, count: int) -> list[int]:
@@ -123,8 +123,8 @@ class _Tally:
         self.step.add(first[long] + 1, of_long, largest)
         self.step.add(last[long], -of_long, largest)
 
-    def sums(self, size_s: int, first: int, behind: int) -> list[int]:
-        part, step = self.part.slice(first, behind), self.step.slice(first, behind)
+    def sums(self, size_s: int, first: int, stop: int) -> list[int]:
+        part, step = self.part.slice(first, stop), self.step.slice(first, stop)
         return [partly + size_s * rate for partly, rate in zip(part, accumulate(step), strict=True)]
 
 
@@ -261,13 +261,13 @@ class ColumnTally:
     def sums(self, group: int = 0) -> list[BinSums]:
         """The sums of the runs of a group in each bin, in order."""
         count, size = self.bins.count, self.bins.size_s
-        first, behind = group * count, (group + 1) * count
-        seconds = self._seconds.sums(size, first, behind)
-        slot_seconds = self._slot_seconds.sums(size, first, behind)
-        user = self._rate_sums(self._user, first, behind)
-        system = self._rate_sums(self._system, first, behind)
-        ended = [0, *self._ended.slice(first, behind)[:-1]]
-        begun = self._begun.slice(first, behind)
+        first, stop = group * count, (group + 1) * count
+        seconds = self._seconds.sums(size, first, stop)
+        slot_seconds = self._slot_seconds.sums(size, first, stop)
+        user = self._rate_sums(self._user, first, stop)
+        system = self._rate_sums(self._system, first, stop)
+        ended = [0, *self._ended.slice(first, stop)[:-1]]
+        begun = self._begun.slice(first, stop)
         running = accumulate(a - b for a, b in zip(begun, ended, strict=True))
         sums = [BinSums(*cell) for cell in zip(seconds, user, system, slot_seconds, running, strict=True)]
         for odd in self._odd.get(group, ()):
@@ -277,11 +277,11 @@ class ColumnTally:
             ]
         return sums
 
-    def _rate_sums(self, columns: list[_Tally], first: int, behind: int) -> list[int]:
-        total = [0] * (behind - first)
+    def _rate_sums(self, columns: list[_Tally], first: int, stop: int) -> list[int]:
+        total = [0] * (stop - first)
         for place, column in enumerate(columns):
             weight = RATE >> (_DIGIT_BITS * place)
-            for at, amount in enumerate(column.sums(self.bins.size_s, first, behind)):
+            for at, amount in enumerate(column.sums(self.bins.size_s, first, stop)):
                 if amount:
                     total[at] += weight * amount
         return total

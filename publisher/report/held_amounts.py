@@ -81,8 +81,8 @@ class Occupation:
         """The amount times seconds that was held of a node, by period."""
         if node >= self._nodes:
             return [0] * self._periods
-        first, behind = node * self._periods, (node + 1) * self._periods
-        part, step = self._part.slice(first, behind), self._step.slice(first, behind)
+        first, stop = node * self._periods, (node + 1) * self._periods
+        part, step = self._part.slice(first, stop), self._step.slice(first, stop)
         return [
             partly + length * rate for partly, length, rate in zip(part, self._lengths, accumulate(step), strict=True)
         ]

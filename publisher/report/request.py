@@ -16,8 +16,8 @@ from publisher.report.report import TAKEN
 
 LAST_DAYS_S: Final = 30 * 86_400
 DEFAULT_BIN_S: Final = 3600
-FIRST, BEHIND = -62_135_596_800, 253_402_300_800
-"""The years 1 to 9999: the instants that can be written."""
+FIRST_INSTANT, LIMIT_INSTANT = -62_135_596_800, 253_402_300_800
+"""The instants that can be written: from the year 1 to the year 9999; the second is exclusive."""
 
 PeriodName = Literal["day", "week", "month", "year"]
 Resource = Literal["cores", "memory", "vmem", "gpus"]
@@ -78,7 +78,7 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
         """Raises `UsageError` for an invalid interval."""
         if self.start >= self.stop:
             raise UsageError("--until must be after --since")
-        if self.start < FIRST or self.stop >= BEHIND:
+        if self.start < FIRST_INSTANT or self.stop >= LIMIT_INSTANT:
             raise UsageError("the interval must be in the years 1 to 9999")
 
     def require_by(self, view: str, allowed: tuple[str, ...], most: int) -> None:

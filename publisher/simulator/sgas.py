@@ -323,10 +323,12 @@ class Sgas:
             return self._registration(request)
         if request.method == "GET" and (path == "/query" or path.startswith(("/monitor/", "/customquery/"))):
             asked = request.query.encode()
-            return with_faults(self._faults, "query", lambda: asked, lambda: self._tell(request, path), _failure)
+            return with_faults(
+                self._faults, "query", lambda: asked, lambda: self._answer_query(request, path), _failure
+            )
         return _nginx(404, "No Such Resource")
 
-    def _tell(self, request: Request, path: str) -> Response:
+    def _answer_query(self, request: Request, path: str) -> Response:
         words = self._words(request)
         with self._lock:
             records = [row.record for row in self._rows.values()]

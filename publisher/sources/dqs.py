@@ -173,7 +173,7 @@ _JOBS: Final = "jobs"
 _NAMES: Final = re.compile(r"act_file(?:[._-](?:\d[\d._T-]*|old))?", re.ASCII)
 
 
-class _Seen(msgspec.Struct):
+class _PartialRun(msgspec.Struct):
     """The lines of a run that were read so far."""
 
     master: ActLine | None = None
@@ -197,9 +197,9 @@ class DqsParser:
     def __init__(self, cluster: str, *, most_jobs: int = MOST_JOBS, most_slaves: int = MOST_SLAVES) -> None:
         self._cluster = cluster
         self._most_jobs, self._most_slaves = most_jobs, most_slaves
-        self._alone: dict[str, _Seen] = {}
+        self._alone: dict[str, _PartialRun] = {}
         """Jobs whose master's line is missing."""
-        self._whole: dict[str, _Seen] = {}
+        self._whole: dict[str, _PartialRun] = {}
         """The last jobs that were given as runs."""
         self._joiner = RecordJoiner(self.parse, _is_rest)
         self.release = self._joiner.release
@@ -209,8 +209,8 @@ class DqsParser:
 
     def state(self) -> Any:
         """The lines of the last jobs and of those that wait, and those of a broken record, if there is one."""
-        seen, held = self._alone | self._whole, self._joiner.state()
-        jobs = msgspec.to_builtins(seen) if seen else None
+        partial, held = self._alone | self._whole, self._joiner.state()
+        jobs = msgspec.to_builtins(partial) if partial else None
         return jobs if held is None else {_HELD: held, _JOBS: jobs}
 
     def resume(self, state: Any) -> None:
@@ -219,17 +219,17 @@ class DqsParser:
         self._joiner.resume(state[_HELD] if held else None)
         state = state[_JOBS] if held else state
         try:
-            seen = {} if state is None else msgspec.convert(state, dict[str, _Seen])
+            partial = {} if state is None else msgspec.convert(state, dict[str, _PartialRun])
         except msgspec.ValidationError:
-            seen = {}
-        self._alone = {key: one for key, one in seen.items() if one.master is None}
-        self._whole = {key: one for key, one in seen.items() if one.master is not None}
+            partial = {}
+        self._alone = {key: one for key, one in partial.items() if one.master is None}
+        self._whole = {key: one for key, one in partial.items() if one.master is not None}
 
     def waiting(self) -> str | None:
         """How many slaves' lines wait for their master's."""
         if not self._alone:
             return None
-        lines = sum(len(seen.slaves) for seen in self._alone.values())
+        lines = sum(len(partial.slaves) for partial in self._alone.values())
         jobs = len(self._alone)
         return f"slave lines ({lines}) of jobs ({jobs}) without a master's line so far: in reports, but in no record"
 
@@ -249,24 +249,24 @@ class DqsParser:
             return Line.SKIPPED
         key = f"{act.dqs_job_name}:{act.job_number}:{act.submit}"
         also: list[Outcome] = [] if act.master else [slave_of(act, self._cluster)]
-        seen = self._alone.pop(key, None) or self._whole.pop(key, None)
-        if seen is None or not seen.takes(act):
-            also += _given_up(seen)
-            seen = _Seen()
+        partial = self._alone.pop(key, None) or self._whole.pop(key, None)
+        if partial is None or not partial.takes(act):
+            also += _unreadable_slaves(partial)
+            partial = _PartialRun()
         if act.master:
-            seen.master = act
-        elif act not in seen.slaves:
-            if len(seen.slaves) < self._most_slaves:
-                seen.slaves.append(act)
+            partial.master = act
+        elif act not in partial.slaves:
+            if len(partial.slaves) < self._most_slaves:
+                partial.slaves.append(act)
             else:
                 why = f"job {act.job_number} has more than {self._most_slaves} slaves; {_IN_NO_RECORD}"
                 also.append(UnreadableLine(why))
-        kept = self._alone if seen.master is None else self._whole
-        kept[key] = seen
+        kept = self._alone if partial.master is None else self._whole
+        kept[key] = partial
         while len(kept) > self._most_jobs:
-            also += _given_up(kept.pop(next(iter(kept))))
-        if seen.master is not None:
-            also.insert(0, run_of(seen.master, seen.slaves, self._cluster))
+            also += _unreadable_slaves(kept.pop(next(iter(kept))))
+        if partial.master is not None:
+            also.insert(0, run_of(partial.master, partial.slaves, self._cluster))
         return also if len(also) > 1 else also[0]
 
 
@@ -291,9 +291,9 @@ def _is_rest(first: bytes, line: bytes) -> bool:
     return True
 
 
-def _given_up(seen: _Seen | None) -> list[Outcome]:
-    if seen is None or seen.master is not None or not seen.slaves:
+def _unreadable_slaves(partial: _PartialRun | None) -> list[Outcome]:
+    if partial is None or partial.master is not None or not partial.slaves:
         return []
-    first = seen.slaves[0]
-    reason = f"slave lines ({len(seen.slaves)}) of job {first.job_number} had no master's line; {_IN_NO_RECORD}"
-    return [UnreadableLine(reason, msgspec.json.encode(seen.slaves)[:65_536])]
+    first = partial.slaves[0]
+    reason = f"slave lines ({len(partial.slaves)}) of job {first.job_number} had no master's line; {_IN_NO_RECORD}"
+    return [UnreadableLine(reason, msgspec.json.encode(partial.slaves)[:65_536])]

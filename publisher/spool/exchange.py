@@ -109,7 +109,7 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def import_(store: Store, folder: Path, tell: Callable[[str], None] = lambda _kind: None) -> Manifest:
+def import_(store: Store, folder: Path, begin_kind: Callable[[str], None] = lambda _kind: None) -> Manifest:
     """Import an export into an empty store.
 
     Raises `UsageError` if the store contains anything or a publisher is at work, `SpoolError` if the files are not what
@@ -126,7 +126,7 @@ def import_(store: Store, folder: Path, tell: Callable[[str], None] = lambda _ki
                 )
         importer = _Importer(connection)
         for name in EXPORTED:
-            tell(name)
+            begin_kind(name)
             count = importer.put(name, context.read_list(kind_named(name)))
             if count != manifest.objects.get(name, 0):
                 raise SpoolError(

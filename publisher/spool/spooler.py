@@ -53,7 +53,7 @@ _BODIES: Final[dict[str, Callable[[str], str]]] = {
     "batches": lambda row: _change("messages", f"CAST({row}.id AS TEXT)"),
 }
 _EVENTS: Final = (("insert", "NEW"), ("update", "NEW"), ("delete", "OLD"))
-_TOLD_OF_RUNS: Final = f" OF {', '.join(column.name for column in runs.c if column is not runs.c.mark)}"
+_OF_WATCHED_COLUMNS: Final = f" OF {', '.join(column.name for column in runs.c if column is not runs.c.mark)}"
 """The columns of a run whose change is one of the object: its mark only says that it is still what it was."""
 
 
@@ -73,7 +73,7 @@ def install(connection: Connection) -> str:
 
 def _install(connection: Connection, table: str, happening: str, body: str) -> None:
     name = f"spool_{table}_{happening}"
-    event = happening.upper() + (_TOLD_OF_RUNS if (table, happening) == ("runs", "update") else "")
+    event = happening.upper() + (_OF_WATCHED_COLUMNS if (table, happening) == ("runs", "update") else "")
     if connection.dialect.name == "sqlite":
         connection.execute(text(f"CREATE TRIGGER {name} AFTER {event} ON {table} BEGIN {body} END"))
         return
@@ -149,31 +149,35 @@ _PAGE: Final = 500
 _COMMIT_EVERY: Final = 5000
 
 MakeContext = Callable[[SpoolContext], SpoolingContext]
-Tell = Callable[[str, str], None]
+ReportProblem = Callable[[str, str], None]
 """Called with the name of a context and its error."""
 
 
 class ContextState(msgspec.Struct, frozen=True):
-    """How a context is. `trouble`: why it could not be written; None: it has all that was committed."""
+    """How a context is. `problem`: why it could not be written; None: it has all that was committed."""
 
     name: str
     format: str
     kinds: tuple[str, ...]
-    trouble: str | None
+    problem: str | None
 
 
 class Spooler:
     """See the module; `publisher.store.database.TransactionObserver`."""
 
     def __init__(
-        self, store: Store, settings: Mapping[str, SpoolContext], tell: Tell, make: MakeContext = make_context
+        self,
+        store: Store,
+        settings: Mapping[str, SpoolContext],
+        report_problem: ReportProblem,
+        make: MakeContext = make_context,
     ) -> None:
         self._store = store
         self._settings = settings
-        self._tell = tell
+        self._report_problem = report_problem
         self._kinds = {name: _kinds_of(name, each) for name, each in settings.items()}
         self._contexts: dict[str, SpoolingContext] = {name: make(each) for name, each in settings.items()}
-        self._trouble: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
         self._due = threading.Event()
         self._at_work = threading.Lock()
         self._generation = ""
@@ -205,7 +209,7 @@ class Spooler:
         except Exception as error:  # noqa: BLE001 - whatever a context cannot hold, the store goes on, and it is reported
             self._give_up(name, error)
             return
-        self._trouble.pop(name, None)
+        self._problems.pop(name, None)
         if was_broken:
             with self._store.write() as connection:
                 set_broken(connection, name, is_broken=False)
@@ -244,7 +248,7 @@ class Spooler:
                     self._write_pending()
         except PublisherError as error:  # of the store: the changes stay recorded
             for name in self._contexts:
-                self._tell(name, str(error))
+                self._report_problem(name, str(error))
         finally:
             self._at_work.release()
 
@@ -259,7 +263,7 @@ class Spooler:
             if not changes:
                 return
             for name, context in self._contexts.items():
-                if name in self._trouble:
+                if name in self._problems:
                     continue
                 try:
                     for each, written_kind in self._kinds[name].items():
@@ -273,14 +277,14 @@ class Spooler:
     def _give_up(self, name: str, error: Exception) -> None:
         """Skip a context in this process; it is filled again once it can be used."""
         text = str(error) if isinstance(error, PublisherError) else f"{type(error).__name__}: {error}"
-        self._tell(name, text)
-        self._trouble[name] = text
+        self._report_problem(name, text)
+        self._problems[name] = text
         with self._store.write() as connection:
             set_broken(connection, name, is_broken=True)
 
     def maintain(self) -> None:
         """Try skipped contexts again, write the recorded changes, and tidy up."""
-        for name in list(self._trouble):
+        for name in list(self._problems):
             self._make_ready(name)
         self._due.set()
         self.commit()
@@ -288,7 +292,7 @@ class Spooler:
             if not held:
                 return
             for name, context in self._contexts.items():
-                if name in self._trouble:
+                if name in self._problems:
                     continue
                 try:
                     context.maintain([*self._kinds[name].values()])
@@ -298,7 +302,7 @@ class Spooler:
     def states(self) -> list[ContextState]:
         """The states of the contexts."""
         return [
-            ContextState(name, each.format, each.kinds, self._trouble.get(name))
+            ContextState(name, each.format, each.kinds, self._problems.get(name))
             for name, each in self._settings.items()
         ]
 
@@ -342,9 +346,11 @@ def _filled_with(settings: SpoolContext) -> str:
     return " ".join(words).replace("()", "")
 
 
-def attach(store: Store, settings: Mapping[str, SpoolContext], tell: Tell, make: MakeContext = make_context) -> Spooler:
+def attach(
+    store: Store, settings: Mapping[str, SpoolContext], report_problem: ReportProblem, make: MakeContext = make_context
+) -> Spooler:
     """Keep contexts up to date with a store from now on."""
-    spooler = Spooler(store, settings, tell, make)
+    spooler = Spooler(store, settings, report_problem, make)
     spooler.startup()
     store.observe(spooler)
     return spooler

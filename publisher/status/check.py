@@ -70,9 +70,9 @@ class _Periods:
 
     def ends_of(self, job_class: JobClass) -> Iterator[int | None]:
         """One end in each period in which the class had runs; None: before all bounds."""
-        for (first, behind), classes in zip(self.between, self.classes, strict=True):
+        for (first, stop), classes in zip(self.between, self.classes, strict=True):
             if classes is None or job_class.id in classes:
-                yield first if first is not None else behind - 1 if behind is not None else None
+                yield first if first is not None else stop - 1 if stop is not None else None
 
 
 def changed_clusters(config: Config, store: Store) -> Iterator[Finding]:

@@ -205,11 +205,11 @@ def _source_names(connection: Connection) -> dict[int, str]:
     return {row.id: row.name for row in connection.execute(select(sources.c.id, sources.c.name))}
 
 
-def classes_ended_in(connection: Connection, first: int | None, behind: int | None) -> frozenset[int]:
-    """The classes of runs that ended from `first` until `behind` (exclusive), by their ids; None is open."""
+def classes_ended_in(connection: Connection, first: int | None, stop: int | None) -> frozenset[int]:
+    """The classes of runs that ended from `first` until `stop` (exclusive), by their ids; None is open."""
     query = select(runs.c.class_id).where(runs.c.end_time.is_not(None)).distinct()
     if first is not None:
         query = query.where(runs.c.end_time >= first)
-    if behind is not None:
-        query = query.where(runs.c.end_time < behind)
+    if stop is not None:
+        query = query.where(runs.c.end_time < stop)
     return frozenset(connection.execute(query).scalars())

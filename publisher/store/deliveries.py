@@ -81,7 +81,7 @@ def state_where(as_waiting: ColumnElement[bool] | None) -> ColumnElement[int]:
     return state if as_waiting is None else case((as_waiting, int(State.WAITING)), else_=state)
 
 
-class Standing(msgspec.Struct, frozen=True):
+class DeliveryState(msgspec.Struct, frozen=True):
     """The state of a delivery. `sent`: the service has a version of the run, or may have."""
 
     state: State
@@ -91,18 +91,18 @@ class Standing(msgspec.Struct, frozen=True):
 
 def states_of(connection: Connection, target_id: int, run_ids: Sequence[int]) -> dict[int, State]:
     """The states of these runs' deliveries to a target, without runs that have none."""
-    return {run_id: each.state for run_id, each in standings_of(connection, target_id, run_ids).items()}
+    return {run_id: each.state for run_id, each in deliveries_of(connection, target_id, run_ids).items()}
 
 
-def standings_of(
+def deliveries_of(
     connection: Connection, target_id: int, run_ids: Sequence[int], as_waiting: ColumnElement[bool] | None = None
-) -> dict[int, Standing]:
+) -> dict[int, DeliveryState]:
     """The deliveries of these runs to a target, without runs that have none. `as_waiting`: see `state_where`."""
     sent = deliveries.c.sent_digest.is_not(None)
     query = select(deliveries.c.run_id, state_where(as_waiting), deliveries.c.end_time, sent)
     query = query.where(deliveries.c.target_id == target_id)
     return {
-        run_id: Standing(State(state), end_time, bool(sent))
+        run_id: DeliveryState(State(state), end_time, bool(sent))
         for run_id, state, end_time, sent in dialect.rows_in(connection, query, deliveries.c.run_id, run_ids)
     }
 

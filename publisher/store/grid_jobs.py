@@ -109,7 +109,7 @@ def held(connection: Connection, source_id: int, end: int, limit: int) -> list[S
 
 
 def runs_of(connection: Connection, source_id: int, after: int, limit: int) -> list[StoredRun]:
-    """The finished runs of a source in the order of their ids, behind `after`."""
+    """The finished runs of a source in the order of their ids, after `after`."""
     query = (
         _joined(runs)
         .where(sources.c.id == source_id, runs.c.finished == 1, runs.c.id > after)

@@ -69,7 +69,7 @@ def _chosen(columns: Sequence[ColumnElement[Any]], condition: ColumnElement[bool
         select(*columns)
         .where(
             runs.c.end_time >= bindparam("end", type_=BigInteger),
-            runs.c.end_time < bindparam("behind", type_=BigInteger),
+            runs.c.end_time < bindparam("stop", type_=BigInteger),
             tuple_(runs.c.end_time, runs.c.id) > place,
         )
         .order_by(runs.c.end_time, runs.c.id)
@@ -202,7 +202,7 @@ def _pages(
     summed, last_of_page = queries
     place: dict[str, int] | None = {"end": bounds[0], "run": _BEFORE_ALL}
     while place is not None:
-        values = {**place, "behind": bounds[1], "most": page}
+        values = {**place, "stop": bounds[1], "most": page}
         last = connection.execute(last_of_page, values).first()
         yield from connection.execute(summed, {**values, "target": target_id}).all()
         place = None if last is None else {"end": last[0], "run": last[1]}
@@ -225,14 +225,14 @@ def waiting(
     as_waiting: ColumnElement[bool] | None = None,
 ) -> Iterator[Member]:
     """The runs that wait, or count as waiting, among those that `by_class` sums."""
-    first, behind = _usable_ends(bounds)
+    first, stop = _usable_ends(bounds)
     if as_waiting is not None:
         chosen = (_members(as_waiting), _summed[1])
-        for run_id, state, class_id, revision in _pages(connection, chosen, target_id, (first, behind), page):
+        for run_id, state, class_id, revision in _pages(connection, chosen, target_id, (first, stop), page):
             if state == State.WAITING:
                 yield Member(run_id, class_id, revision)
         return
-    summed = and_(_amounts, runs.c.end_time >= first, runs.c.end_time < behind)
+    summed = and_(_amounts, runs.c.end_time >= first, runs.c.end_time < stop)
     query = (
         select(deliveries.c.run_id, runs.c.class_id, deliveries.c.revision, summed)
         .select_from(deliveries.outerjoin(runs, runs.c.id == deliveries.c.run_id))
@@ -241,7 +241,7 @@ def waiting(
             deliveries.c.state == int(State.WAITING),
             OPEN,
             deliveries.c.end_time >= first,
-            deliveries.c.end_time < behind,
+            deliveries.c.end_time < stop,
         )
     )
     with closing(dialect.streamed(connection, query, page)) as pages:

@@ -112,7 +112,7 @@ class AmsTarget:
         reply = self._client.request("POST", self._publish_url, content=body, headers=self._headers())
         if isinstance(reply, Failure):
             return answers.of_failure(reply), 0
-        return judge(reply, self._identity.clock(), self._token), reply.status
+        return outcome_of_reply(reply, self._identity.clock(), self._token), reply.status
 
     def _headers(self) -> Mapping[str, str]:
         return {"Content-Type": "application/json", "x-api-key": self._token}
@@ -175,7 +175,7 @@ def body_size_bound(signed_bytes: int) -> int:
     return frame + 4 * -(-signed_bytes // 3)
 
 
-def judge(reply: Reply, now_s: float, token: str) -> Outcome:
+def outcome_of_reply(reply: Reply, now_s: float, token: str) -> Outcome:
     """Interpret the messaging service's answer to one published message."""
     answer = answers.describe(reply, secret=token)
     if reply.status == 200:

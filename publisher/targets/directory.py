@@ -48,7 +48,7 @@ _SSM_LINE_BYTES, _SSM_LINE_CHARACTERS = 48, 65
 """A line of base64 as OpenSSL writes it: bytes in it, and characters with the line end."""
 
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_OUR_TROUBLE = frozenset(
+_LOCAL_ERRORS = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EEXIST}
 )
 
@@ -94,7 +94,7 @@ class DirectoryTarget:
                     write(descriptor, name, content)
         except OSError as error:
             answer = f"cannot write to {self._path}: {error.strerror or error}"
-            return Unauthorised(answer, misdirected=True) if error.errno in _OUR_TROUBLE else Transient(answer)
+            return Unauthorised(answer, misdirected=True) if error.errno in _LOCAL_ERRORS else Transient(answer)
         return Accepted(receipt={"file": name})
 
     def kept(self) -> Iterator[KeptMessage]:

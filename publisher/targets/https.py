@@ -58,7 +58,7 @@ class HttpsTarget:
         reply = self._client.request("POST", self._url, content=content, headers=headers)
         if not isinstance(reply, Reply):
             return answers.of_failure(reply)
-        return judge(reply, self._identity.clock(), self._token or "")
+        return outcome_of_reply(reply, self._identity.clock(), self._token or "")
 
     def check(self) -> list[Finding]:
         """Ask which methods the URL allows: harmless everywhere, and any answer shows that it is reachable."""
@@ -93,7 +93,7 @@ class HttpsTarget:
         return {"Authorization": f"Bearer {self._token}"}
 
 
-def judge(reply: Reply, now_s: float, token: str) -> Outcome:
+def outcome_of_reply(reply: Reply, now_s: float, token: str) -> Outcome:
     """2xx is acceptance; a 4xx without a common meaning is caused by the data."""
     answer = answers.describe(reply, secret=token)
     if reply.status // 100 == 2:

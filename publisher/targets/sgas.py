@@ -235,7 +235,7 @@ class SgasTarget:
         )
         if not isinstance(reply, Reply):
             return answers.of_failure(reply)
-        return judge(reply, message, self._identity.clock())
+        return outcome_of_reply(reply, message, self._identity.clock())
 
     def check(self) -> list[Finding]:
         """Ask for the list of services and, without records, for the address that accepts them."""
@@ -285,7 +285,7 @@ class SgasTarget:
         self._identity.forget()
 
 
-def judge(reply: Reply, message: Message, now_s: float) -> Outcome:
+def outcome_of_reply(reply: Reply, message: Message, now_s: float) -> Outcome:
     """Interpret SGAS' answer to a message."""
     if reply.status == 200:
         return _receipt(reply, message)

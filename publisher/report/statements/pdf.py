@@ -26,7 +26,7 @@ _GREY: Final = (90, 90, 90)
 _LIGHT: Final = (242, 242, 242)
 
 
-class _Pages(FPDF):
+class _StatementPdf(FPDF):
     """The pages of a statement."""
 
     def __init__(self, made: StatementDocument) -> None:
@@ -67,8 +67,8 @@ def to_pdf(made: StatementDocument) -> bytes:
         return bytes(pdf.output())
 
 
-def _drawn(made: StatementDocument) -> _Pages:
-    pdf = _Pages(made)
+def _drawn(made: StatementDocument) -> _StatementPdf:
+    pdf = _StatementPdf(made)
     pdf.add_page()
     _block(pdf, made.sender, 9)
     pdf.ln(4)

@@ -204,8 +204,8 @@ class CoreNumbers:
 
     def portions(self, places: Ints, codes: Ints) -> list[Ints]:
         """The places in portions whose cores fit into memory, at a hundred bytes a core."""
-        behind = np.cumsum([len(self._numbers[code]) for code in codes.tolist()])
-        return np.split(places, np.flatnonzero(np.diff(behind // _AT_ONCE)) + 1)
+        ends = np.cumsum([len(self._numbers[code]) for code in codes.tolist()])
+        return np.split(places, np.flatnonzero(np.diff(ends // _AT_ONCE)) + 1)
 
     def entries(self, codes: Ints) -> tuple[Ints, Ints]:
         """For each named core, the place of its entry and the number of the core."""

@@ -44,14 +44,14 @@ class JsonElements:
         self._text = ""
         self._at = 0
         self._ended = False
-        self._told = False
+        self._reported = False
 
     def __iter__(self) -> Iterator[dict[str, Any] | Damaged]:
         """The elements, and damaged ones in their places. A document that ends too early ends with a `Damaged`."""
         try:
             yield from self._document()
         except LineError as error:
-            if not self._told:
+            if not self._reported:
                 yield Damaged(str(error), self._text[self._at : self._at + 4_096])
 
     def _document(self) -> Iterator[dict[str, Any] | Damaged]:
@@ -110,7 +110,7 @@ class JsonElements:
         except LineError as error:
             yield Damaged(str(error), self._text[self._at : self._at + 4_096])
             if not in_lines or not self._skip_to(re.compile(rf"\n{indent}\{{|\n{indent[:-2] if indent else ''}\]")):
-                self._text, self._at, self._ended, self._told = "", 0, True, True
+                self._text, self._at, self._ended, self._reported = "", 0, True, True
             return
         if isinstance(value, dict):
             yield value

@@ -14,8 +14,8 @@ every later reading.
 `LogReader(path).read(cursor)` gives a `Reading`; it is iterated for `LineBlock`s of complete lines, and its `cursor()`
 is, at any time, the one after the last block.
 
-An incomplete last line waits for its end. In a compressed file, which does not grow, it is set aside; so is a line
-longer than 1 MiB.
+An incomplete last line waits for its end. In a compressed file, which does not grow, it is reported as unreadable;
+so is a line longer than 1 MiB.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LineBlock(msgspec.Struct, frozen=True):
     set_aside: tuple[Unreadable, ...] = ()
 
     def unreadable(self, index: int, reason: str) -> Unreadable:
-        """The line at `index`, set aside for a reason."""
+        """The line at `index`, unreadable for a reason."""
         offset = self.offset + sum(map(len, self.lines[:index])) + index
         return Unreadable(self.file, self.line + index, offset, reason, self.lines[index][:RAW_BYTES])
 
@@ -327,7 +327,7 @@ class Reading:
 
     def _lines(self, log: OpenLog, mark: Mark) -> Iterator[LineBlock]:
         rest = tail = b""
-        aside: tuple[Unreadable, ...] = ()
+        unreadable: tuple[Unreadable, ...] = ()
         while block := log.read(self._block_bytes):
             data = rest + block
             used = data.rfind(b"\n") + 1
@@ -337,7 +337,7 @@ class Reading:
             offset = mark.offset
             line = before_line = mark.line
             if used == 0:
-                aside = (*aside, _too_long(mark, data))
+                unreadable = (*unreadable, _too_long(mark, data))
                 (used, rest), lines, tail = _to_line_end(log, data), [], b""
                 if rest:
                     break
@@ -346,14 +346,14 @@ class Reading:
                 lines = data[: used - 1].split(b"\n")
                 rest, tail = data[used:], (tail + data[max(0, used - TAIL_BYTES) : used])[-TAIL_BYTES:]
                 if len(lines[0]) > MAX_LINE_BYTES:
-                    aside = (*aside, _too_long(mark, lines[0]))
+                    unreadable = (*unreadable, _too_long(mark, lines[0]))
                     offset, line, lines = offset + len(lines[0]) + 1, line + 1, lines[1:]
                 mark.line = line + len(lines)
             before = mark.offset, before_line, mark.tail_bytes, mark.tail
             mark.offset += used
             mark.tail_bytes, mark.tail = len(tail), digest(tail)
-            yield LineBlock(mark.path, lines, offset, line + 1, aside)
-            aside = ()
+            yield LineBlock(mark.path, lines, offset, line + 1, unreadable)
+            unreadable = ()
             if self._refused:
                 self._refused = False
                 mark.offset, mark.line, mark.tail_bytes, mark.tail = before
@@ -363,13 +363,13 @@ class Reading:
             return  # it is read again in every reading, since its end was not reached
         if log.compressed and rest:
             reason = "the compressed file ends in the middle of this line"
-            aside = (*aside, Unreadable(mark.path, mark.line + 1, mark.offset, reason, rest[:RAW_BYTES]))
+            unreadable = (*unreadable, Unreadable(mark.path, mark.line + 1, mark.offset, reason, rest[:RAW_BYTES]))
             mark.offset += len(rest)
             mark.tail_bytes, mark.tail = len(rest[-TAIL_BYTES:]), digest(rest[-TAIL_BYTES:])
         mark.size, mark.mtime_ns = log.size, log.mtime_ns
         mark.unfinished = 0 if log.compressed else len(rest)
-        if aside:
-            yield LineBlock(mark.path, [], mark.offset, mark.line + 1, aside)
+        if unreadable:
+            yield LineBlock(mark.path, [], mark.offset, mark.line + 1, unreadable)
 
 
 def _to_line_end(log: OpenLog, data: bytes) -> tuple[int, bytes]:

@@ -151,20 +151,20 @@ class PbsSource:
         chunk = next(iter(reading), None)
         clock = LocalClock(self._settings.timezone)
         sample = chunk.lines[:_SAMPLE_LINES] if chunk is not None else []
-        apart = sorted(each for each in (_apart(raw, clock) for raw in sample) if each is not None)
-        if not apart or abs(middle := apart[len(apart) // 2]) <= _ZONE_SLACK_S:
+        offsets_s = sorted(each for each in (_offset_s(raw, clock) for raw in sample) if each is not None)
+        if not offsets_s or abs(median_s := offsets_s[len(offsets_s) // 2]) <= _ZONE_SLACK_S:
             return []
         return [
             Finding(
                 self.name,
                 "yellow",
-                f"the times of the lines are {middle / 3600:+.1f} h from the ends of the jobs in them",
+                f"the times of the lines are {median_s / 3600:+.1f} h from the ends of the jobs in them",
                 f"Set `timezone` to that of the server; it is {self._settings.timezone} now",
             )
         ]
 
 
-def _apart(raw: bytes, clock: LocalClock) -> int | None:
+def _offset_s(raw: bytes, clock: LocalClock) -> int | None:
     try:
         entry = frame(raw)
         if entry.kind != "E":

@@ -194,7 +194,7 @@ PBS_CODES: Final[Mapping[int, str]] = _START_CODES | {
 _OVER_LIMIT: Final = ("JOB_EXEC_OVERLIMIT", "JOB_EXEC_KILL", "JOB_EXEC_CMDFAIL")
 
 
-_WELL: Final = Ending("completed", 0)
+_SUCCESS: Final = Ending("completed", 0)
 
 
 def ending(exit_status: int | None, *, deleted: bool, codes: Mapping[int, str]) -> Ending:
@@ -205,7 +205,7 @@ def ending(exit_status: int | None, *, deleted: bool, codes: Mapping[int, str]) 
     if exit_status is None:
         return Ending("cancelled" if deleted else "completed", end_reason="no Exit_status")
     if exit_status == 0:
-        return _WELL
+        return _SUCCESS
     if exit_status < 0:
         name = codes.get(exit_status, "")
         reason = f"{exit_status} {name}".rstrip()

@@ -98,7 +98,7 @@ class Layout:
         self._free = frozenset(index for index, name in enumerate(lower) if name in _FREE)
         self._matter = {index for index, name in enumerate(lower) if name in _USED and name not in _FREE}
         self._first_free = min(self._free, default=self.columns)
-        self._behind_free = self.columns - 1 - max(self._free, default=self.columns - 1)
+        self._after_free = self.columns - 1 - max(self._free, default=self.columns - 1)
         self._row: re.Pattern[bytes] | Literal[False] | None = None
         self.free_last = names[-1] if lower[-1] in _FREE else ""
         """The last column, if it may contain any text, including line feeds."""
@@ -171,7 +171,7 @@ class Layout:
         that.
         """
         parts = line.decode("utf-8", "backslashreplace").split(self.delimiter)
-        if not self._id < self._first_free < len(parts) < self.columns + (self._behind_free > 0):
+        if not self._id < self._first_free < len(parts) < self.columns + (self._after_free > 0):
             return False
         if len(parts) == self.columns and self.ends(line):
             return False
@@ -179,7 +179,7 @@ class Layout:
 
     def ends(self, line: bytes) -> bool:
         """Whether a line ends as a record does, after the last text. False for a table that ends with a text."""
-        last = self._behind_free
+        last = self._after_free
         parts = line.decode("utf-8", "backslashreplace").split(self.delimiter)
         return 0 < last < len(parts) and self._fit(parts[-last:], self._forms[-last:])
 

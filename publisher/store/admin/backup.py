@@ -119,8 +119,10 @@ class _Digest:
         return f"{self._sum:032x}"
 
 
-def copy(source: Store, destination: Store, tell: Callable[[str], None] = lambda _table: None) -> list[TableCopied]:
-    """Copy everything; memory does not grow with it. `tell` is called with each table before it is copied.
+def copy(
+    source: Store, destination: Store, begin_table: Callable[[str], None] = lambda _table: None
+) -> list[TableCopied]:
+    """Copy everything; memory does not grow with it. `begin_table` is called with each table before it is copied.
 
     Raises `UsageError` if a publisher works in the source or the destination contains anything, and `StoreError` and
     its kinds, with the destination unchanged.
@@ -132,14 +134,14 @@ def copy(source: Store, destination: Store, tell: Callable[[str], None] = lambda
                     f"the store {destination.place} is not empty (table {table.name})",
                     hint="Copy into a new place; nothing was changed",
                 )
-        copied = [_copy_table(read, write, table, tell) for table in _TABLES]
+        copied = [_copy_table(read, write, table, begin_table) for table in _TABLES]
         engine.set_sequences(write, [table for table in _TABLES if "id" in table.c])
     destination.refresh_statistics()
     return copied
 
 
-def _copy_table(read: Connection, write: Connection, table: Table, tell: Callable[[str], None]) -> TableCopied:
-    tell(table.name)
+def _copy_table(read: Connection, write: Connection, table: Table, begin_table: Callable[[str], None]) -> TableCopied:
+    begin_table(table.name)
     names = dialect.column_names(table.c)
     putting = dialect.Bulk(insert(table), names)
     given, got = _Digest(), _Digest()

@@ -20,7 +20,7 @@ from publisher.errors import StoreError, UsageError
 from publisher.store import dialect
 from publisher.store.database import Store
 
-_MOST_TOLD: Final = 20
+_MOST_REPORTED: Final = 20
 _AT_ONCE: Final = 1000
 
 
@@ -33,7 +33,7 @@ def damage(connection: Connection) -> list[str]:
     """What the database itself finds wrong with its pages and indexes; a server checks its own."""
     if connection.dialect.name != "sqlite":
         return []
-    found = connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST_TOLD})").scalars().all()
+    found = connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST_REPORTED})").scalars().all()
     return [] if found == ["ok"] else [str(line) for line in found]
 
 

@@ -60,18 +60,20 @@ class Miscounted(msgspec.Struct, frozen=True):
 def check(connection: Connection) -> Iterator[Finding]:
     """All findings, one for each check; red ones are errors."""
     found = engine.damage(connection)
-    yield _judge("database", found, "pages and indexes are sound", RESTORE)
-    yield _judge("tables", list(_other_tables(connection)), "are those of this version", RESTORE)
-    yield _judge("references", list(_lost(connection)), "every row that another one names is there", RESTORE)
+    yield _finding("database", found, "pages and indexes are sound", RESTORE)
+    yield _finding("tables", list(_other_tables(connection)), "are those of this version", RESTORE)
+    yield _finding("references", list(_lost(connection)), "every row that another one names is there", RESTORE)
     wrong = miscounted(connection)
     lines = [f"{each.target}: {each.kept} {each.word} kept, {each.counted} counted" for each in wrong]
-    yield _judge("counters", lines, "are what counting gives", "`usage-publisher store check --repair` sets them right")
-    yield _judge(
+    yield _finding(
+        "counters", lines, "are what counting gives", "`usage-publisher store check --repair` sets them right"
+    )
+    yield _finding(
         "runs", _first_of(_wrong_runs(connection)), "digests, columns and classes are those of the stored jobs", RESTORE
     )
-    yield _judge("versions", _first_of(_wrong_versions(connection)), "digests are those of the stored jobs", RESTORE)
-    yield _judge("classes", _first_of(_wrong_classes(connection)), "can be read", RESTORE)
-    yield _judge("deliveries", _first_of(_wrong_deliveries(connection)), "agree with their runs and batches", RESTORE)
+    yield _finding("versions", _first_of(_wrong_versions(connection)), "digests are those of the stored jobs", RESTORE)
+    yield _finding("classes", _first_of(_wrong_classes(connection)), "can be read", RESTORE)
+    yield _finding("deliveries", _first_of(_wrong_deliveries(connection)), "agree with their runs and batches", RESTORE)
     flying = connection.execute(
         select(func.count()).select_from(batches).where(batches.c.state == int(BatchState.IN_FLIGHT))
     ).scalar_one()
@@ -82,8 +84,8 @@ def check(connection: Connection) -> Iterator[Finding]:
         yield Finding("classes", "green", f"{unused} belong to no run", "Harmless; `store purge` removes them")
 
 
-def _judge(subject: str, wrong: list[str], well: str, hint: str) -> Finding:
-    return Finding(subject, "red", "; ".join(wrong), hint) if wrong else Finding(subject, "green", well)
+def _finding(subject: str, wrong: list[str], good: str, hint: str) -> Finding:
+    return Finding(subject, "red", "; ".join(wrong), hint) if wrong else Finding(subject, "green", good)
 
 
 def _first_of(wrong: Iterator[str]) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from publisher.security.http import Reply
 from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome, Oversized, Refused, Transient
-from publisher.targets.sgas import judge
+from publisher.targets.sgas import outcome_of_reply
 from tests.publisher.publish.waiting_site import DOWN, record_id, site_of
 from tests.publisher.receivers import Receiver, always, script
 from tests.publisher.site import ListSource, Site, make_job
@@ -219,7 +219,7 @@ def checks_machines(message: Message) -> Outcome | None:
     if machines <= {HOME, "ce2.example.org"}:
         return None
     text = f"Subject /DC=org/CN=ce1 is not allowed to perform insertion for machines: {','.join(machines)}"
-    return judge(Reply(406, {}, text.encode()), message, 0.0)
+    return outcome_of_reply(Reply(406, {}, text.encode()), message, 0.0)
 
 
 def mixed_site(folder: Path, machines: Sequence[str], **settings: object) -> tuple[Site, Receiver]:

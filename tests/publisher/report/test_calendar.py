@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from publisher.errors import UsageError
 from publisher.report.calendar import edges, periods, zone_of
-from publisher.report.request import BEHIND, FIRST, PERIODS
+from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, PERIODS
 
 OSLO = ZoneInfo("Europe/Oslo")
 SATURDAY = 1_792_800_000
@@ -37,7 +37,7 @@ def test_a_week_in_which_clocks_go_forward_has_167_hours() -> None:
     st.sampled_from(["UTC", "Europe/Oslo", "Pacific/Apia", "America/New_York"]),
 )  # fmt: skip
 def test_periods_cover_the_interval_without_gap(start: int, length: int, kind: str, zone: str) -> None:
-    if not FIRST + 10**6 < start < BEHIND - 10**8:
+    if not FIRST_INSTANT + 10**6 < start < LIMIT_INSTANT - 10**8:
         return
     found = periods(start, start + length, kind, zone_of(zone))  # type: ignore[arg-type]
     assert [one.start for one in found] == [start, *(one.stop for one in found[:-1])]
@@ -50,10 +50,10 @@ def test_periods_cover_the_interval_without_gap(start: int, length: int, kind: s
 def test_before_1970_and_at_both_ends_of_time(kind: str) -> None:
     old = periods(-86_400 * 365 * 60, -86_400 * 365 * 60 + 10, kind, zone_of("UTC"))  # type: ignore[arg-type]
     assert old[0].name.startswith("1910")
-    assert periods(FIRST, FIRST + 10, kind, zone_of("UTC"))[0].name.startswith("0001")  # type: ignore[arg-type]
-    assert periods(BEHIND - 10, BEHIND - 1, kind, zone_of("UTC"))[-1].stop == BEHIND - 1  # type: ignore[arg-type]
+    assert periods(FIRST_INSTANT, FIRST_INSTANT + 10, kind, zone_of("UTC"))[0].name.startswith("0001")  # type: ignore[arg-type]
+    assert periods(LIMIT_INSTANT - 10, LIMIT_INSTANT - 1, kind, zone_of("UTC"))[-1].stop == LIMIT_INSTANT - 1  # type: ignore[arg-type]
 
 
 def test_too_many() -> None:
     with pytest.raises(UsageError, match="more than 100,000 periods"):
-        periods(FIRST, BEHIND - 1, "day", zone_of("UTC"))
+        periods(FIRST_INSTANT, LIMIT_INSTANT - 1, "day", zone_of("UTC"))

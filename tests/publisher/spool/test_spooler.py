@@ -200,9 +200,9 @@ def test_a_problem_with_a_context_stops_nothing_and_is_fixed(site: Site) -> None
     told = [event for event in site.events if isinstance(event, TargetPaused)]
     assert [event.target for event in told] == ["spool classic", "spool xml"]
     assert len(site.in_state("sgas", State.ACCEPTED)) == 10
-    assert [each.name for each in site.publisher.spool() if each.trouble] == ["classic", "xml"]
+    assert [each.name for each in site.publisher.spool() if each.problem] == ["classic", "xml"]
     (site.folder / "spool-classic").unlink()
-    assert [each.name for each in site.publisher.spool() if each.trouble] == ["xml"]
+    assert [each.name for each in site.publisher.spool() if each.problem] == ["xml"]
     (site.folder / "spool-xml").unlink()
     site.reopen()
     site.publisher.status()

@@ -31,7 +31,7 @@ RUNS: Final = 4000
 """Enough for an index to pay."""
 WINDOW: Final = (NOVEMBER, NOVEMBER + 30 * 86_400)
 LAST: Final = (NOVEMBER + 3600 + 3950, WINDOW[1])
-BEHIND: Final = (NOVEMBER + 3600 + 2000, 2000)
+AFTER: Final = (NOVEMBER + 3600 + 2000, 2000)
 LARGE: Final = frozenset({"runs", "deliveries", "versions", "batches", "groups"})
 AGAIN: Final = and_(delivery_table.c.state == 3, delivery_table.c.end_time >= WINDOW[0])
 """What counts as waiting for a plan of republish: what was accepted."""
@@ -39,7 +39,7 @@ Question = Callable[[Connection], object]
 OPEN: Final[dict[str, Question]] = {
     "plan, first page": lambda connection: queries.waiting(connection, 1, None, 10),
     "plan, place": lambda connection: queries.place_of(connection, 1, 10),
-    "plan, next page": lambda connection: queries.waiting(connection, 1, BEHIND, 10),
+    "plan, next page": lambda connection: queries.waiting(connection, 1, AFTER, 10),
     "in flight": lambda connection: in_flight.in_flight(connection, 1),
     "mark accepted": lambda connection: in_flight.mark_accepted(connection, 1, 1, 0, keeps_first=True),
     "mark not accepted": lambda connection: in_flight.mark_not_accepted(connection, 1, 1, State.WAITING, None, 0),
@@ -57,20 +57,20 @@ ANY: Final[dict[str, Question]] = {
     "jobs ID": lambda connection: [
         jobs.whereabouts(connection, run.run_id) for run in jobs.found(connection, "2000", {})
     ],
-    "jobs": lambda connection: queries.runs_in(connection, *WINDOW, BEHIND, 10),
+    "jobs": lambda connection: queries.runs_in(connection, *WINDOW, AFTER, 10),
     "fold, first page": lambda connection: queries.ended_in(connection, 1, WINDOW, None, 10),
-    "fold, next page": lambda connection: queries.ended_in(connection, 1, WINDOW, BEHIND, 10),
+    "fold, next page": lambda connection: queries.ended_in(connection, 1, WINDOW, AFTER, 10),
     "fold, sums": lambda connection: next(sums.by_class(connection, 1, WINDOW, 10), None),
     "fold, members": lambda connection: list(sums.waiting(connection, 1, WINDOW)),
-    "fold, others": lambda connection: queries.ended_in(connection, 1, WINDOW, BEHIND, 10, only=sums.UNUSABLE),
-    "republish, page": lambda connection: queries.ended_in(connection, 1, WINDOW, BEHIND, 10, as_waiting=AGAIN),
+    "fold, others": lambda connection: queries.ended_in(connection, 1, WINDOW, AFTER, 10, only=sums.UNUSABLE),
+    "republish, page": lambda connection: queries.ended_in(connection, 1, WINDOW, AFTER, 10, as_waiting=AGAIN),
     "republish, sums": lambda connection: next(sums.by_class(connection, 1, WINDOW, 10, AGAIN), None),
     "republish, members": lambda connection: list(sums.waiting(connection, 1, WINDOW, 10, AGAIN)),
     "sync counts": lambda connection: sums.due_by_class(connection, 1, LAST, 10),
-    "report, what changed": lambda connection: queries.ended_in(connection, 1, WINDOW, BEHIND, 10, changed_since=5),
+    "report, what changed": lambda connection: queries.ended_in(connection, 1, WINDOW, AFTER, 10, changed_since=5),
     "reports, periods": lambda connection: queries.periods_from(connection, 1, "month", NOVEMBER),
     "reconcile, first page": lambda connection: queries.page(connection, 1, WINDOW, None, 10),
-    "reconcile, next page": lambda connection: queries.page(connection, 1, WINDOW, BEHIND, 10),
+    "reconcile, next page": lambda connection: queries.page(connection, 1, WINDOW, AFTER, 10),
     "reconcile, records": lambda connection: queries.states_of_records(connection, 1, ["ur-2000"]),
     "summaries as sent": lambda connection: groups.of_month(connection, 1, groups.SUMMARY, Month(2026, 11).number),
     "states": lambda connection: deliveries.states_of(connection, 1, [5, 6, 7]),

@@ -47,7 +47,7 @@ def test_a_token_is_not_in_where_a_service_redirects_to() -> None:
 
 
 def test_a_token_is_not_in_a_receipt() -> None:
-    outcome = ams.judge(Reply(200, {}, b'{"messageIds": ["' + TOKEN.encode() + b'"]}'), 0.0, TOKEN)
+    outcome = ams.outcome_of_reply(Reply(200, {}, b'{"messageIds": ["' + TOKEN.encode() + b'"]}'), 0.0, TOKEN)
     assert outcome == base.Accepted(receipt={"messageIds": "[token]"})
 
 

@@ -175,9 +175,9 @@ def test_a_406_of_sgas_parts_the_records_by_their_machines(
 )
 def test_a_service_may_ask_to_wait(pki: Pki, status: int, value: str, expected_s: float) -> None:
     from publisher.security.http import Reply
-    from publisher.targets.sgas import judge
+    from publisher.targets.sgas import outcome_of_reply
 
-    outcome = judge(Reply(status, {"retry-after": value}, b""), MESSAGE, now_s=0.0)
+    outcome = outcome_of_reply(Reply(status, {"retry-after": value}, b""), MESSAGE, now_s=0.0)
     assert outcome == Throttled(f"HTTP {status}", expected_s)
     through_the_socket = outcome_of(pki, "sgas", always(status, b"", {"Retry-After": "7"}))
     assert through_the_socket == Throttled(f"HTTP {status}", 7.0)
