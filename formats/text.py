@@ -32,7 +32,7 @@ MINUTES_AND_SECONDS: Final = tuple(f"{minute:02d}:{second:02d}Z" for minute in r
 """The part of a dateTime after the hour; small enough to stay in the processor's cache."""
 
 
-class _Hours(dict[int, str]):
+class _HourTexts(dict[int, str]):
     """The part of a dateTime up to the hour, by hours since 1970; empty for an hour outside the years 100 to 9999."""
 
     def __missing__(self, hour: int) -> str:
@@ -46,7 +46,7 @@ class _Hours(dict[int, str]):
 
 
 _KEPT_HOURS: Final = 16_384
-HOURS: Final = _Hours()
+HOURS: Final = _HourTexts()
 
 
 def without_forbidden(text: str) -> str:

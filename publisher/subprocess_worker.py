@@ -76,7 +76,7 @@ class EndedError(Exception):
         self.code = code
 
 
-class _Failure(msgspec.Struct):
+class _WorkerFailure(msgspec.Struct):
     """A `PublisherError`, by the name of its class."""
 
     kind: str
@@ -130,7 +130,7 @@ class WorkerProcess:
                     return
                 raise EndedError(code)
             if kind == _FAILURE:
-                raise _error_of(msgspec.msgpack.decode(frame, type=_Failure))
+                raise _error_of(msgspec.msgpack.decode(frame, type=_WorkerFailure))
             yield frame
             del frame  # one in memory at a time
 
@@ -140,7 +140,7 @@ class WorkerProcess:
         self._process.wait()
 
 
-def _error_of(failure: _Failure) -> PublisherError:
+def _error_of(failure: _WorkerFailure) -> PublisherError:
     kind = getattr(errors, failure.kind, None)
     if not (isinstance(kind, type) and issubclass(kind, PublisherError)):
         kind = PublisherError
@@ -161,7 +161,7 @@ def serve(work: Callable[[Any, Send], None]) -> None:
             try:
                 work(order, lambda frame: _write(pipe, _RESULT, frame))
             except PublisherError as error:
-                failure = _Failure(type(error).__name__, error.message, error.hint)
+                failure = _WorkerFailure(type(error).__name__, error.message, error.hint)
                 _write(pipe, _FAILURE, msgspec.msgpack.encode(failure))
     except BrokenPipeError:
         os._exit(1)  # the parent has ended

@@ -35,7 +35,7 @@ LEFT_OVER: Final = frozenset({State.SUPERSEDED, State.WAIVED, State.IN_FLIGHT})
 """Where a run may be that was wanted once, was or may have been delivered, and is wanted no longer."""
 
 
-class Ledger(msgspec.Struct, frozen=True):
+class LedgerRows(msgspec.Struct, frozen=True):
     """What the store says of one target: the state of each delivery by record id, and its counters (none of zero)."""
 
     target: str
@@ -64,7 +64,7 @@ def rows_of(file: Path) -> Rows:
     return rows
 
 
-def ledger(rows: Rows, target: str) -> Ledger:
+def ledger(rows: Rows, target: str) -> LedgerRows:
     """The ledger of a target as it stands in the store; the counters without what was purged, which stays in them."""
     states = rows(
         "SELECT record_id, state FROM deliveries JOIN runs ON runs.id = run_id "
@@ -84,7 +84,7 @@ def ledger(rows: Rows, target: str) -> Ledger:
     assert len({record_id for record_id, _ in states}) == len(states), "a run has two places at a target"
     counters = Counter({State(state): jobs for state, jobs in kept})
     counters.subtract({State(state): int(jobs) for state, jobs in gone})
-    return Ledger(
+    return LedgerRows(
         target,
         {record_id: State(state) for record_id, state in states},
         {state: jobs for state, jobs in counters.items() if jobs},
@@ -106,7 +106,7 @@ def stored(rows: Rows) -> dict[str, Job]:
 
 
 def balance(
-    wanted: Collection[str], books: Ledger, arrived: Mapping[str, int], deselected: Collection[str] = frozenset()
+    wanted: Collection[str], books: LedgerRows, arrived: Mapping[str, int], deselected: Collection[str] = frozenset()
 ) -> Balance:
     """Hold a target's ledger against the sources and the receiver.
 
@@ -130,7 +130,7 @@ def balance(
 
 
 def assert_conserved(
-    wanted: Collection[str], books: Ledger, arrived: Mapping[str, int], deselected: Collection[str] = frozenset()
+    wanted: Collection[str], books: LedgerRows, arrived: Mapping[str, int], deselected: Collection[str] = frozenset()
 ) -> Balance:
     """The same; nothing may be lost."""
     found = balance(wanted, books, arrived, deselected)
@@ -140,7 +140,7 @@ def assert_conserved(
     return found
 
 
-def assert_versions_agree(books: Ledger, jobs: Mapping[str, Job], wall_s: Mapping[str, int]) -> None:
+def assert_versions_agree(books: LedgerRows, jobs: Mapping[str, Job], wall_s: Mapping[str, int]) -> None:
     """What is accepted is at the receiver as it is in the store; `wall_s` is what the receiver counts, by record id."""
     for record_id in books.of(State.ACCEPTED):
         wall_ms = jobs[record_id].wall_ms

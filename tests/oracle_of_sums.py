@@ -46,7 +46,7 @@ class Sum(NamedTuple):
         return Sum(self.jobs + other.jobs, self.wall + other.wall, self.cpu + other.cpu)
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class CountedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A finished run as the source's own accounting has it: epoch seconds and milliseconds.
 
     `ran`: from when until when it ran, where that is not all the time from its start to its end. `score`: type and
@@ -71,14 +71,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return Key(month_of(self.end), self.vo, self.user)
 
 
-def run_of(job: Job, configured: Sequence[Benchmark] = ()) -> Run:
+def run_of(job: Job, configured: Sequence[Benchmark] = ()) -> CountedRun:
     """A run that a source in memory gives. `configured`: its benchmark where the source has none."""
     assert job.start is not None
     assert job.end is not None
     assert job.wall_ms is not None
     assert job.cpu_ms is not None
     score = [(each.type, round(each.value * 1000)) for each in (*job.benchmarks, *configured)[:1]]
-    return Run(
+    return CountedRun(
         end=job.end, ran=(job.start, job.end), vo=job.vo or "", user=job.user_dn or "",
         cores=job.cores or job.slots or 1, wall_ms=job.wall_ms, cpu_ms=job.cpu_ms, cpu_user_ms=job.cpu_user_ms or 0,
         cpu_system_ms=job.cpu_system_ms or 0, score=score[0] if score else ("", 0),
@@ -102,7 +102,7 @@ GRID: Final = ("completed", "failed")
 RAN: Final = (*GRID, "aborted")
 
 
-def arc_runs(database: Path, statuses: Sequence[str] = GRID) -> list[Run]:
+def arc_runs(database: Path, statuses: Sequence[str] = GRID) -> list[CountedRun]:
     """The jobs of these statuses in an ARC database, each with one benchmark: read by SQL alone."""
     query = _ARC.format(", ".join("?" * len(statuses)))
     with closing(sqlite3.connect(database)) as connection:
@@ -112,10 +112,10 @@ def arc_runs(database: Path, statuses: Sequence[str] = GRID) -> list[Run]:
 def _arc_run(
     end: int, user: str, vo: str, cores: int, wall: int, in_user: int, in_kernel: int, interface: str, url: str,
     nodes: int, benchmark: str, fqan: str | None, began: str | None, ended: str | None,
-) -> Run:  # fmt: skip
+) -> CountedRun:  # fmt: skip
     kind, _, value = benchmark.partition(":")
     ran = (end - wall, end) if began is None or ended is None else (_instant(began), _instant(ended))
-    return Run(
+    return CountedRun(
         end=end, ran=ran, vo=vo, user=user, cores=cores, wall_ms=wall * 1000,
         cpu_ms=(in_user + in_kernel) * 1000, cpu_user_ms=in_user * 1000, cpu_system_ms=in_kernel * 1000,
         score=(kind, round(float(value) * 1000)), rest=(interface, url, nodes, fqan),
@@ -138,12 +138,12 @@ def _seconds(amount_ms: int) -> int:
 # --- what the source's accounting adds up to
 
 
-def _of_records(runs: Iterable[Run]) -> dict[Key, Sum]:
+def _of_records(runs: Iterable[CountedRun]) -> dict[Key, Sum]:
     """Each record has whole seconds."""
     return _added((run.key, Sum(1, _seconds(run.wall_ms) * run.cores, _seconds(run.cpu_ms))) for run in runs)
 
 
-def _of_usage_records(runs: Iterable[Run]) -> dict[Key, Sum]:
+def _of_usage_records(runs: Iterable[CountedRun]) -> dict[Key, Sum]:
     """A usage record has the CPU time of the user and of the system, where they are known, each in whole seconds."""
     return _added(
         (
@@ -160,9 +160,11 @@ def _of_usage_records(runs: Iterable[Run]) -> dict[Key, Sum]:
     )
 
 
-def _of_groups(runs: Iterable[Run], score: Callable[[Run], Hashable], weight: Callable[[Run], int]) -> dict[Key, Sum]:
+def _of_groups(
+    runs: Iterable[CountedRun], score: Callable[[CountedRun], Hashable], weight: Callable[[CountedRun], int]
+) -> dict[Key, Sum]:
     """Each group has whole seconds. `score`: what of it is in the key of a group; `weight`: in thousandths."""
-    groups: defaultdict[Any, list[Run]] = defaultdict(list)
+    groups: defaultdict[Any, list[CountedRun]] = defaultdict(list)
     for run in runs:
         groups[run.key, run.cores, score(run), run.rest].append(run)
     return _added(
@@ -192,7 +194,7 @@ def _added(parts: Iterable[tuple[Key, Sum]]) -> dict[Key, Sum]:
 # --- what the bodies add up to
 
 
-class Body(NamedTuple):
+class CountedBody(NamedTuple):
     """A record, group, or report of a message: what the receiver tells it from others by, whose it is, and its sum."""
 
     identity: Hashable
@@ -200,12 +202,12 @@ class Body(NamedTuple):
     sum: Sum
 
 
-def bodies(format_name: str, payload: bytes) -> Iterator[Body]:
+def bodies(format_name: str, payload: bytes) -> Iterator[CountedBody]:
     """What is in a message."""
     return _READERS[format_name](payload)
 
 
-def _xml(payload: bytes) -> Iterator[Body]:
+def _xml(payload: bytes) -> Iterator[CountedBody]:
     """Usage records and compute records: of several CPU times the total, else their sum."""
     for record in ET.fromstring(payload):
         texts: defaultdict[str, list[str]] = defaultdict(list)
@@ -224,7 +226,7 @@ def _xml(payload: bytes) -> Iterator[Body]:
         vo, user = (
             next(iter(texts[name]), "") for name in (("Name" if "Name" in texts else "Group"), "GlobalUserName")
         )
-        yield Body(
+        yield CountedBody(
             _attribute(identity, "recordId"),
             Key(end[:7], vo, user),
             Sum(1, _duration(wall or "PT0S") * cores, cpu["all"] if "all" in cpu else sum(cpu.values())),
@@ -250,17 +252,17 @@ def _text(payload: bytes) -> Iterator[dict[str, str]]:
             yield dict(line.split(": ", 1) for line in record.strip().splitlines())
 
 
-def _job_records(payload: bytes) -> Iterator[Body]:
+def _job_records(payload: bytes) -> Iterator[CountedBody]:
     for record in _text(payload):
         end, cores = int(record["EndTime"]), int(record.get("Processors", 0)) or 1
-        yield Body(
+        yield CountedBody(
             (record["SubmitHost"], record["MachineName"], record["LocalJobId"], end),
             Key(month_of(end), name_in(record, "VO"), name_in(record, "GlobalUserName")),
             Sum(1, int(record["WallDuration"]) * cores, int(record["CpuDuration"])),
         )
 
 
-def _summaries(wall: str, cpu: str, payload: bytes) -> Iterator[Body]:
+def _summaries(wall: str, cpu: str, payload: bytes) -> Iterator[CountedBody]:
     amounts = {
         "EarliestEndTime", "LatestEndTime", "WallDuration", "CpuDuration", "NormalisedWallDuration",
         "NormalisedCpuDuration", "NumberOfJobs",
@@ -269,7 +271,7 @@ def _summaries(wall: str, cpu: str, payload: bytes) -> Iterator[Body]:
         scores = [record[name].partition(":")[0] for name in (wall, cpu) if record[name].startswith("{")]
         identity = {name: text for name, text in record.items() if name not in amounts}
         cores = int(record["Processors"]) or 1
-        yield Body(
+        yield CountedBody(
             (tuple(sorted(identity.items())), *scores),
             Key(
                 f"{int(record['Year']):04}-{int(record['Month']):02}",
@@ -290,15 +292,15 @@ def name_in(record: Mapping[str, str], field: str) -> str:
     return "" if found in _NOBODY else found
 
 
-def _normalised_summaries(payload: bytes) -> Iterator[Body]:
+def _normalised_summaries(payload: bytes) -> Iterator[CountedBody]:
     return _summaries("NormalisedWallDuration", "NormalisedCpuDuration", payload)
 
 
-def _plain_summaries(payload: bytes) -> Iterator[Body]:
+def _plain_summaries(payload: bytes) -> Iterator[CountedBody]:
     return _summaries("WallDuration", "CpuDuration", payload)
 
 
-def _reports(payload: bytes) -> Iterator[Body]:
+def _reports(payload: bytes) -> Iterator[CountedBody]:
     """One report: seconds times slots and milliseconds of CPU time of all its bins. Its jobs are those of each bin."""
     report = json.loads(payload)
     wall, cpu = Fraction(0), Fraction(0)
@@ -306,10 +308,10 @@ def _reports(payload: bytes) -> Iterator[Body]:
         wall += round(Fraction(each["slots"]) * report["bin_s"])
         cpu += (Fraction(each["cpu_user"]) + Fraction(each["cpu_system"])) * report["bin_s"] * 1000
     jobs = sum(each["jobs"] for each in report["bins"])
-    yield Body((report["start"], report["stop"]), Key(report["start"], "", ""), Sum(jobs, int(wall), round(cpu)))
+    yield CountedBody((report["start"], report["stop"]), Key(report["start"], "", ""), Sum(jobs, int(wall), round(cpu)))
 
 
-def reported(runs: Collection[Run], start: int, stop: int, bin_s: int) -> Sum:
+def reported(runs: Collection[CountedRun], start: int, stop: int, bin_s: int) -> Sum:
     """What a utilization report of an interval says of these runs. Their CPU time is known in parts."""
     jobs, wall, cpu = 0, 0, Fraction(0)
     for run in runs:
@@ -323,7 +325,7 @@ def reported(runs: Collection[Run], start: int, stop: int, bin_s: int) -> Sum:
     return Sum(jobs, wall, round(cpu))
 
 
-_READERS: Final[Mapping[str, Callable[[bytes], Iterator[Body]]]] = {
+_READERS: Final[Mapping[str, Callable[[bytes], Iterator[CountedBody]]]] = {
     "ogf-ur": _xml,
     "emi-car": _xml,
     "apel-job": _job_records,
@@ -331,7 +333,7 @@ _READERS: Final[Mapping[str, Callable[[bytes], Iterator[Body]]]] = {
     "apel-normalised-summary": _normalised_summaries,
     "utilization": _reports,
 }
-_EXPECTED: Final[Mapping[str, Callable[[Iterable[Run]], dict[Key, Sum]]]] = {
+_EXPECTED: Final[Mapping[str, Callable[[Iterable[CountedRun]], dict[Key, Sum]]]] = {
     "ogf-ur": _of_usage_records,
     "emi-car": _of_records,
     "apel-job": _of_records,
@@ -342,9 +344,9 @@ FORMATS: Final = frozenset(_READERS)
 """Those whose sums are known here: all that have sums."""
 
 
-def kept(format_name: str, payloads: Iterable[bytes], *, keeps_first: bool = False) -> list[Body]:
+def kept(format_name: str, payloads: Iterable[bytes], *, keeps_first: bool = False) -> list[CountedBody]:
     """What a service keeps of these messages: of two with one identity the first, or the last."""
-    held: dict[Hashable, Body] = {}
+    held: dict[Hashable, CountedBody] = {}
     for payload in payloads:
         for body in bodies(format_name, payload):
             if not (keeps_first and body.identity in held):
@@ -352,7 +354,7 @@ def kept(format_name: str, payloads: Iterable[bytes], *, keeps_first: bool = Fal
     return list(held.values())
 
 
-def assert_sums_conserved(format_name: str, runs: Iterable[Run], there: Iterable[Body]) -> None:
+def assert_sums_conserved(format_name: str, runs: Iterable[CountedRun], there: Iterable[CountedBody]) -> None:
     """What a service keeps adds up to what the source's accounting says of the runs that it has."""
     found = {key: total for key, total in _added((body.key, body.sum) for body in there).items() if total != Sum()}
     expected = _EXPECTED[format_name](runs)
@@ -364,7 +366,7 @@ def assert_sums_conserved(format_name: str, runs: Iterable[Run], there: Iterable
     assert not differing, f"{format_name}: the sums differ (source, service): {list(differing.items())[:3]}"
 
 
-def assert_reports_conserved(runs: Collection[Run], there: Iterable[Body], bin_s: int) -> None:
+def assert_reports_conserved(runs: Collection[CountedRun], there: Iterable[CountedBody], bin_s: int) -> None:
     """The same of the utilization reports that a service keeps, for the interval of each."""
     for body in there:
         assert isinstance(body.identity, tuple)

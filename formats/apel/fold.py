@@ -151,7 +151,7 @@ class Sums(msgspec.Struct, frozen=True):
         )
 
 
-class _Sums:
+class _GroupSums:
     """What is summed for one group; made into a `Group` when asked."""
 
     __slots__ = ("cpu_ms", "earliest", "jobs", "key", "latest", "n_cpu", "n_wall", "notes", "spelling", "wall_ms")
@@ -177,9 +177,9 @@ class Fold:
         self._view = view
         self._normalised = normalised
         self._typeless = normalised and view.version.removeprefix("v") == "0.3"
-        self._sums: dict[GroupKey, _Sums] = {}
+        self._sums: dict[GroupKey, _GroupSums] = {}
         self._stored: dict[GroupKey, Group] = {}
-        self._known: dict[tuple[object, ...], tuple[_Sums, int]] = {}
+        self._known: dict[tuple[object, ...], tuple[_GroupSums, int]] = {}
         self._months: dict[int, int] = {}
 
     def add(self, job: Job) -> GroupKey:
@@ -257,13 +257,13 @@ class Fold:
         number = self._months[end // SECONDS_A_DAY] = month_of(end).number
         return number
 
-    def _learn(self, identity: tuple[object, ...], job: Job, end: int) -> tuple[_Sums, int]:
+    def _learn(self, identity: tuple[object, ...], job: Job, end: int) -> tuple[_GroupSums, int]:
         notes: list[Note] = []
         spelling, factor = self._spelling(job, end, notes)
         key = spelling.folded()
         sums = self._sums.get(key)
         if sums is None:
-            sums = self._sums[key] = _Sums(key, spelling, end)
+            sums = self._sums[key] = _GroupSums(key, spelling, end)
         elif spelling < sums.spelling:
             sums.spelling = spelling
         sums.notes.update(notes)

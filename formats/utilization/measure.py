@@ -110,7 +110,7 @@ class BinSums(NamedTuple):
     jobs: int
 
 
-class _Column:
+class _UsageColumn:
     """One kind of usage over the bins: what jobs used in bins that they fill in part, and their rates in those between.
 
     Of the rates only the changes from one bin to the next are kept, so that a job costs the same however long it is.
@@ -144,10 +144,10 @@ class Tally:
         """Jobs that ran in the interval."""
         self.zero_length = 0
         """Jobs in the interval that started and ended in the same second: they use nothing, by the manual."""
-        self._seconds = _Column(bins.count)
-        self._user = _Column(bins.count)
-        self._system = _Column(bins.count)
-        self._slot_seconds = _Column(bins.count)
+        self._seconds = _UsageColumn(bins.count)
+        self._user = _UsageColumn(bins.count)
+        self._system = _UsageColumn(bins.count)
+        self._slot_seconds = _UsageColumn(bins.count)
         self._running = [0] * (bins.count + 1)
         """Jobs that ran in a bin: by how many they are more than in the bin before."""
 

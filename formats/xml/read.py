@@ -101,7 +101,7 @@ def read(payload: bytes) -> list[ReadRecord]:
     """The records of a UR or CAR message as jobs. Raises `NotAMessageError`."""
     root = parse(payload)
     namespace = etree.QName(root).namespace or ""
-    return [_Reader(element, namespace).record() for element in record_elements(root)]
+    return [_RecordReader(element, namespace).record() for element in record_elements(root)]
 
 
 class RecordSums(msgspec.Struct, frozen=True, gc=False):
@@ -172,7 +172,7 @@ def _milliseconds(text: str | None) -> int | None:
         return None
 
 
-class _Reader:
+class _RecordReader:
     """One record's element: values by path, problems collected."""
 
     def __init__(self, element: etree._Element, namespace: str) -> None:

@@ -145,7 +145,7 @@ def _command(view: str, taken: frozenset[str]) -> Callable[..., None]:
     return command
 
 
-class _Choice(msgspec.Struct, frozen=True, kw_only=True):
+class _OutputChoice(msgspec.Struct, frozen=True, kw_only=True):
     """The format and what is chosen for a picture or page. `legend` None: if there are several series."""
 
     form: str
@@ -223,14 +223,14 @@ def _bin_s(text: str | None) -> int | None:
 # --- text and data
 
 
-def _choice(given: Mapping[str, Any]) -> _Choice:
+def _choice(given: Mapping[str, Any]) -> _OutputChoice:
     """The format and the options of pictures. `--json` takes precedence over `--format`, which does over `--output`.
 
     Raises `UsageError` for options of pictures with a format that is not one, and for an unknown ending of the file.
     """
     output: Path | None = given.get("output")
     if session.json and output is None:
-        return _Choice(form="json", output=None)
+        return _OutputChoice(form="json", output=None)
     form = given.get("form") or _form_of(output)
     chosen = {name: given[name] for name in _OF_PICTURES if name in given and (name != "grid" or given["grid"])}
     if "plot" in chosen and form == "html":
@@ -241,7 +241,7 @@ def _choice(given: Mapping[str, Any]) -> _Choice:
             f"--{unused[0]} is for pictures and pages, and the format {form} is text",
             hint="Omit it, or choose --format png, svg, pdf, ps, or html",
         )
-    return _Choice(form=form, output=output, **chosen)
+    return _OutputChoice(form=form, output=output, **chosen)
 
 
 def _form_of(output: Path | None) -> str:
@@ -255,7 +255,7 @@ def _form_of(output: Path | None) -> str:
     return _ENDINGS[ending]
 
 
-def _give(made: Report, choice: _Choice) -> None:
+def _give(made: Report, choice: _OutputChoice) -> None:
     """Print a report or write it to a file; notes go to standard error."""
     from publisher.report import output as report_output  # noqa: PLC0415
 
@@ -307,7 +307,7 @@ def _text(made: Report, form: str) -> str:
 # --- charts, pictures, and pages
 
 
-def _give_picture(made: Report, choice: _Choice) -> None:
+def _give_picture(made: Report, choice: _OutputChoice) -> None:
     """Write a report as a chart, a picture, or a page. Raises `UsageError` and `PublisherError`."""
     if choice.form == "term":
         _give_chart(made, choice)
@@ -325,7 +325,7 @@ def _give_picture(made: Report, choice: _Choice) -> None:
         json_object(report_output.json_object(made))
 
 
-def _give_chart(made: Report, choice: _Choice) -> None:
+def _give_chart(made: Report, choice: _OutputChoice) -> None:
     """Print a chart of text, or write it to a file. Raises `UsageError` and `PublisherError`."""
     from publisher.report.plot.style import Look  # noqa: PLC0415
     from publisher.report.plot.terminal import TextPlot  # noqa: PLC0415
@@ -348,7 +348,7 @@ def _give_chart(made: Report, choice: _Choice) -> None:
         json_object(report_output.json_object(made))
 
 
-def _page(made: Report, choice: _Choice) -> bytes:
+def _page(made: Report, choice: _OutputChoice) -> bytes:
     from publisher.page.html import Choice, report_file  # noqa: PLC0415
 
     measure: Literal["queue", "cpu"] = "cpu" if made.facts.get("measure") == "cpu" else "queue"
@@ -357,7 +357,7 @@ def _page(made: Report, choice: _Choice) -> bytes:
     return report_file(titled, drawn)
 
 
-def _picture(made: Report, choice: _Choice) -> bytes:
+def _picture(made: Report, choice: _OutputChoice) -> bytes:
     from publisher.report.plot.draw import draw  # noqa: PLC0415
     from publisher.report.plot.style import Look  # noqa: PLC0415
 
@@ -367,7 +367,7 @@ def _picture(made: Report, choice: _Choice) -> bytes:
     return draw(plot, made.stop, look, cast("Form", choice.form), start=made.start, say=say)
 
 
-def _chosen_plot(made: Report, choice: _Choice) -> Plot:
+def _chosen_plot(made: Report, choice: _OutputChoice) -> Plot:
     """The plot that is chosen. Raises `UsageError` if the report does not have it."""
     if not made.plots:
         if made.nothing:

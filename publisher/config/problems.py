@@ -74,7 +74,7 @@ def explain(error: ValidationError, table: dict[str, Any], file: Path, text: str
     return first
 
 
-class _Problem:
+class _KeyProblem:
     """A problem of one key. `meant`: the place of the key that was probably meant by an unknown one."""
 
     def __init__(self, place: Sequence[str | int], message: str, hint: str = "", *, is_missing: bool = False) -> None:
@@ -95,28 +95,28 @@ def _shown(part: str | int) -> str:
     return text if len(text) <= LONGEST_NAME else f"{text[:20]}..."
 
 
-def _problems(found: Any, table: dict[str, Any]) -> Iterator[_Problem]:
+def _problems(found: Any, table: dict[str, Any]) -> Iterator[_KeyProblem]:
     place = _without_tag(list(found["loc"]))
     kind, context = found["type"], found.get("ctx", {})
     if kind == "extra_forbidden":
         yield _unknown_key(place, table)
     elif isinstance(context.get("error"), WrongKeysError):
         for keys, message in context["error"].problems:
-            yield _Problem([*place, *keys], message)
+            yield _KeyProblem([*place, *keys], message)
     elif kind in {"union_tag_invalid", "union_tag_not_found"}:
         value = context.get("tag")
         allowed = [*TARGET_KINDS, *plugins.names(plugins.TARGETS)]
         problem = f"{value!r} is not a type of target" if value else "is missing"
         near = did_you_mean(value, allowed) if value else ""
-        yield _Problem([*place, "type"], f"{problem}; allowed: {', '.join(allowed)}{near}", is_missing=not value)
+        yield _KeyProblem([*place, "type"], f"{problem}; allowed: {', '.join(allowed)}{near}", is_missing=not value)
     elif kind == "tuple_type":
-        yield _Problem(place, _not_a_list(found["input"], ".".join(map(str, place))))
+        yield _KeyProblem(place, _not_a_list(found["input"], ".".join(map(str, place))))
     else:
         message = _sentence(found, context)
         if kind in _NAMED_KINDS:
             message += did_you_mean(found["input"], _quoted(context["expected"]))
         hint = "" if "allowed: " in message else _describe(place, table)
-        yield _Problem(place, message, hint, is_missing=kind == "missing")
+        yield _KeyProblem(place, message, hint, is_missing=kind == "missing")
 
 
 def _sentence(found: Any, context: dict[str, Any]) -> str:
@@ -131,9 +131,9 @@ def _quoted(expected: str) -> list[str]:
     return expected.split("'")[1::2]
 
 
-def _unknown_key(place: list[str | int], table: dict[str, Any]) -> _Problem:
+def _unknown_key(place: list[str | int], table: dict[str, Any]) -> _KeyProblem:
     known = _known_keys(place[:-1], table)
-    problem = _Problem(place, f"unknown key{did_you_mean(place[-1], known)}", f"Known here: {', '.join(known)}")
+    problem = _KeyProblem(place, f"unknown key{did_you_mean(place[-1], known)}", f"Known here: {', '.join(known)}")
     if near := difflib.get_close_matches(str(place[-1]), known, n=1):
         problem.meant = (*place[:-1], near[0])
     return problem

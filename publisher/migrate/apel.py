@@ -102,7 +102,7 @@ _ELSEWHERE: Final = {
 def from_apel(paths: Sequence[Path], site: str = "", delivered_until: int | None = None) -> Proposal:
     """Make the configuration that replaces these files, in any order. Raises `UsageError`."""
     files = [read_blocks(path, keep_case=False) for path in paths]
-    return _Apel(files, site, delivered_until).proposal
+    return _ApelClient(files, site, delivered_until).proposal
 
 
 def _kind_of(file: BlockFile) -> str:
@@ -115,7 +115,7 @@ def _kind_of(file: BlockFile) -> str:
     )
 
 
-class _Apel:
+class _ApelClient:
     def __init__(self, files: Sequence[BlockFile], site: str, delivered_until: int | None) -> None:
         self.proposal = Proposal(", ".join(str(file.path) for file in files))
         by_kind: dict[str, list[BlockFile]] = {"parser": [], "client": [], "sender": []}

@@ -161,7 +161,7 @@ MOST: Final = 10_000
 """Sessions at a time; more end the oldest."""
 
 
-class _Session(msgspec.Struct, frozen=True):
+class _PageSession(msgspec.Struct, frozen=True):
     token_digest: str
     began: int
 
@@ -173,14 +173,14 @@ class Sessions:
         self._lasting_s = int(lasting_s)
         self._most = most
         self._clock = clock
-        self._open: OrderedDict[str, _Session] = OrderedDict()
+        self._open: OrderedDict[str, _PageSession] = OrderedDict()
         self._lock = Lock()
 
     def begin(self, token_digest: str) -> str:
         """Begin a session for the token of this digest, and return the value of its cookie."""
         cookie = secrets.token_urlsafe(32)
         with self._lock:
-            self._open[_digest(cookie)] = _Session(token_digest, self._clock())
+            self._open[_digest(cookie)] = _PageSession(token_digest, self._clock())
             while len(self._open) > self._most:
                 self._open.popitem(last=False)
         return cookie

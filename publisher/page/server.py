@@ -66,7 +66,7 @@ class PageServer:
         self._tls = tls
         self._stopping = publisher.tools.stopping
         names = (settings.host, *settings.names, *(_names_of(tls[0]) if tls else ()))
-        self._reports = _Reports(publisher, say)
+        self._reports = _SiteReports(publisher, say)
         pages = application(_site(publisher, settings, people, say, self._reports), names)
         self._app: ASGIApp = TimeoutMiddleware(ProxyMiddleware(pages, proxies), self._listener, wait_s)
 
@@ -89,13 +89,13 @@ class PageServer:
         with suppress(PublisherError, ModuleNotFoundError):  # the page shows it
             self._reports.pages().has_jobs()
         try:
-            _PageServer(config, self._listener, self._stopping).run(sockets=[self._listener])
+            _UvicornServer(config, self._listener, self._stopping).run(sockets=[self._listener])
         finally:
             self._listener.close()
             self._reports.close()
 
 
-class _PageServer(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """Closes connections that wait too long, and stops also for a signal that came before its handler was set."""
 
     def __init__(self, config: uvicorn.Config, listener: Listener, stopping: Callable[[], bool]) -> None:
@@ -109,7 +109,7 @@ class _PageServer(uvicorn.Server):
         return await super().on_tick(counter) or self._stopping()
 
 
-class _Reports:
+class _SiteReports:
     """The report pages of a site: once there is a store, its runs are kept in memory for them."""
 
     def __init__(self, publisher: Publisher, say: Callable[[str], None]) -> None:
@@ -188,7 +188,7 @@ def offered_views(config: Config) -> frozenset[str]:
 
 
 def _site(
-    publisher: Publisher, settings: Serve, people: People | None, say: Callable[[str], None], reports: _Reports
+    publisher: Publisher, settings: Serve, people: People | None, say: Callable[[str], None], reports: _SiteReports
 ) -> PageContent:
     clock = publisher.tools.clock
 

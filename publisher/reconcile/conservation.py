@@ -95,13 +95,13 @@ def conservation(
     else:
         read = SourceSums({})
     targets = {
-        name: _Target(store, config, name, plans[name].target_id, labels, by).rows(read, each)
+        name: _TargetSums(store, config, name, plans[name].target_id, labels, by).rows(read, each)
         for name, each in found.items()
     }
     return Conservation(tuple(months), by, read.readings, targets)
 
 
-class _Target:
+class _TargetSums:
     """The sums of one target."""
 
     def __init__(

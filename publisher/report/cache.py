@@ -84,7 +84,7 @@ class _FrameMaker:
         return self._frames.decoded(page)
 
 
-class _State(msgspec.Struct, frozen=True):
+class _StoreState(msgspec.Struct, frozen=True):
     """The runs of one state of the store. It is immutable: reports use theirs while the next is made."""
 
     state: State
@@ -117,7 +117,7 @@ class ReportCache:
         self._most = most
         self._at_once = at_once
         self._updating = Lock()
-        self._made: _State | None = None
+        self._made: _StoreState | None = None
         self._thread: Thread | None = None
         self._stopping = False
         self._reading = 0
@@ -145,7 +145,7 @@ class ReportCache:
             except PublisherError as error:
                 self._failed = True
                 self._say(f"each report reads the store, because its runs cannot be kept in memory: {error}")
-            except _StoppedError:
+            except _CacheStoppedError:
                 return
 
     def close(self) -> None:
@@ -176,11 +176,11 @@ class ReportCache:
         with self._quiet:
             self._quiet.wait_for(lambda: not self._reading or self._stopping, _WAIT_S if self._reading else 0)
             if self._stopping:
-                raise _StoppedError
+                raise _CacheStoppedError
 
     # --- the present state
 
-    def present(self) -> _State | None:
+    def present(self) -> _StoreState | None:
         """The runs of the present state of the store; None if they are not in memory, and the store must be read."""
         with self._store.read() as connection:
             state = state_of(connection, self._clock())
@@ -197,7 +197,7 @@ class ReportCache:
             self.prepare()
         return made
 
-    def _update(self, at_once: int | None) -> _State | None:
+    def _update(self, at_once: int | None) -> _StoreState | None:
         """Read what changed; None, and the memory is cleared, if more than so many runs changed."""
         with self._store.read() as connection:
             state = state_of(connection, self._clock())
@@ -217,7 +217,7 @@ class ReportCache:
                     self._made = None
                     return None
                 chunks = _few([*chunks, *_chunks(reader, runs_by_id(connection, new))])
-            self._made = _State(state, reader, classes, ids, marks, tuple(chunks), running, horizon)
+            self._made = _StoreState(state, reader, classes, ids, marks, tuple(chunks), running, horizon)
             return self._made
 
     def _whole(
@@ -238,7 +238,7 @@ class ReportCache:
 
 
 def _difference(
-    connection: Connection, old: _State, horizon: int | None
+    connection: Connection, old: _StoreState, horizon: int | None
 ) -> tuple[Ints, Ints, list[ColumnChunk], list[int]]:
     """The present runs, the chunks without deleted and changed runs, and the ids of new and changed runs."""
     ids, marks = _together([(page.ids, page.marks) for page in marks_only(connection, horizon, _PAGE * 5)])
@@ -298,7 +298,7 @@ def _earlier(horizon: int | None, old: int | None) -> bool:
     return old is not None and (horizon is None or horizon < old)
 
 
-class _StoppedError(Exception):
+class _CacheStoppedError(Exception):
     """The program is stopping."""
 
 

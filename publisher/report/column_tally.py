@@ -93,7 +93,7 @@ def sum_by(groups: Ints, values: Ints, count: int) -> list[int]:
     return exact
 
 
-class _Tally:
+class _UsageTally:
     """One kind of usage as in `measure`: parts of bins, and changes of the rate between bins."""
 
     def __init__(self, places: int) -> None:
@@ -104,7 +104,7 @@ class _Tally:
         self.part.grow(places)
         self.step.grow(places)
 
-    def merge(self, other: _Tally, at: Ints) -> None:
+    def merge(self, other: _UsageTally, at: Ints) -> None:
         self.part.merge(other.part, at)
         self.step.merge(other.step, at)
 
@@ -155,10 +155,10 @@ class ColumnTally:
         self.zero_length = 0
         """Runs in the interval that started and ended in the same second, which use nothing (DQS accounting manual)."""
         count = bins.count
-        self._seconds = _Tally(count)
-        self._slot_seconds = _Tally(count)
-        self._user = [_Tally(count) for _ in range(_DIGITS + 1)]
-        self._system = [_Tally(count) for _ in range(_DIGITS + 1)]
+        self._seconds = _UsageTally(count)
+        self._slot_seconds = _UsageTally(count)
+        self._user = [_UsageTally(count) for _ in range(_DIGITS + 1)]
+        self._system = [_UsageTally(count) for _ in range(_DIGITS + 1)]
         self._begun, self._ended = ExactSums(count), ExactSums(count)
         self._odd: dict[int, list[Tally]] = {}
 
@@ -204,7 +204,7 @@ class ColumnTally:
         for group, tallies in other._odd.items():
             self._odd.setdefault(groups[group], []).extend(tallies)
 
-    def _columns(self) -> tuple[_Tally, ...]:
+    def _columns(self) -> tuple[_UsageTally, ...]:
         return (self._seconds, self._slot_seconds, *self._user, *self._system)
 
     def _add(self, start: Ints, stop: Ints, user_ms: Ints, system_ms: Ints, slots: Ints, group: Ints | None) -> None:
@@ -248,7 +248,7 @@ class ColumnTally:
             if amount.any():
                 self._rates(columns, amount, length, where)
 
-    def _rates(self, columns: list[_Tally], amount_ms: Ints, length: Ints, where: _Where) -> None:
+    def _rates(self, columns: list[_UsageTally], amount_ms: Ints, length: Ints, where: _Where) -> None:
         digit = amount_ms // length
         rest = amount_ms - digit * length
         columns[0].add(digit, int(digit.max(initial=0)), where)
@@ -277,7 +277,7 @@ class ColumnTally:
             ]
         return sums
 
-    def _rate_sums(self, columns: list[_Tally], first: int, stop: int) -> list[int]:
+    def _rate_sums(self, columns: list[_UsageTally], first: int, stop: int) -> list[int]:
         total = [0] * (stop - first)
         for place, column in enumerate(columns):
             weight = RATE >> (_DIGIT_BITS * place)

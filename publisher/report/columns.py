@@ -333,7 +333,7 @@ def _millionths(value: float | str) -> int:
     return round(value * _MILLION) if isinstance(value, int | float) and abs(value) < 1e12 else 0
 
 
-class _Task(msgspec.Struct, frozen=True, array_like=True):
+class _SlaveTask(msgspec.Struct, frozen=True, array_like=True):
     """The first fields of a slave's record, as the Grid Engine source stores it."""
 
     task: str
@@ -342,7 +342,7 @@ class _Task(msgspec.Struct, frozen=True, array_like=True):
     end: int
 
 
-_tasks: Final = msgspec.json.Decoder(list[_Task])
+_tasks: Final = msgspec.json.Decoder(list[_SlaveTask])
 
 
 def _tasks_ms(text: str) -> int:

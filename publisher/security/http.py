@@ -185,7 +185,7 @@ class HttpClient:
         return self._client
 
 
-class _TooLargeError(httpcore.NetworkError):
+class _AnswerTooLargeError(httpcore.NetworkError):
     """The answer has more bytes than any answer may have."""
 
 
@@ -339,13 +339,13 @@ class _Transport(httpx.BaseTransport):
                 extensions=request.extensions,
             )
         )
-        return httpx.Response(answer.status, headers=answer.headers, stream=_Body(answer))
+        return httpx.Response(answer.status, headers=answer.headers, stream=_AnswerBody(answer))
 
     def close(self) -> None:
         self._pool.close()
 
 
-class _Body(httpx.SyncByteStream):
+class _AnswerBody(httpx.SyncByteStream):
     def __init__(self, answer: httpcore.Response) -> None:
         self._answer = answer
 
@@ -366,7 +366,7 @@ def _read(response: httpx.Response) -> Reply:
             body += part
             if len(body) > limit:
                 if success:
-                    raise _TooLargeError(f"the answer has more than {limit} bytes")
+                    raise _AnswerTooLargeError(f"the answer has more than {limit} bytes")
                 break
     except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException):
         if success:
@@ -383,7 +383,7 @@ def _classified(error: Exception, progress: _Exchange, peer: httpx.URL, *, plain
     if unconnected is not None:
         return unconnected
     sent = progress.written
-    if isinstance(error, _TooLargeError):
+    if isinstance(error, _AnswerTooLargeError):
         return Failure("too-large", str(error), sent)
     if isinstance(error, httpcore.TimeoutException):
         what = "no complete answer" if sent else "the request could not be written"

@@ -55,7 +55,7 @@ class _UncommonRecordError(Exception):
     """A record that only the parser can read."""
 
 
-class _Text(NamedTuple):
+class _TextChild(NamedTuple):
     """A child of a record with nothing but a text: its closing tag, and its slot where SGAS looks at it.
 
     `kept`: the attributes of one of which each counts, else None.
@@ -74,17 +74,17 @@ class _Shape(NamedTuple):
     constants: tuple[str, ...]
 
 
-class _Kind:
+class _ChildrenShape:
     """What was learnt of the children of records that begin, with their messages, with the same tags."""
 
     def __init__(self, start: str, opening: str, end: str) -> None:
         self.before = f"{start}<{opening}>"
         self.after = f"</{opening.split(maxsplit=1)[0]}>{end}"
-        self.texts: dict[str, _Text] = {}
+        self.texts: dict[str, _TextChild] = {}
         self.shapes: dict[str, _Shape] = {}
 
 
-class _Identity(NamedTuple):
+class _IdentityTag(NamedTuple):
     """The tag of a RecordIdentity without its values, with marks in their place, and the values."""
 
     blank: str
@@ -115,7 +115,7 @@ class Shapes:
     def __init__(self, parser: _Parser) -> None:
         """`parser` reads a whole message; it raises `NotUsageRecordsError`."""
         self._parser = parser
-        self._kinds: dict[tuple[str, str], _Kind] = {}
+        self._kinds: dict[tuple[str, str], _ChildrenShape] = {}
 
     def read(self, body: bytes, text: str) -> list[Values] | None:
         """The records of a message (`text` is `body` decoded), or None for one that the parser must judge."""
@@ -161,15 +161,15 @@ class Shapes:
     def _parsed(self, text: str) -> list[Values]:
         return [collected(leaves) for leaves in self._parser(text)]
 
-    def _kind(self, start: str, opening: str, end: str) -> _Kind:
+    def _kind(self, start: str, opening: str, end: str) -> _ChildrenShape:
         kind = self._kinds.get((start, opening))
         if kind is None:
-            kind = _Kind(start, opening, end)
+            kind = _ChildrenShape(start, opening, end)
             if len(self._kinds) < _MOST_KINDS and len(start) + len(opening) <= _LONGEST_KEY:
                 self._kinds[start, opening] = kind
         return kind
 
-    def _values(self, kind: _Kind, pieces: list[str], identity: _Identity) -> Values:
+    def _values(self, kind: _ChildrenShape, pieces: list[str], identity: _IdentityTag) -> Values:
         singles: dict[str, str] = {}
         many: list[Leaf] = []
         pieces[3] = identity.blank
@@ -204,7 +204,7 @@ class Shapes:
             position = after + 1
         return singles, tuple(many)
 
-    def _learn(self, kind: _Kind, key: str, tags: list[str], identity: _Identity | None) -> _Shape:
+    def _learn(self, kind: _ChildrenShape, key: str, tags: list[str], identity: _IdentityTag | None) -> _Shape:
         varying = len(identity.values) if identity else 0
         opening = identity.marked if identity else tags[0]
         marked = "".join(f"{_mark(varying + number)}<{tag}>" for number, tag in enumerate(tags[1:]))
@@ -225,7 +225,7 @@ class Shapes:
             kind.shapes[key] = shape
             if len(tags) == 2 and identity is None and not constants and len(places) < 2:
                 _, slot, kept = places[0] if places else (0, "", None)
-                kind.texts[tags[0]] = _Text(tags[1], slot, kept)
+                kind.texts[tags[0]] = _TextChild(tags[1], slot, kept)
         return shape
 
 
@@ -240,11 +240,11 @@ def _closing(pieces: list[str], position: int, last: int) -> int:
         raise _UncommonRecordError from error
 
 
-def _identity(found: re.Match[str]) -> _Identity:
+def _identity(found: re.Match[str]) -> _IdentityTag:
     attributes = _ATTRIBUTE.findall(found.group(2))
     blank = _tag(found, [(name, "") for name, _ in attributes])
     marked = _tag(found, [(name, _mark(number)) for number, (name, _) in enumerate(attributes)])
-    return _Identity(blank, marked, [value for _, value in attributes])
+    return _IdentityTag(blank, marked, [value for _, value in attributes])
 
 
 def _tag(identity: re.Match[str], attributes: list[tuple[str, str]]) -> str:

@@ -231,7 +231,7 @@ class HeldRecord(msgspec.Struct, frozen=True):
     create_time: str
 
 
-class _RefusedError(Exception):
+class _RefusedMessageError(Exception):
     def __init__(self, status: int, body: bytes) -> None:
         super().__init__(status)
         self.response = Response(status, body)
@@ -376,7 +376,7 @@ class Sgas:
             self._require_machines(request, {record.machine: None for record in records})
             with self._lock:
                 rows = self._store(records, _dn(request))
-        except _RefusedError as refused:
+        except _RefusedMessageError as refused:
             return refused.response
         except DatabaseRefusedError as error:
             return Response(500, str(error).encode())
@@ -414,10 +414,10 @@ class Sgas:
     def _require_right(self, request: Request) -> None:
         """The checks before the body is read."""
         if self.database_down:
-            raise _RefusedError(503, b"Database currently unavailable. Please try again later.")
+            raise _RefusedMessageError(503, b"Database currently unavailable. Please try again later.")
         if not any(word.partition(":")[0] == "jobinsert" for word in self._words(request)):
             dn = _dn(request)
-            raise _RefusedError(403, f"Rejecting job usage insert for {dn}. No insert rights.".encode())
+            raise _RefusedMessageError(403, f"Rejecting job usage insert for {dn}. No insert rights.".encode())
 
     def _require_machines(self, request: Request, machines: Mapping[str, None]) -> None:
         """Refuse a message with a machine that the sender may not insert for; the answer names all of its machines."""
@@ -433,7 +433,9 @@ class Sgas:
             if f"jobinsert:machine_name={machine}" in words or labels[len(labels) - len(domain) :] == domain:
                 continue
             dn, named = _dn(request), ",".join(machines)
-            raise _RefusedError(406, f"Subject {dn} is not allowed to perform insertion for machines: {named}".encode())
+            raise _RefusedMessageError(
+                406, f"Subject {dn} is not allowed to perform insertion for machines: {named}".encode()
+            )
 
     def _words(self, request: Request) -> frozenset[str]:
         if self._rights is None:

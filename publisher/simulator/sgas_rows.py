@@ -87,7 +87,7 @@ class UsageRecord(msgspec.Struct, frozen=True, gc=False):
     refusal_if_new: DatabaseRefusedError | None
 
 
-class _Refusals:
+class _InsertProblems:
     """What SGAS fails at in a record: the first problem of each kind."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class _Refusals:
 def usage_record(record: Values) -> UsageRecord:
     """A row from the values of a record. Raises `ProcessingFailedError` for what SGAS cannot parse."""
     values, many = record
-    refusals = _Refusals()
+    refusals = _InsertProblems()
     cpu: tuple[str, ...] = ()
     children = False
     of_vo: list[Leaf] = []
@@ -145,7 +145,7 @@ def usage_record(record: Values) -> UsageRecord:
     return _row(values, cpu, refusals, children=children)
 
 
-def _row(values: dict[str, str], cpu: tuple[str, ...], refusals: _Refusals, *, children: bool) -> UsageRecord:
+def _row(values: dict[str, str], cpu: tuple[str, ...], refusals: _InsertProblems, *, children: bool) -> UsageRecord:
     get = values.get
     create_time, machine = get("createTime", ""), get("MachineName")
     if not machine:
@@ -173,7 +173,7 @@ def _row(values: dict[str, str], cpu: tuple[str, ...], refusals: _Refusals, *, c
 
 
 def _identity(
-    values: dict[str, str], machine: str, create_time: str, refusals: _Refusals
+    values: dict[str, str], machine: str, create_time: str, refusals: _InsertProblems
 ) -> tuple[str, str | None, str | None]:
     """Record id, GlobalJobId, LocalJobId. For some LocalJobIds SGAS makes another record id."""
     created = _instant(create_time)
@@ -195,7 +195,7 @@ def _identity(
     return record_id or "", global_job_id or None, local_job_id
 
 
-def _fits(slot: str, text: str, refusals: _Refusals) -> None:
+def _fits(slot: str, text: str, refusals: _InsertProblems) -> None:
     longest = _LONGEST.get(slot)
     if longest is not None and len(text) > longest:
         refusals.by_table(f"value too long for type character varying({longest})")
@@ -213,7 +213,7 @@ def _compresses(text: bytes) -> bool:
     return packed < len(text) * 3 / 4 and packed <= _LARGEST_INDEXED
 
 
-def _memory(text: str, attributes: tuple[tuple[str, str], ...], refusals: _Refusals) -> None:
+def _memory(text: str, attributes: tuple[tuple[str, str], ...], refusals: _InsertProblems) -> None:
     amount = _whole(text)
     given = dict(attributes)
     unit = given.get("storageUnit", "B")
@@ -228,7 +228,7 @@ def _memory(text: str, attributes: tuple[tuple[str, str], ...], refusals: _Refus
         refusals.by_arguments(f'value "{amount * factor}" is out of range for type bigint')
 
 
-def _vo(values: dict[str, str], leaves: Sequence[Leaf], refusals: _Refusals) -> None:
+def _vo(values: dict[str, str], leaves: Sequence[Leaf], refusals: _InsertProblems) -> None:
     """Of several VOs the last type counts, and the last attributes; nothing of a VO without a name."""
     if not values.get("VoName") or max(len(text) for _, text, _ in leaves) <= _SHORTEST_LIMIT:
         return
@@ -248,7 +248,7 @@ def _vo(values: dict[str, str], leaves: Sequence[Leaf], refusals: _Refusals) -> 
             _fits(slot, text, refusals)
 
 
-def _transfers(leaves: Sequence[Leaf], refusals: _Refusals) -> bool:
+def _transfers(leaves: Sequence[Leaf], refusals: _InsertProblems) -> bool:
     """Whether rows of transfers come with the record. One without a known child is left out; alone it is an error."""
     ways: dict[str, list[dict[str, str]]] = {}
     for slot, text, _ in leaves:
@@ -267,7 +267,7 @@ def _transfers(leaves: Sequence[Leaf], refusals: _Refusals) -> bool:
     return any(ways.values())
 
 
-def _transfer(transfer: dict[str, str], refusals: _Refusals) -> None:
+def _transfer(transfer: dict[str, str], refusals: _InsertProblems) -> None:
     url, size = transfer.get("TransferURL"), _whole(transfer.get("TransferSize"))
     if not url:
         refusals.by_table('null value in column "url" of relation "jobtransferurl" violates not-null constraint')
@@ -288,19 +288,19 @@ def _whole(text: str | None) -> int | None:
         return None
 
 
-def _fits_integer(numbers: Iterable[int | None], refusals: _Refusals) -> None:
+def _fits_integer(numbers: Iterable[int | None], refusals: _InsertProblems) -> None:
     if any(number is not None and not -_INT <= number < _INT for number in numbers):
         refusals.by_arguments(_NO_FUNCTION)
 
 
-def _charge(text: str, refusals: _Refusals) -> None:
+def _charge(text: str, refusals: _InsertProblems) -> None:
     try:
         _fits_integer([int(float(text))], refusals)
     except (ValueError, OverflowError):
         refusals.by_program("Charge is not a number")
 
 
-def _durations(values: dict[str, str], cpu: tuple[str, ...], refusals: _Refusals) -> None:
+def _durations(values: dict[str, str], cpu: tuple[str, ...], refusals: _InsertProblems) -> None:
     """CpuDuration is a bigint, which no duration that can be read exceeds; the others are integers."""
     try:
         for slot in ("WallDuration", "UserTime", "KernelTime"):
@@ -314,7 +314,7 @@ def _durations(values: dict[str, str], cpu: tuple[str, ...], refusals: _Refusals
         raise ProcessingFailedError("a CpuDuration of several cannot be read")
 
 
-def _time(text: str, refusals: _Refusals) -> None:
+def _time(text: str, refusals: _InsertProblems) -> None:
     if not is_common_instant(text) and _is_unwritable(text):
         refusals.by_arguments("date/time field value out of range")
 

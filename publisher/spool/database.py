@@ -49,7 +49,7 @@ _BUSY_TIMEOUT_S: Final = 30.0
 _ODD: Final = "odd"
 
 
-class _Tables:
+class _KindTables:
     """The tables of a kind."""
 
     def __init__(self, kind: Kind) -> None:
@@ -89,7 +89,7 @@ class Database:
     def __init__(self, url: str) -> None:
         self._url = url
         self._notes = Table("spool_context", MetaData(), Column("key", Text, primary_key=True), Column("note", Text))
-        self._tables: dict[str, _Tables] = {}
+        self._tables: dict[str, _KindTables] = {}
         self._engine: Any = None
         self._connection: Connection | None = None
 
@@ -134,7 +134,7 @@ class Database:
         with self._explained():
             connection = self._open()
             there = set(inspect(connection).get_table_names())
-            tables = _Tables(kind)
+            tables = _KindTables(kind)
             for table in (*tables.subs.values(), tables.main):
                 if table.name in there:
                     connection.execute(delete(table))
@@ -201,10 +201,10 @@ class Database:
                     values[name] = _value(kind, name, rows)
             return Object(kind.name, key, values)
 
-    def _of(self, kind: Kind) -> _Tables:
+    def _of(self, kind: Kind) -> _KindTables:
         """The tables of a kind, made where they are missing; columns that are no longer written stay, and are empty."""
         if kind.name not in self._tables:
-            made = self._tables[kind.name] = _Tables(kind)
+            made = self._tables[kind.name] = _KindTables(kind)
             for table in (made.main, *made.subs.values()):
                 table.create(self._open(), checkfirst=True)
                 _add_missing_columns(self._open(), table)

@@ -115,7 +115,7 @@ class Delimited(Journal):
 
     def parts_of(self, kind: Kind) -> Callable[[str], dict[str, list[str]]]:
         """Both files are in the order of their serial numbers."""
-        walks = {part: _Walk(self._body(kind, part), self.serial_of) for part in kind.parts}
+        walks = {part: _PartLines(self._body(kind, part), self.serial_of) for part in kind.parts}
 
         def of_line(line: str) -> dict[str, list[str]]:
             serial = self.serial_of(line)
@@ -133,7 +133,7 @@ class Delimited(Journal):
         return last + 1
 
 
-class _Walk:
+class _PartLines:
     """Lines of parts, read along with those of their objects."""
 
     def __init__(self, lines: Iterator[str], serial_of: Callable[[str], int]) -> None:

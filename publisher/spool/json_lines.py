@@ -26,13 +26,13 @@ class _JournalEntry(msgspec.Struct, frozen=True):
     values: dict[str, Any] | None
 
 
-class _Key(msgspec.Struct, frozen=True):
+class _ObjectKey(msgspec.Struct, frozen=True):
     key: str
     values: msgspec.Raw
 
 
 _decode = msgspec.json.Decoder(_JournalEntry).decode
-_key_of = msgspec.json.Decoder(_Key).decode
+_key_of = msgspec.json.Decoder(_ObjectKey).decode
 
 
 class JsonLines(Journal):

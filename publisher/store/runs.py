@@ -104,7 +104,7 @@ def upsert(connection: Connection, interner: Interner, found: Sequence[EncodedRu
     by_key = _last_of_each(found)
     known = _known(connection, list(by_key))
     new: list[EncodedRun] = []
-    changed: list[tuple[EncodedRun, _Known]] = []
+    changed: list[tuple[EncodedRun, _StoredVersion]] = []
     with_cores: dict[int, EncodedRun] = {}
     marked: list[tuple[bytes, int]] = []
     unchanged = running = 0
@@ -146,16 +146,16 @@ def _last_of_each(found: Sequence[EncodedRun]) -> dict[bytes, EncodedRun]:
     return by_key
 
 
-class _Known(msgspec.Struct, frozen=True, gc=False):
+class _StoredVersion(msgspec.Struct, frozen=True, gc=False):
     run_id: int
     digest: bytes
     finished: bool
     mark: bytes | None
 
 
-def _known(connection: Connection, keys: list[bytes]) -> dict[bytes, _Known]:
+def _known(connection: Connection, keys: list[bytes]) -> dict[bytes, _StoredVersion]:
     return {
-        bytes(key): _Known(run_id, bytes(digest), bool(finished), None if mark is None else bytes(mark))
+        bytes(key): _StoredVersion(run_id, bytes(digest), bool(finished), None if mark is None else bytes(mark))
         for key, run_id, digest, finished, mark in _known_runs.rows(connection, keys)
     }
 
@@ -178,7 +178,7 @@ def _insert_new(connection: Connection, interner: Interner, new: list[EncodedRun
 
 
 def _change(
-    connection: Connection, interner: Interner, changed: list[tuple[EncodedRun, _Known]], now: int
+    connection: Connection, interner: Interner, changed: list[tuple[EncodedRun, _StoredVersion]], now: int
 ) -> list[UpsertedRun]:
     _keep_versions(connection, [before.run_id for _, before in changed if before.finished])
     found, class_ids = interner.classed(connection, [run for run, _ in changed])

@@ -79,7 +79,7 @@ Ask = Callable[[str], Reply | Failure]
 """Gets an address below the base URL."""
 
 
-class _Line(msgspec.Struct):
+class _UsageLine(msgspec.Struct):
     """A line of the answer. Databases write sums as numbers or as text."""
 
     machine_name: str
@@ -121,7 +121,7 @@ def usage(ask: Ask, address: str, machine: str, first_day: int, until_day: int) 
     if isinstance(reply, Failure) or reply.status != 200:
         return unavailable(reply, address)
     try:
-        lines = [_day_sum(line) for line in msgspec.json.decode(reply.body, type=list[_Line])]
+        lines = [_day_sum(line) for line in msgspec.json.decode(reply.body, type=list[_UsageLine])]
     except (msgspec.MsgspecError, ValueError) as error:
         return EvidenceUnavailable(f"the answer of {address} cannot be read: {error}")
     return [line for line in lines if line.machine == machine and first_day <= line.day < until_day]
@@ -162,7 +162,7 @@ def unavailable(reply: Reply | Failure, address: str) -> EvidenceUnavailable:
     return EvidenceUnavailable(said, unauthorised=reply.status in {401, 407} or answers.refuses_certificate(reply))
 
 
-def _day_sum(line: _Line) -> DaySum:
+def _day_sum(line: _UsageLine) -> DaySum:
     if line.start_date != line.end_date:
         raise ValueError(f"a line from {line.start_date} to {line.end_date} where days were asked for")
     day = int(datetime.fromisoformat(line.start_date).replace(tzinfo=UTC).timestamp()) // SECONDS_A_DAY

@@ -23,7 +23,7 @@ CREATED = 1_795_230_000
 Values = tuple[object, ...] | None
 
 
-class Difference(msgspec.Struct, frozen=True):
+class ArcDifference(msgspec.Struct, frozen=True):
     """One field that differs."""
 
     field: str
@@ -113,30 +113,32 @@ _VO = "UserIdentity/VO[voms]/Attribute"
 _GROUPS = "UserIdentity/GroupAttribute"
 
 UR = (
-    Difference("RecordIdentity@createTime", _ALL, _created, "today's date is no time of creation", (9,)),
-    Difference("Memory[max,KB,virtual]", _ALL, _none, "UR and SGAS know no type `virtual`", (6,)),
-    Difference(
+    ArcDifference("RecordIdentity@createTime", _ALL, _created, "today's date is no time of creation", (9,)),
+    ArcDifference("Memory[max,KB,virtual]", _ALL, _none, "UR and SGAS know no type `virtual`", (6,)),
+    ArcDifference(
         "Memory[max,KB,shared]", _ALL, _as_arc("Memory[max,KB,virtual]"), "the type that they know for it", (6,)
     ),
-    Difference("Network[B]", 53, _not_zero("Network[B]"), "zero is no positiveInteger", (6,)),
-    Difference(_VO, 183, _vo_attributes, "group and role without their prefixes, each once", (4,)),
-    Difference("SubmitTime", _ALL, _submit, "ARC has it only as StartTime; SGAS' extension is for it", (7,)),
-    Difference("TimeInstant[submit]", _ALL, _submit, "the standard's own place for it", (7,)),
-    Difference("TimeInstant[queued]", _ALL, _event("SUBMIT"), "left out by ARC, though its database has it", (7,)),
-    Difference("TimeInstant[executionStart]", _ALL, _event("LRMSSTART"), "never queried by ARC", (7,)),
-    Difference("TimeInstant[executionEnd]", _ALL, _event("LRMSEND"), "never queried by ARC", (8,)),
-    Difference(
+    ArcDifference("Network[B]", 53, _not_zero("Network[B]"), "zero is no positiveInteger", (6,)),
+    ArcDifference(_VO, 183, _vo_attributes, "group and role without their prefixes, each once", (4,)),
+    ArcDifference("SubmitTime", _ALL, _submit, "ARC has it only as StartTime; SGAS' extension is for it", (7,)),
+    ArcDifference("TimeInstant[submit]", _ALL, _submit, "the standard's own place for it", (7,)),
+    ArcDifference("TimeInstant[queued]", _ALL, _event("SUBMIT"), "left out by ARC, though its database has it", (7,)),
+    ArcDifference("TimeInstant[executionStart]", _ALL, _event("LRMSSTART"), "never queried by ARC", (7,)),
+    ArcDifference("TimeInstant[executionEnd]", _ALL, _event("LRMSEND"), "never queried by ARC", (8,)),
+    ArcDifference(
         "TimeDuration[stageIn]", _ALL, _between("PREPARING", "SUBMIT"), "added: what EndTime - StartTime hides", (8,)
     ),
-    Difference("TimeDuration[stageOut]", _ALL, _between("FINISHING", "FINISHED"), "added: likewise", (8,)),
-    Difference(
+    ArcDifference("TimeDuration[stageOut]", _ALL, _between("FINISHING", "FINISHED"), "added: likewise", (8,)),
+    ArcDifference(
         "ExitCode", _ALL, lambda _, facts: (str(facts.exit_code),), "added: SGAS' extension, facts on formats, 1.3"
     ),
-    Difference("UserTime", _ALL, lambda _, facts: (facts.user_s,), "added: SGAS' extension, facts on formats, 1.3"),
-    Difference("KernelTime", _ALL, lambda _, facts: (facts.kernel_s,), "added: SGAS' extension, facts on formats, 1.3"),
-    Difference("Host", 11, _primary_last, "reordered: SGAS keeps the last host, facts on formats, 1.4"),
-    Difference("ServiceLevel[HEPSPEC]", _ALL, _benchmark, "added: the benchmark, facts on formats, 6"),
-    Difference(
+    ArcDifference("UserTime", _ALL, lambda _, facts: (facts.user_s,), "added: SGAS' extension, facts on formats, 1.3"),
+    ArcDifference(
+        "KernelTime", _ALL, lambda _, facts: (facts.kernel_s,), "added: SGAS' extension, facts on formats, 1.3"
+    ),
+    ArcDifference("Host", 11, _primary_last, "reordered: SGAS keeps the last host, facts on formats, 1.4"),
+    ArcDifference("ServiceLevel[HEPSPEC]", _ALL, _benchmark, "added: the benchmark, facts on formats, 6"),
+    ArcDifference(
         "ServiceLevel",
         71,
         _none,
@@ -147,24 +149,26 @@ UR = (
 """Of OGF-UR."""
 
 CAR = (
-    Difference("RecordIdentity@createTime", _ALL, _created, "today's date is no time of creation", (9,)),
-    Difference("SubmitHost@type", _ALL, _none, "the schema has no attribute there", (14,)),
-    Difference("SubmitHost", 159, _interface_and_url, "as in summaries and sync counts", (14, 15), "submit_host"),
-    Difference(f"{_GROUPS}[vo-group]", 122, _group, "the group ends before `/Role=`", (17, 19)),
-    Difference(f"{_GROUPS}[vo-role]", 122, _role, "ARC takes the role's word into the group", (17, 19)),
-    Difference(f"{_GROUPS}[group]", 183, _group, "the type that APEL's server reads", (17,)),
-    Difference(f"{_GROUPS}[role]", 122, _role, "the type that APEL's server reads", (17,)),
-    Difference(
+    ArcDifference("RecordIdentity@createTime", _ALL, _created, "today's date is no time of creation", (9,)),
+    ArcDifference("SubmitHost@type", _ALL, _none, "the schema has no attribute there", (14,)),
+    ArcDifference("SubmitHost", 159, _interface_and_url, "as in summaries and sync counts", (14, 15), "submit_host"),
+    ArcDifference(f"{_GROUPS}[vo-group]", 122, _group, "the group ends before `/Role=`", (17, 19)),
+    ArcDifference(f"{_GROUPS}[vo-role]", 122, _role, "ARC takes the role's word into the group", (17, 19)),
+    ArcDifference(f"{_GROUPS}[group]", 183, _group, "the type that APEL's server reads", (17,)),
+    ArcDifference(f"{_GROUPS}[role]", 122, _role, "the type that APEL's server reads", (17,)),
+    ArcDifference(
         f"{_GROUPS}[FQAN]", 164, lambda _, facts: facts.fqans or None, "added: the others; the server takes the first"
     ),
-    Difference(f"{_GROUPS}[ProjectName]", 4, _project, "added: ARC leaves the project of a job without a VO out"),
-    Difference("TimeInstant[Ctime]", _ALL, _submit, "ARC has it only as StartTime", (7,)),
-    Difference("TimeInstant[Qtime]", _ALL, _event("SUBMIT"), "left out by ARC, though its database has it", (7,)),
-    Difference(
+    ArcDifference(f"{_GROUPS}[ProjectName]", 4, _project, "added: ARC leaves the project of a job without a VO out"),
+    ArcDifference("TimeInstant[Ctime]", _ALL, _submit, "ARC has it only as StartTime", (7,)),
+    ArcDifference("TimeInstant[Qtime]", _ALL, _event("SUBMIT"), "left out by ARC, though its database has it", (7,)),
+    ArcDifference(
         "Infrastructure@description", _ALL, lambda *_: ("USAGE-PUBLISHER-ARC-SLURM",),
         "begins with the accounting client, facts on formats, 2: JURA is another", switch="infrastructure_description",
     ),
-    Difference("Middleware@version", _ALL, _none, "ARC writes its publisher's own; its database has none of the job"),
-    Difference("Middleware@description", _ALL, _none, "likewise"),
+    ArcDifference(
+        "Middleware@version", _ALL, _none, "ARC writes its publisher's own; its database has none of the job",
+    ),
+    ArcDifference("Middleware@description", _ALL, _none, "likewise"),
 )  # fmt: skip
 """Of EMI CAR."""

@@ -7,7 +7,7 @@ import pytest
 from formats.job import Job
 from formats.registry import record_format
 from formats.view import View
-from tests.agreement.differences import CAR, CREATED, UR, Difference
+from tests.agreement.differences import CAR, CREATED, UR, ArcDifference
 from tests.agreement.facts import Facts
 from tests.agreement.fields import Fields, records_of_xml
 
@@ -65,7 +65,7 @@ def test_every_value_that_is_not_listed_is_arcs(
 @pytest.mark.parametrize(("name", "difference"), CASES)
 def test_a_listed_difference_is_just_that(
     name: str,
-    difference: Difference,
+    difference: ArcDifference,
     our_records: dict[str, dict[str, Fields]],
     arc_records: dict[str, dict[str, Fields]],
     facts: dict[str, Facts],
@@ -80,7 +80,7 @@ def test_a_listed_difference_is_just_that(
 
 
 @pytest.mark.parametrize(("name", "difference"), CASES)
-def test_a_difference_has_a_reason(name: str, difference: Difference) -> None:
+def test_a_difference_has_a_reason(name: str, difference: ArcDifference) -> None:
     """Without a defect of ARC it only adds or reorders, or has a switch, or names the program that publishes."""
     assert difference.reason
     added = difference.reason.startswith(("added:", "reordered:"))

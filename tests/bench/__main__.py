@@ -35,7 +35,7 @@ from tests.bench import (
     storing,
 )
 from tests.bench.measure import Measured
-from tests.bench.rows import ROWS, Measurement, Row, Scale
+from tests.bench.rows import ROWS, BenchRow, Measurement, Scale
 
 MODULES = (parsing, storing, rendering, delivering, arc_own, sharing, sizing, stages, reporting, floor, starting)
 HEADINGS = ("row", "records", "records/s", "CPU s", "wall s", "peak MiB", "beside", "records/s", "ratio", "CPU ratio")
@@ -107,7 +107,7 @@ def processor() -> str:
     return platform.machine()
 
 
-def measure(row: Row, scale: Scale, inputs: Path) -> dict[str, Any] | None:
+def measure(row: BenchRow, scale: Scale, inputs: Path) -> dict[str, Any] | None:
     """A row and its baseline, measured; None where the scale has no such row, or it cannot be measured here."""
     size = row.sizes.at(scale)
     if size is None:

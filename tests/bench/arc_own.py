@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from tests.bench import delivering, inputs
 from tests.bench.measure import Bench
 from tests.bench.rows import Sizes, row
-from tests.bench.services import Services, services
+from tests.bench.services import BenchServices, services
 
 PACKAGES: Final = ("nordugrid-arc-arex", "nordugrid-arc-arcctl", "libarccommon3v5")
 MODULES: Final = Path("usr/lib/python3/dist-packages")
@@ -91,7 +91,7 @@ def publish(bench: Bench, target: str, messages: str, records: int, *, one_conte
         delivering.require_arrival(running, bench, messages_alone=messages == "summaries")
 
 
-def _configured(running: Services, folder: Path, target: str, messages: str, records: int) -> str:
+def _configured(running: BenchServices, folder: Path, target: str, messages: str, records: int) -> str:
     ready = running.ready
     return _CONFIGURATION.format(
         folder=folder,

@@ -26,7 +26,7 @@ def main(configuration: str, token_port: str, shared: str) -> int:
     config.load_run_config(configuration)
     _set_token_port(peer.APELAMSDirectSender, int(token_port))
     if shared == "1":
-        peer.HTTPSClientAuthConnection = _Connection
+        peer.HTTPSClientAuthConnection = _SharedTlsConnection
     publisher = peer.RecordsPublisher(config)
     settings, kind = publisher.find_configured_target("bench")
     return int(not publisher.republish(kind, settings, 0))
@@ -51,7 +51,7 @@ def _context(authorities: str, certificate: str, key: str) -> ssl.SSLContext:
     return context
 
 
-class _Connection(http.client.HTTPSConnection):
+class _SharedTlsConnection(http.client.HTTPSConnection):
     """In place of its own, which loads all authorities of the system each time, and then those that it was told."""
 
     def __init__(self, *, host: str, port: int, key_file: str, cert_file: str, cacerts_path: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.bench import inputs, plain
 from tests.bench.measure import Bench
 from tests.bench.rows import Sizes, row
-from tests.bench.services import Services, counting, services
+from tests.bench.services import BenchServices, counting, services
 from tests.bench.site import make_site
 from tests.bench.storing import plain_fold
 
@@ -23,7 +23,7 @@ MOST_LOOKED_UP = 100_000
 SGAS_RECORDS, ARC_RECORDS, CAR_RECORDS = 100, 50, 500
 
 
-Serving = Callable[[Path], AbstractContextManager[Services]]
+Serving = Callable[[Path], AbstractContextManager[BenchServices]]
 
 
 def deliver(bench: Bench, kind: str, serving: Serving = services, **settings: object) -> None:
@@ -34,7 +34,7 @@ def deliver(bench: Bench, kind: str, serving: Serving = services, **settings: ob
         require_arrival(running, bench)
 
 
-def require_arrival(running: Services, bench: Bench, *, messages_alone: bool = False) -> None:
+def require_arrival(running: BenchServices, bench: Bench, *, messages_alone: bool = False) -> None:
     """Nothing counts that did not arrive: every job that ran, once; of very many to AMS, every message."""
     counted = running.stats()
     ran = jobs_that_ran(inputs.arc_database(bench))
@@ -48,7 +48,7 @@ def require_arrival(running: Services, bench: Bench, *, messages_alone: bool = F
         raise RuntimeError(f"not all arrived of {ran} jobs that ran: {counted}")
 
 
-def at_apel(running: Services) -> int:
+def at_apel(running: BenchServices) -> int:
     """How many jobs APEL's server has, each by its record or counted in a summary; none where it rejected something."""
     found = running.apel()
     summed = sum(int(row["fields"]["NumberOfJobs"]) for row in found["summaries"])

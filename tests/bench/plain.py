@@ -160,7 +160,7 @@ def message(records: Sequence[etree._Element], space: str) -> bytes:
     return etree.tostring(root, xml_declaration=True, encoding="utf-8")
 
 
-class Connection:
+class PlainConnection:
     """How the plain publisher reaches the simulator; a new TLS context and connection for every request."""
 
     def __init__(self, url: str, ca_file: str, certificate: str, key: str) -> None:
@@ -184,7 +184,7 @@ class Connection:
         return content
 
 
-class Signer:
+class PlainSigner:
     """The S/MIME writer of the library."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
@@ -212,7 +212,7 @@ def batches(database: Path, size: int) -> Iterator[list[Fields]]:
         yield batch
 
 
-def publish_to_sgas(database: Path, connection: Connection, batch_records: int) -> int:
+def publish_to_sgas(database: Path, connection: PlainConnection, batch_records: int) -> int:
     """Usage records to SGAS; how many."""
     sent = 0
     for batch in batches(database, batch_records):
@@ -221,7 +221,9 @@ def publish_to_sgas(database: Path, connection: Connection, batch_records: int) 
     return sent
 
 
-def publish_to_ams(database: Path, connection: Connection, token: str, signer: Signer, batch_records: int) -> int:
+def publish_to_ams(
+    database: Path, connection: PlainConnection, token: str, signer: PlainSigner, batch_records: int
+) -> int:
     """Signed compute records to AMS; how many."""
     sent = 0
     for batch in batches(database, batch_records):

@@ -27,7 +27,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Row:
+class BenchRow:
     """A row: its name, what is measured, how large, and its baseline with what it is called."""
 
     name: str
@@ -45,7 +45,7 @@ class Row:
         return (self.measurement.__doc__ or "").split("\n")[0]
 
 
-ROWS: list[Row] = []
+ROWS: list[BenchRow] = []
 """In the order of the table."""
 
 
@@ -61,7 +61,7 @@ def row(
 
     def add(measurement: Measurement) -> Measurement:
         baseline_name, baseline = beside or ("", None)
-        ROWS.append(Row(name, measurement, sizes, baseline, baseline_name, unit, unless))
+        ROWS.append(BenchRow(name, measurement, sizes, baseline, baseline_name, unit, unless))
         return measurement
 
     return add

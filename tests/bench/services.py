@@ -18,7 +18,7 @@ from tests.bench import plain
 
 
 @dataclass(frozen=True)
-class Services:
+class BenchServices:
     """Where they listen, and the files to reach them with."""
 
     ready: dict[str, str]
@@ -62,23 +62,23 @@ class Services:
         return found
 
 
-def services(folder: Path) -> contextlib.AbstractContextManager[Services]:
+def services(folder: Path) -> contextlib.AbstractContextManager[BenchServices]:
     """Running while inside."""
     return _running("publisher.simulator", "--directory", str(folder), "--limit-bytes", str(2**30))
 
 
-def counting(folder: Path) -> contextlib.AbstractContextManager[Services]:
+def counting(folder: Path) -> contextlib.AbstractContextManager[BenchServices]:
     """An SGAS alone that judges nothing, running while inside."""
     return _running("tests.bench.counting", str(folder))
 
 
 @contextlib.contextmanager
-def _running(*module: str) -> Iterator[Services]:
+def _running(*module: str) -> Iterator[BenchServices]:
     command = [sys.executable, "-m", *module]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        yield Services(json.loads(process.stdout.readline()))
+        yield BenchServices(json.loads(process.stdout.readline()))
     finally:
         process.terminate()
         process.wait()

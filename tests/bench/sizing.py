@@ -17,7 +17,7 @@ from publisher.store.database import open_store
 from tests.bench import inputs
 from tests.bench.measure import COMMAND, Bench, Measured
 from tests.bench.rows import Sizes, row
-from tests.publisher.store.server import Server, serving
+from tests.publisher.store.server import PostgresqlServer, serving
 
 SITE = """\
 [site]
@@ -69,7 +69,9 @@ def on_postgresql(bench: Bench) -> None:
 class _Sized:
     """A store that is measured: its figures, by their names."""
 
-    def __init__(self, bench: Bench, url: str, server_cpu_s: Callable[[], float], server: Server | None = None) -> None:
+    def __init__(
+        self, bench: Bench, url: str, server_cpu_s: Callable[[], float], server: PostgresqlServer | None = None
+    ) -> None:
         self.bench = bench
         self.url = url
         self.server_cpu_s = server_cpu_s

@@ -56,7 +56,7 @@ _NOW: Final = inputs.FIRST + 2 * inputs.MONTH_S
 _MICRO: Final = 1e6
 
 
-class _Clock:
+class _StageClock:
     """CPU seconds of this process, by stage, and wall seconds of all stages."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ def floors(bench: Bench) -> None:
         prepare(bench, "collect")
         settings = file.load(config)
         made = load_credentials(Path(running.ready["certificate"]), Path(running.ready["key"]), now_s=time.time())
-    clock = _Clock()
+    clock = _StageClock()
     with clock.stage("read"):
         floor_rows(bench.folder / "accounting.db")
     jobs = [job for page in make_source("ce1", settings.sources["ce1"]).pages({}) for job in page.jobs]
@@ -138,7 +138,7 @@ _LEAVE: Final = f"""
 _ARRIVE: Final = f"UPDATE deliveries SET state = {int(State.ACCEPTED)} WHERE target_id = 1 AND run_id = ?"
 
 
-def _insert_floor(clock: _Clock, connection: sqlite3.Connection, stage: str, table: str) -> None:
+def _insert_floor(clock: _StageClock, connection: sqlite3.Connection, stage: str, table: str) -> None:
     """The rows of a table with its indexes, inserted into an empty one."""
     rows = connection.execute(f"SELECT * FROM {table}").fetchall()
     connection.execute(f"DELETE FROM {table}")
@@ -153,7 +153,7 @@ def _insert_floor(clock: _Clock, connection: sqlite3.Connection, stage: str, tab
 @row("an ARC job to CAR, by stage", Sizes(2_000, 20_000, 100_000), beside=("floors", floors))
 def stages(bench: Bench) -> None:
     """CPU time of each stage of a job, and the floor of the stage; below the table."""
-    clock = _Clock()
+    clock = _StageClock()
     with tempfile.TemporaryDirectory() as folder, services(Path(folder)) as running:
         ams = running.target("ams", records="emi-car", batch_records=CAR_RECORDS, batch_bytes=10_000_000)
         _Journey(bench, clock, make_site(bench, ams)).go()
@@ -163,7 +163,7 @@ def stages(bench: Bench) -> None:
 class _Journey:
     """The jobs of a site on their way, a stage after the other."""
 
-    def __init__(self, bench: Bench, clock: _Clock, config: Path) -> None:
+    def __init__(self, bench: Bench, clock: _StageClock, config: Path) -> None:
         self._bench = bench
         self._clock = clock
         self._config = file.load(config)

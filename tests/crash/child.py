@@ -2,8 +2,8 @@
 
     python -m tests.crash.child
 
-is a fork server: it has loaded everything, and forks a process for each line of JSON that it reads, a `Task`; it
-answers with a line, an `Ending`, when that process has ended. A step is an event that the program reports, a
+is a fork server: it has loaded everything, and forks a process for each line of JSON that it reads, a `ChildTask`; it
+answers with a line, an `ProcessEnding`, when that process has ended. A step is an event that the program reports, a
 statement to its store, or anything that it writes: a statement that changes something, a file made, renamed or
 removed. A task with step -1 is not killed; its ending names every step, and so says how many there are. What Python
 does not see, as the pages of a backup, meets a limit on the size of files: the system ends the process in the middle
@@ -45,7 +45,7 @@ _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _FILES: Final = frozenset({"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"})
 
 
-class Task(msgspec.Struct, frozen=True):
+class ChildTask(msgspec.Struct, frozen=True):
     """What a process is to do, and at which step it gets which signal. The target sent to again is `spool`.
 
     `what`: for `purge` a month, for `forget` a person, else a place to write to or read from. `most_bytes`: no file may
@@ -63,7 +63,7 @@ class Task(msgspec.Struct, frozen=True):
     dies: bool = False
 
 
-class Ending(msgspec.Struct, frozen=True):
+class ProcessEnding(msgspec.Struct, frozen=True):
     """How it ended: the exit code (negative: by that signal), its steps, and what it said last."""
 
     code: int
@@ -79,13 +79,13 @@ class ForkServer:
             [sys.executable, "-m", "tests.crash.child"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
 
-    def run(self, task: Task) -> Ending:
+    def run(self, task: ChildTask) -> ProcessEnding:
         """Have a process do this; back when it has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(msgspec.json.encode(task) + b"\n")
         self._process.stdin.flush()
-        return msgspec.json.decode(self._process.stdout.readline(), type=Ending)
+        return msgspec.json.decode(self._process.stdout.readline(), type=ProcessEnding)
 
     def __enter__(self) -> Self:
         return self
@@ -94,19 +94,19 @@ class ForkServer:
         self._process.communicate(timeout=60)
 
 
-def _copy(publisher: Publisher, task: Task) -> None:
+def _copy(publisher: Publisher, task: ChildTask) -> None:
     from publisher.maintenance import copy_store
 
     copy_store(publisher.config.store.url, task.what, 1, lambda _table: None)
 
 
-def _purge(publisher: Publisher, task: Task) -> None:
+def _purge(publisher: Publisher, task: ChildTask) -> None:
     from formats.calendar import month_numbered
 
     publisher.maintenance.purge(month_numbered(int(task.what)))
 
 
-_KEEPING: Mapping[str, Callable[[Publisher, Task], object]] = {
+_KEEPING: Mapping[str, Callable[[Publisher, ChildTask], object]] = {
     "purge": _purge,
     "forget": lambda publisher, task: publisher.maintenance.forget(task.what, PSEUDONYM),
     "export": lambda publisher, task: publisher.maintenance.export(Path(task.what), task.form),
@@ -138,7 +138,7 @@ def _watch_files(folder: str, step: Callable[[str], None]) -> None:
     sys.addaudithook(hook)
 
 
-def live(task: Task) -> None:
+def live(task: ChildTask) -> None:
     """What the process does."""
     from sqlalchemy import Engine
     from sqlalchemy import event as engine_event
@@ -192,7 +192,7 @@ def live(task: Task) -> None:
             _KEEPING[task.command](publisher, task)
 
 
-def run_forked(task: Task) -> Ending:
+def run_forked(task: ChildTask) -> ProcessEnding:
     """Fork a process that does a task, and wait until it has ended."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         pid = os.fork()
@@ -213,7 +213,7 @@ def run_forked(task: Task) -> Ending:
         out.seek(0)
         err.seek(0)
         steps = out.read().decode().splitlines()
-        return Ending(os.waitstatus_to_exitcode(status), steps, err.read().decode()[-4000:])
+        return ProcessEnding(os.waitstatus_to_exitcode(status), steps, err.read().decode()[-4000:])
 
 
 def main() -> None:
@@ -222,7 +222,7 @@ def main() -> None:
     import alembic.config  # noqa: F401 - loaded for all children
 
     for line in sys.stdin.buffer:
-        ending = run_forked(msgspec.json.decode(line, type=Task))
+        ending = run_forked(msgspec.json.decode(line, type=ChildTask))
         sys.stdout.buffer.write(msgspec.json.encode(ending) + b"\n")
         sys.stdout.buffer.flush()
 

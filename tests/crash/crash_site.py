@@ -14,9 +14,9 @@ from publisher.simulator import Simulator
 from publisher.store.schema import BatchState, State
 from publisher.targets.base import Message
 from tests import oracle
-from tests.crash.child import Command, Ending, ForkServer, Task, Unit
+from tests.crash.child import ChildTask, Command, ForkServer, ProcessEnding, Unit
 from tests.generators.arc_database import create
-from tests.oracle import Ledger
+from tests.oracle import LedgerRows
 from tests.publisher.receivers import SummaryReceiver
 
 JOBS: Final = 34
@@ -103,15 +103,15 @@ class CrashSite:
         self.simulator.apel.reset()
         self.simulator.ams.reset()
 
-    def run(self, command: Command, step: int = -1, unit: Unit = "event", signal_name: str = "KILL") -> Ending:
+    def run(self, command: Command, step: int = -1, unit: Unit = "event", signal_name: str = "KILL") -> ProcessEnding:
         """A process; it may die."""
-        return self._fork_server.run(Task(str(self.config), command, step, unit, signal_name))
+        return self._fork_server.run(ChildTask(str(self.config), command, step, unit, signal_name))
 
     def wanted(self) -> dict[str, tuple[int, int]]:
         """The runs of the database that are to be published: wall and CPU seconds by record id."""
         return oracle.arc_runs(self.folder / "accounting.db")
 
-    def ledger(self) -> Ledger:
+    def ledger(self) -> LedgerRows:
         """What the store says."""
         return oracle.ledger(oracle.rows_of(self.folder / "store.db"), "spool")
 

@@ -15,7 +15,7 @@ from publisher.spool.exchange import read_manifest
 from publisher.store.admin import integrity
 from publisher.store.database import open_store
 from tests import oracle
-from tests.crash.child import Ending, ForkServer, Keeping, Task
+from tests.crash.child import ChildTask, ForkServer, Keeping, ProcessEnding
 from tests.crash.crash_site import CrashSite
 from tests.oracle import Balance
 from tests.store_contents import Contents, contents_of
@@ -61,9 +61,9 @@ class MaintainedStore:
 
     def run(
         self, command: Keeping, step: int = -1, form: str = "json-lines", most_bytes: int = 0, dies: bool = True
-    ) -> Ending:
+    ) -> ProcessEnding:
         """A process that does it; it may die."""
-        task = Task(
+        task = ChildTask(
             str(self.config(command)), command, step, "write", what=self._what(command), form=form,
             most_bytes=most_bytes, dies=dies,
         )  # fmt: skip

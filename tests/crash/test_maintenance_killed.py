@@ -14,7 +14,7 @@ import pytest
 from publisher.api import Publisher
 from publisher.store.schema import State
 from tests import oracle
-from tests.crash.child import Ending, ForkServer, Keeping
+from tests.crash.child import ForkServer, Keeping, ProcessEnding
 from tests.crash.conftest import Make
 from tests.crash.maintained_store import BEFORE, MaintainedStore
 from tests.faults.guarantees import Guarantees
@@ -77,7 +77,7 @@ class Deaths:
         """The most records that a service has twice."""
         return max(len(found.twice) for found in self.found)
 
-    def _mends(self, kept: MaintainedStore, ending: Ending, by: signal.Signals) -> None:
+    def _mends(self, kept: MaintainedStore, ending: ProcessEnding, by: signal.Signals) -> None:
         assert ending.code == -by, ending.said
         left = kept.contents(self.command)
         getattr(self, f"_after_{self.command}")(kept, left)

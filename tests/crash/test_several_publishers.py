@@ -16,10 +16,10 @@ import pytest
 
 from publisher.store.schema import State
 from tests import oracle
-from tests.crash.child import ROOT, Task
+from tests.crash.child import ROOT, ChildTask
 from tests.crash.conftest import Make
 from tests.crash.crash_site import CrashSite
-from tests.publisher.store.server import Server
+from tests.publisher.store.server import PostgresqlServer
 
 PUBLISHERS = 2
 LIVE = """
@@ -32,7 +32,7 @@ live(msgspec.json.decode(sys.argv[1], type=Task))
 class Shared:
     """A site whose store is a database, with batches of one record, so that what waits is worth sharing."""
 
-    def __init__(self, site: CrashSite, server: Server) -> None:
+    def __init__(self, site: CrashSite, server: PostgresqlServer) -> None:
         self.site = site
         self._database = server.new_database()
         self._server = server
@@ -48,12 +48,12 @@ class Shared:
 
     def process(self, step: int = -1) -> subprocess.Popen[bytes]:
         """A publisher; at this event (-1: at none) it stands still."""
-        task = Task(str(self.site.config), "publish", step, signal_name="STOP")
+        task = ChildTask(str(self.site.config), "publish", step, signal_name="STOP")
         return subprocess.Popen(
             [sys.executable, "-c", LIVE, msgspec.json.encode(task)], cwd=ROOT, stdout=subprocess.DEVNULL
         )
 
-    def books(self) -> oracle.Ledger:
+    def books(self) -> oracle.LedgerRows:
         """What the store says."""
         return oracle.ledger(self.rows, "spool")
 
@@ -68,7 +68,7 @@ class Shared:
 
 
 @pytest.mark.parametrize("step", [12, pytest.param(3, marks=pytest.mark.long)])
-def test_one_hangs_and_is_killed_beside_others(make: Make, postgresql: Server, step: int) -> None:
+def test_one_hangs_and_is_killed_beside_others(make: Make, postgresql: PostgresqlServer, step: int) -> None:
     """What it has in flight, and the rest of its part, nobody touches while it lives."""
     shared = Shared(make("sgas"), postgresql)
     hanging = shared.process(step)

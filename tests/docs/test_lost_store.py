@@ -72,7 +72,7 @@ OCTOBER = SEPTEMBER + 30 * 86_400
 DAY = 86_400
 
 
-class Job:
+class GeneratedJob:
     """A job of the log: its number, among those of the month, decides its id, its end, and its hours."""
 
     def __init__(self, number: int, begin: int) -> None:
@@ -83,7 +83,7 @@ class Job:
         self.line = line.replace(".server;", ".batch.example.org;")
 
 
-class Site(Walk):
+class LostSite(Walk):
     """A site whose publisher worked for some time; `section` of the page is walked."""
 
     def __init__(self, section: str, folder: Path, simulator: Simulator, pki: Pki) -> None:
@@ -91,7 +91,7 @@ class Site(Walk):
         parts = re.split(r"^## (.*)$", self.text, flags=re.MULTILINE)
         self.sections = dict(zip(parts[1::2], parts[2::2], strict=True))
         self.text = self.sections[section]
-        self.jobs: list[Job] = []
+        self.jobs: list[GeneratedJob] = []
         (folder / "var" / "lib" / "usage-publisher").mkdir(parents=True, mode=0o700)
         (folder / "var" / "spool" / "torque" / "accounting").mkdir(parents=True)
         (folder / "var" / "spool" / "apel" / "outgoing").mkdir(parents=True)
@@ -119,7 +119,7 @@ class Site(Walk):
     def log(self, begin: int, first: int, last: int) -> None:
         """Jobs end."""
         for number in range(first, last + 1):
-            job = Job(number, begin)
+            job = GeneratedJob(number, begin)
             self.jobs.append(job)
             day = self.folder / "var" / "spool" / "torque" / "accounting" / _day(job.end)
             with day.open("a", encoding="utf-8") as file:
@@ -139,7 +139,7 @@ class Site(Walk):
     # --- what the services have
 
     def assert_each_job_is_counted_once(
-        self, jobs: list[Job] | None = None, months: dict[str, str] | None = None
+        self, jobs: list[GeneratedJob] | None = None, months: dict[str, str] | None = None
     ) -> None:
         """The union of all that was ever sent, by each service's own rule, is the log."""
         jobs = self.jobs if jobs is None else jobs
@@ -181,7 +181,7 @@ def _day(end: int) -> str:
     return time.strftime("%Y%m%d", time.gmtime(end))
 
 
-def _month(job: Job) -> str:
+def _month(job: GeneratedJob) -> str:
     return "9" if job.end < OCTOBER else "10"
 
 
@@ -197,7 +197,7 @@ def simulator(pki: Pki) -> Iterator[Simulator]:
 
 
 def test_a_new_store_from_the_logs(tmp_path: Path, simulator: Simulator, pki: Pki) -> None:
-    site = Site("A new store from the logs", tmp_path, simulator, pki)
+    site = LostSite("A new store from the logs", tmp_path, simulator, pki)
     site.configure(vo="cms")
     site.work(SEPTEMBER, 1, 25)
     site.configure(vo="atlas")  # months that were sent stay as they were
@@ -222,7 +222,7 @@ _ASSUMED = (
 
 
 def test_without_the_drill_a_new_store_would_count_twice(tmp_path: Path, simulator: Simulator, pki: Pki) -> None:
-    site = Site("A new store from the logs", tmp_path, simulator, pki)
+    site = LostSite("A new store from the logs", tmp_path, simulator, pki)
     site.configure(vo="cms")
     site.work(SEPTEMBER, 1, 25)
     site.configure(vo="atlas")
@@ -234,7 +234,7 @@ def test_without_the_drill_a_new_store_would_count_twice(tmp_path: Path, simulat
 
 
 def test_logs_that_are_partly_gone(tmp_path: Path, simulator: Simulator, pki: Pki) -> None:
-    site = Site("A new store from the logs", tmp_path, simulator, pki)
+    site = LostSite("A new store from the logs", tmp_path, simulator, pki)
     site.work(SEPTEMBER, 1, 60)
     site.work(OCTOBER, 1, 35)
     site.keep_messages()
@@ -257,7 +257,7 @@ def _shell(text: str) -> list[str]:
 
 
 def test_an_older_backup_and_the_logs_since(tmp_path: Path, simulator: Simulator, pki: Pki) -> None:
-    site = Site("An older backup, and the logs since", tmp_path, simulator, pki)
+    site = LostSite("An older backup, and the logs since", tmp_path, simulator, pki)
     site.work(SEPTEMBER, 1, 25)
     site.work(OCTOBER, 1, 25)
     site.back_up()

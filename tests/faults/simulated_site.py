@@ -44,7 +44,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return f"{', '.join(told)}, exit {self.code}"
 
 
-class SimulatedSite(Site):
+class FaultySite(Site):
     """See the module. The service that faults befall is the target `neic`."""
 
     def __init__(
@@ -159,4 +159,4 @@ def said(text: str) -> str:
     return re.sub(r"(does not resolve|handshake failed|is not trusted|cannot be written): .*", r"\1", text)
 
 
-__all__ = ["BATCH", "JOBS", "Outcome", "SimulatedSite", "make_job", "make_jobs"]
+__all__ = ["BATCH", "JOBS", "FaultySite", "Outcome", "make_job", "make_jobs"]

@@ -17,7 +17,7 @@ from publisher.simulator import Fault, Simulator
 from publisher.spool.base import SpoolError
 from tests.faults.full_disk import SmallDisk, every_connection, files_no_larger_than, may_mount, pages_of
 from tests.faults.guarantees import Guarantees
-from tests.faults.simulated_site import BATCH, JOBS, Outcome, SimulatedSite
+from tests.faults.simulated_site import BATCH, JOBS, FaultySite, Outcome
 from tests.publisher.site import NOVEMBER, OCTOBER, make_job, make_jobs
 from tests.store_contents import Contents, contents_of
 
@@ -38,7 +38,7 @@ class Kept:
 
     def __init__(self, folder: Path, simulator: Simulator, command: Command) -> None:
         jobs = [make_job(number, end=OCTOBER + 3600 + number) for number in range(1, JOBS // 2 + 1)]
-        self.site = SimulatedSite(folder, simulator, jobs=[*jobs, *make_jobs(JOBS // 2, first=JOBS // 2 + 1)])
+        self.site = FaultySite(folder, simulator, jobs=[*jobs, *make_jobs(JOBS // 2, first=JOBS // 2 + 1)])
         self.site.befall(Fault("status", code=503, skip=7))
         assert self.site.run().waiting == JOBS - 7 * BATCH
         self.folder = folder

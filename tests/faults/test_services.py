@@ -16,8 +16,8 @@ from publisher.simulator.pki import Pki, make_pki
 from publisher.store.schema import State
 from publisher.targets import make_target
 from tests.faults.guarantees import Guarantees
-from tests.faults.simulated_site import BATCH, JOBS, Outcome, SimulatedSite, make_job, make_jobs
-from tests.publisher.scripted_server import Connection, Request, serve
+from tests.faults.simulated_site import BATCH, JOBS, FaultySite, Outcome, make_job, make_jobs
+from tests.publisher.scripted_server import ScriptedConnection, ScriptedRequest, serve
 from tests.publisher.site import OCTOBER
 
 MIDWAY = 4
@@ -25,14 +25,14 @@ MIDWAY = 4
 SLOW = 3600
 """Seconds: a time-out that no test waits for."""
 
-Ending = Callable[[str, SimulatedSite, Outcome], Outcome]
+Ending = Callable[[str, FaultySite, Outcome], Outcome]
 
 
 @pytest.fixture
 def ends_well(guarantees: Guarantees) -> Ending:
     """See the inner function."""
 
-    def ending(key: str, site: SimulatedSite, first: Outcome) -> Outcome:
+    def ending(key: str, site: FaultySite, first: Outcome) -> Outcome:
         """The fault is over: the next run delivers the rest. The row says what happened, and is right about it."""
         site.befall()
         again = site.run()
@@ -49,7 +49,7 @@ def ends_well(guarantees: Guarantees) -> Ending:
     return ending
 
 
-def let_time_run_out(site: SimulatedSite) -> None:
+def let_time_run_out(site: FaultySite) -> None:
     """As soon as a fault has struck, the time allowed for an answer is over."""
 
     def now() -> float:
@@ -77,7 +77,7 @@ def let_time_run_out(site: SimulatedSite) -> None:
 def test_a_service_that_fails_midway(
     tmp_path: Path, simulator: Simulator, ends_well: Ending, key: str, fault: Fault
 ) -> None:
-    site = SimulatedSite(tmp_path, simulator)
+    site = FaultySite(tmp_path, simulator)
     site.befall(fault)
     first = site.run()
     assert first.code == (4 if key == "unauthorised" else 1)
@@ -97,7 +97,7 @@ def test_a_service_that_fails_midway(
 def test_a_service_that_does_not_come_to_an_end(
     tmp_path: Path, simulator: Simulator, ends_well: Ending, key: str, fault: Fault
 ) -> None:
-    site = SimulatedSite(tmp_path, simulator, timeout=SLOW)
+    site = FaultySite(tmp_path, simulator, timeout=SLOW)
     let_time_run_out(site)
     site.befall(fault)
     first = site.run()
@@ -109,7 +109,7 @@ def test_a_service_that_does_not_come_to_an_end(
 def test_a_kept_connection_that_is_reset_once_is_not_a_problem(
     tmp_path: Path, simulator: Simulator, stored: bool
 ) -> None:
-    site = SimulatedSite(tmp_path, simulator)
+    site = FaultySite(tmp_path, simulator)
     site.befall(Fault("reset", stored=stored, skip=MIDWAY, count=1))
     first = site.run()
     assert (first.code, first.accepted) == (0, JOBS)
@@ -117,7 +117,7 @@ def test_a_kept_connection_that_is_reset_once_is_not_a_problem(
 
 
 def test_a_storm_within_a_run_is_waited_out(tmp_path: Path, simulator: Simulator) -> None:
-    site = SimulatedSite(tmp_path, simulator, attempts=4)
+    site = FaultySite(tmp_path, simulator, attempts=4)
     site.befall(Fault("status", code=503, skip=MIDWAY, count=3))
     assert site.run().code == 0
     assert len(site.slept_s) == 3
@@ -126,7 +126,7 @@ def test_a_storm_within_a_run_is_waited_out(tmp_path: Path, simulator: Simulator
 
 
 def test_retry_after_is_obeyed(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
-    site = SimulatedSite(tmp_path, simulator, attempts=2)
+    site = FaultySite(tmp_path, simulator, attempts=2)
     site.befall(Fault("status", code=429, retry_after="77", skip=MIDWAY, count=1))
     first = site.run()
     assert site.slept_s == [77.0]
@@ -138,7 +138,7 @@ def test_retry_after_is_obeyed(tmp_path: Path, simulator: Simulator, guarantees:
 
 def test_a_message_too_large_is_parted(tmp_path: Path, pki: Pki, guarantees: Guarantees) -> None:
     with Simulator(pki, limit_bytes=8_000) as narrow:
-        site = SimulatedSite(tmp_path, narrow)
+        site = FaultySite(tmp_path, narrow)
         first = site.run()
         refused = site.posts() - narrow.sgas.stats()["posts"]
         found = site.balance()
@@ -154,14 +154,14 @@ def test_the_same_receipt_for_two_batches(
     """A broker that numbers its messages carelessly. What is accepted is known by the batch, not by the number."""
     arrived: dict[str, int] = {}
 
-    def script(request: Request, connection: Connection) -> None:
+    def script(request: ScriptedRequest, connection: ScriptedConnection) -> None:
         for part in request.body.decode().split('recordId="')[1:]:
             record_id = part.partition('"')[0]
             arrived[record_id] = arrived.get(record_id, 0) + 1
         connection.answer(200, b'{"messageIds": ["7"]}')
 
     with serve(script, pki) as server:
-        site = SimulatedSite(tmp_path, simulator)
+        site = FaultySite(tmp_path, simulator)
         site.arrived = lambda: arrived  # type: ignore[method-assign]
         site.table["targets"]["neic"] = {
             "type": "https", "url": f"{server.url}/usage", "records": "ogf-ur", "attempts": 1, "workers": 1,
@@ -187,7 +187,7 @@ def test_an_answer_that_names_no_record_that_was_sent(
     receipts: list[bytes] = []
     is_up = False
 
-    def script(request: Request, connection: Connection) -> None:
+    def script(request: ScriptedRequest, connection: ScriptedConnection) -> None:
         reply = answer if not is_up else None
         if reply is None and receipts and not is_up:
             reply = receipts[0]
@@ -199,7 +199,7 @@ def test_an_answer_that_names_no_record_that_was_sent(
         connection.answer(200, reply)
 
     with serve(script, pki) as server:
-        site = SimulatedSite(tmp_path, simulator, url=f"{server.url}/sgas", batch_records=1)
+        site = FaultySite(tmp_path, simulator, url=f"{server.url}/sgas", batch_records=1)
         site.arrived = lambda: arrived  # type: ignore[method-assign]
         first = site.run()
         assert (first.code, first.accepted, first.waiting) == (1, taken, JOBS - taken)
@@ -216,7 +216,7 @@ def test_an_answer_that_names_no_record_that_was_sent(
 
 
 def test_a_name_that_does_not_resolve(tmp_path: Path, simulator: Simulator, ends_well: Ending) -> None:
-    site = SimulatedSite(tmp_path, simulator, url="https://no-such-name.invalid/sgas")
+    site = FaultySite(tmp_path, simulator, url="https://no-such-name.invalid/sgas")
     first = site.run()
     assert (first.code, first.waiting) == (1, JOBS)
     site.configure("neic", url=simulator.sgas_url)
@@ -225,7 +225,7 @@ def test_a_name_that_does_not_resolve(tmp_path: Path, simulator: Simulator, ends
 
 def test_a_handshake_that_fails(tmp_path: Path, simulator: Simulator, ends_well: Ending) -> None:
     with serve(lambda _request, connection: connection.cut()) as plain:  # no TLS at all behind this port
-        site = SimulatedSite(tmp_path, simulator, url=f"https://localhost:{plain.port}/sgas")
+        site = FaultySite(tmp_path, simulator, url=f"https://localhost:{plain.port}/sgas")
         first = site.run()
     assert (first.code, first.waiting) == (1, JOBS)
     site.configure("neic", url=simulator.sgas_url)
@@ -236,7 +236,7 @@ def test_a_certificate_of_an_unknown_authority(
     tmp_path: Path, simulator: Simulator, tmp_path_factory: pytest.TempPathFactory, ends_well: Ending
 ) -> None:
     stranger = make_pki(tmp_path_factory.mktemp("stranger"), ca_cn="A Stranger", client_key="ec")
-    site = SimulatedSite(tmp_path, simulator, credentials={"ca_directory": stranger.ca_directory})
+    site = FaultySite(tmp_path, simulator, credentials={"ca_directory": stranger.ca_directory})
     first = site.run()
     assert first.waiting == JOBS
     assert simulator.sgas.stats()["posts"] == 0
@@ -257,7 +257,7 @@ def test_our_certificate_expires_between_two_batches(
         nonlocal later
         later = 366 * 86_400.0
 
-    site = SimulatedSite(tmp_path, simulator)
+    site = FaultySite(tmp_path, simulator)
     site.make_target = lambda name, settings, context: make_target(
         name, settings, msgspec.structs.replace(context, clock=lambda: time.time() + later)
     )
@@ -272,7 +272,7 @@ def test_our_certificate_expires_between_two_batches(
 
 def test_messages_that_cannot_be_signed(tmp_path: Path, simulator: Simulator, pki: Pki, ends_well: Ending) -> None:
     wrong = pki.other_key("wrong", key="ec")
-    site = SimulatedSite(tmp_path, simulator, kind="ams", credentials={"key": wrong})
+    site = FaultySite(tmp_path, simulator, kind="ams", credentials={"key": wrong})
     first = site.run()
     assert (first.code, first.waiting) == (4, JOBS)
     assert simulator.ams.messages() == []
@@ -282,7 +282,7 @@ def test_messages_that_cannot_be_signed(tmp_path: Path, simulator: Simulator, pk
 
 
 def test_a_broker_that_takes_a_message_and_answers_500(tmp_path: Path, simulator: Simulator, ends_well: Ending) -> None:
-    site = SimulatedSite(tmp_path, simulator, kind="ams")
+    site = FaultySite(tmp_path, simulator, kind="ams")
     site.befall(Fault("status", code=500, service="publish", stored=True, skip=MIDWAY, count=1))
     first = site.run()
     assert (first.code, first.accepted) == (1, MIDWAY * BATCH)
@@ -296,7 +296,7 @@ def test_a_broker_that_takes_a_message_and_answers_500(tmp_path: Path, simulator
 
 
 def test_poisoned_records(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
-    site = SimulatedSite(tmp_path, simulator)
+    site = FaultySite(tmp_path, simulator)
     poisoned = {make_job(number).record_id for number in (1, 33, 34, 77, 100)}
     site.befall(Fault("status", code=500, texts=tuple(f'"{record_id}"' for record_id in poisoned)))
     first = site.run()
@@ -314,7 +314,7 @@ def test_poisoned_records(tmp_path: Path, simulator: Simulator, guarantees: Guar
 
 def test_a_bad_summary_alone_in_the_oldest_month(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
     october = make_job(1, user_dn="/DC=org/CN=Bad", end=OCTOBER + 5)
-    site = SimulatedSite(
+    site = FaultySite(
         tmp_path,
         simulator,
         jobs=[october, *make_jobs(JOBS - 1, first=2)],
@@ -346,7 +346,7 @@ def test_a_disk_that_fills_while_a_bad_record_is_looked_for(
     for skip, count in ((0, 3), (1, 2), (1, 9), (2, 4), (3, 1), (4, 2), (5, 3), (6, 1), (8, 5)):
         folder = tmp_path / f"{skip}-{count}"
         folder.mkdir()
-        site = SimulatedSite(folder, simulator)
+        site = FaultySite(folder, simulator)
         site.befall(Fault("status", code=500, texts=new, skip=skip, count=count), poison)
         site.run()
         assert site.in_state("neic", State.REJECTED) <= {bad}, (skip, count)
@@ -377,7 +377,7 @@ def test_names_that_are_hard_to_write(
     for kind, name in (("sgas", "SGAS"), ("ams", "APEL")):
         folder = tmp_path / kind
         folder.mkdir()
-        site = SimulatedSite(folder, simulator, jobs=jobs, kind=kind)
+        site = FaultySite(folder, simulator, jobs=jobs, kind=kind)
         first = site.run()
         assert (first.code, site.everything_arrived()) == (0, True)
         told.append(f"{name}: {first.words}")
@@ -389,7 +389,7 @@ def test_names_that_are_hard_to_write(
 
 
 def test_jobs_that_arrive_late(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
-    site = SimulatedSite(tmp_path, simulator)
+    site = FaultySite(tmp_path, simulator)
     assert site.run().code == 0
     before = site.publisher.status().targets["neic"].last_sent_end_time
     assert before is not None
@@ -403,7 +403,7 @@ def test_jobs_that_arrive_late(tmp_path: Path, simulator: Simulator, guarantees:
 
 
 def test_one_target_that_cannot_be_used(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
-    site = SimulatedSite(tmp_path, simulator)
+    site = FaultySite(tmp_path, simulator)
     bad = dict(site.table["targets"]["neic"], url="https://no-such-name.invalid/sgas", vo=["no-such-vo", "atlas"])
     site.table["targets"] = {"first": bad, "neic": site.table["targets"]["neic"]}
     first = site.run()

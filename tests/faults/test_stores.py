@@ -18,15 +18,15 @@ from publisher.store.dialect import require_room
 from publisher.store.schema import State
 from tests.faults.full_disk import SmallDisk, every_connection, full_when, may_mount, pages_of
 from tests.faults.guarantees import Guarantees
-from tests.faults.simulated_site import BATCH, JOBS, SimulatedSite
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.faults.simulated_site import BATCH, JOBS, FaultySite
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import ListSource, Site, make_jobs
 
 MIDWAY = 4
 
 
 def test_the_disk_is_full_while_collecting(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
-    site = SimulatedSite(tmp_path, simulator)
+    site = FaultySite(tmp_path, simulator)
     site.reopen()
     with every_connection(f"PRAGMA max_page_count = {pages_of(site.store_file) + 4}"):
         with pytest.raises(StoreFullError):
@@ -46,7 +46,7 @@ def test_the_disk_is_full_while_collecting(tmp_path: Path, simulator: Simulator,
 
 def test_the_disk_is_full_midway(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
     """The limit of SQLite holds for pages; batches and receipts take them up one by one."""
-    site = SimulatedSite(tmp_path, simulator)
+    site = FaultySite(tmp_path, simulator)
     site.collect()
     site.reopen()
     with every_connection(f"PRAGMA max_page_count = {pages_of(site.store_file) + 1}"):
@@ -68,7 +68,7 @@ def test_the_disk_fills_while_a_message_is_on_its_way(
     tmp_path: Path, simulator: Simulator, guarantees: Guarantees, workers: int
 ) -> None:
     """The service takes the message, and that cannot be recorded: it comes again, with the same ids."""
-    site = SimulatedSite(tmp_path, simulator, workers=workers)
+    site = FaultySite(tmp_path, simulator, workers=workers)
     site.collect()
     with full_when(site, MIDWAY + 1):
         with pytest.raises(StoreFullError):
@@ -91,7 +91,7 @@ def test_a_file_system_that_does_not_know_its_size_is_taken_to_have_room() -> No
 
 
 def test_the_store_cannot_be_written(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
-    site = SimulatedSite(tmp_path, simulator)
+    site = FaultySite(tmp_path, simulator)
     site.collect()
     site.reopen()
     with every_connection("PRAGMA query_only = ON"):
@@ -109,7 +109,7 @@ def test_the_store_cannot_be_written(tmp_path: Path, simulator: Simulator, guara
 
 
 def test_the_store_is_locked(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
-    site = SimulatedSite(tmp_path, simulator)
+    site = FaultySite(tmp_path, simulator)
     site.table["store"]["busy_timeout"] = 0.2
     site.collect()
     with closing(sqlite3.connect(site.store_file, isolation_level=None)) as other:
@@ -128,7 +128,7 @@ def test_the_store_is_locked(tmp_path: Path, simulator: Simulator, guarantees: G
 def test_the_store_is_damaged_and_an_older_copy_put_in_its_place(
     tmp_path: Path, simulator: Simulator, guarantees: Guarantees
 ) -> None:
-    site = SimulatedSite(tmp_path, simulator)
+    site = FaultySite(tmp_path, simulator)
     site.collect()
     site.befall(Fault("status", code=503, skip=2))
     site.run()
@@ -167,7 +167,7 @@ def test_the_store_is_damaged_and_an_older_copy_put_in_its_place(
 
 
 def test_the_clock_jumps_back_a_day(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
-    site = SimulatedSite(tmp_path, simulator)
+    site = FaultySite(tmp_path, simulator)
 
     def jump() -> None:
         site.now -= 86_400
@@ -182,9 +182,9 @@ def test_the_clock_jumps_back_a_day(tmp_path: Path, simulator: Simulator, guaran
 
 
 def test_two_runs_at_the_same_time(tmp_path: Path, simulator: Simulator, guarantees: Guarantees) -> None:
-    site = SimulatedSite(tmp_path, simulator)
+    site = FaultySite(tmp_path, simulator)
     site.collect()
-    other = SimulatedSite.beside(site)
+    other = FaultySite.beside(site)
     codes: list[int] = []
 
     def run_beside() -> None:
@@ -208,8 +208,12 @@ def test_two_runs_at_the_same_time(tmp_path: Path, simulator: Simulator, guarant
 
 if may_mount():
 
-    @pytest.mark.parametrize("service", [Receiver("neic"), Receiver("apel", "ams"), SummaryReceiver("sums")])
-    def test_nothing_leaves_without_room_to_record_what_becomes_of_it(small_disk: SmallDisk, service: Receiver) -> None:
+    @pytest.mark.parametrize(
+        "service", [RecordReceiver("neic"), RecordReceiver("apel", "ams"), SummaryReceiver("sums")]
+    )
+    def test_nothing_leaves_without_room_to_record_what_becomes_of_it(
+        small_disk: SmallDisk, service: RecordReceiver
+    ) -> None:
         source = ListSource("ce1")
         source.add(*make_jobs(5))
         site = Site(small_disk.path, [source], [service])
@@ -226,7 +230,7 @@ if may_mount():
     @pytest.mark.parametrize("room_kib", [0, 56, 96, 136, 200, 256, 304, 400, 600])
     def test_a_small_disk_is_full(simulator: Simulator, small_disk: SmallDisk, workers: int, room_kib: int) -> None:
         """Wherever the room ends: no message leaves without room for what becomes of it, so that none comes twice."""
-        site = SimulatedSite(small_disk.path, simulator, workers=workers)
+        site = FaultySite(small_disk.path, simulator, workers=workers)
         site.collect()
         site.reopen()
         small_disk.fill(room_kib * 1024)
@@ -242,7 +246,7 @@ if may_mount():
         site.reopen()
 
     def test_a_disk_is_read_only(simulator: Simulator, small_disk: SmallDisk) -> None:
-        site = SimulatedSite(small_disk.path, simulator)
+        site = FaultySite(small_disk.path, simulator)
         site.collect()
         site.reopen()
         small_disk.remount("ro")

@@ -19,11 +19,11 @@ from publisher.reconcile.ledger import Ledger, RecordKeys
 from publisher.sources.base import Window
 from publisher.store.batches import Resend
 from publisher.store.schema import State
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import Site
 
 
-def assert_publishes_what_is_shown(site: Site, receiver: Receiver) -> None:
+def assert_publishes_what_is_shown(site: Site, receiver: RecordReceiver) -> None:
     """Publish to a service that accepts everything, and compare: ids and bodies of the messages of every format, the
     runs that are held with their reasons, the rehearsal, `--diff`, `--explain`, and the keys that `reconcile` looks
     for. Nothing may be in flight; the target may be new."""
@@ -70,7 +70,7 @@ def assert_publishes_what_is_shown(site: Site, receiver: Receiver) -> None:
     assert [list(_rendering(site, one, name).messages()) for one in formats] == [[] for _ in formats], name
 
 
-def assert_rehearses_what_is_shown(site: Site, receiver: Receiver) -> None:
+def assert_rehearses_what_is_shown(site: Site, receiver: RecordReceiver) -> None:
     """Publish to the target as a shadow, and compare; nothing is sent, and nothing changes."""
     name = receiver.name
     site.configure(name, shadow=True)
@@ -117,7 +117,7 @@ def _keys_looked_for(site: Site, name: str, due: list[Item]) -> dict[int, str]:
 
 
 def assert_republishes_what_is_announced(
-    site: Site, receiver: Receiver, window: tuple[int, int], *, only_missing: bool
+    site: Site, receiver: RecordReceiver, window: tuple[int, int], *, only_missing: bool
 ) -> None:
     """Republish a window to a service that accepts everything: what was announced is sent and held, with the reasons,
     and nothing outside the window is. Nothing may be in flight."""

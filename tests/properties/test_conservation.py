@@ -47,7 +47,7 @@ from publisher.targets.base import (
 )
 from tests import oracle, oracle_of_sums
 from tests.properties.dry_run import assert_publishes_what_is_shown
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, OCTOBER, SCORE, ListSource, Site, make_job, stores_on
 
 STATUSES = ("completed", "failed", "aborted", "running")
@@ -65,7 +65,7 @@ faults = st.sampled_from(
 numbers = st.integers(1, 12)
 
 
-class InTurn(Receiver):
+class InTurn(RecordReceiver):
     """A service that several couriers may call at a time."""
 
     def __init__(self, name: str, kind: str) -> None:
@@ -81,7 +81,7 @@ class InTurn(Receiver):
 class Faulty:
     """What a service answers while it has a certain trouble."""
 
-    def __init__(self, kind: str, receiver: Receiver, poison: set[str]) -> None:
+    def __init__(self, kind: str, receiver: RecordReceiver, poison: set[str]) -> None:
         self.kind = kind
         self.receiver = receiver
         receiver.fault = self.before
@@ -110,7 +110,7 @@ class Faulty:
         return accepted
 
 
-class Conservation(RuleBasedStateMachine):
+class ConservationMachine(RuleBasedStateMachine):
     """See the module."""
 
     @initialize(seed=st.integers(0, 1000), workers=st.integers(1, 3))
@@ -359,7 +359,7 @@ def stores(request: pytest.FixtureRequest, store: str) -> Iterator[None]:
 def test_conservation_under_faults_and_kills(request: pytest.FixtureRequest, store: str) -> None:
     with stores(request, store):
         run_state_machine_as_test(
-            Conservation, settings=settings(max_examples=7, stateful_step_count=30, phases=(Phase.generate,))
+            ConservationMachine, settings=settings(max_examples=7, stateful_step_count=30, phases=(Phase.generate,))
         )
 
 
@@ -371,7 +371,7 @@ def test_conservation_under_faults_and_kills_for_long(
 ) -> None:
     with stores(request, store):
         run_state_machine_as_test(
-            Conservation,
+            ConservationMachine,
             settings=settings(
                 max_examples=examples, stateful_step_count=50, phases=(Phase.generate,), derandomize=False
             ),

@@ -26,7 +26,7 @@ from tests.properties.dry_run import (
     assert_republishes_what_is_announced,
 )
 from tests.properties.test_conservation import InTurn, stores
-from tests.publisher.receivers import AnyReceiver, Receiver, SummaryReceiver
+from tests.publisher.receivers import AnyReceiver, RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job
 
 NAMES = ("sgas", "car", "text", "sums", "normal", "days")
@@ -41,14 +41,14 @@ ENDLESS = {"end": 253_402_300_800 + 50_000, "start": NOVEMBER + 1800}
 Step = tuple[Any, ...]
 
 
-class Services:
+class DryRunServices:
     """A site with a target of each kind, all of which take everything."""
 
     def __init__(self, folder: Path, *, unread: bool = False) -> None:
         """`unread`: its source cannot be read to the end at first, so that no month is known whole."""
         self.source = ListSource("ce1", page=4)
         self.source.fails = "cut off" if unread else None
-        receivers: list[Receiver] = []
+        receivers: list[RecordReceiver] = []
         for new in ("", "new "):
             receivers += [InTurn(f"{new}sgas", "sgas"), InTurn(f"{new}car", "ams"), AnyReceiver(f"{new}text")]
             receivers += [SummaryReceiver(f"{new}sums"), AnyReceiver(f"{new}normal"), AnyReceiver(f"{new}days")]
@@ -154,7 +154,7 @@ SCORELESS: Step = ("job", 2, 1, "Ada", 0, {"benchmarks": ()})
 def follow(history: list[Step], *, unread: bool, ends: Sequence[str] = NAMES) -> None:
     """Do all that, then publish to each of `ends`."""
     with tempfile.TemporaryDirectory() as folder:
-        services = Services(Path(folder), unread=unread)
+        services = DryRunServices(Path(folder), unread=unread)
         try:
             for action, *arguments in [*history, *(("publish", name) for name in ends)]:
                 act: Callable[..., None] = getattr(services, action)

@@ -37,7 +37,7 @@ LOGS: Final[dict[str, dict[str, Any]]] = {
 """A log of each kind, and how its source is configured."""
 
 
-class Log(NamedTuple):
+class RotatedLog(NamedTuple):
     """A log and what one reading of all of it gives."""
 
     name: str
@@ -64,11 +64,11 @@ def whole(place: Path, name: str, content: bytes) -> Seen:
 
 
 @pytest.fixture(scope="module", params=LOGS)
-def log(request: pytest.FixtureRequest, fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> Log:
+def log(request: pytest.FixtureRequest, fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> RotatedLog:
     """Each log, and what is in it."""
     name = request.param
     content = content_of(fixtures, name)
-    return Log(name, content, whole(tmp_path_factory.mktemp("whole"), name, content))
+    return RotatedLog(name, content, whole(tmp_path_factory.mktemp("whole"), name, content))
 
 
 def finished(seen: Seen) -> dict[str, Job]:
@@ -113,7 +113,7 @@ STEPS = st.lists(st.tuples(st.floats(0, 1), st.sampled_from(READINGS), st.sample
 
 @given(steps=STEPS)
 @FEWER
-def test_any_life_of_a_log_gives_the_same_runs(log: Log, steps: list[Step]) -> None:
+def test_any_life_of_a_log_gives_the_same_runs(log: RotatedLog, steps: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as place:
         seen = lived(Path(place, "log"), log, steps)
     assert finished(seen) == finished(log.expected)
@@ -121,7 +121,7 @@ def test_any_life_of_a_log_gives_the_same_runs(log: Log, steps: list[Step]) -> N
     assert seen.at_end
 
 
-def lived(file: Path, log: Log, steps: list[Step]) -> Seen:
+def lived(file: Path, log: RotatedLog, steps: list[Step]) -> Seen:
     """What was read while the log was written, rotated and read step by step, and then to its end."""
     file.touch()
     seen, done = Seen(), 0
@@ -141,7 +141,7 @@ def lived(file: Path, log: Log, steps: list[Step]) -> Seen:
 
 @given(data=st.data())
 @FEWER
-def test_a_corrupt_line_costs_only_itself(log: Log, data: st.DataObject) -> None:
+def test_a_corrupt_line_costs_only_itself(log: RotatedLog, data: st.DataObject) -> None:
     """A line of an ad or of an allocation with steps is a part of its job: at most that job is lost, or altered."""
     lines = log.content.split(b"\n")[:-1]
     at = data.draw(st.integers(1 if log.name.startswith("slurm/sacct") else 0, len(lines) - 1))

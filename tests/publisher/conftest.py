@@ -12,7 +12,7 @@ import pytest
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki, make_pki
 from tests.publisher.site import stores_on
-from tests.publisher.store.server import Server, serving
+from tests.publisher.store.server import PostgresqlServer, serving
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -24,7 +24,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[Server]:
+def postgresql() -> Iterator[PostgresqlServer]:
     """A real PostgreSQL, started with the first test that asks for it."""
     with serving() as server:
         yield server

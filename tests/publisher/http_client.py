@@ -8,11 +8,16 @@ from publisher.security.credentials import ClientCredentials, load_credentials
 from publisher.security.http import Failure, HttpClient, Reply, Timing
 from publisher.security.tls import Trust
 from publisher.simulator.pki import Credential, Pki
-from tests.publisher.scripted_server import Connection, Request, Server
+from tests.publisher.scripted_server import ScriptedConnection, ScriptedRequest, ScriptedServer
 
 
 def client(
-    server: Server | str, pki: Pki | None = None, *, trust: Trust | None = None, timeout_s: float = 20.0, **more: object
+    server: ScriptedServer | str,
+    pki: Pki | None = None,
+    *,
+    trust: Trust | None = None,
+    timeout_s: float = 20.0,
+    **more: object,
 ) -> HttpClient:
     url = server if isinstance(server, str) else server.url
     shown = more.get("shown", None if pki is None else pki.client)
@@ -40,11 +45,11 @@ def client(
     )
 
 
-def ok(request: Request, connection: Connection) -> None:
+def ok(request: ScriptedRequest, connection: ScriptedConnection) -> None:
     connection.answer(200, b"fine " + request.body)
 
 
-def post(http: HttpClient, server: Server, body: bytes = b"records") -> Reply | Failure:
+def post(http: HttpClient, server: ScriptedServer, body: bytes = b"records") -> Reply | Failure:
     try:
         return http.request("POST", f"{server.url}/x", content=body)
     finally:

@@ -15,7 +15,7 @@ from formats.apel.text import parse
 from publisher.finding import Finding
 from publisher.targets.base import Accepted, Message, Outcome, Refused
 from tests.oracle_of_sums import FORMATS as SUMMED_FORMATS
-from tests.oracle_of_sums import Body, bodies
+from tests.oracle_of_sums import CountedBody, bodies
 
 Fault = Callable[[Message], Outcome | None]
 """What a service answers instead of doing its work; None: it does its work."""
@@ -36,7 +36,7 @@ def records_of(message: Message) -> dict[str, int]:
     return found
 
 
-class Receiver:
+class RecordReceiver:
     """A target of the pipeline and the service behind it, in one. `held` is what the service keeps."""
 
     def __init__(self, name: str, kind: str = "sgas", limit_bytes: int | None = None) -> None:
@@ -45,7 +45,7 @@ class Receiver:
         self.held: dict[str, int] = {}
         self.keys: dict[str, set[tuple[str, str]]] = {}
         """By record id the keys (local id, end) under which APEL counts it: of more than one, it counts twice."""
-        self.bodies: dict[Hashable, Body] = {}
+        self.bodies: dict[Hashable, CountedBody] = {}
         """What it keeps, by what it tells one from another by, for the oracle of sums."""
         self.messages: list[Message] = []
         self.poison: set[str] = set()
@@ -93,7 +93,7 @@ class Receiver:
             if not (keeps_first and body.identity in self.bodies):
                 self.bodies[body.identity] = body
 
-    def bodies_of(self, record_ids: Collection[str]) -> list[Body]:
+    def bodies_of(self, record_ids: Collection[str]) -> list[CountedBody]:
         """What it keeps of these records."""
         return [body for identity, body in self.bodies.items() if identity in record_ids]
 
@@ -120,7 +120,7 @@ class Receiver:
         return [record_id for message in self.messages for record_id in message.record_ids]
 
 
-class AnyReceiver(Receiver):
+class AnyReceiver(RecordReceiver):
     """Takes messages of any format, and keeps nothing of them."""
 
     def __init__(self, name: str) -> None:
@@ -131,7 +131,7 @@ class AnyReceiver(Receiver):
         return Accepted({"file": message.batch_id})
 
 
-class SummaryReceiver(Receiver):
+class SummaryReceiver(RecordReceiver):
     """APEL's summaries: the last of a key counts. `sums` are (jobs, wall seconds, CPU seconds) by key."""
 
     def __init__(self, name: str, kind: str = "directory") -> None:
@@ -154,7 +154,7 @@ class SummaryReceiver(Receiver):
             self.times_sent[group.key.text] = self.times_sent.get(group.key.text, 0) + 1
         return Accepted({"file": message.batch_id})
 
-    def bodies_of(self, record_ids: Collection[str]) -> list[Body]:
+    def bodies_of(self, record_ids: Collection[str]) -> list[CountedBody]:
         """All groups: they are of all records."""
         return list(self.bodies.values())
 
@@ -186,4 +186,4 @@ def always(outcome: Outcome) -> Fault:
     return lambda _message: outcome
 
 
-Receivers = Mapping[str, Receiver]
+Receivers = Mapping[str, RecordReceiver]

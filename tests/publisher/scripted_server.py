@@ -15,7 +15,7 @@ from publisher.simulator.pki import Credential, Pki
 
 
 @dataclass
-class Request:
+class ScriptedRequest:
     """What came: a connection number (from 1), method, path, headers in lower case, body."""
 
     connection: int
@@ -25,7 +25,7 @@ class Request:
     body: bytes
 
 
-class Connection:
+class ScriptedConnection:
     """What a script can do with an open connection."""
 
     def __init__(self, sock: socket.socket, stopped: threading.Event) -> None:
@@ -49,14 +49,14 @@ class Connection:
         self.stopped.wait(60)
 
 
-Script = Callable[[Request, Connection], None]
+Script = Callable[[ScriptedRequest, ScriptedConnection], None]
 
 
 @dataclass
-class Server:
+class ScriptedServer:
     port: int
     scheme: str
-    requests: list[Request] = field(default_factory=list)
+    requests: list[ScriptedRequest] = field(default_factory=list)
     connections: int = 0
 
     @property
@@ -72,7 +72,7 @@ def serve(
     certificate: Credential | None = None,
     ask: ssl.VerifyMode = ssl.CERT_REQUIRED,
     highest: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3,
-) -> Iterator[Server]:
+) -> Iterator[ScriptedServer]:
     """Serve on loopback, each connection in a thread, with TLS where there is a PKI."""
     context: ssl.SSLContext | None = None
     if pki is not None:
@@ -85,7 +85,7 @@ def serve(
         context.verify_mode = ask
     stopped = threading.Event()
     listener = socket.create_server(("127.0.0.1", 0))
-    server = Server(listener.getsockname()[1], "http" if context is None else "https")
+    server = ScriptedServer(listener.getsockname()[1], "http" if context is None else "https")
     threads: list[threading.Thread] = []
 
     def accept() -> None:
@@ -109,7 +109,7 @@ def serve(
             stream = cast("BinaryIO", stack.enter_context(sock.makefile("rb")))
             while (request := read(stream, number)) is not None:
                 server.requests.append(request)
-                script(request, Connection(sock, stopped))
+                script(request, ScriptedConnection(sock, stopped))
 
     acceptor = threading.Thread(target=accept, daemon=True)
     acceptor.start()
@@ -123,7 +123,7 @@ def serve(
         acceptor.join()
 
 
-def read(stream: BinaryIO, number: int) -> Request | None:
+def read(stream: BinaryIO, number: int) -> ScriptedRequest | None:
     """One request, or None at the end."""
     line = stream.readline().decode()
     if not line:
@@ -134,7 +134,7 @@ def read(stream: BinaryIO, number: int) -> Request | None:
         name, _, value = header.partition(":")
         headers[name.lower()] = value.strip()
     body = stream.read(int(headers.get("content-length", "0")))
-    return Request(number, method, path, headers, body)
+    return ScriptedRequest(number, method, path, headers, body)
 
 
 def unused_port() -> int:

@@ -33,8 +33,8 @@ from publisher.store.schema import State
 from publisher.targets import TargetFactory, make_target
 from publisher.targets.base import Target
 from publisher.targets.identity import TargetContext
-from tests.publisher.receivers import Receiver
-from tests.publisher.store.server import Server
+from tests.publisher.receivers import RecordReceiver
+from tests.publisher.store.server import PostgresqlServer
 
 NOW: Final = 1_795_200_000
 """2026-11-20T18:40:00Z."""
@@ -139,7 +139,7 @@ def _empty_store() -> bytes:
 class _Databases:
     """The stores of sites on a server: a database for each folder."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: PostgresqlServer) -> None:
         self.server = server
         self._names: dict[Path, str] = {}
         self.sites: list[Site] = []
@@ -155,7 +155,7 @@ _databases: _Databases | None = None
 
 
 @contextmanager
-def stores_on(server: Server) -> Iterator[None]:
+def stores_on(server: PostgresqlServer) -> Iterator[None]:
     """Within this, sites have their stores on a server, each a fresh one."""
     global _databases  # noqa: PLW0603 - sites are made deep inside the tests, which do not care which store they have
     _databases = _Databases(server)
@@ -180,7 +180,7 @@ class Killed(BaseException):
 class Site:
     """See the module. `receivers` are both the targets of the configuration and the services behind them."""
 
-    def __init__(self, folder: Path, sources: Sequence[ListSource], receivers: Sequence[Receiver]) -> None:
+    def __init__(self, folder: Path, sources: Sequence[ListSource], receivers: Sequence[RecordReceiver]) -> None:
         self.folder = folder
         self._server = _databases.server if _databases is not None else None
         self.database = _databases.of(folder) if _databases is not None else ""
@@ -447,7 +447,7 @@ class Site:
             self.restore(image)
 
 
-def _settings(receiver: Receiver) -> dict[str, Any]:
+def _settings(receiver: RecordReceiver) -> dict[str, Any]:
     common = {"attempts": 1, "workers": 1}
     if receiver.kind == "sgas":
         return {"type": "sgas", "url": "https://sgas.example.org:6143/sgas", **common}

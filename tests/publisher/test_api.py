@@ -11,14 +11,14 @@ from publisher.api import Publisher
 from publisher.errors import UsageError
 from publisher.sources.base import Window
 from publisher.store.schema import State
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
 
-def site_of(folder: Path, count: int = 3, kind: str = "sgas") -> tuple[Site, Receiver]:
+def site_of(folder: Path, count: int = 3, kind: str = "sgas") -> tuple[Site, RecordReceiver]:
     source = ListSource("ce1")
     source.add(*make_jobs(count))
-    service = Receiver("neic", kind)
+    service = RecordReceiver("neic", kind)
     return Site(folder, [source], [service]), service
 
 
@@ -124,7 +124,7 @@ def test_republish_says_first_what_it_means_and_keeps_the_ledger_right(tmp_path:
 def test_republish_leaves_waived_records_and_other_targets_alone(tmp_path: Path) -> None:
     source = ListSource("ce1")
     source.add(*make_jobs(4))
-    one, other = Receiver("one"), Receiver("other")
+    one, other = RecordReceiver("one"), RecordReceiver("other")
     site = Site(tmp_path, [source], [one, other])
     site.collect()
     one.poison = {make_job(2).record_id}

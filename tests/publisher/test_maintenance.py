@@ -24,10 +24,10 @@ from publisher.store.database import Store, open_store
 from publisher.store.schema import metadata, spool_changes
 from tests.conftest import ROOT
 from tests.faults.full_disk import files_no_larger_than
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import OCTOBER, ListSource, Site, make_job, make_jobs
 from tests.publisher.store.filled_site import fill
-from tests.publisher.store.server import Server
+from tests.publisher.store.server import PostgresqlServer
 
 
 def everything(url: str) -> dict[str, set[tuple[object, ...]]]:
@@ -53,7 +53,7 @@ def reds(site: Site) -> dict[str, str]:
 
 
 @pytest.fixture
-def bare(postgresql: Server) -> Iterator[str]:
+def bare(postgresql: PostgresqlServer) -> Iterator[str]:
     """The URL of a database with nothing in it."""
     postgresql.run("CREATE DATABASE copied")
     yield postgresql.url("copied")
@@ -87,7 +87,7 @@ def test_a_store_moves_to_a_server_and_back_with_everything(tmp_path: Path, bare
 
 
 def test_texts_that_a_server_cannot_hold_are_altered_alike(tmp_path: Path, bare: str) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.sources["ce1"].add(make_job(1))
     site.collect()
     with site.publisher.store.write() as connection:
@@ -134,7 +134,7 @@ def test_a_copy_that_is_not_the_same_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_finds_the_disk_full_leaves_nothing(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.sources["ce1"].add(*make_jobs(3000))
     site.collect()
     site.reopen()
@@ -192,7 +192,7 @@ with Publisher.from_file(Path(config)) as publisher:
 
 @pytest.mark.parametrize("what", ["copy", "backup", "purge", "forget"])
 def test_killed_before_it_is_done_it_has_done_nothing(tmp_path: Path, what: str) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.sources["ce1"].add(make_job(50, end=OCTOBER), *make_jobs(5))
     site.collect()
     site.publish()
@@ -303,7 +303,7 @@ def test_counters_are_set_right_and_it_is_recorded(tmp_path: Path) -> None:
 
 
 def test_a_batch_in_flight_is_not_damage(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.sources["ce1"].add(*make_jobs(3))
     site.collect()
     assert site.killed_at(1, site.publish)
@@ -361,7 +361,7 @@ def test_a_damaged_store_has_no_backup(tmp_path: Path) -> None:
 
 
 def test_a_backup_that_finds_the_disk_full_leaves_nothing(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.sources["ce1"].add(*make_jobs(500))
     site.collect()
     with files_no_larger_than(40_960), pytest.raises(StoreFullError):
@@ -370,7 +370,7 @@ def test_a_backup_that_finds_the_disk_full_leaves_nothing(tmp_path: Path) -> Non
 
 
 def test_a_store_on_a_server_names_the_command_for_it(tmp_path: Path, bare: str) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.table["store"] = {"url": bare}
     site.sources["ce1"].add(make_job(1))
     site.collect()
@@ -390,7 +390,7 @@ def _size(site: Site) -> int:
 
 @pytest.mark.either_store
 def test_space_is_given_back(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.sources["ce1"].add(*(make_job(number, end=OCTOBER + number) for number in range(2000)))
     site.collect()
     site.publish()

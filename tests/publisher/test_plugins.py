@@ -36,7 +36,7 @@ from publisher.targets.base import (
 from publisher.targets.identity import TargetContext
 from publisher.targets.plugin import added_target
 from tests.publisher.add_on import install
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import ListSource, Site, make_job, make_jobs
 
 DEFECTS = (ValueError("row 7"), OSError(28, "No space left on device"), KeyError("wall"), AssertionError())
@@ -79,7 +79,7 @@ def test_a_source_that_fails_harms_no_other(tmp_path: Path, error: Exception) ->
     bad, good = Crashing("bad", error), ListSource("good")
     bad.add(*make_jobs(5))
     good.add(*make_jobs(3, first=11))
-    site = Site(tmp_path, [bad, good], [Receiver("neic")])
+    site = Site(tmp_path, [bad, good], [RecordReceiver("neic")])
     site.sources["bad"] = added(bad)  # type: ignore[assignment]
     found = site.collect()
     defect = f"the add-on 'mine' failed as a source: {telling(error)}. {BLAME}"
@@ -114,7 +114,7 @@ class NoPage(ListSource):
 def test_what_could_not_be_read_again_is_not_stored(tmp_path: Path, page: object) -> None:
     """A job with text for a number would be in the store for ever, and nothing could read it."""
     bad = NoPage("bad", Page((make_job(1),), {"at": 1}, 1), page)
-    site = Site(tmp_path, [bad], [Receiver("neic")])
+    site = Site(tmp_path, [bad], [RecordReceiver("neic")])
     site.sources["bad"] = added(bad)  # type: ignore[assignment]
     found = site.collect()["bad"]
     assert found.error is not None
@@ -176,7 +176,7 @@ def test_an_exception_in_a_post_means_unknown(tmp_path: Path, error: Exception, 
     """The other target gets all; here everything waits, and comes again under the same ids: nothing lost or twice."""
     source = ListSource("ce1")
     source.add(*make_jobs(30))
-    bad, good = Receiver("bad"), Receiver("good")
+    bad, good = RecordReceiver("bad"), RecordReceiver("good")
     site = Site(tmp_path, [source], [bad, good])
     for name in ("bad", "good"):
         site.configure(name, batch_records=10, workers=workers)
@@ -211,7 +211,7 @@ def test_an_exception_in_a_post_means_unknown(tmp_path: Path, error: Exception, 
 
 @pytest.mark.parametrize("given", [None, "accepted", True, Transient(ValueError("x"))])  # type: ignore[arg-type]
 def test_what_is_not_an_outcome_is_unknown(given: object) -> None:
-    bad = Receiver("bad")
+    bad = RecordReceiver("bad")
     bad.fault = lambda _message: given  # type: ignore[assignment,return-value]
     bad.answer = lambda _message, _accepted: given  # type: ignore[assignment,return-value]
     bad.store = lambda _message: Accepted({})  # type: ignore[method-assign]
@@ -219,7 +219,7 @@ def test_what_is_not_an_outcome_is_unknown(given: object) -> None:
 
 
 def test_an_outcome_stays_what_it_is_and_a_receipt_can_be_kept() -> None:
-    bad = Receiver("bad")
+    bad = RecordReceiver("bad")
     for outcome in (Refused("no", certain=True), Transient("later")):
         bad.fault = lambda _message, said=outcome: said  # type: ignore[misc]
         assert guarded(bad).post(MESSAGE) == outcome
@@ -233,13 +233,13 @@ def test_an_outcome_stays_what_it_is_and_a_receipt_can_be_kept() -> None:
 def test_every_other_problem_of_a_target_stays_its_own(tmp_path: Path) -> None:
     """A run goes on beside it, and nothing of it is in flight."""
 
-    class Odd(Receiver):
+    class Odd(RecordReceiver):
         def payload_limit_bytes(self) -> int | None:
             raise ValueError("no limit")
 
     source = ListSource("ce1")
     source.add(*make_jobs(3))
-    bad, good = Odd("bad"), Receiver("good")
+    bad, good = Odd("bad"), RecordReceiver("good")
     site = Site(tmp_path, [source], [bad, good])
     site.collect()
     site.receivers["bad"] = guarded(bad)
@@ -251,7 +251,7 @@ def test_every_other_problem_of_a_target_stays_its_own(tmp_path: Path) -> None:
         added_target("mine", lambda *_: {}["x"], "bad", None, TargetContext())
 
 
-class Telling(Receiver):
+class Telling(RecordReceiver):
     def usage(self, *_: object) -> list[Any]:
         return ["no sum"]
 
@@ -259,7 +259,7 @@ class Telling(Receiver):
         raise KeyError("machine")
 
 
-class Keeping(Receiver):
+class Keeping(RecordReceiver):
     taken_away = False
 
     def kept(self) -> Iterator[KeptMessage]:
@@ -274,8 +274,8 @@ class Both(Telling, Keeping):
     pass
 
 
-@pytest.mark.parametrize("kind", [Receiver, Telling, Keeping, Both])
-def test_a_target_can_be_asked_what_its_add_on_can(kind: type[Receiver]) -> None:
+@pytest.mark.parametrize("kind", [RecordReceiver, Telling, Keeping, Both])
+def test_a_target_can_be_asked_what_its_add_on_can(kind: type[RecordReceiver]) -> None:
     made = guarded(kind("bad"))
     assert isinstance(made, GivesSums) == issubclass(kind, Telling)
     assert isinstance(made, KeepsMessages) == issubclass(kind, Keeping)
@@ -319,7 +319,7 @@ class Form:
         return b"".join(bodies)
 
 
-class Taking(Receiver):
+class Taking(RecordReceiver):
     def store(self, message: Message) -> Accepted:
         self.held |= dict.fromkeys(message.record_ids, 1)
         return Accepted({})
@@ -354,7 +354,7 @@ def test_a_message_that_a_format_cannot_make_is_not_sent(tmp_path: Path, form: t
     form.message_fails = True
     source = ListSource("ce1")
     source.add(make_job(1))
-    service, other = Taking("neic", "directory"), Receiver("other")
+    service, other = Taking("neic", "directory"), RecordReceiver("other")
     site = Site(tmp_path, [source], [service, other])
     site.configure("neic", records="mine")
     site.collect()

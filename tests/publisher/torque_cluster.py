@@ -31,7 +31,7 @@ def torque_line(number: int, end: int, *, wall_s: int = 100, **fields: str) -> s
     return f"{stamp};E;{number}.server;{text}\n"
 
 
-class Cluster:
+class TorqueCluster:
     """See the module. `source` and `target` are tables of the configuration, to be changed between commands."""
 
     def __init__(self, folder: Path) -> None:

@@ -28,7 +28,7 @@ OTHERS: Final = (5, 6, 9, 10)
 HARMLESS: Final = b"harmless"
 
 
-class Written(ABC):
+class HostileLog(ABC):
     """A log as its batch system writes it: the runs of others around the attacker's."""
 
     kind: str
@@ -75,7 +75,7 @@ def others(number: int) -> int:
     return START + 10 * number
 
 
-class GridEngineColon(Written):
+class GridEngineColon(HostileLog):
     """No escaping of any kind. qsub refuses `:`, `/`, blanks and control characters; here nothing is refused."""
 
     kind = "gridengine"
@@ -110,7 +110,7 @@ class GridEngineColon(Written):
         return slave + whole.replace(b":p:d:NONE:", b":p:d:mpi:")
 
 
-class GridEngineJsonl(Written):
+class GridEngineJsonl(HostileLog):
     """RapidJSON: quotes, backslashes and control characters are escaped, all other bytes are written as they are."""
 
     kind = "gridengine"
@@ -141,7 +141,7 @@ def stamp(at: int) -> bytes:
     return time.strftime("%m/%d/%Y %H:%M:%S", time.gmtime(at)).encode()
 
 
-class Torque(Written):
+class Torque(HostileLog):
     """No escaping of any kind (the facts on sources, 4)."""
 
     kind = "torque"
@@ -227,7 +227,7 @@ class Pbs(Torque):
         return found
 
 
-class Lsf(Written):
+class Lsf(HostileLog):
     """Text stands in double quotes, a quote in it twice; line feeds are written as they are."""
 
     kind = "lsf"
@@ -266,7 +266,7 @@ def condor(number: int, field: str) -> dict[str, object]:
     }  # fmt: skip
 
 
-class Condor(Written):
+class Condor(HostileLog):
     kind = "htcondor"
     fields = (
         "JobBatchName", "ProjectName", "RemoveReason", "AcctGroup", "MachineAttrNote0", "Environment", "Cmd", "Iwd",
@@ -342,7 +342,7 @@ class CondorJsonLines(CondorJson):
     file = "history.jsonl"
 
     def content(self, field: str, text: bytes) -> bytes:
-        return Written.content(self, field, text)
+        return HostileLog.content(self, field, text)
 
     def job(self, number: int, field: str, text: bytes) -> bytes:
         return json.dumps(condor(number, field)).encode().replace(b"MARK", self.escaped(text)) + b"\n"
@@ -377,7 +377,7 @@ class CondorXml(Condor):
         return b"\0" not in text
 
 
-class Dqs(Written):
+class Dqs(HostileLog):
     """No escaping of any kind."""
 
     kind = "dqs"

@@ -25,11 +25,11 @@ from publisher.sources.dqs_stat import QueueSample, read_samples
 from tests.generators import arc_database
 from tests.publisher.sources.arc import arc_reading
 from tests.publisher.sources.log_reading import Seen
-from tests.security.hostile_logs import ATTACKER, HARMLESS, KINDS, OTHERS, Written
+from tests.security.hostile_logs import ATTACKER, HARMLESS, KINDS, OTHERS, HostileLog
 from tests.security.hostile_text import assert_harmless, hostile_texts
 
 
-def texts_of(log: Written, field: str) -> Iterator[tuple[str, bytes]]:
+def texts_of(log: HostileLog, field: str) -> Iterator[tuple[str, bytes]]:
     texts = hostile_texts(delimiters=log.delimiters, headers=log.headers, records=log.forged())
     return ((name, text) for name, text in texts.items() if log.can_be_written(field, text))
 
@@ -38,7 +38,7 @@ def texts_of(log: Written, field: str) -> Iterator[tuple[str, bytes]]:
     ("log", "field"),
     [pytest.param(log, field, id=f"{type(log).__name__}-{field}") for log in KINDS for field in log.fields],
 )
-def test_a_hostile_text_harms_nobody(log: Written, field: str, tmp_path: Path) -> None:
+def test_a_hostile_text_harms_nobody(log: HostileLog, field: str, tmp_path: Path) -> None:
     baseline = log.read(tmp_path / "before", log.content(field, HARMLESS))
     assert not baseline.unreadable
     own = [record_id for record_id, job in baseline.jobs.items() if job.local_user == f"u{ATTACKER}"]

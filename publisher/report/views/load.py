@@ -45,7 +45,7 @@ _START: Final = Column("start", "instant")
 _UTILIZATION: Final = Column("queue_utilization", "number", "queues")
 
 
-class _Look(msgspec.Struct):
+class _LoadSample(msgspec.Struct):
     """The samples of one instant; `loads` by host."""
 
     active: int = 0
@@ -53,7 +53,7 @@ class _Look(msgspec.Struct):
     loads: dict[str, int] = {}
 
 
-class _Looks(msgspec.Struct):
+class _LoadSamples(msgspec.Struct):
     """The sums of the looks in a bin."""
 
     number: int = 0
@@ -62,7 +62,7 @@ class _Looks(msgspec.Struct):
     hosts: int = 0
     load: Fraction = Fraction(0)
 
-    def add(self, look: _Look) -> None:
+    def add(self, look: _LoadSample) -> None:
         """Add a look."""
         self.number += 1
         self.active += look.active
@@ -77,14 +77,14 @@ class _Looks(msgspec.Struct):
         return (self.number, self.active / of, self.queues / of, share, self.hosts / of, load)
 
 
-class _Bin(msgspec.Struct):
+class _LoadBin(msgspec.Struct):
     """The looks of a bin, by value of the key; without a key, under the empty value."""
 
     number: int = 0
-    seen: dict[str, _Looks] = {}
+    seen: dict[str, _LoadSamples] = {}
 
 
-class _Met(msgspec.Struct):
+class _SampleCounts(msgspec.Struct):
     """Facts about all samples, for the message that none matches."""
 
     first: int | None = None
@@ -120,22 +120,22 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     bins = request.cut()
     paths = _paths(context, request)
     unreadable = 0
-    met = _Met()
-    found = [_Bin() for _ in range(bins.count)]
+    met = _SampleCounts()
+    found = [_LoadBin() for _ in range(bins.count)]
     for path in paths:
-        looks: dict[int, dict[str, _Look]] = {}
+        looks: dict[int, dict[str, _LoadSample]] = {}
         for sample in read_samples(path):
             if isinstance(sample, Unreadable):
                 unreadable += 1
             elif met.lies_inside(sample, bins) and _matches(sample, request):
                 look = looks.setdefault(sample.at, {})
                 for value in _values(sample, request.by):
-                    _add(look.setdefault(value, _Look()), sample)
+                    _add(look.setdefault(value, _LoadSample()), sample)
         for at, values in looks.items():
             one = found[(at - bins.start) // bins.size_s]
             one.number += 1
             for value, seen in values.items():
-                one.seen.setdefault(value, _Looks()).add(seen)
+                one.seen.setdefault(value, _LoadSamples()).add(seen)
     nothing = None if any(one.number for one in found) else met.nothing(request, paths)
     notes = [f"Lines of the stat_file that are not samples: {unreadable:,}."] if unreadable else []
     if not nothing:
@@ -194,7 +194,7 @@ def _matches(sample: QueueSample, request: ReportRequest) -> bool:
     )  # fmt: skip
 
 
-def _add(look: _Look, sample: QueueSample) -> None:
+def _add(look: _LoadSample, sample: QueueSample) -> None:
     look.active += sample.active
     look.queues += sample.queues
     look.loads[sample.host] = max(look.loads.get(sample.host, 0), sample.load)
@@ -205,13 +205,13 @@ def _utilization(context: ReportContext, request: ReportRequest) -> list[float]:
     return [one.queue for one in made.report.bins] if made.jobs else []
 
 
-class _Made(msgspec.Struct, frozen=True):
+class _LoadTables(msgspec.Struct, frozen=True):
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     plots: tuple[Plot, ...]
 
 
-def _of_all(bins: Bins, found: list[_Bin], busy: list[float]) -> _Made:
+def _of_all(bins: Bins, found: list[_LoadBin], busy: list[float]) -> _LoadTables:
     """A row for each bin, with the queue utilization of the runs (`busy`; empty if nothing ran)."""
     rows: list[tuple[Cell, ...]] = []
     for place, (start, _) in enumerate(bins.edges()):
@@ -228,10 +228,10 @@ def _of_all(bins: Bins, found: list[_Bin], busy: list[float]) -> _Made:
     queues = [series("active queues", "active"), series("all queues", "queues")]
     if busy:
         queues.append(series("queue utilization of the runs", "queue_utilization"))
-    return _Made(columns, tuple(rows), _plots(bins, tuple(queues), (series("load", "load"),)))
+    return _LoadTables(columns, tuple(rows), _plots(bins, tuple(queues), (series("load", "load"),)))
 
 
-def _by_key(bins: Bins, found: list[_Bin], by: tuple[str, ...]) -> _Made:
+def _by_key(bins: Bins, found: list[_LoadBin], by: tuple[str, ...]) -> _LoadTables:
     """A row for each bin and value of the key in it."""
     (key,) = by
     rows = tuple(
@@ -241,7 +241,7 @@ def _by_key(bins: Bins, found: list[_Bin], by: tuple[str, ...]) -> _Made:
     )
     drawn = "queues" if key == "state" else "active"
 
-    def series(value: str, measured: Callable[[_Looks, int], float], absent: float | None) -> Series:
+    def series(value: str, measured: Callable[[_LoadSamples, int], float], absent: float | None) -> Series:
         values = (
             (measured(one.seen[value], one.number) if value in one.seen else absent) if one.number else None
             for one in found
@@ -257,7 +257,7 @@ def _by_key(bins: Bins, found: list[_Bin], by: tuple[str, ...]) -> _Made:
         for one in _MEASURES
     )
     columns = (_START, Column(key, "text"), *measures)
-    return _Made(columns, rows, _plots(bins, queues, loads, by=key))
+    return _LoadTables(columns, rows, _plots(bins, queues, loads, by=key))
 
 
 def _plots(bins: Bins, queues: tuple[Series, ...], loads: tuple[Series, ...], by: str = "") -> tuple[Plot, ...]:

@@ -53,7 +53,7 @@ class Placed:
         self.amount = amount
 
 
-class _Share(NamedTuple):
+class _NodeShare(NamedTuple):
     """What a run held: the columns of `Placed` without the row."""
 
     hosts: list[int]
@@ -75,7 +75,7 @@ class Placing:
         self._selection = selection
         self._inventory = inventory
         self._resource = resource
-        self._known: dict[tuple[int, int, int, int], _Share] = {}
+        self._known: dict[tuple[int, int, int, int], _NodeShare] = {}
 
     def of(self, frame: Frame) -> Placed:
         """Where the runs of a frame ran."""
@@ -106,7 +106,7 @@ class Placing:
             return frame.numbers["slots"]
         return frame.numbers[{"memory": "memory_kib", "vmem": "virtual_kib", "gpus": "gpus"}[self._resource]]
 
-    def _shares(self, placed: int, cluster: int, slots: int, total: int) -> _Share:
+    def _shares(self, placed: int, cluster: int, slots: int, total: int) -> _NodeShare:
         key = (placed, cluster, slots, total)
         if key not in self._known:
             if len(self._known) > 100_000:
@@ -115,11 +115,11 @@ class Placing:
             self._known[key] = self._spread(self._selection.coding("placed").raw[placed], name, slots, total)
         return self._known[key]
 
-    def _spread(self, hosts: Sequence[Host], cluster: str, slots: int, total: int) -> _Share:
+    def _spread(self, hosts: Sequence[Host], cluster: str, slots: int, total: int) -> _NodeShare:
         if not hosts:
             numbers = self._inventory.numbers(cluster, "")
             amount = 1 if self._resource in _LIKE_SLOTS else total
-            return _Share([0] * len(numbers), numbers, [amount] * len(numbers), 1)
+            return _NodeShare([0] * len(numbers), numbers, [amount] * len(numbers), 1)
         granted_slots = [host.slots for host in hosts]
         if any(amount is None for amount in granted_slots):
             granted = _evenly(slots, len(hosts))
@@ -129,7 +129,7 @@ class Placing:
         if self._resource == "gpus":
             by_host = [host.gpus for host in hosts]
             amounts = _evenly(total, len(hosts)) if None in by_host else [amount or 0 for amount in by_host]
-        share = _Share([], [], [], max(sum(granted), 1))
+        share = _NodeShare([], [], [], max(sum(granted), 1))
         for place, (host, amount) in enumerate(zip(hosts, amounts, strict=True)):
             numbers = self._inventory.numbers(cluster, host.name)
             share.hosts.extend([place] * len(numbers))

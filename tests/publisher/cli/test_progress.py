@@ -43,7 +43,7 @@ def _nothing_left_on_the_terminal() -> Iterator[None]:
     output.say()
 
 
-class Clock:
+class ManualClock:
     """Seconds, set by the test."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Clock:
 
 def test_nothing_is_drawn_within_the_first_second(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_terminal(monkeypatch)
-    clock = Clock()
+    clock = ManualClock()
     watch = progress.observer(verbose=False, quiet=False, terminal=True, clock=clock)
     clock.now = 0.9
     watch(PageStored("ce1", 1000, 1000, 0))
@@ -66,7 +66,7 @@ def test_a_bar_for_each_target_that_gives_way_to_output(monkeypatch: pytest.Monk
     terminal = on_terminal(monkeypatch)
     printed = io.StringIO()
     monkeypatch.setattr(sys, "stdout", printed)
-    clock = Clock()
+    clock = ManualClock()
     watch = progress.observer(verbose=False, quiet=False, terminal=True, clock=clock)
     clock.now = 2.0
     watch(PageStored("ce1", 1000, 1000, 0))
@@ -86,7 +86,7 @@ def test_a_bar_for_each_target_that_gives_way_to_output(monkeypatch: pytest.Monk
 
 def test_work_without_a_total_has_a_rate_and_with_one_the_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_terminal(monkeypatch)
-    clock = Clock()
+    clock = ManualClock()
     watch = progress.observer(verbose=False, quiet=False, terminal=True, clock=clock)
     clock.now = 10.0
     watch(WorkAdvanced("report", 4000))
@@ -103,7 +103,7 @@ def test_no_bar_where_none_belongs(
     monkeypatch: pytest.MonkeyPatch, verbose: bool, quiet: bool, is_terminal: bool
 ) -> None:
     terminal = on_terminal(monkeypatch)
-    clock = Clock()
+    clock = ManualClock()
     watch = progress.observer(verbose=verbose, quiet=quiet, terminal=is_terminal, clock=clock)
     watch(DeliveryBegun("neic", 400))
     clock.now = 5.0

@@ -14,7 +14,7 @@ from publisher.store.database import open_store
 from publisher.store.dialect import reach
 from tests.publisher.cli.program import BASE, SOURCE, Program
 from tests.publisher.cli.test_init import answers
-from tests.publisher.store.server import PASSWORD, Server
+from tests.publisher.store.server import PASSWORD, PostgresqlServer
 
 HERE = Path("/etc/usage-publisher")
 
@@ -125,7 +125,7 @@ def test_a_file_that_is_nested_deeply_is_refused_with_a_sentence(fresh: Program,
     assert len(done.err) < 2_000
 
 
-def test_init_takes_a_url_as_a_url(fresh: Program, pki: Pki, postgresql: Server) -> None:
+def test_init_takes_a_url_as_a_url(fresh: Program, pki: Pki, postgresql: PostgresqlServer) -> None:
     url = postgresql.url(postgresql.new_database())
     fresh("--config", "new.toml", "init", "--json", *answers(fresh, pki, store=url)).ok()
     assert f'url = "{url}"' in (fresh.folder / "new.toml").read_text("utf-8")
@@ -166,7 +166,7 @@ def test_commands_that_take_a_file_or_a_url_refuse_the_other(published: Program)
 
 
 def test_a_password_file_and_a_service_file_do_instead(
-    tmp_path: Path, postgresql: Server, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, postgresql: PostgresqlServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = postgresql.new_database()
     secret, service = tmp_path / "pgpass", tmp_path / "service.conf"

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from formats.job import Job
 from publisher.sources.base import Unreadable
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import ListSource, Site
 
 KINDS = ("sgas", "ams")
 
 
-def site_of(folder: Path, *jobs: Job | Unreadable, kind: str = "sgas", page: int = 100) -> tuple[Site, Receiver]:
+def site_of(folder: Path, *jobs: Job | Unreadable, kind: str = "sgas", page: int = 100) -> tuple[Site, RecordReceiver]:
     source = ListSource("ce1", page=page)
     source.add(*jobs)
-    receiver = Receiver("neic", kind)
+    receiver = RecordReceiver("neic", kind)
     return Site(folder, [source], [receiver]), receiver

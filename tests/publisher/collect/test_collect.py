@@ -16,7 +16,7 @@ from publisher.sources.base import Cursor, Page, Unreadable, Window
 from publisher.store import registry
 from publisher.store.schema import State
 from tests.publisher.collect.one_source_site import site_of
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
@@ -75,7 +75,7 @@ def test_settled_input_is_neither_counted_nor_listed_and_the_audit_says_what_it_
     one, other = ListSource("ce1"), ListSource("ce2")
     one.add(*(bad(line) for line in range(1, 5)), bad(1, "accounting.0"), make_job(1))
     other.add(bad(1))
-    site = Site(tmp_path, [one, other], [Receiver("neic")])
+    site = Site(tmp_path, [one, other], [RecordReceiver("neic")])
     site.collect()
     assert counted_as_unreadable(site) == {"ce1": 5, "ce2": 1}
     listed = site.publisher.unreadable(sources=["ce1"])
@@ -180,7 +180,7 @@ def test_the_same_record_from_two_sources_counts_once(tmp_path: Path) -> None:
     one, other = ListSource("ce1"), ListSource("ce2")
     one.add(*make_jobs(3))
     other.add(*make_jobs(3))
-    service = Receiver("neic")
+    service = RecordReceiver("neic")
     site = Site(tmp_path, [one, other], [service])
     found = site.collect()
     assert (found["ce1"].new, found["ce2"].new, found["ce2"].unchanged) == (3, 0, 3)
@@ -240,7 +240,7 @@ def test_one_bad_source_stops_only_itself(tmp_path: Path) -> None:
     bad, good = ListSource("ce1"), ListSource("ce2")
     bad.fails = "gone"
     good.add(*make_jobs(2))
-    site = Site(tmp_path, [bad, good], [Receiver("neic")])
+    site = Site(tmp_path, [bad, good], [RecordReceiver("neic")])
     found = site.collect()
     assert found["ce1"].error == "gone"
     assert found["ce2"].new == 2
@@ -325,7 +325,7 @@ class _Endless(ListSource):
 def test_interrupted_it_ends_after_a_page_and_the_next_continues_there(tmp_path: Path) -> None:
     source = ListSource("ce1", page=3)
     source.add(*make_jobs(8))
-    site = Site(tmp_path, [source], [Receiver("neic")])
+    site = Site(tmp_path, [source], [RecordReceiver("neic")])
     site.stop_when = lambda: any(isinstance(event, PageStored) for event in site.events)
     first = site.collect()["ce1"]
     assert (first.new, first.error) == (3, None)

@@ -9,9 +9,9 @@ import pytest
 
 from formats.job import Benchmark, Host
 from publisher.store.schema import State
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import OCTOBER, ListSource, Site, make_job
-from tests.publisher.torque_cluster import NOW, Cluster, torque_line
+from tests.publisher.torque_cluster import NOW, TorqueCluster, torque_line
 
 pytestmark = pytest.mark.either_store
 
@@ -19,11 +19,11 @@ SCORE = {"type": "HEPscore23", "value": 10.5}
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
-    return Cluster(tmp_path)
+def cluster(tmp_path: Path) -> TorqueCluster:
+    return TorqueCluster(tmp_path)
 
 
-def test_a_job_without_benchmark_is_held_and_released_by_a_rule_for_its_queue(cluster: Cluster) -> None:
+def test_a_job_without_benchmark_is_held_and_released_by_a_rule_for_its_queue(cluster: TorqueCluster) -> None:
     cluster.log(torque_line(1, NOW - 7200), torque_line(2, NOW - 7100, queue="fast"))
     cluster.run()
     assert cluster.counts() == (0, 0, 2)
@@ -52,7 +52,7 @@ def test_jobs_with_an_unusable_benchmark_are_released_by_the_configured_one(tmp_
         make_job(2, benchmarks=(Benchmark("HEPSPEC:1:2", 0.0),), hosts=(Host("old1"),), end=OCTOBER + 2),
         make_job(3, end=OCTOBER + 3),
     )
-    service = SummaryReceiver("apel") if records == "apel-summary" else Receiver("apel", "directory")
+    service = SummaryReceiver("apel") if records == "apel-summary" else RecordReceiver("apel", "directory")
     site = Site(tmp_path, [source], [service])
     site.configure("apel", records=records, sync=False)
     site.collect()
@@ -74,7 +74,7 @@ def test_jobs_with_an_unusable_benchmark_are_released_by_the_configured_one(tmp_
 
 @pytest.mark.parametrize("records", ["apel-job", "emi-car", "apel-summary"])
 def test_slurm_jobs_without_cpu_time_name_the_column_and_are_released_by_a_table_with_it(
-    cluster: Cluster, records: str
+    cluster: TorqueCluster, records: str
 ) -> None:
     cluster.source = {"type": "slurm", "path": "accounting", "cluster": "c1", "benchmark": SCORE}
     cluster.source["complete_since"] = "2026-01-01"
@@ -97,7 +97,7 @@ def test_slurm_jobs_without_cpu_time_name_the_column_and_are_released_by_a_table
     assert re.search("CpuDuration: 10800|CpuDuration[^>]*>PT10800S", cluster.sent())
 
 
-def test_benchmarks_depend_on_host_and_date(cluster: Cluster) -> None:
+def test_benchmarks_depend_on_host_and_date(cluster: TorqueCluster) -> None:
     day = 86_400
     cluster.source["benchmarks"] = [
         {"type": "HEPscore23", "value": 1, "host": "old*", "until": "2026-11-19"},
@@ -121,7 +121,7 @@ def test_benchmarks_depend_on_host_and_date(cluster: Cluster) -> None:
     assert cluster.counts() == (3, 0, 2)
 
 
-def test_jobs_of_an_unknown_vo_are_held_where_vos_are_selected_until_a_rule_gives_it(cluster: Cluster) -> None:
+def test_jobs_of_an_unknown_vo_are_held_where_vos_are_selected_until_a_rule_gives_it(cluster: TorqueCluster) -> None:
     cluster.source["benchmark"] = SCORE
     cluster.target["vo"] = ["atlas"]
     cluster.log(torque_line(1, NOW - 7200), torque_line(2, NOW - 7100, group="bio"))
@@ -141,7 +141,7 @@ def test_jobs_of_an_unknown_vo_are_held_where_vos_are_selected_until_a_rule_give
     assert "InfrastructureType: grid" in sent
 
 
-def test_jobs_of_an_unknown_vo_are_sent_or_skipped_as_configured(cluster: Cluster) -> None:
+def test_jobs_of_an_unknown_vo_are_sent_or_skipped_as_configured(cluster: TorqueCluster) -> None:
     cluster.source["benchmark"] = SCORE
     cluster.log(torque_line(1, NOW - 7200))
     cluster.target |= {"vo": ["atlas"], "unknown_vo": "skip"}
@@ -152,7 +152,7 @@ def test_jobs_of_an_unknown_vo_are_sent_or_skipped_as_configured(cluster: Cluste
     assert cluster.counts() == (1, 0, 0)
 
 
-def test_local_jobs_become_grid_jobs_by_a_rule_for_all_sources(cluster: Cluster) -> None:
+def test_local_jobs_become_grid_jobs_by_a_rule_for_all_sources(cluster: TorqueCluster) -> None:
     cluster.source["benchmark"] = SCORE
     cluster.target["local_jobs"] = "skip"
     cluster.log(torque_line(1, NOW - 7200), torque_line(2, NOW - 7100, user="bob"))
@@ -164,7 +164,7 @@ def test_local_jobs_become_grid_jobs_by_a_rule_for_all_sources(cluster: Cluster)
     assert "VO: cms" in cluster.sent()
 
 
-def test_site_submit_host_and_prefix_of_a_source(cluster: Cluster) -> None:
+def test_site_submit_host_and_prefix_of_a_source(cluster: TorqueCluster) -> None:
     cluster.source |= {
         "benchmark": SCORE, "site": "OTHER-SITE", "submit_host": "ce1.example.org:9619/ce1-torque",
         "local_id_prefix": "ce1-", "infrastructure": "grid",
@@ -181,14 +181,14 @@ def test_site_submit_host_and_prefix_of_a_source(cluster: Cluster) -> None:
         assert line in sent
 
 
-def test_a_submit_host_makes_no_grid_job_of_a_local_one(cluster: Cluster) -> None:
+def test_a_submit_host_makes_no_grid_job_of_a_local_one(cluster: TorqueCluster) -> None:
     cluster.source |= {"benchmark": SCORE, "submit_host": "ce1.example.org:9619/ce1-torque"}
     cluster.log(torque_line(1, NOW - 7200))
     cluster.run()
     assert "InfrastructureType: local" in cluster.sent()
 
 
-def test_check_names_the_rules_that_give_nothing(cluster: Cluster) -> None:
+def test_check_names_the_rules_that_give_nothing(cluster: TorqueCluster) -> None:
     day = 86_400
     cluster.log(torque_line(1, NOW - 3 * day), torque_line(2, NOW - 7200))
     cluster.source["map"] = [
@@ -217,7 +217,7 @@ def test_check_names_the_rules_that_give_nothing(cluster: Cluster) -> None:
     ]
 
 
-def test_check_warns_of_local_ids_that_could_collide(cluster: Cluster) -> None:
+def test_check_warns_of_local_ids_that_could_collide(cluster: TorqueCluster) -> None:
     second = {"type": "gridengine", "path": "accounting"}
     cluster.more["sources"] = {"ce1": cluster.source, "ce2": second}
     assert any("the sources ce1 and ce2 belong to one site" in said for said in cluster.check())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from publisher.reason import sentence
 from publisher.sources.base import Window
-from tests.publisher.torque_cluster import NOW, Cluster, torque_line
+from tests.publisher.torque_cluster import NOW, TorqueCluster, torque_line
 
 pytestmark = pytest.mark.either_store
 
@@ -21,7 +21,7 @@ HOUR = 3600
 DAY = 86_400
 
 
-class GridCluster(Cluster):
+class GridCluster(TorqueCluster):
     """A cluster with a grid log."""
 
     def __init__(self, folder: Path) -> None:

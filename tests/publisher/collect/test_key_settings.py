@@ -9,7 +9,7 @@ import pytest
 
 from publisher.errors import ConfigError
 from publisher.text import iso
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOVEMBER, NOW, ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.either_store
 def delivered_site(folder: Path, kind: str, records: str) -> Site:
     source = ListSource("ce1")
     source.add(*make_jobs(7))
-    site = Site(folder, [source], [Receiver("neic", kind)])
+    site = Site(folder, [source], [RecordReceiver("neic", kind)])
     site.table["targets"]["neic"]["records"] = records
     site.reopen()
     site.collect()
@@ -57,7 +57,7 @@ def test_a_changed_key_is_refused_with_the_number_of_records_it_would_double(
 def test_the_same_setting_may_change_as_long_as_nothing_was_delivered(tmp_path: Path) -> None:
     source = ListSource("ce1")
     source.add(*make_jobs(3))
-    service = Receiver("neic", "sgas")
+    service = RecordReceiver("neic", "sgas")
     site = Site(tmp_path, [source], [service])
     site.collect()
     site.table["targets"]["neic"]["record_id_prefix"] = "new-"
@@ -80,7 +80,7 @@ def test_other_filters_and_other_sources_may_change(tmp_path: Path) -> None:
 def test_names_in_ascii_may_be_switched_on_under_delivered_records(tmp_path: Path) -> None:
     source = ListSource("ce1")
     source.add(make_job(1, user_dn="/CN=Zo\u00eb"), make_job(2, local_id="\u00e9"))
-    service = Receiver("apel", "https")
+    service = RecordReceiver("apel", "https")
     site = Site(tmp_path, [source], [service])
     site.configure("apel", records="emi-car")
     site.collect()
@@ -98,7 +98,7 @@ def test_names_in_ascii_may_be_switched_on_under_delivered_records(tmp_path: Pat
 
 
 def test_names_in_ascii_are_for_job_records_at_apel(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("neic", "sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("neic", "sgas")])
     site.configure("neic", ascii_names=True)
     with pytest.raises(ConfigError, match=r"ascii_names: is for apel-job and emi-car"):
         site.publish()

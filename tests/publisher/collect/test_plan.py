@@ -14,16 +14,16 @@ from formats.job import Job
 from publisher.reason import sentence
 from publisher.store.schema import State
 from publisher.text import iso
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
 
 
-def site_of(folder: Path, *jobs: Job, kind: str = "sgas") -> tuple[Site, Receiver]:
+def site_of(folder: Path, *jobs: Job, kind: str = "sgas") -> tuple[Site, RecordReceiver]:
     source = ListSource("ce1")
     source.add(*jobs)
-    service = Receiver("neic", kind)
+    service = RecordReceiver("neic", kind)
     return Site(folder, [source], [service]), service
 
 
@@ -34,7 +34,7 @@ def ids(*numbers: int) -> set[str]:
 def test_a_new_target_is_filled_once_from_its_since(tmp_path: Path) -> None:
     site, _ = site_of(tmp_path, make_job(1, end=OCTOBER), make_job(2, end=NOVEMBER), make_job(3, end=NOVEMBER - 1))
     site.collect()
-    later = Receiver("later")
+    later = RecordReceiver("later")
     site.receivers["later"] = later
     site.table["targets"]["later"] = dict(site.table["targets"]["neic"], since=iso(NOVEMBER))
     site.reopen()
@@ -48,7 +48,7 @@ def test_a_new_target_is_filled_once_from_its_since(tmp_path: Path) -> None:
 def test_a_new_target_with_delivered_until_counts_the_past_as_delivered(tmp_path: Path) -> None:
     site, _ = site_of(tmp_path, make_job(1, end=NOVEMBER), make_job(2, end=NOVEMBER + 1))
     site.collect()
-    later = Receiver("later")
+    later = RecordReceiver("later")
     site.receivers["later"] = later
     site.table["targets"]["later"] = dict(site.table["targets"]["neic"], delivered_until=iso(NOVEMBER))
     site.reopen()
@@ -89,7 +89,7 @@ def test_a_target_gets_what_it_wants(tmp_path: Path, wish: dict[str, object], wa
     one, other = ListSource("ce1"), ListSource("ce2")
     one.add(make_job(1), make_job(2, vo="cms"), make_job(3, status="aborted"), make_job(4, vo=None, user_dn=None))
     other.add(make_job(5, end=NOVEMBER + 86400))
-    service = Receiver("neic")
+    service = RecordReceiver("neic")
     site = Site(tmp_path, [one, other], [service])
     site.configure("neic", **wish)
     site.collect()

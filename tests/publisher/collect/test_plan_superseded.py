@@ -9,7 +9,7 @@ import pytest
 from publisher.errors import UsageError
 from publisher.sources.base import Window
 from publisher.store.schema import State
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
@@ -19,12 +19,12 @@ WINDOW = (NOVEMBER, NOVEMBER + 100_000)
 
 
 @pytest.fixture(params=["sgas", "ams"])
-def service(request: pytest.FixtureRequest) -> Receiver:
-    return Receiver("service", request.param)
+def service(request: pytest.FixtureRequest) -> RecordReceiver:
+    return RecordReceiver("service", request.param)
 
 
 @pytest.fixture
-def site(tmp_path: Path, service: Receiver) -> Site:
+def site(tmp_path: Path, service: RecordReceiver) -> Site:
     source = ListSource("ce1")
     source.add(*make_jobs(5))
     site = Site(tmp_path, [source], [service])
@@ -36,7 +36,7 @@ def site(tmp_path: Path, service: Receiver) -> Site:
     return site
 
 
-def test_a_retry_is_refused_and_a_waiver_settles_it(site: Site, service: Receiver) -> None:
+def test_a_retry_is_refused_and_a_waiver_settles_it(site: Site, service: RecordReceiver) -> None:
     with pytest.raises(UsageError, match="no longer selects"):
         site.publisher.retry(State.SUPERSEDED, "service", [UNWANTED.record_id])
     site.publish()
@@ -46,7 +46,7 @@ def test_a_retry_is_refused_and_a_waiver_settles_it(site: Site, service: Receive
     site.assert_counters_right()
 
 
-def test_sending_a_window_again_leaves_it_out_and_says_so(site: Site, service: Receiver) -> None:
+def test_sending_a_window_again_leaves_it_out_and_says_so(site: Site, service: RecordReceiver) -> None:
     plan = site.publisher.plan_republish("service", Window(*WINDOW))
     assert (plan.counts.changed, plan.counts.unchanged, plan.counts.kept) == (0, 4, 1)
     assert site.republish("service", *WINDOW).sent.accepted == 4
@@ -55,7 +55,7 @@ def test_sending_a_window_again_leaves_it_out_and_says_so(site: Site, service: R
     site.assert_counters_right()
 
 
-def test_selected_again_it_may_be_sent(site: Site, service: Receiver) -> None:
+def test_selected_again_it_may_be_sent(site: Site, service: RecordReceiver) -> None:
     site.configure("service", statuses=["completed", "aborted"])
     site.publish()
     assert service.posted().count(UNWANTED.record_id) == 1, "not by a change of settings"

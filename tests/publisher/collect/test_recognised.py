@@ -25,7 +25,7 @@ from publisher.store.admin.integrity import check
 from publisher.store.database import open_store
 from publisher.store.schema import State, runs
 from tests.generators.arc_database import ArcWriter, create
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOW, ListSource, Site
 from tests.publisher.sources.arc.arc_reading import source
 from tests.store_contents import Contents, contents_of
@@ -40,7 +40,9 @@ SEPTEMBER = Window(1_788_220_800, 1_790_812_800)
 def site(tmp_path: Path) -> Site:
     """A site that collected a database and delivered its jobs."""
     create(tmp_path / "accounting.db", ROWS, 3, "varied")
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas"), SummaryReceiver("sums"), Receiver("apel", "ams")])
+    site = Site(
+        tmp_path, [ListSource("ce1")], [RecordReceiver("sgas"), SummaryReceiver("sums"), RecordReceiver("apel", "ams")]
+    )
     configure(site)
     site.collect()
     site.publish()
@@ -186,7 +188,7 @@ def test_another_way_of_reading_rows_reads_them_all(site: Site, made: Made) -> N
 
 def test_a_job_in_progress_is_read_until_it_has_ended(tmp_path: Path, made: Made) -> None:
     create(tmp_path / "accounting.db", 5)
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     configure(site)
     change(site, "UPDATE AAR SET StatusID = (SELECT ID FROM Status WHERE Name <> 'completed') WHERE RecordID = 2")
     with ArcWriter(tmp_path / "accounting.db") as writer:
@@ -246,7 +248,7 @@ def _user_of(site: Site, record_id: int) -> str:
 @pytest.mark.either_store
 def test_what_was_purged_is_read_and_known_again(tmp_path: Path, made: Made) -> None:
     create(tmp_path / "accounting.db", ROWS, 3)
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.table["sources"]["ce1"]["benchmark"] = {"type": "HEPscore23", "value": 14.2}
     configure(site)
     site.collect()

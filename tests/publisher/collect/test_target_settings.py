@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from publisher.sources.base import Window
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job
 
 ROLE = {"fqans": ("/atlas/Role=production",)}
@@ -17,7 +17,7 @@ ROLE = {"fqans": ("/atlas/Role=production",)}
 def rendered(folder: Path, kind: str, name: str, **settings: Any) -> str:
     source = ListSource("ce1")
     source.add(make_job(1, **ROLE))
-    site = Site(folder, [source], [Receiver("there", kind)])
+    site = Site(folder, [source], [RecordReceiver("there", kind)])
     site.configure("there", **settings)
     site.collect()
     return b"".join(

@@ -12,7 +12,7 @@ from publisher.observe.mail import problems
 from publisher.sources.base import Cursor, Page, Recovered, Unreadable, Window
 from publisher.status.check_host import collected
 from publisher.store.schema import State
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, NOW, OCTOBER, ListSource, Site, make_job
 
 pytestmark = pytest.mark.either_store
@@ -40,7 +40,7 @@ def _with(page: Page, found: tuple[Recovered, ...]) -> Page:
 def site_of(folder: Path, *items: Unreadable) -> tuple[Site, FindingSource, SummaryReceiver]:
     source, service = FindingSource("ce1"), SummaryReceiver("apel")
     source.add(make_job(1), make_job(2, end=OCTOBER + 3600), *items)
-    return Site(folder, [source], [service, Receiver("neic")]), source, service
+    return Site(folder, [source], [service, RecordReceiver("neic")]), source, service
 
 
 def test_it_is_an_error_of_every_collect_until_it_is_settled(tmp_path: Path) -> None:

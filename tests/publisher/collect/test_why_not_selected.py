@@ -9,7 +9,7 @@ import pytest
 
 from publisher.store.schema import State
 from publisher.text import iso
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOW, ListSource, Site, make_job
 
 pytestmark = pytest.mark.either_store
@@ -21,7 +21,7 @@ def site_of(folder: Path, *, settings: dict[str, Any], facts: dict[str, Any]) ->
     """A run of ce1, a target `neic` with settings and one that wants everything."""
     source = ListSource("ce1")
     source.add(make_job(1, **facts))
-    site = Site(folder, [source, ListSource("ce2")], [Receiver("neic"), Receiver("other")])
+    site = Site(folder, [source, ListSource("ce2")], [RecordReceiver("neic"), RecordReceiver("other")])
     site.configure("neic", **settings)
     site.collect()
     return site

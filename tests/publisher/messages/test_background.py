@@ -16,7 +16,7 @@ from publisher.sources.base import Window
 from publisher.store.deliveries import Shard
 from publisher.store.schema import State
 from publisher.targets.base import Message, Transient
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
@@ -29,7 +29,7 @@ WORTH_RUNS = BacklogLimits().worth_runs
 WITHOUT_VO = range(50, MANY, 97)
 
 
-def _site(folder: Path, *, worth: int) -> tuple[Site, Receiver]:
+def _site(folder: Path, *, worth: int) -> tuple[Site, RecordReceiver]:
     """Some of its runs are held, in pages that are made here and in others. The names of jobs are so long that another
     process has to wait until this one has read its pages."""
     folder.mkdir(exist_ok=True)
@@ -37,7 +37,7 @@ def _site(folder: Path, *, worth: int) -> tuple[Site, Receiver]:
     source.add(
         *(make_job(number, name="x" * 3000, vo=None if number in WITHOUT_VO else "atlas") for number in range(MANY))
     )
-    service = Receiver("neic")
+    service = RecordReceiver("neic")
     site = Site(folder, [source], [service])
     site.backlog = BacklogLimits(worth_runs=worth, runs_here=RUNS_HERE, cores=2, loaded=PAGE)
     site.configure("neic", unknown_vo="hold", batch_records=PAGE)
@@ -117,7 +117,7 @@ def site(tmp_path: Path) -> Site:
     """A site of which nothing was sent."""
     source = ListSource("ce1")
     source.add(*make_jobs(MANY))
-    made = Site(tmp_path, [source], [Receiver("neic")])
+    made = Site(tmp_path, [source], [RecordReceiver("neic")])
     made.collect()
     return made
 

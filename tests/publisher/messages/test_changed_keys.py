@@ -12,7 +12,7 @@ from publisher.sources.base import Window
 from publisher.store.schema import State
 from publisher.targets.base import Accepted
 from publisher.text import iso
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.either_store
 CHANGES = [{"end": NOVEMBER + 90_000}, {"local_id": "other"}]
 
 
-def delivered(folder: Path, service: Receiver) -> Site:
+def delivered(folder: Path, service: RecordReceiver) -> Site:
     source = ListSource("ce1")
     source.add(*make_jobs(5))
     site = Site(folder, [source], [service])
@@ -31,7 +31,7 @@ def delivered(folder: Path, service: Receiver) -> Site:
 
 @pytest.mark.parametrize("change", CHANGES, ids=["end time", "local id"])
 def test_a_changed_key_is_held_and_shown_before_anything_is_sent(tmp_path: Path, change: dict[str, object]) -> None:
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     site = delivered(tmp_path, service)
     changed = make_job(2, **change)
     site.sources["ce1"].add(changed, make_job(3, wall_s=7))
@@ -48,7 +48,7 @@ def test_a_changed_key_is_held_and_shown_before_anything_is_sent(tmp_path: Path,
 
 
 def test_nothing_but_a_person_releases_it(tmp_path: Path) -> None:
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     site = delivered(tmp_path, service)
     changed = make_job(2, end=NOVEMBER + 90_000)
     site.sources["ce1"].add(changed)
@@ -71,7 +71,7 @@ def test_nothing_but_a_person_releases_it(tmp_path: Path) -> None:
 
 
 def test_a_key_that_is_as_it_was_again_goes_by_itself(tmp_path: Path) -> None:
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     site = delivered(tmp_path, service)
     site.sources["ce1"].add(make_job(2, end=NOVEMBER + 90_000))
     site.collect()
@@ -83,7 +83,7 @@ def test_a_key_that_is_as_it_was_again_goes_by_itself(tmp_path: Path) -> None:
 
 
 def test_sent_again_on_request_it_is_still_held(tmp_path: Path) -> None:
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     site = delivered(tmp_path, service)
     site.sources["ce1"].add(make_job(2, end=NOVEMBER + 90_000))
     site.collect()
@@ -96,8 +96,10 @@ def test_sent_again_on_request_it_is_still_held(tmp_path: Path) -> None:
     assert len(site.in_state("apel", State.ACCEPTED)) == 4
 
 
-@pytest.mark.parametrize("service", [Receiver("neic", "sgas"), SummaryReceiver("sums")], ids=["sgas", "summaries"])
-def test_services_with_another_key_do_not_care(tmp_path: Path, service: Receiver) -> None:
+@pytest.mark.parametrize(
+    "service", [RecordReceiver("neic", "sgas"), SummaryReceiver("sums")], ids=["sgas", "summaries"]
+)
+def test_services_with_another_key_do_not_care(tmp_path: Path, service: RecordReceiver) -> None:
     site = delivered(tmp_path, service)
     site.sources["ce1"].add(make_job(2, end=NOVEMBER + 90_000))
     site.collect()
@@ -109,7 +111,7 @@ def test_services_with_another_key_do_not_care(tmp_path: Path, service: Receiver
 
 @pytest.mark.parametrize("change", CHANGES, ids=["end time", "local id"])
 def test_one_that_was_in_flight_when_the_power_went_is_held_too(tmp_path: Path, change: dict[str, object]) -> None:
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     source = ListSource("ce1")
     source.add(*make_jobs(5))
     site = Site(tmp_path, [source], [service])
@@ -130,7 +132,7 @@ def test_one_that_was_in_flight_when_the_power_went_is_held_too(tmp_path: Path, 
 
 
 def test_one_that_changes_on_its_way_is_held_in_the_same_run(tmp_path: Path) -> None:
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     source = ListSource("ce1")
     source.add(*make_jobs(1500))
     site = Site(tmp_path, [source], [service])
@@ -156,7 +158,7 @@ def test_one_that_changes_on_its_way_is_held_in_the_same_run(tmp_path: Path) -> 
 
 
 def test_one_that_was_delivered_before_us_is_held_too(tmp_path: Path) -> None:
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     source = ListSource("ce1")
     source.add(*make_jobs(5))
     site = Site(tmp_path, [source], [service])

@@ -9,7 +9,7 @@ import pytest
 from formats.calendar import month_of
 from publisher.messages.completeness import why_not_whole
 from publisher.reason import INCOMPLETE, sentence
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOW, ListSource, Site
 
 
@@ -38,7 +38,7 @@ def test_sources_that_know_their_first_day(tmp_path: Path) -> None:
 def site_of(folder: Path, unsure: int) -> Site:
     """A site with one source that can tell, and so many that cannot."""
     sources = [ListSource(f"c{number}", complete_since=None) for number in range(1, unsure + 1)]
-    site = Site(folder, [ListSource("whole"), *sources], [Receiver("neic")])
+    site = Site(folder, [ListSource("whole"), *sources], [RecordReceiver("neic")])
     site.collect()
     return site
 
@@ -46,7 +46,7 @@ def site_of(folder: Path, unsure: int) -> Site:
 def test_a_source_that_was_not_read_comes_first(tmp_path: Path) -> None:
     unread = ListSource("unread")
     unread.fails = "down"
-    site = Site(tmp_path, [ListSource("unsure", complete_since=None), unread], [Receiver("neic")])
+    site = Site(tmp_path, [ListSource("unsure", complete_since=None), unread], [RecordReceiver("neic")])
     site.collect()
     found = why_not_whole(site.publisher.store, site.config, site.config.targets["neic"], month_of(NOW))
     assert found is not None

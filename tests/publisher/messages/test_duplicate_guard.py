@@ -12,7 +12,7 @@ from publisher.preview.render import Rendering
 from publisher.reason import sentence
 from publisher.sources.base import Window
 from publisher.store.schema import State
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import ListSource, Site, make_job
 
 pytestmark = pytest.mark.either_store
@@ -25,12 +25,12 @@ def run_of(record_id: str, number: int = 7, **facts: Any) -> Job:
     return make_job(number, record_id=record_id, global_id=record_id, **facts)
 
 
-def site_of(folder: Path, *jobs: Job, service: Receiver | None = None) -> Site:
+def site_of(folder: Path, *jobs: Job, service: RecordReceiver | None = None) -> Site:
     """Two computing elements; the jobs of the second are the rest."""
     first, second = ListSource("ce1"), ListSource("ce2")
     first.add(jobs[0])
     second.add(*jobs[1:])
-    return Site(folder, [first, second], [service or Receiver("apel", "ams")])
+    return Site(folder, [first, second], [service or RecordReceiver("apel", "ams")])
 
 
 def rendered(site: Site, window: Window | None = None) -> tuple[int, dict[str, str]]:
@@ -189,7 +189,7 @@ def test_a_run_that_was_sent_with_another_key_leaves_its_new_one_free(tmp_path: 
 
 
 def test_when_the_first_was_rejected_the_reason_says_how_to_send_the_second(tmp_path: Path) -> None:
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     site = site_of(tmp_path, run_of(FIRST), run_of(SECOND), make_job(8), service=service)
     service.poison = {FIRST}
     site.collect()
@@ -201,8 +201,10 @@ def test_when_the_first_was_rejected_the_reason_says_how_to_send_the_second(tmp_
     assert SECOND in site.in_state("apel", State.ACCEPTED)
 
 
-@pytest.mark.parametrize("service", [Receiver("neic", "sgas"), SummaryReceiver("sums")], ids=["sgas", "summaries"])
-def test_services_with_another_key_get_both(tmp_path: Path, service: Receiver) -> None:
+@pytest.mark.parametrize(
+    "service", [RecordReceiver("neic", "sgas"), SummaryReceiver("sums")], ids=["sgas", "summaries"]
+)
+def test_services_with_another_key_get_both(tmp_path: Path, service: RecordReceiver) -> None:
     site = site_of(tmp_path, run_of(FIRST), run_of(SECOND), service=service)
     site.collect()
     assert site.publish_to(service.name).sent.accepted == 2
@@ -211,6 +213,6 @@ def test_services_with_another_key_get_both(tmp_path: Path, service: Receiver) -
 def test_runs_of_one_source_are_not_looked_at(tmp_path: Path) -> None:
     source = ListSource("ce1")
     source.add(run_of(FIRST), run_of(SECOND))
-    site = Site(tmp_path, [source], [Receiver("apel", "ams")])
+    site = Site(tmp_path, [source], [RecordReceiver("apel", "ams")])
     site.collect()
     assert site.publish_to("apel").sent.accepted == 2

@@ -34,7 +34,7 @@ from publisher.store.database import Store, open_store
 from publisher.store.runs import upsert
 from publisher.store.schema import State, classes, runs, sources, targets
 from publisher.store.schema import deliveries as ledger
-from tests.publisher.store.server import Server
+from tests.publisher.store.server import PostgresqlServer
 
 TARGET: Final = 1
 MONTHS: Final = (Month(2026, 11), Month(2038, 1), Month(1969, 12))
@@ -51,7 +51,7 @@ def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 @pytest.fixture(scope="module")
-def on_postgresql(postgresql: Server) -> Iterator[Store]:
+def on_postgresql(postgresql: PostgresqlServer) -> Iterator[Store]:
     yield from _opened(postgresql.url(postgresql.new_database()))
 
 

@@ -19,7 +19,7 @@ from publisher.reason import sentence
 from publisher.sources.base import Window
 from publisher.store.schema import State
 from publisher.targets.base import Accepted, Message, Refused, Transient
-from tests.publisher.receivers import Receiver, always
+from tests.publisher.receivers import RecordReceiver, always
 from tests.publisher.site import NOVEMBER, NOW, OCTOBER, ListSource, Site, make_job
 
 pytestmark = pytest.mark.either_store
@@ -28,7 +28,7 @@ DAY = 86_400
 DECEMBER = NOVEMBER + 30 * DAY
 
 
-class Portal(Receiver):
+class ReportPortal(RecordReceiver):
     """A service that keeps the last report of each interval."""
 
     def __init__(self, name: str = "portal") -> None:
@@ -36,7 +36,7 @@ class Portal(Receiver):
         self.reports: dict[tuple[int, int], UtilizationReport] = {}
 
     def store(self, message: Message) -> Accepted:
-        """See `Receiver.store`."""
+        """See `RecordReceiver.store`."""
         assert message.format == "utilization"
         report = read_report(message.payload)
         assert check_report(report) == []
@@ -57,10 +57,10 @@ def ran(number: int, start: int, stop: int, **facts: Any) -> Job:
     return make_job(number, start=start, submit=start, wall_s=max(0, stop - start), **facts)
 
 
-def site_of(folder: Path, *jobs: Job, complete_since: int | None = 0, **settings: Any) -> tuple[Site, Portal]:
+def site_of(folder: Path, *jobs: Job, complete_since: int | None = 0, **settings: Any) -> tuple[Site, ReportPortal]:
     source = ListSource("ce1", complete_since=complete_since)
     source.add(*jobs)
-    portal = Portal()
+    portal = ReportPortal()
     site = Site(folder, [source], [portal])
     site.configure("portal", records="utilization", **settings)
     site.collect()

@@ -56,7 +56,7 @@ def _jobs(first: int, count: int) -> dict[tuple[str, int], str]:
     return found
 
 
-class Cluster:
+class BartCluster:
     """A cluster whose jobs BaRT published up to a point."""
 
     def __init__(self, folder: Path, simulator: Simulator) -> None:
@@ -129,7 +129,7 @@ def simulator(pki: Pki) -> Iterator[Simulator]:
 
 
 def test_every_job_is_at_sgas_once(tmp_path: Path, simulator: Simulator) -> None:
-    cluster = Cluster(tmp_path, simulator)
+    cluster = BartCluster(tmp_path, simulator)
     cluster.log(_jobs(1, 20))
     cluster.bart_posts(_jobs(1, 15))
     cluster.move()
@@ -141,7 +141,7 @@ def test_every_job_is_at_sgas_once(tmp_path: Path, simulator: Simulator) -> None
 
 
 def test_the_machine_is_that_of_bart(tmp_path: Path, simulator: Simulator) -> None:
-    cluster = Cluster(tmp_path, simulator)
+    cluster = BartCluster(tmp_path, simulator)
     cluster.log(_jobs(1, 5))
     cluster.move()
     assert {row.record.machine for row in simulator.sgas._rows.values()} == {HOST}
@@ -150,7 +150,7 @@ def test_the_machine_is_that_of_bart(tmp_path: Path, simulator: Simulator) -> No
 def test_a_job_of_the_same_number_and_end_on_another_machine_is_not_taken_for_it(
     tmp_path: Path, simulator: Simulator
 ) -> None:
-    cluster = Cluster(tmp_path, simulator)
+    cluster = BartCluster(tmp_path, simulator)
     cluster.log(_jobs(1, 5))
     cluster.bart_posts(_jobs(1, 5))
     for file in (tmp_path / "archive").iterdir():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from publisher.store.schema import State
 from publisher.text import iso
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
 
 Step = Literal["jobs", "collect", "publish", "shadow", "light", "take over", "everything"]
@@ -38,7 +38,7 @@ def end_of(number: int) -> int:
 @given(kind=st.sampled_from(("sgas", "ams")), until=st.integers(0, 30), todo=steps)
 def test_each_job_once(kind: str, until: int, todo: list[tuple[str, int]]) -> None:
     folder = Path(tempfile.mkdtemp())
-    service = Receiver("one", kind)
+    service = RecordReceiver("one", kind)
     site = Site(folder, [ListSource("ce1", page=3)], [service])
     site.configure("one", delivered_until=iso(end_of(until)), batch_records=4)
     known: set[int] = set()

@@ -12,7 +12,7 @@ from publisher.migrate.ssm_queue import Queue, Taken
 from publisher.publish.context import Tools
 from publisher.targets.base import Accepted, Message, Outcome, Refused, Transient, Unauthorised
 from publisher.targets.message_files import elements_of, locked
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, NOW, OCTOBER, ListSource, Site, make_job
 
 SUMMARY = """\
@@ -63,7 +63,7 @@ def summary(month: int, jobs: int = 1) -> str:
 class Left:
     """A queue that SSM left behind, and a site that takes it over."""
 
-    def __init__(self, folder: Path, receiver: Receiver, **settings: object) -> None:
+    def __init__(self, folder: Path, receiver: RecordReceiver, **settings: object) -> None:
         self.path = folder / "outgoing"
         self.receiver = receiver
         self.site = Site(folder, [ListSource("ce1")], [receiver])
@@ -105,7 +105,7 @@ class Left:
         return list(elements_of(folder)) if folder.exists() else []
 
 
-class Jobs(Receiver):
+class Jobs(RecordReceiver):
     """A service that keeps whole messages."""
 
     def store(self, message: Message) -> Accepted:

@@ -33,7 +33,7 @@ NOW = DAY + 30 * 86_400
 MONTH = "since=2026-11-01&days=30"
 
 
-class Page:
+class PageClient:
     """An application in this process, and what it said and noted."""
 
     def __init__(self, publisher: Publisher, people: People | None = None, names: tuple[str, ...] = ()) -> None:
@@ -82,13 +82,13 @@ def publisher(month: Program) -> Iterator[Publisher]:
 
 
 @pytest.fixture(scope="module")
-def opened(publisher: Publisher) -> Page:
-    return Page(publisher)
+def opened(publisher: Publisher) -> PageClient:
+    return PageClient(publisher)
 
 
 @pytest.fixture
-def guarded(publisher: Publisher, tmp_path: Path) -> Page:
-    return Page(publisher, People(token_file(tmp_path)))
+def guarded(publisher: Publisher, tmp_path: Path) -> PageClient:
+    return PageClient(publisher, People(token_file(tmp_path)))
 
 
 def as_(name: str) -> dict[str, str]:
@@ -99,7 +99,7 @@ def as_(name: str) -> dict[str, str]:
 
 
 def test_a_shadow_is_marked_where_the_status_is(publisher: Publisher) -> None:
-    page = Page(publisher)
+    page = PageClient(publisher)
     told = publisher.status()
     (name,) = told.targets
     in_shadow = msgspec.structs.replace(told.targets[name], shadow=True, last_error="no answer")
@@ -111,7 +111,7 @@ def test_a_shadow_is_marked_where_the_status_is(publisher: Publisher) -> None:
     assert shown.count("a shadow") == 1
 
 
-def test_every_answer_has_the_headers_that_restrict_browsers(opened: Page) -> None:
+def test_every_answer_has_the_headers_that_restrict_browsers(opened: PageClient) -> None:
     for path in ("/", "/help", "/nosuch", f"/totals.csv?{MONTH}", "/utilization?days=x"):
         headers = opened.ask(path).headers
         policy = headers["content-security-policy"]
@@ -126,7 +126,7 @@ def test_every_answer_has_the_headers_that_restrict_browsers(opened: Page) -> No
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_nothing_can_be_done_but_looking(opened: Page, method: str) -> None:
+def test_nothing_can_be_done_but_looking(opened: PageClient, method: str) -> None:
     assert opened.ask("/", method).status_code == 405
     assert opened.ask("/totals", method).status_code == 405
 
@@ -135,17 +135,18 @@ def test_nothing_can_be_done_but_looking(opened: Page, method: str) -> None:
     ("base", "code"),
     [("http://localhost:8642", 200), ("http://[::1]", 200), ("http://127.0.0.1", 200), ("http://evil.example", 421)],
 )
-def test_it_answers_to_its_names_alone(opened: Page, base: str, code: int) -> None:
+def test_it_answers_to_its_names_alone(opened: PageClient, base: str, code: int) -> None:
     assert opened.ask("/help", base=base).status_code == code
 
 
 def test_further_names_are_configured(publisher: Publisher) -> None:
     assert (
-        Page(publisher, names=("usage.example.org",)).ask("/help", base="http://USAGE.example.org").status_code == 200
+        PageClient(publisher, names=("usage.example.org",)).ask("/help", base="http://USAGE.example.org").status_code
+        == 200
     )
 
 
-def test_downloads_are_the_same_report(opened: Page) -> None:
+def test_downloads_are_the_same_report(opened: PageClient) -> None:
     table = list(csv.DictReader(io.StringIO(opened.ask(f"/totals.csv?{MONTH}&by=user").text)))
     told = json.loads(opened.ask(f"/totals.json?{MONTH}&by=user").text)
     assert {row["user"] for row in table} == {row["user"] for row in told["totals"]}
@@ -159,7 +160,7 @@ def test_downloads_are_the_same_report(opened: Page) -> None:
     assert "CPU, user" in second
 
 
-def test_the_largest_come_first_and_the_rest_is_one_row(opened: Page) -> None:
+def test_the_largest_come_first_and_the_rest_is_one_row(opened: PageClient) -> None:
     asked = f"{MONTH}&by=user&sort=jobs&top=2"
     rows = opened.ask(f"/totals.json?{asked}").json()["totals"]
     every = opened.ask(f"/totals.json?{MONTH}&by=user").json()["totals"]
@@ -171,7 +172,7 @@ def test_the_largest_come_first_and_the_rest_is_one_row(opened: Page) -> None:
     assert "nosuch" in opened.ask(f"/totals?{MONTH}&by=user&sort=nosuch").text
 
 
-def test_names_of_jobs_are_escaped_everywhere(opened: Page) -> None:
+def test_names_of_jobs_are_escaped_everywhere(opened: PageClient) -> None:
     for path in (f"/totals?{MONTH}&by=user", f"/totals?{MONTH}&by=user&by2=queue"):
         assert EVIL not in opened.ask(path).text
         assert "&lt;script&gt;alert(" in opened.ask(path).text
@@ -195,20 +196,20 @@ def test_names_of_jobs_are_escaped_everywhere(opened: Page) -> None:
         (f"user={'x' * 300}", "has more than 200 characters"),
     ],
 )
-def test_what_makes_no_sense_is_reported_beside_the_form(opened: Page, query: str, said: str) -> None:
+def test_what_makes_no_sense_is_reported_beside_the_form(opened: PageClient, query: str, said: str) -> None:
     found = opened.ask(f"/utilization?{query}")
     assert found.status_code == 400
     assert said in found.text
     assert 'id="f-days"' in found.text
 
 
-def test_a_query_names_no_files(opened: Page) -> None:
+def test_a_query_names_no_files(opened: PageClient) -> None:
     found = opened.ask(f"/utilization?{MONTH}&archive=/etc&stat_file=/etc/passwd&bin=1d")
     assert found.status_code == 200
     assert "/etc" not in found.text.partition("</form>")[2]
 
 
-def test_defaults_are_the_last_thirty_days_and_none_are_everything(opened: Page) -> None:
+def test_defaults_are_the_last_thirty_days_and_none_are_everything(opened: PageClient) -> None:
     default = opened.ask("/utilization.json").json()
     assert (default["since"], default["until"]) == ("2026-11-02T00:00:00Z", "2026-12-02T00:00:00Z")
     whole = opened.ask("/utilization.json?since=&days=&shown=1").json()
@@ -219,7 +220,7 @@ def test_defaults_are_the_last_thirty_days_and_none_are_everything(opened: Page)
 def test_a_report_is_made_once_as_long_as_nothing_changes(month: Program, tmp_path: Path) -> None:
     site = month.copy(tmp_path / "changing")
     with Publisher.from_file(site.config, read_only=True) as reading:
-        looked = Page(reading)
+        looked = PageClient(reading)
         for _ in range(3):
             looked.ask(f"/totals?{MONTH}")
             looked.ask(f"/totals.csv?{MONTH}")
@@ -234,7 +235,7 @@ def test_a_report_is_made_once_as_long_as_nothing_changes(month: Program, tmp_pa
 
 def test_without_a_store_it_says_so(month: Program, tmp_path: Path) -> None:
     with Publisher.from_file(month.config, read_only=True) as reading:
-        site = Page(reading)
+        site = PageClient(reading)
 
         def missing(*_: object) -> Any:
             raise StoreMissingError("there is no store", hint="`usage-publisher collect` creates it")
@@ -251,7 +252,7 @@ def test_without_a_store_it_says_so(month: Program, tmp_path: Path) -> None:
 # --- to whom
 
 
-def test_strangers_see_nothing(guarded: Page) -> None:
+def test_strangers_see_nothing(guarded: PageClient) -> None:
     for path in ("/", "/totals", "/records", "/help"):
         found = guarded.ask(path)
         assert (found.status_code, found.headers["location"].partition("?")[0]) == (303, "/login")
@@ -268,7 +269,7 @@ def test_strangers_see_nothing(guarded: Page) -> None:
 @pytest.mark.parametrize(
     "path", ["/totals.json?by=user&", "/utilization.json?by=user&", "/totals.json?by=user&user=*&"]
 )
-def test_users_see_their_own_jobs_only(guarded: Page, path: str) -> None:
+def test_users_see_their_own_jobs_only(guarded: PageClient, path: str) -> None:
     mine = guarded.ask(f"{path}{MONTH}", headers=as_("alice")).text
     everybodys = guarded.ask(f"{path}{MONTH}", headers=as_("root")).text
     assert '"alice"' in mine
@@ -276,7 +277,7 @@ def test_users_see_their_own_jobs_only(guarded: Page, path: str) -> None:
     assert "bob" not in mine
 
 
-def test_users_see_nothing_of_others(guarded: Page) -> None:
+def test_users_see_nothing_of_others(guarded: PageClient) -> None:
     hidden = guarded.ask(f"/totals?{MONTH}&queue=nosuch*&user=bob", headers=as_("alice")).text
     assert "None of your jobs match" in hidden
     assert "slow.q" not in hidden
@@ -284,7 +285,7 @@ def test_users_see_nothing_of_others(guarded: Page) -> None:
     assert "slow.q" in guarded.ask(f"/totals?{MONTH}&queue=nosuch*", headers=as_("root")).text
 
 
-def test_a_job_is_shown_to_its_owner(publisher: Publisher, guarded: Page) -> None:
+def test_a_job_is_shown_to_its_owner(publisher: Publisher, guarded: PageClient) -> None:
     whose: dict[str, str] = {}
     for known in publisher.jobs(Window(DAY, DAY + 86_400)):
         whose.setdefault(known.run.job.local_user or "", known.run.job.local_id or "")
@@ -297,7 +298,7 @@ def test_a_job_is_shown_to_its_owner(publisher: Publisher, guarded: Page) -> Non
     assert "bob" not in guarded.ask(f"/job.json?{MONTH}&job=*", headers=as_("alice")).text
 
 
-def test_a_charge_is_shown_only_to_those_charged(guarded: Page) -> None:
+def test_a_charge_is_shown_only_to_those_charged(guarded: PageClient) -> None:
     mine = guarded.ask("/charges.json?month=2026-11&by=project", headers=as_("alice")).text
     assert "alice" in mine
     assert "bob" not in mine
@@ -307,7 +308,7 @@ def test_a_charge_is_shown_only_to_those_charged(guarded: Page) -> None:
 
 
 @pytest.mark.parametrize("form", ["pdf", "html", "txt"])
-def test_users_print_their_own_statement(guarded: Page, form: str) -> None:
+def test_users_print_their_own_statement(guarded: PageClient, form: str) -> None:
     """Whatever a user asks for: the statement is that of the user, and of all of the user's jobs."""
     shown = guarded.ask("/charges?month=2026-11", headers=as_("alice")).text
     link = re.search(rf'href="(/statement\.{form}\?[^"]*)"', shown)
@@ -331,7 +332,7 @@ def test_users_print_their_own_statement(guarded: Page, form: str) -> None:
     assert 'href="/statement' not in guarded.ask("/charges?month=2026-11&queue=slow*", headers=as_("alice")).text
 
 
-def test_who_prints_whose_statement(guarded: Page) -> None:
+def test_who_prints_whose_statement(guarded: PageClient) -> None:
     assert guarded.ask("/statement.pdf?month=2026-11").status_code == 401
     whole = guarded.ask("/statement.txt?month=2026-11", headers=as_("root"))
     assert (whole.status_code, "a statement is for one user" in whole.text) == (400, True)
@@ -346,7 +347,7 @@ def test_who_prints_whose_statement(guarded: Page) -> None:
     assert guarded.ask("/statement.doc?month=2026-11", headers=as_("alice")).status_code == 404
 
 
-def test_no_view_shows_users_what_others_used(guarded: Page) -> None:
+def test_no_view_shows_users_what_others_used(guarded: PageClient) -> None:
     for view in ("utilization", "totals", "waiting", "paths", "charges"):
         for by in ("", "&by=user", "&by=queue"):
             for form in ("", ".json", ".csv"):
@@ -356,7 +357,7 @@ def test_no_view_shows_users_what_others_used(guarded: Page) -> None:
 
 
 @pytest.mark.parametrize("view", list(VIEWS))
-def test_every_view_is_there(opened: Page, view: str) -> None:
+def test_every_view_is_there(opened: PageClient, view: str) -> None:
     query = f"{MONTH}&month=2026-11&job={'job1' if view == 'job' else ''}"
     found = opened.ask(f"/{view}?{query}")
     if view == "load":
@@ -367,7 +368,7 @@ def test_every_view_is_there(opened: Page, view: str) -> None:
     assert opened.ask(f"/{view}.json?{query}").json()["view"] == view
 
 
-def test_roles_have_their_views(guarded: Page) -> None:
+def test_roles_have_their_views(guarded: PageClient) -> None:
     asked = ("/utilization", "/records", "/occupation", "/job")
     codes = {name: [guarded.ask(f"{path}?{MONTH}", headers=as_(name)).status_code for path in asked] for name in TOKENS}
     assert codes["alice"][:3] == [200, 403, 403]
@@ -378,7 +379,7 @@ def test_roles_have_their_views(guarded: Page) -> None:
     assert "/totals" in menu
 
 
-def test_logging_in_gives_a_cookie_that_is_not_the_token(guarded: Page) -> None:
+def test_logging_in_gives_a_cookie_that_is_not_the_token(guarded: PageClient) -> None:
     found = guarded.ask("/login", "POST", data={"token": TOKENS["root"]}, base="https://localhost")
     cookie = found.headers["set-cookie"]
     assert cookie.startswith("__Host-session=")
@@ -393,7 +394,7 @@ def test_logging_in_gives_a_cookie_that_is_not_the_token(guarded: Page) -> None:
     assert guarded.ask("/records", base="https://localhost", headers=jar).status_code == 303
 
 
-def test_wrong_tokens_are_refused_and_reported_to_the_operator(guarded: Page) -> None:
+def test_wrong_tokens_are_refused_and_reported_to_the_operator(guarded: PageClient) -> None:
     found = guarded.ask("/login", "POST", data={"token": "guess-guess"})
     assert found.status_code == 403
     assert "set-cookie" not in found.headers
@@ -413,18 +414,18 @@ def test_wrong_tokens_are_refused_and_reported_to_the_operator(guarded: Page) ->
         ({"data": {}}, 415),
     ],
 )
-def test_only_our_own_form_logs_in(guarded: Page, rest: dict[str, Any], code: int) -> None:
+def test_only_our_own_form_logs_in(guarded: PageClient, rest: dict[str, Any], code: int) -> None:
     assert guarded.ask("/login", "POST", **rest).status_code == code
     assert guarded.came == []
 
 
-def test_where_all_may_see_nobody_logs_in(opened: Page) -> None:
+def test_where_all_may_see_nobody_logs_in(opened: PageClient) -> None:
     assert opened.ask("/login").headers["location"] == "/"
     assert opened.ask("/login", "POST", data={"token": "x"}).status_code == 403
 
 
 def test_a_broken_token_file_shuts_the_door(publisher: Publisher, tmp_path: Path) -> None:
-    site = Page(publisher, People(token_file(tmp_path)))
+    site = PageClient(publisher, People(token_file(tmp_path)))
     (tmp_path / "tokens.toml").chmod(0o644)
     (tmp_path / "tokens.toml").write_text("broken", encoding="utf-8")
     found = site.ask("/totals", headers=as_("root"))

@@ -28,7 +28,7 @@ from publisher.store.schema import State
 from tests.publisher.cli.program import Program
 from tests.publisher.cli.test_status_screen import SOURCE, TARGET
 from tests.publisher.page.conftest import DAY, JOBS, TOKENS, token_file
-from tests.publisher.page.test_app import Page, as_
+from tests.publisher.page.test_app import PageClient, as_
 from tests.publisher.test_golden_sources import READ
 
 HELD = "summaries-of-a-service-with-a-long-name"
@@ -41,8 +41,8 @@ def publisher(states: Program) -> Iterator[Publisher]:
 
 
 @pytest.fixture
-def guarded(publisher: Publisher, tmp_path: Path) -> Page:
-    return Page(publisher, People(token_file(tmp_path)))
+def guarded(publisher: Publisher, tmp_path: Path) -> PageClient:
+    return PageClient(publisher, People(token_file(tmp_path)))
 
 
 def status(**target: object) -> Status:
@@ -53,7 +53,7 @@ def status(**target: object) -> Status:
 
 
 def test_a_tile_has_the_number_of_its_list(publisher: Publisher) -> None:
-    page = Page(publisher)
+    page = PageClient(publisher)
     for name, href, number in re.findall(
         r'href="(/records\?[^"]*)"><span class="label">(\w+)</span> <span class="figure">([\d,]+)<', page.ask("/").text
     ):
@@ -112,7 +112,7 @@ def test_problems_name_their_source_or_target() -> None:
 
 
 def test_records_are_listed_with_their_reasons(publisher: Publisher) -> None:
-    page = Page(publisher)
+    page = PageClient(publisher)
     shown = page.ask("/records?state=held").text
     assert "200 of 1,501 records are shown" in shown
     assert "does not show that it has every job" in shown
@@ -123,7 +123,7 @@ def test_records_are_listed_with_their_reasons(publisher: Publisher) -> None:
 
 
 def test_records_of_a_shadow_are_listed_only_by_its_name(publisher: Publisher) -> None:
-    page = Page(publisher)
+    page = PageClient(publisher)
     found = publisher.status()
     shadow = msgspec.structs.replace(found.targets[HELD], shadow=True)
     status = msgspec.structs.replace(found, targets={**found.targets, HELD: shadow})
@@ -133,7 +133,7 @@ def test_records_of_a_shadow_are_listed_only_by_its_name(publisher: Publisher) -
 
 
 def test_records_of_a_day(publisher: Publisher) -> None:
-    page = Page(publisher)
+    page = PageClient(publisher)
     later = page.ask("/records?state=held&since=2026-11-20").text
     assert "ended 2026-11-20" in later
     assert "ended 2026-11-19" not in later
@@ -158,12 +158,12 @@ def test_all_delivered_records_are_found_day_by_day(publisher: Publisher) -> Non
     ],
 )
 def test_a_wrong_list_is_an_error(publisher: Publisher, query: str, text: str) -> None:
-    found = Page(publisher).ask(f"/records?{query}")
+    found = PageClient(publisher).ask(f"/records?{query}")
     assert (found.status_code, text in found.text) == (400, True), found.text
 
 
 def test_answers_of_services_are_escaped(publisher: Publisher) -> None:
-    page = Page(publisher)
+    page = PageClient(publisher)
     reason = Reason(ReasonCode.REFUSED, {"answer": "<script>alert(1)</script> `<b>`"})
     refused = ListedRecord("files", "<i>id</i>", DAY, reason)
     page.app = application(msgspec.structs.replace(page.site, listed=lambda *_: [refused]), ())
@@ -172,7 +172,7 @@ def test_answers_of_services_are_escaped(publisher: Publisher) -> None:
     assert "<i>" not in shown
 
 
-def test_who_sees_records(guarded: Page) -> None:
+def test_who_sees_records(guarded: PageClient) -> None:
     assert guarded.ask("/records", headers=as_("alice")).status_code == 403
     of_manager = guarded.ask("/records", headers=as_("boss")).text
     assert "does not show that it has every job" in of_manager
@@ -184,7 +184,7 @@ def test_who_sees_records(guarded: Page) -> None:
 # --- who arrives where
 
 
-def test_a_user_sees_the_own_usage(guarded: Page) -> None:
+def test_a_user_sees_the_own_usage(guarded: PageClient) -> None:
     shown = guarded.ask("/", headers=as_("alice")).text
     assert "Your usage by queue" in shown
     assert "slow.q" in shown
@@ -210,7 +210,7 @@ def test_a_manager_arrives_at_a_page_of_the_views(
     tokens = token_file(tmp_path)
     text = tokens.read_text(encoding="utf-8")
     tokens.write_text(text.replace('"manager"', f'"manager"\nviews = {views}'), encoding="utf-8")
-    page = Page(publisher, People(tokens))
+    page = PageClient(publisher, People(tokens))
     assert page.ask("/login", "POST", data={"token": TOKENS["boss"]}).headers["location"] == landing
     if landing != "/":
         assert page.ask("/", headers=as_("boss")).headers["location"] == landing
@@ -222,7 +222,7 @@ def test_a_manager_arrives_at_a_page_of_the_views(
 # --- back after log-in
 
 
-def test_a_log_in_returns_to_the_page_asked_for(guarded: Page) -> None:
+def test_a_log_in_returns_to_the_page_asked_for(guarded: PageClient) -> None:
     asked = "/totals?since=2026-11-01&days=30&by=user"
     form = guarded.ask(asked).headers["location"]
     shown = guarded.ask(form).text
@@ -245,7 +245,7 @@ def test_a_log_in_returns_to_the_page_asked_for(guarded: Page) -> None:
         "/\N{FULLWIDTH SOLIDUS}evil.example",
     ],
 )  # fmt: skip
-def test_a_log_in_never_leads_elsewhere(guarded: Page, elsewhere: str) -> None:
+def test_a_log_in_never_leads_elsewhere(guarded: PageClient, elsewhere: str) -> None:
     assert return_address(elsewhere) is None
     found = guarded.ask("/login", "POST", data={"token": TOKENS["root"], "next": elsewhere})
     assert (found.status_code, found.headers["location"]) == (303, "/")
@@ -261,7 +261,7 @@ def test_only_known_values_are_kept_of_an_address() -> None:
 
 
 def test_the_menu_has_only_what_has_something_to_show(publisher: Publisher, states: Program, tmp_path: Path) -> None:
-    page = Page(publisher)
+    page = PageClient(publisher)
     assert offered_views(publisher.config) == {*VIEWS} - {"load", "paths"}
     text = states.config.read_text(encoding="utf-8")
     bare = Program(tmp_path, text[: text.index("[charges]")] + text[text.index("[serve]") :])
@@ -286,12 +286,12 @@ def test_the_descriptor_says_which_sources_have_events(name: str, fixtures: Path
 
 
 def test_a_job_is_asked_for_without_an_error(publisher: Publisher) -> None:
-    found = Page(publisher).ask("/job")
+    found = PageClient(publisher).ask("/job")
     assert found.status_code == 200
     assert 'role="alert"' not in found.text
     assert '<details class="ask" open>' in found.text
 
 
-def test_a_message_has_the_menu_of_the_person(guarded: Page) -> None:
+def test_a_message_has_the_menu_of_the_person(guarded: PageClient) -> None:
     assert 'href="/totals"' in guarded.ask("/nosuch", headers=as_("alice")).text
     assert 'href="/totals"' not in guarded.ask("/nosuch").text

@@ -9,7 +9,7 @@ import pytest
 from publisher.publish.circuit import Circuit, Circuits
 from publisher.store.schema import State
 from publisher.targets.base import Outcome, Transient, Unauthorised
-from tests.publisher.receivers import Receiver, always
+from tests.publisher.receivers import RecordReceiver, always
 from tests.publisher.site import ListSource, Site, make_jobs
 
 
@@ -37,7 +37,7 @@ def test_a_round_without_failure_closes_it() -> None:
 @pytest.mark.parametrize("outcome", [Transient("HTTP 503"), Unauthorised("HTTP 403")])
 def test_a_failing_target_rests_and_the_other_one_does_not(tmp_path: Path, outcome: Outcome) -> None:
     source = ListSource("ce1")
-    down, well = Receiver("down"), Receiver("well")
+    down, well = RecordReceiver("down"), RecordReceiver("well")
     site = Site(tmp_path, [source], [down, well])
     site.configure("down", attempts=3)
     down.fault = always(outcome)
@@ -64,7 +64,7 @@ def test_a_failing_target_rests_and_the_other_one_does_not(tmp_path: Path, outco
 def test_a_service_that_took_something_has_not_failed(tmp_path: Path) -> None:
     source = ListSource("ce1")
     source.add(*make_jobs(60))
-    service = Receiver("neic")
+    service = RecordReceiver("neic")
     site = Site(tmp_path, [source], [service])
     site.configure("neic", batch_records=5)
     service.fault = lambda _message: Transient("HTTP 503") if service.posts % 2 == 0 else None
@@ -78,7 +78,7 @@ def test_a_service_that_took_something_has_not_failed(tmp_path: Path) -> None:
 def test_a_command_that_runs_once_tries_every_target(tmp_path: Path) -> None:
     source = ListSource("ce1")
     source.add(*make_jobs(1))
-    service = Receiver("neic")
+    service = RecordReceiver("neic")
     service.fault = always(Transient("HTTP 503"))
     site = Site(tmp_path, [source], [service])
     site.collect()

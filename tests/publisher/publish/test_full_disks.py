@@ -16,7 +16,7 @@ import pytest
 
 from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome, Refused
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
 
 FULL = Refused("HTTP 500: Processing Failed (disk)", certain=False)
@@ -24,7 +24,7 @@ RUNS = 4
 WINDOW = (NOVEMBER, NOVEMBER + 30 * 86_400)
 
 
-class Disk(Receiver):
+class Disk(RecordReceiver):
     """SGAS with a disk that is full during some of its posts: what is new is refused then."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ import pytest
 from formats.utilization.report import read_report
 from publisher.store.schema import State
 from publisher.targets.base import Accepted, Message, Outcome, Oversized, Refused
-from tests.publisher.receivers import Fault, Receiver, SummaryReceiver, always
+from tests.publisher.receivers import Fault, RecordReceiver, SummaryReceiver, always
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job
 
 REFUSED = Refused("HTTP 400", certain=True)
@@ -316,7 +316,7 @@ def test_a_count_of_which_nothing_shows_whether_it_is_bad_waits_also_with_severa
     """The first month's is taken when it is tried again: the service was ill, so one refusal more is asked for."""
     source = ListSource("ce1")
     source.add(*(make_job(number, end=NOVEMBER - (3 - number) * 30 * DAY_S) for number in range(1, 4)))
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     site = Site(tmp_path, [source], [service])
     site.configure("apel", sync=True, workers=2)
     site.collect()
@@ -339,7 +339,7 @@ def test_a_count_of_which_nothing_shows_whether_it_is_bad_waits_also_with_severa
 # --- reports
 
 
-class Portal(Receiver):
+class RefusingPortal(RecordReceiver):
     """A service that keeps the last report of each interval: its jobs' first second by its start."""
 
     def __init__(self) -> None:
@@ -347,12 +347,12 @@ class Portal(Receiver):
         self.starts: list[int] = []
 
     def store(self, message: Message) -> Accepted:
-        """See `Receiver.store`."""
+        """See `RecordReceiver.store`."""
         self.starts.append(read_report(message.payload).start)
         return Accepted({"file": message.batch_id})
 
 
-class PortalOfSmallMessages(Portal):
+class PortalOfSmallMessages(RefusingPortal):
     """One that takes messages of a few bins."""
 
     def payload_limit_bytes(self) -> int | None:
@@ -360,11 +360,11 @@ class PortalOfSmallMessages(Portal):
         return 3000
 
 
-def site_with_a_bad_day(folder: Path) -> tuple[Site, Portal]:
+def site_with_a_bad_day(folder: Path) -> tuple[Site, RefusingPortal]:
     """The report of the first of three days is bad."""
     source = ListSource("ce1")
     source.add(*(make_job(number, end=NOVEMBER + number * DAY_S + 5000) for number in range(3)))
-    portal = Portal()
+    portal = RefusingPortal()
     site = Site(folder, [source], [portal])
     site.configure("portal", records="utilization", period="day")
     site.collect()
@@ -387,7 +387,7 @@ def test_jobs_of_a_rejected_report_are_settled_with_the_parts_that_replace_it(tm
     """It was too large for the portal, and the site has smaller messages since."""
     source = ListSource("ce1")
     source.add(*(make_job(number, end=NOVEMBER + number % 2 * DAY_S + number * 3600) for number in range(1, 21)))
-    portal = Portal()
+    portal = RefusingPortal()
     site = Site(tmp_path, [source], [portal])
     site.configure("portal", records="utilization", period="day", bin="1h")
     site.collect()

@@ -86,7 +86,7 @@ def test_refusals_are_ripe_when_a_new_record_was_taken_after_all_of_them() -> No
 # --- the policy, without a store
 
 
-class Run:
+class PolicyRun:
     """Items sent one by one to a service that refuses those that `is_refused` names, as the policy asks for it."""
 
     def __init__(self, is_refused: Callable[[str], bool], *, replaces: bool = False) -> None:
@@ -150,41 +150,41 @@ class Run:
 
 
 def test_a_record_is_rejected_when_another_was_accepted_after_it() -> None:
-    run = Run(lambda key: key == "2")
+    run = PolicyRun(lambda key: key == "2")
     run.send_all(1, 2, 3)
     assert run.rejected == ["2"]
     assert run.sent == ["1", "2", "3", "2", "3"], "it is tried again, and then one that the service has"
 
 
 def test_a_record_that_nothing_was_accepted_after_waits() -> None:
-    run = Run(lambda key: key == "3")
+    run = PolicyRun(lambda key: key == "3")
     with pytest.raises(StopSending, match="accepted no new record after it refused 1"):
         run.send_all(1, 2, 3)
     assert run.rejected == []
 
 
 def test_where_no_record_is_accepted_none_is_rejected() -> None:
-    run = Run(lambda _key: True)
+    run = PolicyRun(lambda _key: True)
     with pytest.raises(StopSending, match="accepted no record in this run"):
         run.send_all(1, 2, 3)
     assert run.rejected == []
 
 
 def test_a_service_that_is_not_well_at_the_end_has_nothing_rejected() -> None:
-    run = Run(lambda key: key == "2" or len(run.sent) > 4)
+    run = PolicyRun(lambda key: key == "2" or len(run.sent) > 4)
     with pytest.raises(StopSending, match="everything waits"):
         run.send_all(1, 2, 3)
     assert run.rejected == []
 
 
 def test_a_record_that_is_accepted_when_it_is_tried_again_is_not_rejected() -> None:
-    run = Run(lambda key: key == "2" and run.sent.count("2") == 1)
+    run = PolicyRun(lambda key: key == "2" and run.sent.count("2") == 1)
     run.send_all(1, 2, 3)
     assert run.rejected == []
 
 
 def test_after_many_refusals_a_probe_shows_that_the_service_is_at_fault() -> None:
-    run = Run(lambda key: key != "1")
+    run = PolicyRun(lambda key: key != "1")
     with pytest.raises(StopSending, match="accepts no new record any more"):
         run.send_all(*range(1, 100))
     assert run.rejected == []
@@ -192,9 +192,9 @@ def test_after_many_refusals_a_probe_shows_that_the_service_is_at_fault() -> Non
 
 
 def test_a_refused_group_needs_no_second_refusal_but_a_service_that_is_well() -> None:
-    run = Run(lambda key: key == "3", replaces=True)
+    run = PolicyRun(lambda key: key == "3", replaces=True)
     run.send_all(1, 2, 3)
     assert (run.rejected, run.sent) == (["3"], ["1", "2", "3", "2"])
-    alone = Run(lambda key: key == "3", replaces=True)
+    alone = PolicyRun(lambda key: key == "3", replaces=True)
     with pytest.raises(StopSending, match="accepted no record in this run"):
         alone.send_all(3)

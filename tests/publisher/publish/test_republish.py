@@ -17,7 +17,7 @@ from publisher.sources.base import Window
 from publisher.store.admin import purge
 from publisher.store.schema import State
 from publisher.targets.base import Refused, Transient
-from tests.publisher.receivers import AnyReceiver, Receiver, SummaryReceiver, always
+from tests.publisher.receivers import AnyReceiver, RecordReceiver, SummaryReceiver, always
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
@@ -26,7 +26,7 @@ JOBS = 40
 WINDOW = Window(NOVEMBER, NOVEMBER + 30 * 86_400)
 
 
-def delivered(folder: Path, service: Receiver) -> Site:
+def delivered(folder: Path, service: RecordReceiver) -> Site:
     source = ListSource("ce1")
     source.add(*make_jobs(JOBS))
     site = Site(folder, [source], [service])
@@ -42,7 +42,7 @@ def again(site: Site, name: str = "apel", *, only_missing: bool = False) -> None
 
 @pytest.mark.parametrize("step", [1, 5, 8])
 def test_killed_and_asked_for_once_more_it_sends_what_is_left(tmp_path: Path, step: int) -> None:
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     site = delivered(tmp_path, service)
     assert site.killed_at(step, lambda: again(site))
     left = len(site.in_state("apel", State.WAITING) | site.in_state("apel", State.IN_FLIGHT))
@@ -58,7 +58,7 @@ def test_killed_and_asked_for_once_more_it_sends_what_is_left(tmp_path: Path, st
 
 
 def test_finished_it_begins_anew(tmp_path: Path) -> None:
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     site = delivered(tmp_path, service)
     again(site)
     plan = site.publisher.plan_republish("apel", WINDOW)
@@ -68,7 +68,7 @@ def test_finished_it_begins_anew(tmp_path: Path) -> None:
 
 
 def test_what_another_run_finished_is_not_left_half_done(tmp_path: Path) -> None:
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     site = delivered(tmp_path, service)
     service.fault = always(Transient("HTTP 503"))
     again(site)
@@ -83,7 +83,7 @@ def test_what_another_run_finished_is_not_left_half_done(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("kind", ["ams", "sgas"])
 def test_a_window_that_is_refused_leaves_in_the_ledger_what_the_service_has(tmp_path: Path, kind: str) -> None:
-    service = Receiver("apel", kind)
+    service = RecordReceiver("apel", kind)
     site = delivered(tmp_path, service)
     digests = "SELECT sent_digest FROM deliveries ORDER BY run_id"
     before = site.rows(digests)
@@ -104,7 +104,7 @@ def test_a_window_that_is_refused_leaves_in_the_ledger_what_the_service_has(tmp_
 
 
 def test_another_window_is_another_request(tmp_path: Path) -> None:
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     site = delivered(tmp_path, service)
     service.fault = always(Transient("HTTP 503"))
     again(site)
@@ -114,7 +114,7 @@ def test_another_window_is_another_request(tmp_path: Path) -> None:
 
 def test_what_is_held_is_counted_by_itself(tmp_path: Path) -> None:
     """Whether it can be sent shows only when it is tried."""
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     site = delivered(tmp_path, service)
     site.sources["ce1"].add(*make_jobs(3, first=50, benchmarks=()), make_job(60))
     site.collect()
@@ -135,7 +135,7 @@ def test_what_is_held_is_counted_by_itself(tmp_path: Path) -> None:
 
 def test_what_will_be_held_before_it_leaves_is_not_counted_as_sent(tmp_path: Path) -> None:
     """It waits, and its key at the service is not the one under which it was delivered."""
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     site = delivered(tmp_path, service)
     site.sources["ce1"].add(make_job(2, end=NOVEMBER + 90_000), make_job(3, wall_s=7), make_job(60))
     site.collect()
@@ -149,7 +149,7 @@ def test_what_will_be_held_before_it_leaves_is_not_counted_as_sent(tmp_path: Pat
 
 
 def test_what_a_person_alone_releases_stays_held(tmp_path: Path) -> None:
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     site = delivered(tmp_path, service)
     site.sources["ce1"].add(make_job(60, benchmarks=()))
     site.collect()
@@ -169,7 +169,7 @@ def test_what_a_person_alone_releases_stays_held(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_while_another_run_is_at_work_it_says_so(tmp_path: Path, shared: bool) -> None:
     """Alone, or one of several that share the target: each of them holds the target's own lock, so or so."""
-    site = delivered(tmp_path, Receiver("apel", "ams"))
+    site = delivered(tmp_path, RecordReceiver("apel", "ams"))
     other = Site.beside(site)
     with other.publisher.store.lock("target-apel", shared=shared) as held:
         assert held
@@ -184,7 +184,7 @@ def test_while_another_run_is_at_work_it_says_so(tmp_path: Path, shared: bool) -
 MONTHS = (OCTOBER, NOVEMBER)
 
 
-def two_months(folder: Path, service: Receiver, **settings: Any) -> Site:
+def two_months(folder: Path, service: RecordReceiver, **settings: Any) -> Site:
     """Five jobs of October and five of November wait."""
     source = ListSource("ce1")
     for month in MONTHS:
@@ -197,7 +197,7 @@ def two_months(folder: Path, service: Receiver, **settings: Any) -> Site:
 
 @pytest.mark.parametrize("kind", ["ams", "sgas", "directory"])
 def test_what_waits_outside_the_window_is_left_to_publish(tmp_path: Path, kind: str) -> None:
-    service = SummaryReceiver("apel") if kind == "directory" else Receiver("apel", kind)
+    service = SummaryReceiver("apel") if kind == "directory" else RecordReceiver("apel", kind)
     site = two_months(tmp_path, service, every="7d")
     plan = site.publisher.plan_republish("apel", Window(OCTOBER, OCTOBER + 86_400))
     assert (plan.to_send, plan.elsewhere) == (5, 5)
@@ -219,7 +219,7 @@ def test_sync_counts_of_the_window_alone_go_with_it(tmp_path: Path) -> None:
 
 
 def test_what_was_in_flight_is_settled_first_wherever_it_ended(tmp_path: Path) -> None:
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     site = two_months(tmp_path, service)
     assert site.killed_at(2, site.publish)
     plan = site.publisher.plan_republish("apel", Window(OCTOBER, OCTOBER + 86_400))
@@ -228,7 +228,7 @@ def test_what_was_in_flight_is_settled_first_wherever_it_ended(tmp_path: Path) -
 
 
 def test_a_request_is_done_when_nothing_of_its_window_waits(tmp_path: Path) -> None:
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     site = two_months(tmp_path, service)
     window = Window(OCTOBER, NOVEMBER)
     site.republish("apel", OCTOBER, NOVEMBER)
@@ -249,7 +249,7 @@ def test_reports_that_are_due_go_with_it(tmp_path: Path) -> None:
 
 def test_of_two_runs_with_one_key_the_first_is_sent_though_it_was_rejected(tmp_path: Path) -> None:
     """Both wait again, so that the second is held once more."""
-    service = Receiver("apel", "ams")
+    service = RecordReceiver("apel", "ams")
     sources = [ListSource("ce1"), ListSource("ce2")]
     sources[0].add(*make_jobs(5))
     sources[1].add(make_job(2, record_id="ur-ce2.example.org-0002"))

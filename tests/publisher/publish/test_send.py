@@ -12,7 +12,7 @@ from publisher.events import RetryPlanned
 from publisher.store.schema import State, classes
 from publisher.targets.base import Accepted, Message, Outcome, Oversized, Throttled, Transient, Unauthorised, Unknown
 from tests.publisher.publish.waiting_site import record_id, site_of
-from tests.publisher.receivers import Receiver, always, script
+from tests.publisher.receivers import RecordReceiver, always, script
 from tests.publisher.site import ListSource, Site, make_jobs
 
 pytestmark = pytest.mark.either_store
@@ -81,7 +81,7 @@ def test_a_problem_of_the_service_makes_everything_wait_and_ends_the_run_for_it(
 def test_unauthorised_pauses_only_its_target(tmp_path: Path) -> None:
     source = ListSource("ce1")
     source.add(*make_jobs(5))
-    one, other = Receiver("one"), Receiver("other")
+    one, other = RecordReceiver("one"), RecordReceiver("other")
     site = Site(tmp_path, [source], [one, other])
     one.fault = always(Unauthorised("HTTP 403: no insert rights"))
     site.collect()
@@ -95,7 +95,7 @@ def test_unauthorised_pauses_only_its_target(tmp_path: Path) -> None:
 def test_credentials_that_cannot_be_used_send_nothing_and_stop_only_their_target(tmp_path: Path) -> None:
     source = ListSource("ce1")
     source.add(*make_jobs(5))
-    one, other = Receiver("one"), Receiver("other")
+    one, other = RecordReceiver("one"), RecordReceiver("other")
     site = Site(tmp_path, [source], [one, other])
 
     def expired(_message: Message) -> Outcome:
@@ -128,7 +128,7 @@ def test_a_record_too_large_by_itself_is_rejected(tmp_path: Path) -> None:
 
 
 def test_batches_are_cut_by_the_bytes_of_the_finished_message(tmp_path: Path) -> None:
-    receiver = Receiver("neic", limit_bytes=12_000)
+    receiver = RecordReceiver("neic", limit_bytes=12_000)
     site, service = site_of(tmp_path, 100, receiver)
     site.publish()
     assert site.counted("neic") == {State.ACCEPTED: 100}

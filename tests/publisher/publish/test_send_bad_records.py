@@ -14,7 +14,7 @@ from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome, Oversized, Refused, Transient
 from publisher.targets.sgas import outcome_of_reply
 from tests.publisher.publish.waiting_site import DOWN, record_id, site_of
-from tests.publisher.receivers import Receiver, always, script
+from tests.publisher.receivers import RecordReceiver, always, script
 from tests.publisher.site import ListSource, Site, make_job
 
 pytestmark = pytest.mark.either_store
@@ -222,10 +222,10 @@ def checks_machines(message: Message) -> Outcome | None:
     return outcome_of_reply(Reply(406, {}, text.encode()), message, 0.0)
 
 
-def mixed_site(folder: Path, machines: Sequence[str], **settings: object) -> tuple[Site, Receiver]:
+def mixed_site(folder: Path, machines: Sequence[str], **settings: object) -> tuple[Site, RecordReceiver]:
     source = ListSource("ce1")
     source.add(*(make_job(number, endpoint_url=f"https://{name}:443/") for number, name in enumerate(machines, 1)))
-    receiver = Receiver("neic")
+    receiver = RecordReceiver("neic")
     receiver.fault = checks_machines
     site = Site(folder, [source], [receiver])
     if settings:

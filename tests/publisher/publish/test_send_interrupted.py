@@ -15,7 +15,7 @@ from publisher.events import BatchAnswered, BatchInFlight, Event
 from publisher.store.schema import State
 from publisher.targets.base import Accepted, Message, Outcome, Refused, Transient, Unauthorised, Unknown
 from tests.publisher.publish.waiting_site import DOWN, record_id, site_of
-from tests.publisher.receivers import Fault, Receiver, once
+from tests.publisher.receivers import Fault, RecordReceiver, once
 from tests.publisher.site import Killed, Site, make_job
 
 pytestmark = pytest.mark.either_store
@@ -75,7 +75,7 @@ def test_what_was_in_flight_when_the_power_went_is_sent_again_under_the_same_id(
 
 def test_a_run_that_changed_while_it_was_in_flight_is_sent_again_under_another_id(tmp_path: Path) -> None:
     """Under the same id a service may take it for what it has (Idempotency-Key)."""
-    site, service = site_of(tmp_path, 5, Receiver("neic", "ams"))
+    site, service = site_of(tmp_path, 5, RecordReceiver("neic", "ams"))
     assert site.killed_at(
         _step_at(site, tmp_path / "copy", lambda event: isinstance(event, BatchAnswered)), site.publish
     )
@@ -162,7 +162,7 @@ def _collected_meanwhile(site: Site, job: Job) -> None:
 @pytest.mark.parametrize("kind", ["sgas", "ams"])
 @pytest.mark.parametrize("when", ["before the batch leaves", "in flight"])
 def test_a_run_that_changes_while_it_is_being_sent_is_not_lost(tmp_path: Path, kind: str, when: str) -> None:
-    site, service = site_of(tmp_path, 5, Receiver("neic", kind))
+    site, service = site_of(tmp_path, 5, RecordReceiver("neic", kind))
     changed = make_job(3, wall_s=7)
     change = partial(_collected_meanwhile, site, changed)
     if when == "in flight":

@@ -16,14 +16,14 @@ from publisher.events import BatchInFlight, Event
 from publisher.publish.publish import Delivery
 from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import ListSource, Site, make_jobs, stores_on
-from tests.publisher.store.server import Server
+from tests.publisher.store.server import PostgresqlServer
 
 JOBS, BATCH, PUBLISHERS = 400, 5, 4
 
 
-class Crowded(Receiver):
+class Crowded(RecordReceiver):
     """A service that answers the first messages only when so many senders have come, and knows who sent what."""
 
     def __init__(self, together: int) -> None:
@@ -45,12 +45,12 @@ class Crowded(Receiver):
 
 
 @pytest.fixture(autouse=True)
-def _on_postgresql(postgresql: Server) -> Iterator[None]:
+def _on_postgresql(postgresql: PostgresqlServer) -> Iterator[None]:
     with stores_on(postgresql):
         yield
 
 
-def site_of(folder: Path, service: Receiver, jobs: int = JOBS) -> Site:
+def site_of(folder: Path, service: RecordReceiver, jobs: int = JOBS) -> Site:
     source = ListSource("ce1")
     source.add(*make_jobs(jobs))
     site = Site(folder, [source], [service])
@@ -86,14 +86,14 @@ def test_publishers_share_a_large_backlog_and_none_sends_what_another_sent(tmp_p
 
 
 def test_a_small_backlog_is_one_publishers_and_is_not_cut_up(tmp_path: Path) -> None:
-    service = Receiver("neic", "ams")
+    service = RecordReceiver("neic", "ams")
     site = site_of(tmp_path, service, jobs=PUBLISHERS * BATCH)
     assert site.publish_to("neic").sent.batches == PUBLISHERS
     assert service.posted() == [job.record_id for job in make_jobs(PUBLISHERS * BATCH)]
 
 
 def test_alone_a_publisher_sends_every_part(tmp_path: Path) -> None:
-    service = Receiver("neic", "ams")
+    service = RecordReceiver("neic", "ams")
     site = site_of(tmp_path, service)
     assert site.publish_to("neic").sent.accepted == JOBS
     assert site.counted("neic") == {State.ACCEPTED: JOBS}
@@ -101,7 +101,7 @@ def test_alone_a_publisher_sends_every_part(tmp_path: Path) -> None:
 
 
 def test_a_target_that_is_locked_whole_is_not_shared(tmp_path: Path) -> None:
-    service = Receiver("neic", "ams")
+    service = RecordReceiver("neic", "ams")
     site = site_of(tmp_path, service)
     with site.publisher.store.lock("target-neic") as held:
         assert held
@@ -111,7 +111,7 @@ def test_a_target_that_is_locked_whole_is_not_shared(tmp_path: Path) -> None:
 
 
 def test_a_part_whose_publisher_died_is_taken_over_at_once(tmp_path: Path) -> None:
-    service = Receiver("neic", "ams")
+    service = RecordReceiver("neic", "ams")
     site = site_of(tmp_path, service)
     seen = 0
 
@@ -132,7 +132,7 @@ def test_a_part_whose_publisher_died_is_taken_over_at_once(tmp_path: Path) -> No
 
 def test_parts_of_a_batch_that_are_sent_again_apart_have_ids_of_their_own(tmp_path: Path) -> None:
     """Under one id the second would replace the first in a directory, or be taken for the first (Idempotency-Key)."""
-    service = Receiver("neic", "ams")
+    service = RecordReceiver("neic", "ams")
     site = site_of(tmp_path, service, jobs=PUBLISHERS * BATCH)
 
     assert site.killed_at(2, site.publish)
@@ -148,7 +148,7 @@ def test_parts_of_a_batch_that_are_sent_again_apart_have_ids_of_their_own(tmp_pa
 
 
 def test_what_one_has_in_flight_is_not_touched_by_another(tmp_path: Path) -> None:
-    service = Receiver("neic", "ams")
+    service = RecordReceiver("neic", "ams")
     site = site_of(tmp_path, service)
     looked: list[set[str]] = []
     beside: list[Delivery] = []
@@ -169,7 +169,7 @@ def test_what_one_has_in_flight_is_not_touched_by_another(tmp_path: Path) -> Non
     site.assert_counters_right()
 
 
-def run_beside(site: Site, service: Receiver, left: int) -> tuple[Delivery, int]:
+def run_beside(site: Site, service: RecordReceiver, left: int) -> tuple[Delivery, int]:
     """Another publisher, who comes when so many jobs are left to send; and the exit code of its command."""
     beside: list[tuple[Delivery, int]] = []
 
@@ -187,7 +187,7 @@ def run_beside(site: Site, service: Receiver, left: int) -> tuple[Delivery, int]
 
 
 def test_a_publisher_that_is_done_while_others_still_send_has_not_failed(tmp_path: Path) -> None:
-    service = Receiver("neic", "ams")
+    service = RecordReceiver("neic", "ams")
     site = site_of(tmp_path, service)
     delivery, code = run_beside(site, service, left=JOBS - BATCH)
     assert delivery.shared
@@ -200,7 +200,7 @@ def test_a_publisher_that_is_done_while_others_still_send_has_not_failed(tmp_pat
 def test_a_late_publisher_takes_the_parts_that_nobody_sends(tmp_path: Path, left: int) -> None:
     """What is left would not be cut up any more."""
     assert left < PUBLISHERS * BATCH * 10
-    service = Receiver("neic", "ams")
+    service = RecordReceiver("neic", "ams")
     site = site_of(tmp_path, service)
     delivery, code = run_beside(site, service, left)
     assert not delivery.busy
@@ -214,7 +214,7 @@ def test_a_late_publisher_takes_the_parts_that_nobody_sends(tmp_path: Path, left
 
 def test_hosts_that_cut_the_backlog_differently_do_not_share_it(tmp_path: Path) -> None:
     """Their parts would overlap: what one has in flight would be sent by the other as well."""
-    service = Receiver("neic", "ams")
+    service = RecordReceiver("neic", "ams")
     site = site_of(tmp_path, service)
     other = Site.beside(site)
     other.table = deepcopy(site.table)

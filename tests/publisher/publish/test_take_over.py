@@ -10,7 +10,7 @@ from publisher.publish.decide import DeliveredBefore
 from publisher.sources.base import Window
 from publisher.store.schema import State
 from publisher.text import iso
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.either_store
 LIMIT = NOVEMBER + 3600 + 5
 
 
-def moved(folder: Path, receiver: Receiver, *sources: ListSource) -> Site:
+def moved(folder: Path, receiver: RecordReceiver, *sources: ListSource) -> Site:
     """A site that moved over: jobs 1 to 5 were delivered before."""
     site = Site(folder, sources or [ListSource("ce1")], [receiver])
     site.configure(receiver.name, delivered_until=iso(LIMIT))
@@ -26,7 +26,7 @@ def moved(folder: Path, receiver: Receiver, *sources: ListSource) -> Site:
 
 
 def test_they_are_distinguished(tmp_path: Path) -> None:
-    service = Receiver("neic")
+    service = RecordReceiver("neic")
     site = moved(tmp_path, service)
     site.sources["ce1"].add(*make_jobs(8))
     site.collect()
@@ -45,7 +45,7 @@ def test_they_are_distinguished(tmp_path: Path) -> None:
 
 
 def test_a_late_job_with_an_older_end_is_sent(tmp_path: Path) -> None:
-    service = Receiver("neic")
+    service = RecordReceiver("neic")
     site = moved(tmp_path, service)
     site.sources["ce1"].add(*make_jobs(3))
     site.collect()
@@ -56,7 +56,7 @@ def test_a_late_job_with_an_older_end_is_sent(tmp_path: Path) -> None:
 
 
 def test_a_source_that_comes_later_was_not_delivered_before(tmp_path: Path) -> None:
-    service = Receiver("neic")
+    service = RecordReceiver("neic")
     site = moved(tmp_path, service, ListSource("ce1"), ListSource("ce2"))
     del site.table["sources"]["ce2"]
     site.reopen()
@@ -71,7 +71,7 @@ def test_a_source_that_comes_later_was_not_delivered_before(tmp_path: Path) -> N
 
 
 def test_a_first_reading_in_several_goes_is_one(tmp_path: Path) -> None:
-    service = Receiver("neic")
+    service = RecordReceiver("neic")
     site = moved(tmp_path, service, ListSource("ce1", page=2))
     site.sources["ce1"].add(*make_jobs(5))
     site.sources["ce1"].fails = "no"
@@ -82,7 +82,7 @@ def test_a_first_reading_in_several_goes_is_one(tmp_path: Path) -> None:
 
 
 def test_what_is_wanted_later_was_not_delivered_before(tmp_path: Path) -> None:
-    service = Receiver("neic")
+    service = RecordReceiver("neic")
     site = moved(tmp_path, service)
     site.configure("neic", vo=["atlas"])
     site.sources["ce1"].add(make_job(1), make_job(2, vo="cms"))
@@ -93,7 +93,7 @@ def test_what_is_wanted_later_was_not_delivered_before(tmp_path: Path) -> None:
 
 
 def test_changing_the_setting_later_changes_nothing_and_is_recorded(tmp_path: Path) -> None:
-    site = moved(tmp_path, Receiver("neic"))
+    site = moved(tmp_path, RecordReceiver("neic"))
     site.sources["ce1"].add(*make_jobs(8))
     site.collect()
     site.configure("neic", delivered_until=iso(NOVEMBER + 86400))
@@ -103,7 +103,7 @@ def test_changing_the_setting_later_changes_nothing_and_is_recorded(tmp_path: Pa
 
 
 def test_only_missing_sends_them_and_then_they_are_ours(tmp_path: Path) -> None:
-    service = Receiver("neic")
+    service = RecordReceiver("neic")
     site = moved(tmp_path, service)
     site.sources["ce1"].add(*make_jobs(5))
     site.collect()
@@ -118,7 +118,7 @@ def test_only_missing_sends_them_and_then_they_are_ours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "state"), [("sgas", State.SUPERSEDED), ("ams", State.ACCEPTED)])
 def test_one_that_changes_afterwards_is_treated_as_all(tmp_path: Path, kind: str, state: State) -> None:
-    service = Receiver("one", kind)
+    service = RecordReceiver("one", kind)
     site = moved(tmp_path, service)
     site.sources["ce1"].add(make_job(1))
     site.collect()
@@ -159,7 +159,7 @@ def test_of_summaries_a_month_that_is_not_known_whole_is_held(tmp_path: Path) ->
 
 
 def test_taking_over_moves_only_what_was_never_sent(tmp_path: Path) -> None:
-    service = Receiver("neic")
+    service = RecordReceiver("neic")
     site = Site(tmp_path, [ListSource("ce1")], [service])
     site.sources["ce1"].add(*make_jobs(4), make_job(5, vo=None))
     site.configure("neic", unknown_vo="hold", vo=["atlas"])

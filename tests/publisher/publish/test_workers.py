@@ -13,14 +13,14 @@ from publisher.events import BatchAnswered, BatchInFlight, Event, ignore
 from publisher.publish.retry import RetryBudget, post
 from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome, Refused, Throttled, Transient, Unknown
-from tests.publisher.receivers import Receiver, always
+from tests.publisher.receivers import RecordReceiver, always
 from tests.publisher.site import ListSource, Site, make_job, make_jobs
 
 WORKERS = 3
 pytestmark = pytest.mark.either_store
 
 
-class Busy(Receiver):
+class Busy(RecordReceiver):
     """A service that counts how many messages it holds at once, and answers none before `together` are there; but the
     last, after so many `rounds` of them."""
 
@@ -50,7 +50,7 @@ class Busy(Receiver):
                 self._now -= 1
 
 
-def site_of(folder: Path, count: int, service: Receiver) -> Site:
+def site_of(folder: Path, count: int, service: RecordReceiver) -> Site:
     source = ListSource("ce1")
     source.add(*make_jobs(count))
     site = Site(folder, [source], [service])
@@ -315,7 +315,7 @@ def test_a_service_that_asks_for_too_long_a_pause_gets_no_message_more(tmp_path:
 
 def test_after_such_an_answer_no_message_leaves_that_another_worker_has(tmp_path: Path) -> None:
     answer = Throttled("HTTP 429", 86_400.0)
-    service = Receiver("neic")
+    service = RecordReceiver("neic")
     service.fault = lambda _message: answer
     site = site_of(tmp_path, 1, service)
     budget = RetryBudget(site.config.targets["neic"])

@@ -22,7 +22,7 @@ from publisher.sources.base import Cursor, Page, Unreadable, Window
 from publisher.store.groups import SUMMARY
 from publisher.store.schema import State, groups
 from publisher.targets.base import Transient
-from tests.publisher.receivers import Receiver, SummaryReceiver, always
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver, always
 from tests.publisher.reconcile.reconciled_site import NOV, OCT, files, site_of
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job, make_jobs
 
@@ -64,12 +64,12 @@ def of_jobs(*jobs: Job) -> Amounts:
 
 
 @pytest.fixture
-def service() -> Receiver:
-    return Receiver("one")
+def service() -> RecordReceiver:
+    return RecordReceiver("one")
 
 
 @pytest.fixture
-def site(tmp_path: Path, service: Receiver) -> Site:
+def site(tmp_path: Path, service: RecordReceiver) -> Site:
     return Site(tmp_path, [ListSource("ce1", page=3)], [service])
 
 
@@ -100,7 +100,7 @@ def test_what_is_not_read_yet_differs(site: Site) -> None:
     assert site.rows("SELECT COUNT(*) FROM runs") == [(2,)], "nothing was stored"
 
 
-def test_causes_between_the_store_and_what_was_sent(site: Site, service: Receiver) -> None:
+def test_causes_between_the_store_and_what_was_sent(site: Site, service: RecordReceiver) -> None:
     site.configure("one", vo=["atlas"], batch_records=1)
     site.sources["ce1"].add(*make_jobs(4), make_job(5, vo="cms", cores=3), make_job(6))
     service.poison = {make_job(2).record_id}
@@ -237,12 +237,12 @@ def test_a_source_that_cannot_be_read_says_so(site: Site) -> None:
     site.collect()
     site.publish()
 
-    class Broken(ListSource):
+    class FailingSource(ListSource):
         def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
             yield from super().pages(cursor, window)
             raise SourceError("the disk is gone")
 
-    broken = Broken("ce1")
+    broken = FailingSource("ce1")
     broken.log = site.sources["ce1"].log
     site.sources["ce1"] = broken
     found = conserved(site)
@@ -269,7 +269,7 @@ def test_the_equations_hold_whatever_happened(
     tmp_path_factory: pytest.TempPathFactory, seed: int, todo: list[str], kind: str
 ) -> None:
     rng = random.Random(seed)
-    service = SummaryReceiver("one") if kind == "sums" else Receiver("one", kind)
+    service = SummaryReceiver("one") if kind == "sums" else RecordReceiver("one", kind)
     site = Site(tmp_path_factory.mktemp("site"), [ListSource("ce1", page=3)], [service])
     site.configure("one", batch_records=2, vo=["atlas"])
     source = site.sources["ce1"]

@@ -331,7 +331,7 @@ def test_messages_that_the_loader_refuses_after_the_broker_took_them_stay_unconf
 def served(pki: Pki, answers: list[tuple[int, bytes]]) -> Iterator[str]:
     """A portal with TLS that asks for a client certificate; gives its URL."""
 
-    class Portal(http.server.BaseHTTPRequestHandler):
+    class PortalHandler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, body = answers[0]
             self.send_response(status)
@@ -346,7 +346,7 @@ def served(pki: Pki, answers: list[tuple[int, bytes]]) -> Iterator[str]:
     context.load_cert_chain(pki.server.certificate, pki.server.key)
     context.load_verify_locations(pki.ca_file)
     context.verify_mode = ssl.CERT_REQUIRED
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Portal)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), PortalHandler)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()

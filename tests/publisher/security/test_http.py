@@ -15,7 +15,7 @@ from publisher.security.http import Failure, HttpClient, Reply, Timing
 from publisher.security.tls import Trust
 from publisher.simulator.pki import Pki, make_pki
 from tests.publisher.http_client import client, ok, post
-from tests.publisher.scripted_server import Connection, Request, Server, serve, unused_port
+from tests.publisher.scripted_server import ScriptedConnection, ScriptedRequest, ScriptedServer, serve, unused_port
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 def test_when_stopped_it_waits_a_few_seconds_for_an_answer(pki: Pki) -> None:
     stop = threading.Event()
 
-    def silent(_request: Request, connection: Connection) -> None:
+    def silent(_request: ScriptedRequest, connection: ScriptedConnection) -> None:
         stop.set()
         connection.wait()
 
@@ -56,7 +56,7 @@ def test_a_stop_while_it_connects_is_not_a_timeout(pki: Pki) -> None:
 def test_when_stopped_it_still_takes_the_answer_of_the_present_message(pki: Pki) -> None:
     stop = threading.Event()
 
-    def answers(request: Request, connection: Connection) -> None:
+    def answers(request: ScriptedRequest, connection: ScriptedConnection) -> None:
         stop.set()
         ok(request, connection)
 
@@ -74,7 +74,7 @@ def test_an_answer_that_is_late_is_taken_though_it_was_looked_for_before(pki: Pk
         looks += 1
         return False
 
-    def late(request: Request, connection: Connection) -> None:
+    def late(request: ScriptedRequest, connection: ScriptedConnection) -> None:
         while looks < 12:
             connection.stopped.wait(0.01)
         ok(request, connection)
@@ -152,7 +152,7 @@ def test_what_could_not_be_written_was_not_sent() -> None:
 
 @pytest.mark.parametrize("drip", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"])
 def test_an_answer_that_drips_in_ends_with_the_time_allowed(drip: bytes) -> None:
-    def script(_: Request, connection: Connection) -> None:
+    def script(_: ScriptedRequest, connection: ScriptedConnection) -> None:
         connection.sock.sendall(drip)
         while not connection.stopped.wait(0.05):
             connection.sock.sendall(b"x")
@@ -164,7 +164,7 @@ def test_an_answer_that_drips_in_ends_with_the_time_allowed(drip: bytes) -> None
 
 
 def test_an_answer_cut_after_acceptance_is_unknown(pki: Pki) -> None:
-    def script(_: Request, connection: Connection) -> None:
+    def script(_: ScriptedRequest, connection: ScriptedConnection) -> None:
         connection.answer(200, b'{"id"', length=100)
         connection.cut()
 
@@ -177,7 +177,7 @@ def test_an_answer_cut_after_acceptance_is_unknown(pki: Pki) -> None:
 
 
 def test_the_status_of_an_error_counts_even_where_its_text_is_cut() -> None:
-    def script(_: Request, connection: Connection) -> None:
+    def script(_: ScriptedRequest, connection: ScriptedConnection) -> None:
         connection.answer(500, b"Processing", length=100)
         connection.sock.shutdown(socket.SHUT_RDWR)
 
@@ -204,7 +204,7 @@ def test_an_answer_that_is_not_http_is_reported_as_such() -> None:
 
 
 def test_a_connection_closed_between_two_posts_is_opened_again(pki: Pki) -> None:
-    def script(request: Request, connection: Connection) -> None:
+    def script(request: ScriptedRequest, connection: ScriptedConnection) -> None:
         if request.body == b"second" and request.connection == 1:
             connection.cut()
         else:
@@ -221,7 +221,7 @@ def test_a_connection_closed_between_two_posts_is_opened_again(pki: Pki) -> None
 
 
 def test_a_second_failure_after_reopening_is_unknown(pki: Pki) -> None:
-    def script(request: Request, connection: Connection) -> None:
+    def script(request: ScriptedRequest, connection: ScriptedConnection) -> None:
         if request.body == b"second":
             connection.cut()
         else:
@@ -293,7 +293,7 @@ def test_the_environment_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_proxy_is_used_where_it_is_configured(pki: Pki) -> None:
     with serve(ok) as proxy:
-        reply = post(client("http://localhost:1", proxy=proxy.url), Server(1, "http"))
+        reply = post(client("http://localhost:1", proxy=proxy.url), ScriptedServer(1, "http"))
     assert isinstance(reply, Reply)
     assert proxy.requests[0].path == "http://localhost:1/x"
     with serve(lambda _, connection: connection.answer(403)) as proxy:

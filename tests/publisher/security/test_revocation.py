@@ -18,7 +18,7 @@ from publisher.security.tls import Trust
 from publisher.simulator.pki import Pki, make_pki
 from tests.publisher.certificate_chain import Chain, certificate_of, indirect, only
 from tests.publisher.http_client import client, ok, post
-from tests.publisher.scripted_server import Connection, Request, serve
+from tests.publisher.scripted_server import ScriptedConnection, ScriptedRequest, serve
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +179,7 @@ def test_the_connection_to_a_proxy_is_checked_as_well(chain: Chain, pki: Pki) ->
     assert proxy.requests == []
 
 
-def relayed(request: Request, connection: Connection) -> None:
+def relayed(request: ScriptedRequest, connection: ScriptedConnection) -> None:
     """A proxy's answer to CONNECT: what comes goes to the port asked for, and back, until one side ends."""
     with socket.create_connection(("127.0.0.1", int(request.path.rpartition(":")[2])), 30) as server:
         connection.answer(200)

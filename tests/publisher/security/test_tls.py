@@ -15,7 +15,7 @@ from publisher.security.http import Failure, HttpClient, Reply
 from publisher.security.tls import Trust
 from publisher.simulator.pki import Pki, make_pki
 from tests.publisher.http_client import client, ok, post
-from tests.publisher.scripted_server import Connection, Request, serve
+from tests.publisher.scripted_server import ScriptedConnection, ScriptedRequest, serve
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_an_expired_certificate_is_not_shown(pki: Pki) -> None:
 def test_credentials_are_read_again_after_close(pki: Pki, tmp_path: Path) -> None:
     seen: list[bytes] = []
 
-    def script(_: Request, connection: Connection) -> None:
+    def script(_: ScriptedRequest, connection: ScriptedConnection) -> None:
         assert isinstance(connection.sock, ssl.SSLSocket)
         seen.append(connection.sock.getpeercert(binary_form=True) or b"")
         connection.answer(200)

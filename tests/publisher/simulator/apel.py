@@ -11,7 +11,7 @@ from typing import Any
 from publisher.security.credentials import load_credentials
 from publisher.security.sign import Signer
 from publisher.simulator.pki import Credential
-from tests.publisher.simulator.records import Client, Reply
+from tests.publisher.simulator.records import Client, SimulatorReply
 
 CAR = "http://eu-emi.eu/namespaces/2012/11/computerecord"
 TOKEN_PATH = "/v1/service-types/ams/hosts/localhost:authx509"
@@ -73,11 +73,11 @@ def publish_body(*messages: bytes, attributes: dict[str, Any] | None = None) -> 
     )
 
 
-def authenticated(client: Client) -> Callable[..., Reply]:
+def authenticated(client: Client) -> Callable[..., SimulatorReply]:
     """Requests of `client` with a token for its certificate."""
     token = client("GET", TOKEN_PATH).json["token"]
 
-    def ask(method: str, path: str, body: Any = None) -> Reply:
+    def ask(method: str, path: str, body: Any = None) -> SimulatorReply:
         return client(method, path, body, {"x-api-key": token})
 
     return ask

@@ -54,7 +54,7 @@ def message(*records: str) -> bytes:
     return f'<?xml version="1.0"?>\n<ur:UsageRecords {NAMESPACES}>{"".join(records)}</ur:UsageRecords>'.encode()
 
 
-class Reply:
+class SimulatorReply:
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.status, self.headers, self.body = status, headers, body
 
@@ -72,10 +72,12 @@ class Client:
             context.load_cert_chain(credential.certificate, credential.key)
         self.connection = http.client.HTTPSConnection("localhost", port or simulator.port, context=context, timeout=20)
 
-    def __call__(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Reply:
+    def __call__(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> SimulatorReply:
         self.connection.request(method, path, body, dict(headers or {}))
         answer = self.connection.getresponse()
-        return Reply(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+        return SimulatorReply(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
 
     def close(self) -> None:
         self.connection.close()

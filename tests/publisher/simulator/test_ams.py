@@ -24,10 +24,10 @@ from tests.publisher.simulator.apel import (
     publish_body,
     signer,
 )
-from tests.publisher.simulator.records import Client, Reply
+from tests.publisher.simulator.records import Client, SimulatorReply
 
 Connect = Callable[..., Client]
-Ask = Callable[..., Reply]
+Ask = Callable[..., SimulatorReply]
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def ask(client: Client) -> Ask:
     return authenticated(client)
 
 
-def error_of(reply: Reply) -> tuple[int, str, str]:
+def error_of(reply: SimulatorReply) -> tuple[int, str, str]:
     error = reply.json["error"]
     assert error["code"] == reply.status
     assert reply.headers["content-type"] == "application/json; charset=utf-8"

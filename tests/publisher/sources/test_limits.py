@@ -28,7 +28,7 @@ from publisher.sources.limits import (
 from tests.generators import arc_database
 from tests.publisher.sources.arc import arc_reading
 from tests.publisher.sources.log_reading import Seen, read_on
-from tests.security.test_hostile_text import KINDS, Written
+from tests.security.test_hostile_text import KINDS, HostileLog
 
 JOB = Job(record_id="ur-x", system="gridengine", status="completed", extras={"a": "b"})
 LONG = "x" * (IDENTITY_CHARACTERS + 1)
@@ -101,7 +101,7 @@ FIELDS = [(log, field) for log in KINDS for field in log.fields]
 @pytest.mark.parametrize(
     ("log", "field"), [pytest.param(*each, id=f"{type(each[0]).__name__}-{each[1]}") for each in FIELDS]
 )
-def test_no_source_lets_a_long_text_in(log: Written, field: str, tmp_path: Path) -> None:
+def test_no_source_lets_a_long_text_in(log: HostileLog, field: str, tmp_path: Path) -> None:
     seen = log.read(tmp_path / "log", log.content(field, TOO_LONG))
     others = [job for job in seen.jobs.values() if job.local_user != "u8"]
     assert len([job for job in others if not job.slave]) == 4, "those of others are all there"

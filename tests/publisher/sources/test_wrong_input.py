@@ -14,7 +14,7 @@ from publisher.collect.collect import Collected
 from publisher.sources.base import Window
 from publisher.status.check import reading_the_same
 from publisher.status.status import SourceStatus
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOW, Site
 
 GOOD = b"q:n1:g:o:n:%d:sge:0:1793500000:1793500010:1793500110:0:0:100:" + b"0:" * 17 + b"NONE:d:%s:1:0:1.5:0:0"
@@ -26,7 +26,7 @@ LATE = GOOD.replace(b"1793500110", b"%d" % (NOW + 90_000)) % (2, b"NONE", b"NONE
 
 def site_of(folder: Path, *names: str) -> Site:
     """A site whose sources read Grid Engine's file in this folder."""
-    site = Site(folder, [], [Receiver("neic")])
+    site = Site(folder, [], [RecordReceiver("neic")])
     source = {"type": "gridengine", "path": "accounting", "cluster": "c"}
     site.table["sources"] = dict.fromkeys(names or ("ge",), source)
     return site

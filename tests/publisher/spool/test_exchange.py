@@ -15,11 +15,11 @@ from publisher.spool.context import FILE_FORMATS
 from publisher.spool.exchange import export, import_
 from publisher.store.database import Store, open_store
 from publisher.store.schema import State
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, Site, make_job
 from tests.publisher.spool.test_formats import full_job
 from tests.publisher.store.filled_site import fill
-from tests.publisher.torque_cluster import NOW, Cluster, torque_line
+from tests.publisher.torque_cluster import NOW, TorqueCluster, torque_line
 
 pytestmark = pytest.mark.either_store
 
@@ -95,14 +95,14 @@ def test_what_a_grid_log_gave_is_read_back(tmp_path: Path, form: str) -> None:
     """Of a user with a certificate, of one with a token, and of a run that has no entry yet."""
     for name in ("site", "other"):
         (tmp_path / name).mkdir()
-    site = Cluster(tmp_path / "site")
+    site = TorqueCluster(tmp_path / "site")
     site.source |= {"benchmark": {"type": "HEPscore23", "value": 10}, "grid_log": {"path": "grid.log"}}
     (site.folder / "grid.log").write_text(ROUTED.format(at=NOW - 43_200), "utf-8")
     site.log(*(torque_line(number, NOW - 3600) for number in (1, 2, 3)))
     site.run()
     with site.publisher() as publisher:
         publisher.maintenance.export(tmp_path / "one", form)
-    with Cluster(tmp_path / "other").publisher() as other:
+    with TorqueCluster(tmp_path / "other").publisher() as other:
         other.import_store(tmp_path / "one")
         known = {number: other.job(number)[0].run for number in ("1", "2", "3")}
         other.maintenance.export(tmp_path / "two", form)
@@ -143,7 +143,7 @@ def test_a_site_continues_from_what_was_imported(tmp_path: Path) -> None:
     site.publisher.maintenance.export(tmp_path / "out", "json-lines")
     before = site.publisher.status()
     (tmp_path / "moved").mkdir()
-    services = [Receiver("sgas"), Receiver("apel", "ams"), SummaryReceiver("sums")]
+    services = [RecordReceiver("sgas"), RecordReceiver("apel", "ams"), SummaryReceiver("sums")]
     other = Site(tmp_path / "moved", [site.sources["ce1"]], services)
     other.publisher.import_store(tmp_path / "out")
     assert msgspec.structs.replace(other.publisher.status(), not_latest=None) == before

@@ -22,8 +22,8 @@ from publisher.spool.kinds import kind_named
 from publisher.spool.spooler import attach
 from publisher.store.database import open_store
 from publisher.store.schema import State
-from tests.publisher.receivers import Receiver
-from tests.publisher.site import OCTOBER, ListSource, Site, make_job, make_jobs
+from tests.publisher.receivers import RecordReceiver
+from tests.publisher.site import OCTOBER, Killed, ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
 KINDS = ("jobs", "deliveries", "messages")
@@ -32,7 +32,7 @@ KINDS = ("jobs", "deliveries", "messages")
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     """A site with a context of each format."""
-    site = Site(tmp_path, [ListSource("ce1", page=4)], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1", page=4)], [RecordReceiver("sgas")])
     site.table["targets"]["sgas"]["batch_records"] = 3
     site.table["spool"] = {
         form: {"format": form, "path": f"spool-{form}"} for form in ("classic", "delimited", "json-lines", "xml")
@@ -220,10 +220,6 @@ def test_a_transaction_that_is_rolled_back_leaves_no_trace(site: Site) -> None:
     assert_all_the_same(site)
 
 
-class Killed(BaseException):
-    """The process died."""
-
-
 class Dying:
     """A context that dies after so many objects of all contexts, the last of which it has committed."""
 
@@ -283,7 +279,7 @@ def test_check_reports_contexts_and_repair_stops_those_that_are_gone(site: Site)
 
 
 def test_without_contexts_there_are_no_triggers(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.sources["ce1"].add(make_job(1))
     site.collect()
     site.publish()

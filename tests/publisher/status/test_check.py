@@ -16,7 +16,7 @@ from publisher.config.schema import Config
 from publisher.finding import Finding
 from publisher.simulator.pki import Pki, make_pki
 from publisher.status import check_host
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOW, ListSource, Site, make_jobs
 
 
@@ -106,7 +106,7 @@ def test_no_authorities_at_all(pki: Pki, tmp_path: Path) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
-    found = Site(tmp_path, [ListSource("ce1")], [Receiver("neic")])
+    found = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("neic")])
     found.sources["ce1"].add(*make_jobs(3))
     return found
 

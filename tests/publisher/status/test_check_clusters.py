@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from publisher.status.check import changed_clusters
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import ListSource, Site, make_job
 
 
@@ -28,7 +28,7 @@ def test_jobs_stored_with_another_cluster_are_found(
 ) -> None:
     source = ListSource("ce1")
     source.add(make_job(1, cluster=stored))
-    site = Site(tmp_path, [source], [Receiver("neic")])
+    site = Site(tmp_path, [source], [RecordReceiver("neic")])
     site.table["sources"]["ce1"]["type"] = kind
     site.collect()
     if cluster is not None:

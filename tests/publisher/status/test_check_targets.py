@@ -11,7 +11,7 @@ from formats.job import Job
 from publisher.finding import Finding
 from publisher.status.check import targets_without_jobs
 from publisher.text import iso
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOW, ListSource, Site, make_job
 
 LOCAL: dict[str, Any] = {"user_dn": None, "vo": None, "fqans": ()}
@@ -21,7 +21,7 @@ def found(tmp_path: Path, job: Job, **settings: Any) -> list[Finding]:
     """What is found where a source has given this job, and a target with such settings was planned for."""
     source = ListSource("ce1")
     source.add(job)
-    site = Site(tmp_path, [source], [Receiver("neic")])
+    site = Site(tmp_path, [source], [RecordReceiver("neic")])
     site.configure("neic", **settings)
     site.collect()
     return list(targets_without_jobs(site.config, site.publisher.store, site.publisher.status()))
@@ -46,7 +46,7 @@ def test_a_target_that_gets_nothing(tmp_path: Path, facts: dict[str, Any], setti
 def test_sources_that_are_not_its_own(tmp_path: Path) -> None:
     given, silent = ListSource("ce1"), ListSource("ce2")
     given.add(make_job(1))
-    site = Site(tmp_path, [given, silent], [Receiver("neic")])
+    site = Site(tmp_path, [given, silent], [RecordReceiver("neic")])
     site.configure("neic", sources=["ce2"])
     site.collect()
     (finding,) = targets_without_jobs(site.config, site.publisher.store, site.publisher.status())
@@ -59,7 +59,7 @@ def test_a_target_that_gets_something(tmp_path: Path, settings: dict[str, Any]) 
 
 
 def test_before_anything_was_collected_nothing_is_missed(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("neic")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("neic")])
     site.configure("neic", local_jobs="skip")
     site.collect()
     assert list(targets_without_jobs(site.config, site.publisher.store, site.publisher.status())) == []
@@ -68,7 +68,7 @@ def test_before_anything_was_collected_nothing_is_missed(tmp_path: Path) -> None
 def test_a_new_target_that_is_not_planned_yet_misses_nothing(tmp_path: Path) -> None:
     source = ListSource("ce1")
     source.add(make_job(1))
-    site = Site(tmp_path, [source], [Receiver("neic")])
+    site = Site(tmp_path, [source], [RecordReceiver("neic")])
     site.collect()
     site.table["targets"]["second"] = dict(site.table["targets"]["neic"])
     site.reopen()

@@ -16,9 +16,9 @@ from publisher.store.report_queries import state_of
 from publisher.store.schema import State
 from publisher.text import CLOCK_SKEW_S, elapsed_s, past
 from tests.publisher.messages.test_reports import DAY, ran, site_of
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
-from tests.publisher.torque_cluster import NOW, Cluster, torque_line
+from tests.publisher.torque_cluster import NOW, TorqueCluster, torque_line
 
 pytestmark = pytest.mark.either_store
 
@@ -26,7 +26,7 @@ YEARS = 8 * 365 * DAY
 SCORE = {"type": "HEPscore23", "value": 10}
 
 
-def run_of(cluster: Cluster) -> tuple[int, dict[str, Any]]:
+def run_of(cluster: TorqueCluster) -> tuple[int, dict[str, Any]]:
     """`usage-publisher run`: its exit code and `status --json` after it."""
     with cluster.publisher() as publisher:
         done = publisher.run()
@@ -34,7 +34,7 @@ def run_of(cluster: Cluster) -> tuple[int, dict[str, Any]]:
         return exit_code.of_run(done.sources.values(), done.targets, status), status_json(status)
 
 
-def status_of(cluster: Cluster) -> dict[str, Any]:
+def status_of(cluster: TorqueCluster) -> dict[str, Any]:
     with cluster.publisher() as publisher:
         return status_json(publisher.status())
 
@@ -43,7 +43,7 @@ def status_of(cluster: Cluster) -> dict[str, Any]:
 def test_after_a_run_years_ahead_everything_is_delivered_by_the_next(
     tmp_path: Path, records: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster = Cluster(tmp_path)
+    cluster = TorqueCluster(tmp_path)
     cluster.source |= {"benchmark": SCORE, "expect_every": "2d"}
     cluster.target |= {"every": "6h", "records": records}
     cluster.log(torque_line(1, NOW - 900))
@@ -78,7 +78,7 @@ def test_after_a_run_years_ahead_everything_is_delivered_by_the_next(
 
 
 def test_a_shadow_is_rehearsed_again_as_well(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
+    cluster = TorqueCluster(tmp_path)
     cluster.source["benchmark"] = SCORE
     cluster.target |= {"every": "6h", "shadow": True}
     cluster.log(torque_line(1, NOW - 900))
@@ -138,7 +138,7 @@ def test_a_summary_sent_by_a_wrong_clock_may_have_the_name_of_somebody_who_was_e
 
 
 def test_a_source_whose_last_job_ended_in_the_future_may_be_silent(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.table["sources"]["ce1"]["expect_every"] = "1d"
     site.now = NOVEMBER + DAY
     site.sources["ce1"].add(make_job(1, end=site.now - 60), make_job(2, end=site.now + YEARS))
@@ -150,7 +150,7 @@ def test_a_source_whose_last_job_ended_in_the_future_may_be_silent(tmp_path: Pat
 
 
 def test_a_target_that_last_took_something_in_the_future_fails(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
+    cluster = TorqueCluster(tmp_path)
     cluster.source["benchmark"] = SCORE
     cluster.log(torque_line(1, NOW - 900))
     cluster.now = NOW + YEARS
@@ -169,7 +169,7 @@ def test_a_target_that_last_took_something_in_the_future_fails(tmp_path: Path) -
 
 
 def test_a_page_is_kept_although_a_source_was_read_by_a_wrong_clock(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.now = NOW + YEARS
     site.collect()
     with site.publisher.store.read() as connection:

@@ -7,7 +7,7 @@ from pathlib import Path
 from formats.job import Job
 from publisher.sources.base import Unreadable
 from publisher.store.schema import State
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import ListSource, Site, make_job
 
 
@@ -22,7 +22,7 @@ def fill(folder: Path) -> Site:
     ]
     source = ListSource("ce1")
     source.add(*jobs)
-    services = [Receiver("sgas"), Receiver("apel", "ams"), SummaryReceiver("sums")]
+    services = [RecordReceiver("sgas"), RecordReceiver("apel", "ams"), SummaryReceiver("sums")]
     site = Site(folder, [source], services)
     site.collect()
     services[0].poison = {make_job(2).record_id, make_job(3).record_id}

@@ -44,7 +44,7 @@ _EMPTY: Final = (
 )
 
 
-class Server:
+class PostgresqlServer:
     """A server that runs. Databases are made from a template that holds an empty store."""
 
     def __init__(self, sockets: Path) -> None:
@@ -123,7 +123,7 @@ class Server:
 
 
 @contextmanager
-def serving(**others: str) -> Iterator[Server]:
+def serving(**others: str) -> Iterator[PostgresqlServer]:
     """A server that runs until the end of the block. It refuses to run as root, and is run as `nobody` then.
 
     `others`: settings that are to be otherwise than tests have them.
@@ -166,7 +166,7 @@ def serving(**others: str) -> Iterator[Server]:
             )  # fmt: skip
         try:
             _wait(program, folder, guard, common)
-            server = Server(folder)
+            server = PostgresqlServer(folder)
             try:
                 yield server
             finally:

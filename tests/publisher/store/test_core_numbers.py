@@ -15,7 +15,7 @@ from publisher.encoded_run import decode_run
 from publisher.sources import make_source
 from publisher.sources.base import Window
 from publisher.store.schema import State
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import ListSource, Site
 
 
@@ -33,7 +33,7 @@ def site(tmp_path: Path, jobs: list[Job]) -> Site:
     """A site that delivered these runs without their core numbers."""
     source = ListSource("ce1")
     source.add(*(msgspec.structs.replace(job, core_numbers=()) for job in jobs))
-    site = Site(tmp_path, [source], [Receiver("sgas"), Receiver("apel", "ams")])
+    site = Site(tmp_path, [source], [RecordReceiver("sgas"), RecordReceiver("apel", "ams")])
     site.collect()
     site.publish()
     return site

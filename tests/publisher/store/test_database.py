@@ -16,7 +16,7 @@ from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, Stor
 from publisher.store import registry
 from publisher.store.database import open_store
 from publisher.store.schema import State
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import ListSource, Site, make_jobs
 
 
@@ -25,7 +25,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
     """A site with jobs that wait."""
     source = ListSource("ce1")
     source.add(*make_jobs(30))
-    site = Site(tmp_path, [source], [Receiver("sgas")])
+    site = Site(tmp_path, [source], [RecordReceiver("sgas")])
     site.table["store"]["busy_timeout"] = "50ms"
     site.collect()
     yield site

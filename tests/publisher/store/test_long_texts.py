@@ -19,10 +19,10 @@ from formats.job import Benchmark, Host, Transfer
 from publisher.sources.base import Unreadable
 from publisher.spool import spooler
 from publisher.store.schema import State
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, store_url_of
-from tests.publisher.store.server import Server
-from tests.publisher.torque_cluster import NOW, Cluster, torque_line
+from tests.publisher.store.server import PostgresqlServer
+from tests.publisher.torque_cluster import NOW, TorqueCluster, torque_line
 
 pytestmark = pytest.mark.either_store
 
@@ -51,7 +51,7 @@ FIELDS = ("account", "user", "group", "queue", "jobname", "exec_host", "owner")
 @pytest.mark.parametrize("records", ["apel-job", "ogf-ur", "apel-summary", "utilization"])
 @pytest.mark.parametrize("length", [2_600, 4_000, 60_000])
 def test_long_fields_of_a_log_stop_nothing(tmp_path: Path, records: str, length: int) -> None:
-    cluster = Cluster(tmp_path)
+    cluster = TorqueCluster(tmp_path)
     cluster.source["benchmark"] = SCORE
     cluster.target["records"] = records
     if records == "utilization":
@@ -75,7 +75,7 @@ def test_long_fields_of_a_log_stop_nothing(tmp_path: Path, records: str, length:
 
 
 def test_a_long_line_that_is_not_a_record_stops_nothing_and_is_listed_once(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
+    cluster = TorqueCluster(tmp_path)
     cluster.source["benchmark"] = SCORE
     lines = [f"11/20/2026 12:00:00;E;2.server;user={text}\n" for text in (IN_A_LINE, IN_A_LINE[::-1])]
     cluster.log(torque_line(1, NOW - 900), *lines, torque_line(3, NOW - 700))
@@ -86,7 +86,7 @@ def test_a_long_line_that_is_not_a_record_stops_nothing_and_is_listed_once(tmp_p
 
 
 def test_the_same_piece_of_unreadable_input_is_known_again(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     piece = Unreadable("accounting", 3, None, "no end time", os.urandom(65_536))
     site.sources["ce1"].add(piece, msgspec.structs.replace(piece, line=4), piece)
     site.collect()
@@ -94,7 +94,7 @@ def test_the_same_piece_of_unreadable_input_is_known_again(tmp_path: Path) -> No
 
 
 def test_a_file_with_a_name_that_is_not_text_stops_nothing(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
+    cluster = TorqueCluster(tmp_path)
     cluster.source["benchmark"] = SCORE
     name = os.fsencode(cluster.folder) + b"/accounting/2026112\xff" + b"x" * 200
     with open(name, "w", encoding="utf-8") as file:  # noqa: PTH123 - a name in bytes
@@ -110,7 +110,7 @@ def test_a_file_with_a_name_that_is_not_text_stops_nothing(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("number", [IN_A_LINE, IN_A_LINE[:2_000]], ids=["long", "medium"])
 def test_a_strange_id_in_a_grid_log_finds_its_run(tmp_path: Path, number: str) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.table["sources"]["ce1"]["grid_log"] = {"path": "blah.log"}
     (tmp_path / "blah.log").touch()
     site.now = NOVEMBER + 10_000
@@ -142,7 +142,7 @@ def other_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[s
     if not store_url_of(tmp_path).startswith("postgresql"):
         yield f"sqlite:///{tmp_path}/spool.db"
         return
-    server: Server = request.getfixturevalue("postgresql")
+    server: PostgresqlServer = request.getfixturevalue("postgresql")
     server.run("CREATE DATABASE spooled")
     yield server.url("spooled")
     server.run("DROP DATABASE spooled WITH (FORCE)")
@@ -152,7 +152,7 @@ def other_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[s
 def test_a_strange_id_stops_nothing_and_its_run_is_delivered_once(
     tmp_path: Path, other_database: str, facts: dict[str, Any]
 ) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas"), SummaryReceiver("sums")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas"), SummaryReceiver("sums")])
     site.table["spool"] = {"copy": {"format": "database", "url": other_database}}
     strange = msgspec.structs.replace(make_job(2), **facts)
     site.sources["ce1"].add(make_job(1), strange, make_job(3))
@@ -195,7 +195,9 @@ LETTERS = {"ascii": _LETTERS, "nul": "\0", "quotes": '\\"', "wide": "\u4e2d\u658
 
 @pytest.mark.parametrize("letters", LETTERS)
 def test_long_facts_stop_nothing(tmp_path: Path, letters: str) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas"), Receiver("apel", "ams"), SummaryReceiver("sums")])
+    site = Site(
+        tmp_path, [ListSource("ce1")], [RecordReceiver("sgas"), RecordReceiver("apel", "ams"), SummaryReceiver("sums")]
+    )
     site.sources["ce1"].add(make_job(1))
     for number, (field, value) in enumerate(_FACTS.items(), 2):
         given = incompressible(seed=number, letters=LETTERS[letters]) if isinstance(value, str) else value

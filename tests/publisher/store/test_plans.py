@@ -23,9 +23,9 @@ from publisher.store.runs import marks_of, named, row_of
 from publisher.store.schema import State, batches, classes, runs, sources, targets
 from publisher.store.schema import deliveries as delivery_table
 from publisher.store.schema import groups as summaries
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
-from tests.publisher.store.server import Server
+from tests.publisher.store.server import PostgresqlServer
 
 RUNS: Final = 4000
 """Enough for an index to pay."""
@@ -103,7 +103,7 @@ def either(request: pytest.FixtureRequest, on_sqlite: Store, tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def on_postgresql(postgresql: Server) -> Iterator[Store]:
+def on_postgresql(postgresql: PostgresqlServer) -> Iterator[Store]:
     store = open_store(postgresql.url(postgresql.new_database()))
     _fill(store)
     with store._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -310,7 +310,7 @@ PROBES: Final = ("SELECT versions.run_id \nFROM versions",)
 
 def test_a_run_with_nothing_to_do_and_status_read_nothing_as_a_whole(tmp_path: Path) -> None:
     source = ListSource("ce1")
-    kinds = [Receiver("sgas"), Receiver("apel", "ams"), SummaryReceiver("months")]
+    kinds = [RecordReceiver("sgas"), RecordReceiver("apel", "ams"), SummaryReceiver("months")]
     site = Site(tmp_path, [source], kinds)
     source.add(*make_jobs(300))
     site.collect()

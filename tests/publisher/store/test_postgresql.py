@@ -25,17 +25,17 @@ from publisher.store.database import SCHEMA, open_store
 from publisher.store.schema import State
 from tests.generators.arc_database import load
 from tests.publisher.cli.program import WHOLE, Program
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import ListSource, Site, make_jobs, stores_on
 from tests.publisher.store.migrating import migrate_from_nothing
-from tests.publisher.store.server import PASSWORD, Server
+from tests.publisher.store.server import PASSWORD, PostgresqlServer
 
 
 @pytest.fixture
-def site(tmp_path: Path, postgresql: Server) -> Iterator[Site]:
+def site(tmp_path: Path, postgresql: PostgresqlServer) -> Iterator[Site]:
     """A site with jobs that wait."""
     with stores_on(postgresql):
-        site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+        site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
         site.sources["ce1"].add(*make_jobs(30))
         site.table["store"]["busy_timeout"] = "50ms"
         site.collect()
@@ -43,7 +43,7 @@ def site(tmp_path: Path, postgresql: Server) -> Iterator[Site]:
 
 
 @pytest.fixture
-def bare(postgresql: Server) -> Iterator[str]:
+def bare(postgresql: PostgresqlServer) -> Iterator[str]:
     """A database with nothing in it, by its name."""
     postgresql.run("CREATE DATABASE bare")
     yield "bare"
@@ -69,7 +69,7 @@ def _shape(url: str) -> list[list[Any]]:
     return found
 
 
-def test_a_new_store_is_as_all_migrations_make_it(postgresql: Server, bare: str) -> None:
+def test_a_new_store_is_as_all_migrations_make_it(postgresql: PostgresqlServer, bare: str) -> None:
     open_store(postgresql.url(bare)).close()
     postgresql.run("CREATE DATABASE migrated")
     migrate_from_nothing(postgresql.url("migrated"))
@@ -77,14 +77,16 @@ def test_a_new_store_is_as_all_migrations_make_it(postgresql: Server, bare: str)
     postgresql.run("DROP DATABASE migrated WITH (FORCE)")
 
 
-def test_a_missing_store_is_reported_and_not_made_by_commands_that_only_read(postgresql: Server, bare: str) -> None:
+def test_a_missing_store_is_reported_and_not_made_by_commands_that_only_read(
+    postgresql: PostgresqlServer, bare: str
+) -> None:
     with pytest.raises(StoreMissingError):
         open_store(postgresql.url(bare), create=False)
     with pytest.raises(StoreMissingError):
         open_store(postgresql.url(bare), create=False)
 
 
-def test_a_store_that_cannot_be_made_whole_is_not_made(postgresql: Server, bare: str) -> None:
+def test_a_store_that_cannot_be_made_whole_is_not_made(postgresql: PostgresqlServer, bare: str) -> None:
     """The table with the version is made last, and something else has its name."""
     with psycopg.connect(postgresql.url(bare)) as session:
         session.execute("CREATE VIEW alembic_version AS SELECT NULL AS version_num")
@@ -97,7 +99,7 @@ def test_a_store_that_cannot_be_made_whole_is_not_made(postgresql: Server, bare:
     open_store(postgresql.url(bare)).close()
 
 
-def test_a_store_of_an_unknown_version_is_refused(postgresql: Server, bare: str) -> None:
+def test_a_store_of_an_unknown_version_is_refused(postgresql: PostgresqlServer, bare: str) -> None:
     store = open_store(postgresql.url(bare))
     with store.write() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
@@ -115,7 +117,7 @@ with store.read() as connection:
 """
 
 
-def test_several_processes_that_make_the_store_at_once_make_it_once(postgresql: Server, bare: str) -> None:
+def test_several_processes_that_make_the_store_at_once_make_it_once(postgresql: PostgresqlServer, bare: str) -> None:
     command = [sys.executable, "-c", OPEN, postgresql.url(bare)]
     children = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
     for child in children:
@@ -129,7 +131,7 @@ PASSWORD_IN = ["postgresql://guarded:{}@/{}?host={}", "postgresql://guarded@/{1}
 
 
 @pytest.mark.parametrize("form", PASSWORD_IN)
-def test_a_wrong_password_is_reported_without_it(postgresql: Server, bare: str, form: str) -> None:
+def test_a_wrong_password_is_reported_without_it(postgresql: PostgresqlServer, bare: str, form: str) -> None:
     postgresql.run(f"GRANT CREATE ON DATABASE {bare} TO guarded")
     with pytest.raises(StoreError, match="refuses the login") as caught:
         open_store(form.format("letmein0", bare, postgresql.sockets))
@@ -138,7 +140,9 @@ def test_a_wrong_password_is_reported_without_it(postgresql: Server, bare: str, 
 
 
 @pytest.mark.parametrize("form", PASSWORD_IN)
-def test_the_place_of_a_store_is_reported_without_the_password(postgresql: Server, bare: str, form: str) -> None:
+def test_the_place_of_a_store_is_reported_without_the_password(
+    postgresql: PostgresqlServer, bare: str, form: str
+) -> None:
     postgresql.run(f"ALTER DATABASE {bare} OWNER TO guarded")
     store = open_store(form.format(PASSWORD, bare, postgresql.sockets))
     assert PASSWORD not in store.place
@@ -146,7 +150,7 @@ def test_the_place_of_a_store_is_reported_without_the_password(postgresql: Serve
     store.close()
 
 
-def test_a_user_who_may_not_make_tables_is_reported(postgresql: Server, bare: str) -> None:
+def test_a_user_who_may_not_make_tables_is_reported(postgresql: PostgresqlServer, bare: str) -> None:
     with pytest.raises(StoreError, match="cannot be written"):
         open_store(f"postgresql://guarded:{PASSWORD}@/{bare}?host={postgresql.sockets}")
 
@@ -159,13 +163,13 @@ def test_a_server_that_is_not_there_is_reported(tmp_path: Path) -> None:
         assert "pa55word" not in str(caught.value)
 
 
-def test_a_database_that_is_not_there_is_reported(postgresql: Server) -> None:
+def test_a_database_that_is_not_there_is_reported(postgresql: PostgresqlServer) -> None:
     with pytest.raises(StoreError, match="is not there") as caught:
         open_store(postgresql.url("nowhere"))
     assert "createdb" in (caught.value.hint or "")
 
 
-def test_a_database_in_another_encoding_is_refused(postgresql: Server) -> None:
+def test_a_database_in_another_encoding_is_refused(postgresql: PostgresqlServer) -> None:
     postgresql.run("CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
     with pytest.raises(StoreError, match="LATIN1"):
         open_store(postgresql.url("latin"))
@@ -233,7 +237,7 @@ def test_a_lock_is_for_one_at_a_time(site: Site) -> None:
     other.close()
 
 
-def test_stores_in_two_schemas_of_a_database_do_not_lock_each_other(postgresql: Server, bare: str) -> None:
+def test_stores_in_two_schemas_of_a_database_do_not_lock_each_other(postgresql: PostgresqlServer, bare: str) -> None:
     with psycopg.connect(postgresql.url(bare)) as session:
         session.execute("CREATE SCHEMA one; CREATE SCHEMA two")
     one, two = (open_store(f"{postgresql.url(bare)}&options=-csearch_path%3D{name}", 0.05) for name in ("one", "two"))
@@ -271,7 +275,7 @@ def _after_a_moment(site: Site) -> bool:
     return any(not site.publish_to("sgas").busy for _ in range(500))
 
 
-def test_a_process_that_lost_the_lock_writes_nothing_more(site: Site, postgresql: Server) -> None:
+def test_a_process_that_lost_the_lock_writes_nothing_more(site: Site, postgresql: PostgresqlServer) -> None:
     store = site.publisher.store
     with store.lock("target-sgas") as held:
         assert held
@@ -294,7 +298,9 @@ def _host(folder: Path, shared: Path, fixtures: Path, url: str) -> Program:
     return Program(folder, text)
 
 
-def test_publishers_on_several_hosts_send_everything_once(tmp_path: Path, fixtures: Path, postgresql: Server) -> None:
+def test_publishers_on_several_hosts_send_everything_once(
+    tmp_path: Path, fixtures: Path, postgresql: PostgresqlServer
+) -> None:
     with stores_on(postgresql):
         url = Site(tmp_path, [], []).store_url
         hosts = [_host(tmp_path / name, tmp_path / "files", fixtures, url) for name in ("host1", "host2")]

@@ -10,14 +10,14 @@ from sqlalchemy import text
 from publisher.errors import StoreError, StoreMissingError
 from publisher.store import registry
 from publisher.store.database import Store, open_store
-from tests.publisher.store.server import Server
+from tests.publisher.store.server import PostgresqlServer
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'store.db'}"
-    server: Server = request.getfixturevalue("postgresql")
+    server: PostgresqlServer = request.getfixturevalue("postgresql")
     return server.url(server.new_database())
 
 

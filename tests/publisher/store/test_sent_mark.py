@@ -16,7 +16,7 @@ from publisher.store.database import open_store
 from publisher.store.schema import State
 from publisher.store.sent_mark import SentMark, SentMarkFile, count_message
 from tests.publisher.publish.waiting_site import site_of
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
 BATCH = 10
@@ -26,7 +26,7 @@ def _mark(site: Site) -> Path:
     return site.folder / "store.db.sent"
 
 
-def _with_backup(folder: Path, *, after: int, jobs: int = 50) -> tuple[Site, Receiver, bytes]:
+def _with_backup(folder: Path, *, after: int, jobs: int = 50) -> tuple[Site, RecordReceiver, bytes]:
     """A site of which a backup was made when so many messages had left, and which then sent the rest."""
     site, service = site_of(folder, jobs, batch_records=BATCH)
     backup = b""
@@ -174,7 +174,7 @@ def test_two_targets_and_two_publishers_that_begin_at_once_do_not_take_each_othe
 ) -> None:
     source = ListSource("ce1")
     source.add(*make_jobs(100))
-    receivers = [Receiver(f"t{number}") for number in range(6)]
+    receivers = [RecordReceiver(f"t{number}") for number in range(6)]
     site = Site(tmp_path, [source], receivers)
     for receiver in receivers:
         site.configure(receiver.name, batch_records=5)

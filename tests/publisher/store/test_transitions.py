@@ -9,7 +9,7 @@ from pathlib import Path
 import publisher
 from publisher.store.schema import State, deliveries
 from publisher.store.transitions import ASSUMED, StateChange, confirm, transition
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import ListSource, Site, make_jobs
 
 PACKAGE = Path(publisher.__file__).parent
@@ -94,7 +94,7 @@ def test_the_guard_sees_what_it_guards_against() -> None:
 def test_what_leaves_the_accepted_loses_its_confirmation(tmp_path: Path) -> None:
     source = ListSource("ce1")
     source.add(*make_jobs(6))
-    site = Site(tmp_path, [source], [Receiver("neic")])
+    site = Site(tmp_path, [source], [RecordReceiver("neic")])
     site.collect()
     site.publish()
     with site.publisher.store.write() as connection:

@@ -14,7 +14,7 @@ from sqlalchemy import Table, event
 
 from publisher.errors import StoreCorruptError, StoreError, StoreNewerError
 from publisher.store.database import SCHEMA, SchemaVersion, open_store
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import ListSource, Site, make_job
 from tests.publisher.store.filled_site import fill
 from tests.publisher.store.migrating import migrate_from_nothing
@@ -126,7 +126,7 @@ def test_a_store_of_an_unknown_version_is_refused_with_nothing_changed(tmp_path:
 
 @pytest.mark.parametrize("table", ["runs", "classes"])
 def test_a_record_in_the_encoding_of_a_later_program_is_refused_and_nothing_is_sent(tmp_path: Path, table: str) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.sources["ce1"].add(make_job(1), make_job(2))
     site.collect()
     column = "job" if table == "runs" else "facts"
@@ -140,7 +140,7 @@ def test_a_record_in_the_encoding_of_a_later_program_is_refused_and_nothing_is_s
 
 
 def test_a_damaged_record_is_an_error_of_the_store_and_nothing_is_sent(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.sources["ce1"].add(make_job(1))
     site.collect()
     _damage(site, "UPDATE runs SET job = x'01ff00'")

@@ -13,7 +13,7 @@ from publisher.simulator.pki import Pki
 from publisher.targets import make_target
 from publisher.targets.base import Message, Outcome, Target
 from publisher.targets.identity import TargetContext
-from tests.publisher.scripted_server import Connection, Request, Script, serve
+from tests.publisher.scripted_server import Script, ScriptedConnection, ScriptedRequest, serve
 
 SETTINGS: TypeAdapter[schema.Target] = TypeAdapter(schema.Target)
 MESSAGE = Message(
@@ -60,7 +60,7 @@ def always(status: int, body: bytes = b"", headers: dict[str, str] | None = None
 def ams(status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> Script:
     """A messaging service that gives a token, and this answer to what is published."""
 
-    def script(request: Request, connection: Connection) -> None:
+    def script(request: ScriptedRequest, connection: ScriptedConnection) -> None:
         if request.path.endswith(":authx509"):
             connection.answer(200, b'{"token": "s3cr3t"}')
         else:

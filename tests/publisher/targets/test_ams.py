@@ -25,7 +25,7 @@ from publisher.targets.base import (
     Unauthorised,
     Unknown,
 )
-from tests.publisher.scripted_server import Connection, Request, serve
+from tests.publisher.scripted_server import ScriptedConnection, ScriptedRequest, serve
 from tests.publisher.targets.scripted_targets import MESSAGE, always, ams, outcome_of, target
 
 
@@ -65,7 +65,7 @@ def test_ams_encrypts_to_the_receiver(pki: Pki) -> None:
 def test_ams_renews_its_token_once(pki: Pki) -> None:
     given_out: list[str] = []
 
-    def script(request: Request, connection: Connection) -> None:
+    def script(request: ScriptedRequest, connection: ScriptedConnection) -> None:
         if request.path.endswith(":authx509"):
             given_out.append(f"token-{len(given_out)}")
             connection.answer(200, json.dumps({"token": given_out[-1]}).encode())

@@ -10,12 +10,12 @@ import pytest
 
 from publisher.errors import CredentialError
 from publisher.simulator.pki import Pki
-from tests.publisher.scripted_server import Connection, Request, serve, unused_port
+from tests.publisher.scripted_server import ScriptedConnection, ScriptedRequest, serve, unused_port
 from tests.publisher.targets.scripted_targets import MESSAGE, always, ams, levels, target
 
 
 def test_check_of_a_well_sgas(pki: Pki) -> None:
-    def script(request: Request, connection: Connection) -> None:
+    def script(request: ScriptedRequest, connection: ScriptedConnection) -> None:
         date = {"Date": time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())}
         connection.answer(405 if request.path.endswith("/ur") else 200, b"", date)
 
@@ -53,7 +53,7 @@ def test_check_of_whom_messages_are_encrypted_to(pki: Pki, tmp_path: Path, kind:
 
 
 def test_check_of_a_wrong_path(pki: Pki) -> None:
-    def script(request: Request, connection: Connection) -> None:
+    def script(request: ScriptedRequest, connection: ScriptedConnection) -> None:
         connection.answer(404 if request.path.endswith("/ur") else 200, b"")
 
     with serve(script, pki) as server:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -255,11 +256,8 @@ def test_a_certificate_renewed_on_disk_is_taken_when_the_old_one_expires(pki: Pk
 
 
 def test_an_unknown_kind_names_the_known_ones(pki: Pki) -> None:
-    class Settings:
-        type = "carrier-pigeon"
-
     with pytest.raises(ConfigError, match="sgas, ams, https, directory"):
-        make_target("t", Settings(), context(pki))
+        make_target("t", SimpleNamespace(type="carrier-pigeon"), context(pki))
 
 
 def test_other_kinds_come_by_entry_point(pki: Pki, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,10 +273,7 @@ def test_other_kinds_come_by_entry_point(pki: Pki, tmp_path: Path, monkeypatch: 
     (information / "entry_points.txt").write_text("[usage_publisher.targets]\npigeon = pigeon_add_on:Pigeon\n")
     monkeypatch.syspath_prepend(tmp_path)
 
-    class Settings:
-        type = "pigeon"
-
-    made = make_target("t", Settings(), context(pki))
+    made = make_target("t", SimpleNamespace(type="pigeon"), context(pki))
     assert (made.name, made.kind, made.payload_limit_bytes()) == ("t", "pigeon", 7)
 
 

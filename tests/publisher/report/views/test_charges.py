@@ -144,7 +144,7 @@ def shown(made: Statements, one: Statement, kind: Kind = "text") -> str:
     return document(made, one, kind).decode()
 
 
-class _Text(HTMLParser):
+class _PageText(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.cells: list[str] = []
@@ -177,7 +177,7 @@ def test_documents(site: Publisher, tmp_path: Path) -> None:
     crumbs = "Not charged, because the amount rounds to 0.00 NOK: memory (compute), 0.008 GiB h."
     for file in ("bob.txt", "bob.html"):
         assert crumbs in " ".join((tmp_path / "2026-03" / file).read_text().split())
-    page = _Text()
+    page = _PageText()
     page.feed((tmp_path / "2026-03" / "ada.html").read_text())
     assert {"48.000", "0.035", "0.84", "0.74"} <= set(page.cells)
     assert (tmp_path / "2026-03" / "ada.pdf").read_bytes().startswith(b"%PDF")
@@ -198,7 +198,7 @@ def test_hostile_names_are_text_and_stay_in_the_folder(tmp_path: Path) -> None:
     assert {file.parent for file in files} == {tmp_path / "2026-03"}
     assert all(file.is_file() for file in files)
     for one in made.all:
-        page = _Text()
+        page = _PageText()
         page.feed(shown(made, one, "html"))
         assert not page.tags & {"script", "b", "i"}
         assert "\x1b" not in shown(made, one)
@@ -249,7 +249,7 @@ def test_what_one_who_gets_it_needs(site: Publisher) -> None:
     assert [(one.title, one.subtotal) for one in texts.sections] == [
         ("Cores", "0.84"), ("Memory", "0.01"), ("Adjustments", "-0.11")
     ]  # fmt: skip
-    page = _Text()
+    page = _PageText()
     page.feed(shown(made, made.all[0], "html"))
     text = shown(made, made.all[0])
     for said in (*facts.values(), "Example Centre", "Ada's Institute", "Pay to 1234", "Total NOK", "Subtotal Cores"):

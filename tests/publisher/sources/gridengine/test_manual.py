@@ -13,7 +13,7 @@ from publisher.cli.jobs_cmd import facts, show_run
 from publisher.config.schema import SourceSettings as Settings
 from publisher.sources.gridengine.jobs import RUSAGE
 from publisher.sources.gridengine.source import GridEngineParser, GridEngineSource
-from tests.publisher.receivers import Receiver
+from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import Site
 from tests.publisher.sources.log_reading import Seen, parse_all, read_on
 
@@ -72,7 +72,7 @@ def as_jsonl(told: Mapping[str, str | int | float]) -> str:
 def test_jobs_shows_every_field_of_the_manual(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], write: Callable[[Mapping[str, Any]], str], names: Sequence[str]
 ) -> None:
-    site = Site(tmp_path, [], [Receiver("neic")])
+    site = Site(tmp_path, [], [RecordReceiver("neic")])
     site.table["sources"] = {"ge": {"type": "gridengine", "path": "accounting", "cluster": "cell"}}
     (tmp_path / "accounting").write_text(write(IDENTITY_FIELDS) + "\n", encoding="ascii")
     site.publisher.collect((), None)

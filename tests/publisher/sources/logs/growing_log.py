@@ -26,7 +26,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-class Log:
+class GrowingLog:
     """A log, its reader, and what was read of it."""
 
     def __init__(self, folder: Path, name: str = "acct") -> None:
@@ -83,5 +83,5 @@ class Log:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Log:
-    return Log(tmp_path)
+def log(tmp_path: Path) -> GrowingLog:
+    return GrowingLog(tmp_path)

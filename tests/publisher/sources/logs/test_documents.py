@@ -112,7 +112,7 @@ def test_an_element_without_end_is_bounded() -> None:
     assert json_stream.MAX_ELEMENT < read < 4 * json_stream.MAX_ELEMENT
 
 
-class Kind(NamedTuple):
+class DocumentKind(NamedTuple):
     """A kind of document: its list of elements, what stands around them, and who reads it."""
 
     pieces: Callable[[bytes], list[bytes]]
@@ -145,10 +145,14 @@ def _condor_xml(content: bytes) -> Iterator[Outcome]:
 
 
 DOCUMENTS: Final = {
-    "slurm/sacct-22.05.json": Kind(_json_pieces, (b'{"meta": {}, "jobs": [\n', b'\n], "errors": []}\n'), _slurm),
-    "slurm/sacct-24.05.json": Kind(_json_pieces, (b'{"meta": {}, "jobs": [\n', b'\n], "errors": []}\n'), _slurm),
-    "htcondor/history.json": Kind(_json_pieces, (b"[\n", b"\n]\n"), _condor),
-    "htcondor/history.xml": Kind(
+    "slurm/sacct-22.05.json": DocumentKind(
+        _json_pieces, (b'{"meta": {}, "jobs": [\n', b'\n], "errors": []}\n'), _slurm
+    ),
+    "slurm/sacct-24.05.json": DocumentKind(
+        _json_pieces, (b'{"meta": {}, "jobs": [\n', b'\n], "errors": []}\n'), _slurm
+    ),
+    "htcondor/history.json": DocumentKind(_json_pieces, (b"[\n", b"\n]\n"), _condor),
+    "htcondor/history.xml": DocumentKind(
         _xml_pieces, (b'<?xml version="1.0"?>\n<classads>\n', b"\n</classads>\n"), _condor_xml
     ),
 }
@@ -167,7 +171,7 @@ def test_fuzz_long(fixtures: Path, name: str) -> None:
     assert _fuzzed(DOCUMENTS[name], (fixtures / name).read_bytes(), 1_000_000) > 250_000
 
 
-def _fuzzed(kind: Kind, content: bytes, rounds: int) -> int:
+def _fuzzed(kind: DocumentKind, content: bytes, rounds: int) -> int:
     """Runs that came out of documents of one element, every other one damaged anywhere, the rest in values only."""
     chance = random.Random(20261121)
     pieces = kind.pieces(content)

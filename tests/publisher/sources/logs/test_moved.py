@@ -14,12 +14,12 @@ import pytest
 
 from publisher.sources.logs.reader import LogReader
 from publisher.sources.logs.rotation import MOST_OPENED
-from tests.publisher.sources.logs.growing_log import COMPRESS, Log, log
+from tests.publisher.sources.logs.growing_log import COMPRESS, GrowingLog, log
 
 __all__ = ["log"]
 
 
-def moved(log: Log, place: str) -> Path:
+def moved(log: GrowingLog, place: str) -> Path:
     """Where a file lies that is rotated to a place, relative to the folder of the log."""
     file = log.file.parent / place
     file.parent.mkdir(exist_ok=True)
@@ -30,7 +30,7 @@ UNEXPECTED = ["acct.bak", "ACCT before the update", "saved-by-root", "acct_2026w
 
 
 @pytest.mark.parametrize("name", UNEXPECTED)
-def test_a_file_with_any_name_is_found_by_its_inode(log: Log, name: str) -> None:
+def test_a_file_with_any_name_is_found_by_its_inode(log: GrowingLog, name: str) -> None:
     log.write(100)
     log.read()
     log.write(49)
@@ -44,7 +44,7 @@ def test_a_file_with_any_name_is_found_by_its_inode(log: Log, name: str) -> None
 
 @pytest.mark.parametrize("suffix", ["", *COMPRESS])
 @pytest.mark.parametrize("name", [name for name in UNEXPECTED if not name.startswith(".")])
-def test_a_copy_with_any_name_is_found_by_its_content(log: Log, name: str, suffix: str) -> None:
+def test_a_copy_with_any_name_is_found_by_its_content(log: GrowingLog, name: str, suffix: str) -> None:
     """As rotated by `copytruncate`, or compressed at once."""
     log.write(100)
     log.read()
@@ -62,7 +62,7 @@ def test_a_copy_with_any_name_is_found_by_its_content(log: Log, name: str, suffi
 def test_a_file_is_found_in_a_further_folder(tmp_path: Path, compressed: bool) -> None:
     place = tmp_path / "log"
     place.mkdir()
-    log = Log(place)
+    log = GrowingLog(place)
     log.reader = LogReader(log.file, None, [tmp_path / "old"])
     log.write(100)
     log.read()
@@ -77,7 +77,7 @@ def test_a_file_is_found_in_a_further_folder(tmp_path: Path, compressed: bool) -
     assert log.aside == []
 
 
-def test_a_file_that_was_moved_may_still_grow(log: Log) -> None:
+def test_a_file_that_was_moved_may_still_grow(log: GrowingLog) -> None:
     """Until its writer is told to open the new one."""
     log.write(100)
     log.read()
@@ -93,7 +93,7 @@ def test_a_file_that_was_moved_may_still_grow(log: Log) -> None:
     assert log.aside == []
 
 
-def test_rotated_twice_between_two_readings(log: Log) -> None:
+def test_rotated_twice_between_two_readings(log: GrowingLog) -> None:
     """The file in between was never seen under its own name: it is known by the form of its name."""
     log.write(100)
     log.read()
@@ -107,7 +107,7 @@ def test_rotated_twice_between_two_readings(log: Log) -> None:
     assert log.read() == log.expected()[100:]
 
 
-def test_a_file_that_is_gone_is_reported_once_and_read_when_it_is_found(log: Log) -> None:
+def test_a_file_that_is_gone_is_reported_once_and_read_when_it_is_found(log: GrowingLog) -> None:
     log.write(100)
     log.read()
     os.utime(log.file, (1_795_000_000, 1_795_000_000))
@@ -132,7 +132,7 @@ def test_a_file_that_is_gone_is_reported_once_and_read_when_it_is_found(log: Log
     away.unlink()
 
 
-def test_a_file_that_was_empty_when_it_was_read(log: Log) -> None:
+def test_a_file_that_was_empty_when_it_was_read(log: GrowingLog) -> None:
     log.file.touch()
     log.read()
     log.write(10)
@@ -149,7 +149,7 @@ def test_a_file_that_was_empty_when_it_was_read(log: Log) -> None:
 
 @pytest.mark.parametrize("more", [0, 5], ids=["the copy had been read", "the copy had grown"])
 @pytest.mark.parametrize("is_gone", [False, True], ids=["moved", "removed"])
-def test_an_older_copy_is_not_taken_for_a_log_that_was_empty(log: Log, more: int, *, is_gone: bool) -> None:
+def test_an_older_copy_is_not_taken_for_a_log_that_was_empty(log: GrowingLog, more: int, *, is_gone: bool) -> None:
     """Its name is like that of a copy, but it is known to be another file."""
     log.write(5)
     log.read()
@@ -170,7 +170,7 @@ def test_an_older_copy_is_not_taken_for_a_log_that_was_empty(log: Log, more: int
         assert log.aside == []
 
 
-def test_the_rest_of_a_copy_that_was_not_read_to_its_end_is_reported(log: Log) -> None:
+def test_the_rest_of_a_copy_that_was_not_read_to_its_end_is_reported(log: GrowingLog) -> None:
     log.write(100)
     copy = log.file.with_name("acct.1")
     copy.write_bytes(log.file.read_bytes() * 40_000)
@@ -187,14 +187,14 @@ def test_the_rest_of_a_copy_that_was_not_read_to_its_end_is_reported(log: Log) -
 READ_AT = 1_795_000_000
 
 
-def read_of(log: Log, lines: int = 100) -> None:
+def read_of(log: GrowingLog, lines: int = 100) -> None:
     """Write lines, at `READ_AT`, and read them."""
     log.write(lines)
     os.utime(log.file, (READ_AT, READ_AT))
     log.read()
 
 
-def copied(log: Log, name: str, seconds: int) -> Path:
+def copied(log: GrowingLog, name: str, seconds: int) -> Path:
     """A plain copy of the log, made so long after it was read."""
     copy = log.file.with_name(name)
     shutil.copyfile(log.file, copy)
@@ -204,7 +204,7 @@ def copied(log: Log, name: str, seconds: int) -> Path:
 
 @pytest.mark.parametrize("lines", [3, 100])
 @pytest.mark.parametrize("name", ["acct.bak", "acct.1"])
-def test_a_copy_of_what_was_read_does_not_replace_what_was_added_later(log: Log, name: str, lines: int) -> None:
+def test_a_copy_of_what_was_read_does_not_replace_what_was_added_later(log: GrowingLog, name: str, lines: int) -> None:
     read_of(log, lines)
     copied(log, name, 60)
     log.write(2)
@@ -224,7 +224,7 @@ def test_a_copy_of_what_was_read_does_not_replace_what_was_added_later(log: Log,
     assert log.cursor["missing"] == []
 
 
-def test_of_several_copies_the_one_that_continues_is_read(log: Log) -> None:
+def test_of_several_copies_the_one_that_continues_is_read(log: GrowingLog) -> None:
     read_of(log)
     log.write(2)
     copied(log, "acct before", 60)
@@ -240,7 +240,7 @@ def test_of_several_copies_the_one_that_continues_is_read(log: Log) -> None:
 
 
 @pytest.mark.parametrize("name", ["acct.1", "acct.1.gz", "acct.bak", "acct.bak.gz"])
-def test_a_copy_that_kept_its_time_is_whole(log: Log, name: str) -> None:
+def test_a_copy_that_kept_its_time_is_whole(log: GrowingLog, name: str) -> None:
     """As `gzip` and `cp -p` leave it: nothing was added between the reading and the rotation."""
     read_of(log)
     copy = copied(log, name, 0)
@@ -255,7 +255,7 @@ def test_a_copy_that_kept_its_time_is_whole(log: Log, name: str) -> None:
 
 
 @pytest.mark.parametrize(("mtime_ns", "kept"), [(7, True), (0, True), (8, False), (999_999_999, False)])
-def test_a_kept_time_may_lack_its_fraction(log: Log, mtime_ns: int, kept: bool) -> None:
+def test_a_kept_time_may_lack_its_fraction(log: GrowingLog, mtime_ns: int, kept: bool) -> None:
     log.write(100)
     second_ns = READ_AT * 1_000_000_000
     os.utime(log.file, ns=(second_ns, second_ns + 7))
@@ -267,7 +267,7 @@ def test_a_kept_time_may_lack_its_fraction(log: Log, mtime_ns: int, kept: bool) 
     assert len(log.aside) == (0 if kept else 1)
 
 
-def test_a_log_that_was_copied_and_emptied_without_a_new_line_is_whole(log: Log) -> None:
+def test_a_log_that_was_copied_and_emptied_without_a_new_line_is_whole(log: GrowingLog) -> None:
     """As `copytruncate` does, which does not keep the time."""
     read_of(log)
     copied(log, "acct.1", 60)
@@ -279,7 +279,7 @@ def test_a_log_that_was_copied_and_emptied_without_a_new_line_is_whole(log: Log)
     assert log.aside == []
 
 
-def test_a_log_that_was_edited_is_reported_truthfully(log: Log) -> None:
+def test_a_log_that_was_edited_is_reported_truthfully(log: GrowingLog) -> None:
     read_of(log)
     edited = log.file.with_name(".acct.new")
     edited.write_bytes(log.file.read_bytes().replace(b"record 5 \n", b""))
@@ -289,7 +289,7 @@ def test_a_log_that_was_edited_is_reported_truthfully(log: Log) -> None:
     assert "no file that begins with these was found" in told.reason
 
 
-def test_copies_that_were_read_may_be_removed(log: Log) -> None:
+def test_copies_that_were_read_may_be_removed(log: GrowingLog) -> None:
     """As logrotate removes them; and a folder of days, or of a file a job, is tidied up."""
     log.write(10)
     log.rename()
@@ -338,7 +338,7 @@ def test_the_day_that_may_grow_is_looked_for(tmp_path: Path) -> None:
     assert sorted(line for chunk in after for line in chunk.lines) == [b"first", b"the last job"]
 
 
-def test_another_path_in_the_configuration_is_not_a_rotation(log: Log) -> None:
+def test_another_path_in_the_configuration_is_not_a_rotation(log: GrowingLog) -> None:
     log.write(10)
     log.read()
     log.file.unlink()
@@ -348,7 +348,7 @@ def test_another_path_in_the_configuration_is_not_a_rotation(log: Log) -> None:
     assert log.aside == []
 
 
-def test_a_file_that_was_replaced_by_a_copy_of_itself(log: Log) -> None:
+def test_a_file_that_was_replaced_by_a_copy_of_itself(log: GrowingLog) -> None:
     """As rsync does, again and again."""
     log.write(100)
     for _ in range(3):
@@ -362,7 +362,7 @@ def test_a_file_that_was_replaced_by_a_copy_of_itself(log: Log) -> None:
     assert log.aside == []
 
 
-def test_nothing_is_looked_for_when_nothing_was_rotated(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_looked_for_when_nothing_was_rotated(log: GrowingLog, monkeypatch: pytest.MonkeyPatch) -> None:
     log.write(100)
     log.read()
     log.write(10)
@@ -371,7 +371,7 @@ def test_nothing_is_looked_for_when_nothing_was_rotated(log: Log, monkeypatch: p
     assert len(log.read()) == 10
 
 
-def test_the_search_opens_a_bounded_number_of_files(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_opens_a_bounded_number_of_files(log: GrowingLog, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(2_000):
         (log.file.parent / f"x{number}").write_bytes(b"something else\n")
     log.write(100)

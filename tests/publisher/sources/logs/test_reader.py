@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from publisher.errors import SourceFormatError
 from publisher.sources.logs.reader import MAX_LINE_BYTES, LogReader
-from tests.publisher.sources.logs.growing_log import COMPRESS, Log, log
+from tests.publisher.sources.logs.growing_log import COMPRESS, GrowingLog, log
 
 __all__ = ["log"]
 
 
-def test_growing(log: Log) -> None:
+def test_growing(log: GrowingLog) -> None:
     log.write(3)
     assert len(log.read()) == 3
     assert log.read() == []
@@ -26,7 +26,7 @@ def test_growing(log: Log) -> None:
     assert log.read() == [b"record 3 ", b"record 4 "]
 
 
-def test_an_unfinished_line_waits(log: Log) -> None:
+def test_an_unfinished_line_waits(log: GrowingLog) -> None:
     log.file.write_bytes(b"one\ntw")
     assert log.read() == [b"one"]
     assert log.read() == []
@@ -47,7 +47,7 @@ def test_the_first_files_that_wait_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 @pytest.mark.parametrize("how", ["rename", "copy_truncate"])
-def test_what_was_read_before_a_rotation_is_not_read_after_it(log: Log, how: str, suffix: str) -> None:
+def test_what_was_read_before_a_rotation_is_not_read_after_it(log: GrowingLog, how: str, suffix: str) -> None:
     log.write(1000)
     log.read()
     log.write(10)
@@ -58,7 +58,7 @@ def test_what_was_read_before_a_rotation_is_not_read_after_it(log: Log, how: str
     assert log.aside == []
 
 
-def test_the_same_header_in_every_file(log: Log) -> None:
+def test_the_same_header_in_every_file(log: GrowingLog) -> None:
     header = b"# Version: 8.1.9\n# \n# DO NOT MODIFY THIS FILE MANUALLY!\n# \n"
     log.file.write_bytes(header)
     log.read()
@@ -74,7 +74,7 @@ def test_the_same_header_in_every_file(log: Log) -> None:
     steps=st.lists(st.sampled_from(["write", "write", "torn", "read", "rename", "copy", ".gz", ".bz2", ".xz", ".zst"]))
 )
 def test_any_split_gives_every_line(tmp_path_factory: pytest.TempPathFactory, steps: list[str]) -> None:
-    log = Log(tmp_path_factory.mktemp("log"))
+    log = GrowingLog(tmp_path_factory.mktemp("log"))
     log.write(1, "x" * 50)
     for step in steps:
         if step == "write":
@@ -100,7 +100,7 @@ def test_any_split_gives_every_line(tmp_path_factory: pytest.TempPathFactory, st
     assert log.read() == []
 
 
-def test_a_cut_of_which_no_copy_was_kept_is_reported(log: Log) -> None:
+def test_a_cut_of_which_no_copy_was_kept_is_reported(log: GrowingLog) -> None:
     log.write(100)
     log.read()
     os.truncate(log.file, 20)
@@ -110,7 +110,7 @@ def test_a_cut_of_which_no_copy_was_kept_is_reported(log: Log) -> None:
     assert told.file == str(log.file)
 
 
-def test_a_file_that_shrinks_while_it_is_read(log: Log) -> None:
+def test_a_file_that_shrinks_while_it_is_read(log: GrowingLog) -> None:
     log.write(50_000)
     reading = log.reader.read({})
     chunks = iter(reading)
@@ -124,7 +124,7 @@ def test_a_file_that_shrinks_while_it_is_read(log: Log) -> None:
     assert "was cut" in log.aside[0].reason
 
 
-def test_a_line_without_end(log: Log) -> None:
+def test_a_line_without_end(log: GrowingLog) -> None:
     log.file.write_bytes(b"a\n" + b"x" * (3 * MAX_LINE_BYTES) + b"\nb\n" + b"y" * (MAX_LINE_BYTES + 5) + b"\nc\n")
     assert log.read() == [b"a", b"b", b"c"]
     assert [(each.line, each.offset) for each in log.aside] == [(2, 2), (4, 3 * MAX_LINE_BYTES + 5)]
@@ -135,7 +135,7 @@ def test_a_line_without_end(log: Log) -> None:
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-def test_damaged_copies_are_read_up_to_the_damage(log: Log, suffix: str) -> None:
+def test_damaged_copies_are_read_up_to_the_damage(log: GrowingLog, suffix: str) -> None:
     log.write(200_000)
     whole = COMPRESS[suffix](log.file.read_bytes())
     log.file.unlink()
@@ -151,7 +151,7 @@ def test_damaged_copies_are_read_up_to_the_damage(log: Log, suffix: str) -> None
     assert log.read() == []
 
 
-def test_a_compressed_file_ends_in_the_middle_of_a_line(log: Log) -> None:
+def test_a_compressed_file_ends_in_the_middle_of_a_line(log: GrowingLog) -> None:
     log.file.with_name("acct.1.gz").write_bytes(gzip.compress(b"whole\ntorn"))
     assert log.read() == [b"whole"]
     (torn,) = log.aside
@@ -160,20 +160,20 @@ def test_a_compressed_file_ends_in_the_middle_of_a_line(log: Log) -> None:
     assert len(log.aside) == 1
 
 
-def test_a_second_name_of_the_same_file(log: Log) -> None:
+def test_a_second_name_of_the_same_file(log: GrowingLog) -> None:
     log.write(3)
     os.link(log.file, log.file.with_name("acct.1"))
     log.file.with_name("acct.2").symlink_to(log.file)
     assert len(log.read()) == 3
 
 
-def test_a_cursor_of_something_else_reads_anew(log: Log) -> None:
+def test_a_cursor_of_something_else_reads_anew(log: GrowingLog) -> None:
     log.write(3)
     log.cursor = {"files": [["?"]], "gone": 7}
     assert len(log.read()) == 3
 
 
-def test_nothing_changes_on_disk(log: Log) -> None:
+def test_nothing_changes_on_disk(log: GrowingLog) -> None:
     log.write(3)
     log.file.chmod(0o400)
     before = log.file.stat()
@@ -184,7 +184,7 @@ def test_nothing_changes_on_disk(log: Log) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
-def test_memory_does_not_grow_with_the_file(log: Log, suffix: str) -> None:
+def test_memory_does_not_grow_with_the_file(log: GrowingLog, suffix: str) -> None:
     content = b"".join(b"record %d\n" % number for number in range(100_000)) * 30
     file = log.file.with_name("acct.1" + suffix) if suffix else log.file
     file.write_bytes(COMPRESS[suffix](content) if suffix else content)

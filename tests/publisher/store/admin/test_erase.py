@@ -12,7 +12,7 @@ from publisher.encoded_run import unpack
 from publisher.errors import UsageError
 from publisher.sources.base import Unreadable, Window
 from publisher.store.schema import State, metadata
-from tests.publisher.receivers import Receiver, SummaryReceiver
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job
 
 pytestmark = pytest.mark.either_store
@@ -31,7 +31,7 @@ def bobs(number: int, **facts: object) -> Job:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     """A site whose services have jobs of two persons; one of Bob's changed since."""
-    services = [Receiver("sgas"), SummaryReceiver("sums"), Receiver("apel", "ams")]
+    services = [RecordReceiver("sgas"), SummaryReceiver("sums"), RecordReceiver("apel", "ams")]
     site = Site(tmp_path, [ListSource("ce1")], services)
     site.sources["ce1"].add(
         *(bobs(number) for number in range(1, 5)), bobs(5, user_dn=RFC_BOB), make_job(6), bobs(7, end=OCTOBER + 99),
@@ -136,7 +136,7 @@ def test_what_is_purged_is_known_again_under_both_names(site: Site) -> None:
 
 
 def test_a_rule_that_matches_the_name_needs_a_pseudonym_that_it_matches(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.table["map"] = [{"when": {"dn": "/DC=org/*"}, "vo": "builders"}]
     site.sources["ce1"].add(bobs(1, vo=None))
     site.collect()

@@ -14,7 +14,7 @@ from publisher.sources.base import Window
 from publisher.store.schema import State
 from publisher.targets.base import Transient
 from tests.publisher.collect.test_grid_join import GridCluster
-from tests.publisher.receivers import Receiver, SummaryReceiver, always, script
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver, always, script
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job, make_jobs
 from tests.publisher.torque_cluster import torque_line
 
@@ -33,7 +33,7 @@ def october(count: int, first: int = 100) -> list[Job]:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     """A site whose services have the jobs of October and November."""
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas"), SummaryReceiver("sums")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas"), SummaryReceiver("sums")])
     site.sources["ce1"].add(*october(5), *make_jobs(4))
     site.collect()
     site.publish()
@@ -110,7 +110,7 @@ def test_a_new_target_holds_what_is_left_of_a_purged_month(site: Site) -> None:
     late = october(1, first=300)[0]
     site.sources["ce1"].add(late)
     site.collect()
-    site.receivers["other"] = Receiver("other")
+    site.receivers["other"] = RecordReceiver("other")
     site.table["targets"]["other"] = site.table["targets"]["sgas"]
     site.reopen()
     site.publish()
@@ -175,7 +175,7 @@ def test_sync_counts_of_a_purged_month_are_what_was_sent_and_what_came_later(tmp
 
 
 def test_nothing_undelivered_is_purged_and_its_month_stays_whole(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas"), Receiver("ams", "ams")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas"), RecordReceiver("ams", "ams")])
     site.sources["ce1"].add(*october(3), make_job(50, end=SEPTEMBER), *make_jobs(2))
     site.collect()
     site.publish("sgas")
@@ -193,7 +193,7 @@ def test_nothing_undelivered_is_purged_and_its_month_stays_whole(tmp_path: Path)
 
 
 def test_rejected_and_held_jobs_keep_their_month_and_waived_ones_do_not(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     jobs = october(3)
     site.receivers["sgas"].poison = {jobs[0].record_id}
     site.sources["ce1"].add(*jobs)
@@ -208,7 +208,7 @@ def test_rejected_and_held_jobs_keep_their_month_and_waived_ones_do_not(tmp_path
 
 
 def test_what_is_due_to_a_target_that_is_no_longer_configured_stays(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [Receiver("sgas")])
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.sources["ce1"].add(*october(3))
     site.collect()
     del site.table["targets"]["sgas"]
@@ -219,7 +219,7 @@ def test_what_is_due_to_a_target_that_is_no_longer_configured_stays(tmp_path: Pa
 
 
 def test_a_target_that_is_new_gets_its_jobs_first(site: Site) -> None:
-    site.receivers["other"] = Receiver("other")
+    site.receivers["other"] = RecordReceiver("other")
     site.table["targets"]["other"] = site.table["targets"]["sgas"]
     site.reopen()
     assert purge(site) == 0
