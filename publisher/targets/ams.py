@@ -177,15 +177,16 @@ def body_size_bound(signed_bytes: int) -> int:
 
 def outcome_of_reply(reply: Reply, now_s: float, token: str) -> Outcome:
     """Interpret the messaging service's answer to one published message."""
-    answer = answers.describe(reply, secret=token)
     if reply.status == 200:
         try:
             message_ids = msgspec.json.decode(reply.body, type=_PublishReply).message_ids
         except (msgspec.MsgspecError, UnicodeDecodeError):
             message_ids = []
-        if len(message_ids) != 1 or not message_ids[0].strip():
-            return Unknown(f"the answer does not name one message: {answer}")
-        return Accepted(receipt={"messageIds": answers.without(message_ids[0], token)})
+        if len(message_ids) == 1 and message_ids[0].strip():
+            return Accepted(receipt={"messageIds": answers.without(message_ids[0], token)})
+    answer = answers.describe(reply, secret=token)
+    if reply.status == 200:
+        return Unknown(f"the answer does not name one message: {answer}")
     if reply.status == 400 and not answers.refuses_certificate(reply):
         return Refused(answer, certain=True)
     if reply.status == 404:

@@ -288,7 +288,9 @@ class SgasTarget:
 def outcome_of_reply(reply: Reply, message: Message, now_s: float) -> Outcome:
     """Interpret SGAS' answer to a message."""
     if reply.status == 200:
-        return _receipt(reply, message)
+        return _accepted(reply, message) or Unknown(
+            f"the answer does not name the records that were sent: {answers.describe(reply)}"
+        )
     if reply.status == 406:
         return Refused(answers.describe(reply), certain=True, parts=_by_machine(reply, message))
     if reply.status == 500:
@@ -331,30 +333,29 @@ def _sent_jobs(payload: bytes) -> list[Job]:
         return []
 
 
-def _receipt(reply: Reply, message: Message) -> Outcome:
-    """The rows of the reply against the records sent: accepted are those that it names, each with the id of a row.
+def _accepted(reply: Reply, message: Message) -> Accepted | None:
+    """The records that the reply names, each with the id of a row; None if it names none of those sent.
 
     SGAS keeps a record under its GlobalJobId where it cannot use the LocalJobId; such a record is named by that. What
     is not named is unknown, and so are all if the reply is not an object of row ids, no two the same: a page of a
     proxy, an answer to another message that a cache repeats, or the `null` that SGAS answers after a restart of its
     database although it stored them.
     """
-    unknown = Unknown(f"the answer does not name the records that were sent: {answers.describe(reply)}")
     try:
         rows = {
             identity: str(row) for identity, row in msgspec.json.decode(reply.body, type=dict[str, str | int]).items()
         }
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return unknown
+        return None
     if not all(map(_is_row_id, rows.values())) or len(set(rows.values())) < len(rows):
-        return unknown
+        return None
     receipt = {identity: rows[identity] for identity in message.record_ids if identity in rows}
     missing = [identity for identity in message.record_ids if identity not in rows]
     others = rows.keys() - receipt.keys()
     rewritten = _rewritten(message.payload, missing, others) if missing and others else {}
     receipt |= {identity: rows[kept] for identity, kept in rewritten.items()}
     if not receipt:
-        return unknown
+        return None
     left = tuple(identity for identity in missing if identity not in rewritten)
     return Accepted(receipt=receipt, missing=left, rewritten=rewritten)
 

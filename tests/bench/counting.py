@@ -54,7 +54,7 @@ class Counting:
         with self._lock:
             self._posts += 1
             self._received += len(found)
-            answer = {identity: self._rows.setdefault(identity, str(len(self._rows))) for identity in found}
+            answer = {identity: self._rows.setdefault(identity, str(len(self._rows) + 1)) for identity in found}
         return Response(200, msgspec.json.encode(answer))
 
 
