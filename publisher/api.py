@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from publisher.report.report import Report
     from publisher.report.request import ReportRequest
     from publisher.report.runs import ReportContext
-    from publisher.report.statements.files import Kind
-    from publisher.report.views.charges import Statements
+    from publisher.report.statements.files import Kind, StatementFiles
+    from publisher.report.statements.statement import Statements
     from publisher.spool.exchange import Manifest
     from publisher.spool.spooler import ContextState, Spooler
 
@@ -262,7 +262,7 @@ class Publisher:
 
     def statements(
         self, request: ReportRequest, directory: Path, kinds: tuple[Kind, ...]
-    ) -> tuple[Statements, list[Path]]:
+    ) -> tuple[Statements, StatementFiles]:
         """Write the statements of a whole month into a folder: what they say, and the files."""
         from publisher.report.statements.files import write  # noqa: PLC0415
         from publisher.report.views.charges import statements  # noqa: PLC0415

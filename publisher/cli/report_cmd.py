@@ -401,7 +401,7 @@ def statements(
     """Write the statement of each user or project for a month, as text, HTML, and PDF."""
     from publisher.report.request import ReportRequest  # noqa: PLC0415
     from publisher.report.statements.files import SUFFIXES  # noqa: PLC0415
-    from publisher.report.views.charges import notes_on  # noqa: PLC0415
+    from publisher.report.statements.statement import notes_on  # noqa: PLC0415
 
     begin, end = options.month_window(month, None, None)
     kinds: tuple[Kind, ...] = tuple(SUFFIXES) if form == "all" else (form,)
@@ -411,9 +411,13 @@ def statements(
     say(*(text for text in (made.nothing, made.purged) if text), *notes_on(made))
     totals = {statement.payer: str(statement.total) for statement in made.all}
     if session.json:
-        json_object(
-            {"month": made.month, "currency": made.currency, "totals": totals, "files": [str(file) for file in files]}
-        )
-    else:
-        say(*(f"{one.payer}: {one.total:,f} {made.currency}" for one in made.all))
-        say(f"{counted(len(files), 'file')} written to {output / made.month}" if files else "nothing was written")
+        paths = [str(path) for path in files.paths]
+        facts = {"month": made.month, "currency": made.currency, "totals": totals}
+        json_object({**facts, "files": paths, "replaced": files.replaced})
+        return
+    say(*(f"{one.payer}: {one.total:,f} {made.currency}" for one in made.all))
+    if not files.paths:
+        say("nothing was written")
+        return
+    earlier = f"; {files.replaced:,} of them replaced earlier files" if files.replaced else ""
+    say(f"{counted(len(files.paths), 'file')} written to {output / made.month}{earlier}")

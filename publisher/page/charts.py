@@ -23,6 +23,7 @@ from publisher.report.plot.style import (
     folded,
     highest_of,
     instants_of,
+    lowest_of,
     middles_of,
     named_first,
     shortened,
@@ -210,22 +211,24 @@ def _summary(plot: Plot, title: str) -> str:
 
 def _over_names(plot: Plot, title: str, unit: str) -> Drawing:
     plot = named_first(plot)
-    top, across = value_ticks(highest_of(plot, stacked=plot.stacked))
+    highest, lowest = highest_of(plot, stacked=plot.stacked), lowest_of(plot)
+    top, across = (highest - lowest, []) if lowest < 0 else value_ticks(highest)
     rows: list[tuple[Bar, ...]] = []
     for number in range(len(plot.x)):
-        left = 0.0
+        left = zero = -lowest / top * 100
         row = []
         for place, one in enumerate(plot.series):
             value = one.values[number] or 0.0
-            long = round(value / top * 100, 3)
-            row.append(Bar(safe(one.label), _colour(one.label, place), round(left, 3), long, value))
+            long = round(abs(value) / top * 100, 3)
+            begin = zero - long if value < 0 else left
+            row.append(Bar(safe(one.label), _colour(one.label, place), round(begin, 3), long, value))
             left += long if plot.stacked else 0
         rows.append(tuple(row))
     names = tuple(safe(name) for name in plot.x)
     totals: tuple[str, ...] = ("",) * len(rows)
     if plot.stacked or len(plot.series) == 1:
         sums = [sum(bar.value for bar in row) for row in rows]
-        totals, across = tuple(amount_texts(sums, max(sums))), []
+        totals, across = tuple(amount_texts(sums, max(highest, -lowest))), []
     of = f" of {len(names) + plot.left_out}" if plot.left_out else ""
     return Drawing(
         kind="names", title=title, unit=unit, across=tuple(across), stacked=plot.stacked, names=names,

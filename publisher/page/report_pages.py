@@ -22,7 +22,7 @@ from publisher.report.plot.style import Look, interval_text
 from publisher.report.report import UNKNOWN_NAME, Report
 from publisher.report.request import ReportRequest
 from publisher.report.statements.files import Kind, document
-from publisher.report.views.charges import Statements
+from publisher.report.statements.statement import Statements
 from publisher.text import iso, safe
 
 _AT_A_TIME: Final = 2

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from publisher.report.report import Report
     from publisher.report.request import ReportRequest
     from publisher.report.runs import ReportContext
-    from publisher.report.views.charges import Statements
+    from publisher.report.statements.statement import Statements
 
 _MOST_CONNECTIONS: Final = 200
 _MOST_OF_ADDRESS: Final = 32

@@ -38,6 +38,7 @@ from publisher.report.plot.style import (
     instants_of,
     interval_text,
     label_of,
+    lowest_of,
     named_first,
     shortened,
 )
@@ -100,9 +101,10 @@ def _value(value: float, _place: float) -> str:
     return f"{value:,.10g}"
 
 
-def amount_axis(axes: Axes, unit: str, most: float) -> None:
-    """Make the x axis amounts from 0 to beyond the highest, with room for the amount written after its bar."""
-    axes.set_xlim(0, most * (1 + _SPARE_FOR_TEXT) if most > 0 else 1)
+def amount_axis(axes: Axes, unit: str, least: float, most: float) -> None:
+    """Make the x axis amounts from 0 or the lowest to beyond the highest, with room for the amount beside its bar."""
+    spare = (most - least) * _SPARE_FOR_TEXT
+    axes.set_xlim(least - spare if least < 0 else 0, most + spare if most > least else 1)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(_value)
     axes.set_xlabel(shortened(unit, _UNIT_LENGTH), fontsize=9, color=INK)
@@ -175,7 +177,7 @@ def draw_named_bars(axes: Axes, plot: Plot) -> None:
     names = [str(name) for name in plot.x]
     parts = 1 if plot.stacked else max(1, len(plot.series))
     thick = 0.8 / parts
-    largest = highest_of(plot, stacked=plot.stacked)
+    largest = max(highest_of(plot, stacked=plot.stacked), -lowest_of(plot))
     below = [0.0] * len(names)
     for place, one in enumerate(plot.series):
         values = [value or 0.0 for value in one.values]
@@ -209,8 +211,8 @@ def _write_amounts(axes: Axes, values: Sequence[float | None], where: Sequence[f
     for value, text, at in zip(values, amount_texts(values, largest), where, strict=True):
         if value is not None:
             axes.annotate(
-                text, (value, at), xytext=(4, 0), textcoords="offset points", va="center",
-                fontsize=8, color=INK,
+                text, (value, at), xytext=(-4 if value < 0 else 4, 0), textcoords="offset points", va="center",
+                ha="right" if value < 0 else "left", fontsize=8, color=INK,
             )  # fmt: skip
 
 
@@ -398,7 +400,7 @@ def _over_names(plot: Plot, title: str, interval: str, look: Look) -> Figure:
         title, _note(plot, len(plot.x), look.note, interval), height_in=1.7 + 0.3 * max(len(plot.x), _LEAST_BARS)
     )
     draw_named_bars(axes, plot)
-    amount_axis(axes, plot.unit, highest_of(plot, stacked=plot.stacked))
+    amount_axis(axes, plot.unit, lowest_of(plot), highest_of(plot, stacked=plot.stacked))
     _finish(axes, plot, look, "x")
     return figure
 

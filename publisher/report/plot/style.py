@@ -152,6 +152,11 @@ def highest_of(plot: Plot, *, stacked: bool) -> float:
     return max((value for one in plot.series for value in one.values if value is not None), default=0.0)
 
 
+def lowest_of(plot: Plot) -> float:
+    """The lowest value of a plot over names, at most 0: adjustments can make charges negative."""
+    return min((value for one in plot.series for value in one.values if value is not None and value < 0), default=0.0)
+
+
 COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#f0e442")
 DASHES: Final[tuple[tuple[float, ...], ...]] = ((), (6, 2), (2, 2), (7, 2, 2, 2), (10, 3), (4, 1, 1, 1), (1, 1.5))
 GREY: Final = "#8c8c8c"

@@ -23,6 +23,7 @@ from publisher.report.plot.style import (
     highest_of,
     instants_of,
     interval_text,
+    lowest_of,
     middles_of,
     named_first,
     shortened,
@@ -97,19 +98,21 @@ class TextPlot:
         """A bar for each name, or for each series of each name; the amount after it."""
         labels = self._labels([str(name) for name in plot.x])
         measures = [] if plot.stacked or len(plot.series) == 1 else self._labels([one.label for one in plot.series])
-        largest = highest_of(plot, stacked=plot.stacked)
+        lowest, highest = lowest_of(plot), highest_of(plot, stacked=plot.stacked)
         sums = [[one.values[place] for one in plot.series] for place in range(len(plot.x))]
         shown = sums if measures else [[sum(value or 0.0 for value in values)] for values in sums]
-        texts = iter(amount_texts([value for values in shown for value in values], largest))
+        texts = iter(amount_texts([value for values in shown for value in values], max(highest, -lowest)))
         amounts = [[next(texts) for _ in values] for values in shown]
         widest = max(len(amount) for each in amounts for amount in each)
         before = cell_len(labels[0]) + 1 + (cell_len(measures[0]) + 1 if measures else 0)
         room = max(_LEAST_BAR, self._width - before - widest - 1)
-        scale = room / (largest or 1.0)
+        scale = room / (highest - lowest or 1.0)
+        zero = max(1, round(-lowest * scale)) if lowest < 0 else 0
         lines = []
         for label, values, written in zip(labels, sums, amounts, strict=True):
             if not measures:
-                lines.append(Text.assemble(f"{label} ", self._bar(plot, values, scale), f" {written[0]}"))
+                bar = self._bar(plot, values, scale, zero)
+                lines.append(Text.assemble(f"{label} ", bar, f" {written[0]}"))
                 continue
             for place, (measure, value, text) in enumerate(zip(measures, values, written, strict=True)):
                 name = label if place == 0 else " " * cell_len(label)
@@ -125,17 +128,23 @@ class TextPlot:
         width = max(map(cell_len, shown))
         return [set_cell_size(name, width) for name in shown]
 
-    def _bar(self, plot: Plot, values: Sequence[float | None], scale: float) -> Text:
-        """A bar of one series, or of layers, each of whole cells so that all of them together have the right length."""
+    def _bar(self, plot: Plot, values: Sequence[float | None], scale: float, zero: int) -> Text:
+        """A bar of one series, or of layers, each of whole cells so that all of them together have the right length.
+
+        Before the cell `zero` are negative amounts, also in whole cells.
+        """
         if len(values) == 1:
-            return Text(self._across((values[0] or 0.0) * scale), style=self._style(plot, 0))
-        bar, reached, drawn = Text(), 0.0, 0
+            amount = values[0] or 0.0
+            below = min(zero, max(1, round(-amount * scale))) if amount < 0 else 0
+            bar = self._layer(0) * below + self._across(max(0.0, amount) * scale)
+            return Text.assemble(" " * (zero - below), (bar, self._style(plot, 0)))
+        layers, reached, drawn = Text(), 0.0, 0
         for place, value in enumerate(values):
             reached += (value or 0.0) * scale
             cells = round(reached) - drawn
-            bar.append(self._layer(place) * cells, style=self._style(plot, place))
+            layers.append(self._layer(place) * cells, style=self._style(plot, place))
             drawn += cells
-        return bar
+        return layers
 
     def _across(self, cells: float) -> str:
         """A bar of a length in cells; of anything there is at least a trace."""

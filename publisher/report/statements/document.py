@@ -1,7 +1,7 @@
 """A statement as a document: its texts in order, which text, HTML, and PDF all show.
 
-Amounts are those of `publisher.report.views.charges`, with thousands separators. Texts are safe to show: characters
-that cannot be printed are replaced.
+Amounts are those of `publisher.report.statements.statement`, with thousands separators. Texts are safe to show:
+characters that cannot be printed are replaced.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import msgspec
 from publisher.config.reports import Charged, StatementRecipient
 from publisher.report.calendar import zone_of
 from publisher.report.held_amounts import plain
-from publisher.report.views.charges import Statement, StatementItem, Statements
-from publisher.text import iso
+from publisher.report.statements.statement import Statement, StatementItem, Statements
+from publisher.text import counted, iso
 
 HEADINGS: Final = ("No.", "Item", "Quantity", "Unit", "Price", "Factor", "Amount")
 NUMBERS: Final = frozenset({0, 2, 4, 5, 6})
@@ -148,6 +148,11 @@ def _notes(made: Statements, one: Statement) -> list[str]:
     if one.left_out:
         items = "; ".join(f"{item.name}, {_quantity(item)} {item.unit}" for item in one.left_out)
         notes.append(f"Not charged, because the amount rounds to {zero} {made.currency}: {items}.")
+    if one.lost is not None:
+        notes.append(
+            f"Estimated: {one.lost.amount:,f} {made.currency} for {counted(one.lost.runs, 'run')} whose usage the "
+            "batch system did not report. Its quantity is what it had from its start until it was restarted or deleted."
+        )
     return [*notes, *filter(None, (made.unfinished, made.purged))]
 
 

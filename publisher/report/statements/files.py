@@ -7,9 +7,11 @@ import re
 from pathlib import Path
 from typing import Final, Literal
 
+import msgspec
+
 from publisher.errors import OutputError
 from publisher.report.statements.document import statement_document, to_html, to_text
-from publisher.report.views.charges import Statement, Statements
+from publisher.report.statements.statement import Statement, Statements
 from publisher.whole_file import require_own_folder, write_whole
 
 Kind = Literal["text", "html", "pdf"]
@@ -17,20 +19,29 @@ SUFFIXES: Final[dict[Kind, str]] = {"text": ".txt", "html": ".html", "pdf": ".pd
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._@-]")
 
 
-def write(made: Statements, directory: Path, kinds: tuple[Kind, ...]) -> list[Path]:
-    """Write every statement in these kinds into a folder; returns the files. Raises `OutputError`."""
+class StatementFiles(msgspec.Struct, frozen=True):
+    """The files of statements, and how many of them replaced earlier ones."""
+
+    paths: tuple[Path, ...]
+    replaced: int
+
+
+def write(made: Statements, directory: Path, kinds: tuple[Kind, ...]) -> StatementFiles:
+    """Write every statement in these kinds into a folder. Raises `OutputError`."""
     folder = directory / made.month
     files: list[Path] = []
+    replaced = 0
     try:
         require_own_folder(folder)
         for one in made.all:
             for kind in kinds:
                 file = folder / f"{_file_name(one.payer)}{SUFFIXES[kind]}"
+                replaced += file.exists()
                 write_whole(file, document(made, one, kind))
                 files.append(file)
     except OSError as error:
         raise OutputError(f"statements cannot be written to {folder}: {error.strerror}") from error
-    return files
+    return StatementFiles(tuple(files), replaced)
 
 
 def document(made: Statements, one: Statement, kind: Kind) -> bytes:

@@ -22,7 +22,8 @@ import msgspec
 import numpy as np
 
 from formats.calendar import month_bounds, month_of
-from publisher.config.reports import Charged, Charges, Factor, Node, Price, StatementSettings, hours_s
+from formats.job import Status
+from publisher.config.reports import Charged, Charges, Factor, Node, Price, hours_s
 from publisher.errors import UsageError
 from publisher.report.calendar import month_in, zone_of
 from publisher.report.column_tally import Ints, sum_by
@@ -35,8 +36,8 @@ from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Se
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Met, Selection, distinct
+from publisher.report.statements.statement import Adjusted, LostRuns, Statement, StatementItem, Statements, notes_on
 from publisher.report.views.nodes import WANTED, Placing
-from publisher.text import iso
 
 CHARGED_BY: Final = ("user", "group", "project", "account", "vo")
 _FACTOR_KEYS: Final = ("group", "user", "project", "vo", "queue", "status", "account")
@@ -46,86 +47,8 @@ _UNIT_MS: Final = {
     "memory": 3_600_000 * KIB_A_GIB,
     "vmem": 3_600_000 * KIB_A_GIB,
 }
+_LOST: Final[Status] = "lost"
 _UNITS: Final = {"cores": "core h", "gpus": "GPU h", "memory": "GiB h", "vmem": "GiB h"}
-
-
-class StatementItem(msgspec.Struct, frozen=True):
-    """A line of a statement: a quantity of a class of resources, its price, and its factors."""
-
-    resource: Charged
-    name: str
-    quantity: Fraction
-    unit: str
-    price: Decimal
-    group_factor: Decimal
-    job_factor: Decimal
-    amount: Decimal
-    applies_to: str = ""
-    """Which usage it is, by the rules of the price list, so that no two items of a statement look alike."""
-
-
-class Adjusted(msgspec.Struct, frozen=True):
-    """An adjustment: an amount that the site adds to a statement or takes off it, and why."""
-
-    amount: Decimal
-    reason: str
-
-
-class Statement(msgspec.Struct, frozen=True):
-    """The charges of a payer for a month."""
-
-    payer: str
-    items: tuple[StatementItem, ...]
-    adjustments: tuple[Adjusted, ...]
-    left_out: tuple[StatementItem, ...] = ()
-    """Items that are not zero and round to zero."""
-
-    @property
-    def total(self) -> Decimal:
-        """The sum of the lines."""
-        items = sum((item.amount for item in (*self.items, *self.left_out)), Decimal(0))  # the latter are 0.00
-        return items + sum((one.amount for one in self.adjustments), Decimal(0))
-
-
-class Statements(msgspec.Struct, frozen=True, kw_only=True):
-    """All statements of a month of a time zone; `unpriced` are notes on usage that has no price."""
-
-    month: str
-    start: int
-    """The start of the month, epoch seconds, like `stop`, which is not included."""
-    stop: int
-    site: str
-    by: str
-    currency: str
-    decimals: int
-    all: tuple[Statement, ...]
-    unpriced: tuple[str, ...]
-    nothing: str | None
-    made_at: int
-    """When they were made, epoch seconds."""
-    settings: StatementSettings
-    purged: str = ""
-    """The note on runs of the month that were purged from the store and are not charged."""
-    zone: str = "UTC"
-
-    @property
-    def so_far(self) -> int | None:
-        """If the month is not over, the instant up to which runs are charged."""
-        return self.made_at if self.made_at < self.stop else None
-
-    @property
-    def shown_month(self) -> str:
-        """The month, with its time zone if that is not UTC."""
-        return self.month if self.zone == "UTC" else f"{self.month} ({self.zone})"
-
-    @property
-    def unfinished(self) -> str:
-        """The note that the month is not over; else empty."""
-        return (
-            ""
-            if self.so_far is None
-            else f"The month is not over: these are the charges of jobs that ended up to {iso(self.so_far)}."
-        )
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -163,14 +86,15 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
             charged.add(found_of)
             nothing = found_of.met.nothing()
     lines = itemised(settings, charged.usage)
+    lost = _lost(settings, charged)
     adjusted: dict[str, list[Adjusted]] = {}
     for one in settings.adjustments:
         if by == settings.by and one.month == str(month) and _concerned(one.payer, by, request):
             adjusted.setdefault(one.payer, []).append(Adjusted(rounded(one.amount, settings.decimals), one.reason))
     found = tuple(
-        Statement(payer, charged, tuple(adjusted.get(payer, ())), left_out)
+        Statement(payer, items, tuple(adjusted.get(payer, ())), left_out, lost.get(payer))
         for payer in sorted(lines.keys() | adjusted.keys())
-        for charged, left_out in [lines.get(payer, ((), ()))]
+        for items, left_out in [lines.get(payer, ((), ()))]
     )
     return Statements(
         month=str(month),
@@ -210,6 +134,21 @@ def itemised(
         lost = exact and not item.amount
         found[key.payer] = (charged, (*left_out, item)) if lost else ((*charged, item), left_out)
     return found
+
+
+def _lost(settings: Charges, charged: ChargedUsage) -> dict[str, LostRuns]:
+    """By payer, the lost runs that are charged."""
+    amounts: dict[str, Fraction] = {}
+    for key, usage in charged.lost_usage.items():
+        amounts[key.payer] = amounts.get(key.payer, Fraction(0)) + _item(settings, key, usage)[1]
+    return {
+        payer: LostRuns(
+            max(runs for (whose, _), runs in charged.lost_runs.items() if whose == payer),
+            rounded(exact, settings.decimals),
+        )
+        for payer, exact in amounts.items()
+        if exact
+    }
 
 
 def _order(key: Used) -> tuple[str, str, int, int, int]:
@@ -266,6 +205,10 @@ class ChargedUsage:
         self.usage: dict[Used, int] = {}
         self.unpriced: dict[tuple[str, str, str], int] = {}
         """Usage without a price, by resource, type of nodes, and queue."""
+        self.lost_usage: dict[Used, int] = {}
+        """The part of `usage` that is of lost runs."""
+        self.lost_runs: dict[tuple[str, str], int] = {}
+        """Lost runs that held some of a resource, by payer and resource."""
         self.met = Met()
 
     def add(self, other: ChargedUsage) -> None:
@@ -274,6 +217,10 @@ class ChargedUsage:
             self.add_amount(key, amount)
         for kind, amount in other.unpriced.items():
             self.add_amount(kind, amount)
+        for key, amount in other.lost_usage.items():
+            self.lost_usage[key] = self.lost_usage.get(key, 0) + amount
+        for held, runs in other.lost_runs.items():
+            self.lost_runs[held] = self.lost_runs.get(held, 0) + runs
         self.met.add(other.met)
 
     def add_amount(self, key: Used | tuple[str, str, str], amount: int) -> None:
@@ -320,6 +267,9 @@ class _Charging:
             return
         names = (self._by, "cluster", *_FACTOR_KEYS)
         found, inverse = distinct([node, *(frame.codes[name][row] for name in names)])
+        lost = [words == (_LOST,) for words in self._selection.coding("status").values]
+        at_status = 1 + names.index("status")
+        self._count_lost(frame, np.unique(row), lost)
         wall_ms = np.maximum(frame.numbers["wall_ms"], 0)
         parts = self._hours.spread(frame.numbers["start"], frame.numbers["stop"], wall_ms)
         for part, of_part in zip(self._hours.parts, parts, strict=True):
@@ -331,6 +281,16 @@ class _Charging:
                 if key is None:
                     key = self._keys[part, codes] = self._key(part, codes, names)
                 self.found.add_amount(key, usage)
+                if lost[codes[at_status]] and isinstance(key, Used):
+                    self.found.lost_usage[key] = self.found.lost_usage.get(key, 0) + usage
+
+    def _count_lost(self, frame: Frame, rows: Ints, lost: Sequence[bool]) -> None:
+        """Count the lost runs among these rows by payer."""
+        of_lost = rows[np.array(lost, np.bool_)[frame.codes["status"][rows]]]
+        payers = self._selection.coding(self._by).values
+        for code in frame.codes[self._by][of_lost].tolist():
+            held = (_payer(payers[code]), self._resource)
+            self.found.lost_runs[held] = self.found.lost_runs.get(held, 0) + 1
 
     def _key(
         self, part: frozenset[int], codes: tuple[int, ...], names: tuple[str, ...]
@@ -353,7 +313,11 @@ class _Charging:
             _first(listed, lambda one: _match(one, _FACTOR_KEYS, words))
             for listed in (self._settings.group_factors, self._settings.job_factors)
         )
-        return Used(words[self._by] or UNKNOWN_NAME, self._resource, price, *factors)
+        return Used(_payer((words[self._by],)), self._resource, price, *factors)
+
+
+def _payer(words: Sequence[str]) -> str:
+    return (words or ("",))[0] or UNKNOWN_NAME
 
 
 def _first(rules: tuple[Any, ...], matches: Callable[[Any], bool], among: frozenset[int] | None = None) -> int:
@@ -377,22 +341,6 @@ def _products(group: Ints, amount: Ints, wall_ms: Ints, count: int) -> list[int]
     for place, some, wall in zip(group.tolist(), amount.tolist(), wall_ms.tolist(), strict=True):
         exact[place] += some * max(wall, 0)
     return exact
-
-
-def notes_on(made: Statements) -> tuple[str, ...]:
-    """The notes on all statements."""
-    if not made.all:
-        return made.unpriced
-    return (*([made.unfinished] if made.unfinished else []), *made.unpriced, *_left_out(made))
-
-
-def _left_out(made: Statements) -> tuple[str, ...]:
-    some = [statement for statement in made.all if statement.left_out]
-    if not some:
-        return ()
-    items, nothing = sum(len(statement.left_out) for statement in some), rounded(Fraction(0), made.decimals)
-    whose = f"of {len(some)} of {len(made.all)} payers; their statements name them"
-    return (f"Items that round to {nothing} {made.currency} are left out: {items}, {whose}.",)
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
@@ -421,6 +369,8 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             "by": [made.by],
             "currency": made.currency,
             "totals": {statement.payer: str(statement.total) for statement in made.all},
+            "lost_runs": sum(statement.lost.runs for statement in made.all if statement.lost),
+            "charged_for_lost_runs": str(sum((one.lost.amount for one in made.all if one.lost), Decimal(0))),
             "items_that_round_to_nothing": sum(len(statement.left_out) for statement in made.all),
             "all": str(sum((statement.total for statement in made.all), Decimal(0))),
         },

@@ -76,6 +76,13 @@ def test_shapes_reach_their_values() -> None:
     assert layer.bars == f"M0 {HIGH}H3333V500H6667V0H{WIDE}V{HIGH}Z"
 
 
+def test_negative_bars_end_where_positive_bars_begin() -> None:
+    series = (Series("charges", (30.0, 0.0, -10.0)),)
+    made = drawing(Plot(title="T", style="bar", x=("a", "b", "c"), unit="EUR", names_add_up=True, series=series), START)
+    assert [(bar.left, bar.long) for (bar,) in made.bars] == [(25.0, 75.0), (25.0, 0.0), (0.0, 25.0)]
+    assert made.totals == ("30", "0", "-10")
+
+
 def test_a_line_is_broken_where_nothing_is_known() -> None:
     (layer,) = drawing(plot((1.0, None, 1.0, 1.0)), START).layers
     assert layer.line.count("M") == 2

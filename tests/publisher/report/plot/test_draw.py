@@ -244,6 +244,15 @@ def test_amounts_are_written_at_the_end_of_bars() -> None:
     assert {"1,234,567", "1,000", "<1"} <= set(texts(draw(plot, START, Look(), "svg")))
 
 
+def test_negative_bars_are_drawn() -> None:
+    """Matplotlib draws a bar of each amount, and the axis reaches the lowest."""
+    plot = Plot(
+        title="T", style="bar", x=("a", "b"), unit="EUR", names_add_up=True, series=(Series("s", (30.0, -10.0)),)
+    )
+    drawn = texts(draw(plot, START, Look(), "svg"))
+    assert drawn.count("-10") == 2, "the amount of the bar, and a tick of the axis"
+
+
 def test_unequal_bins_end_where_the_next_begins() -> None:
     months = (START, START + 30 * 86400, START + 61 * 86400)
     plot = msgspec.structs.replace(over_time(3), x=months, step_s=None)

@@ -61,6 +61,18 @@ def test_bars_are_as_long_as_their_values() -> None:
     assert lines(plot)[-1].strip() == "core h"
 
 
+def test_negative_bars_end_where_positive_bars_begin() -> None:
+    plot = Plot(
+        title="Charges", style="bar", x=("ann", "bob", "cai"), unit="EUR", names_add_up=True,
+        series=(Series("charges", (30.5, 0.0, -10.0)),),
+    )  # fmt: skip
+    ann, bob, cai = lines(plot)[3:6]
+    zero = ann.index("█")
+    assert cai.index("█") == 4
+    assert cai.rindex("█") == zero - 1
+    assert (bob.split(), cai.split()[-1]) == (["bob", "0"], "-10.0")
+
+
 def test_layers_differ_without_colours() -> None:
     plot = many_names(3, 3, stacked=True, names_add_up=True)
     plain = lines(plot)

@@ -23,8 +23,16 @@ from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.statements.document import statement_document
 from publisher.report.statements.files import Kind, document, write
+from publisher.report.statements.statement import (
+    Adjusted,
+    LostRuns,
+    Statement,
+    StatementItem,
+    Statements,
+    notes_on,
+)
 from publisher.report.views import make
-from publisher.report.views.charges import Adjusted, Statement, StatementItem, Statements, Used, itemised, statements
+from publisher.report.views.charges import Used, itemised, statements
 from tests.publisher.cli.program import BASE
 from tests.publisher.report.torque_site import NODES, NOW, table, torque_site, view
 
@@ -121,7 +129,7 @@ def test_the_view_has_every_line_and_the_sums(site: Publisher) -> None:
         found.notes[0] == "The month is not over: these are the charges of jobs that ended up to 2026-03-03T18:00:00Z."
     )
     assert found.notes[-1] == (
-        "Items that round to 0.00 NOK are left out: 1, of 1 of 3 payers; their statements name them."
+        "No line for 1 item of 1 of 3 payers: each amount rounds to 0.00 NOK. The statements name them."
     )
     assert found.facts["items_that_round_to_nothing"] == 1
     by_group = view(site, "charges", start=MARCH, stop=APRIL, by=("group",))
@@ -160,9 +168,11 @@ class _PageText(HTMLParser):
 def test_documents(site: Publisher, tmp_path: Path) -> None:
     made = month(site)
     files = write(made, tmp_path, ("text", "html", "pdf"))
-    assert sorted(file.name for file in files) == sorted(
+    assert sorted(path.name for path in files.paths) == sorted(
         f"{payer}.{suffix}" for payer in ("ada", "bob", "carol") for suffix in ("txt", "html", "pdf")
     )
+    assert files.replaced == 0
+    assert write(made, tmp_path, ("text",)).replaced == 3
     text = (tmp_path / "2026-03" / "ada.txt").read_text()
     assert ["Total", "NOK", "0.74"] in [line.split() for line in text.splitlines()]
     assert [line.split() for line in text.splitlines() if "Outage" in line] == [
@@ -193,7 +203,7 @@ def test_hostile_names_are_text_and_stay_in_the_folder(tmp_path: Path) -> None:
         nothing=None, made_at=APRIL, settings=StatementSettings(footer="<i>"),
         all=tuple(Statement(name, (item,), ()) for name in names),
     )  # fmt: skip
-    files = write(made, tmp_path, ("text", "html", "pdf"))
+    files = write(made, tmp_path, ("text", "html", "pdf")).paths
     assert len(set(files)) == 3 * len(names)
     assert {file.parent for file in files} == {tmp_path / "2026-03"}
     assert all(file.is_file() for file in files)
@@ -270,6 +280,53 @@ def test_amounts_are_those_of_the_report(site: Publisher) -> None:
         (place,) = [place for place, column in enumerate(report.columns) if column.name == "amount"]
         assert [*amounts, texts.total] == [f"{row[place]:,f}" for row in report.rows if row[0] == one.payer]
         assert sum(Decimal(section.subtotal) for section in texts.sections) == one.total
+
+
+RERUNS = """\
+03/04/2026 00:00:00;S;11.srv;user=eve group=chem queue=batch ctime={t} qtime={t} etime={t} start={t} exec_host=n1/0-1
+03/04/2026 02:00:00;R;11.srv;
+03/04/2026 00:00:00;S;12.srv;user=eve group=chem queue=batch ctime={t} qtime={t} etime={t} start={t} exec_host=n2/0
+03/04/2026 01:00:00;R;12.srv;
+03/04/2026 00:00:00;S;13.srv;user=dan group=chem queue=free ctime={t} qtime={t} etime={t} start={t} exec_host=n2/0
+03/04/2026 01:00:00;R;13.srv;
+"""
+
+
+def test_lost_runs_are_charged_with_a_note(tmp_path: Path) -> None:
+    """eve's two runs that were restarted without usage: 2 cores of n1 for 2 h and 1 of n2 for 1 h at 0.10, 0.50 in all.
+    The factor of queue `free` is 0, so that nothing is charged for dan's."""
+    prices = """
+[charges]
+[[charges.prices]]
+resource = "memory"
+price = "1"
+[[charges.prices]]
+resource = "cores"
+price = "0.1"
+[[charges.job_factors]]
+factor = "0"
+queue = "free"
+"""
+    logs = tmp_path / "accounting"
+    logs.mkdir()
+    (logs / "20260304").write_text(RERUNS.format(t=1_772_582_400))
+    config = tmp_path / "publisher.toml"
+    config.write_text(BASE + f'\n[sources.torque]\ntype = "torque"\npath = "{logs}"\n{NODES}{prices}')
+    publisher = Publisher.from_file(config)
+    publisher.collect()
+    context, request = ReportContext(publisher.store, publisher.config, APRIL), ReportRequest(start=MARCH, stop=APRIL)
+    made = statements(context, request)
+    assert {one.payer: one.lost for one in made.all} == {"dan": None, "eve": LostRuns(2, Decimal("0.50"))}
+    (note,) = notes_on(made)
+    assert note == (
+        "2 lost runs of 1 of 2 payers: 0.50 EUR are charged for estimated times. A job factor of 0 for the status lost "
+        "charges nothing for them."
+    )
+    eve = " ".join(shown(made, made.all[1]).split())
+    assert "Estimated: 0.50 EUR for 2 runs whose usage the batch system did not report." in eve
+    assert "Estimated" not in shown(made, made.all[0])
+    facts = make("charges", context, request).facts
+    assert (facts["lost_runs"], facts["charged_for_lost_runs"]) == (2, "0.50")
 
 
 def test_items_with_equal_prices_and_factors_can_be_told_apart() -> None:

@@ -1,0 +1,133 @@
+"""The statements of a month: what `publisher.report.views.charges` computes, and what documents show."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+
+import msgspec
+
+from publisher.config.reports import Charged, StatementSettings
+from publisher.report.held_amounts import rounded
+from publisher.text import counted, iso
+
+
+class StatementItem(msgspec.Struct, frozen=True):
+    """A line of a statement: a quantity of a class of resources, its price, and its factors."""
+
+    resource: Charged
+    name: str
+    quantity: Fraction
+    unit: str
+    price: Decimal
+    group_factor: Decimal
+    job_factor: Decimal
+    amount: Decimal
+    applies_to: str = ""
+    """Which usage it is, by the rules of the price list, so that no two items of a statement look alike."""
+
+
+class Adjusted(msgspec.Struct, frozen=True):
+    """An adjustment: an amount that the site adds to a statement or takes off it, and why."""
+
+    amount: Decimal
+    reason: str
+
+
+class LostRuns(msgspec.Struct, frozen=True):
+    """Runs whose batch system reported no usage (status `lost`), so that their time is an estimate."""
+
+    runs: int
+    amount: Decimal
+    """Their charge, rounded once."""
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """The charges of a payer for a month."""
+
+    payer: str
+    items: tuple[StatementItem, ...]
+    adjustments: tuple[Adjusted, ...]
+    left_out: tuple[StatementItem, ...] = ()
+    """Items that are not zero and round to zero."""
+    lost: LostRuns | None = None
+    """The charge of lost runs, which is in the items; None if it is zero."""
+
+    @property
+    def total(self) -> Decimal:
+        """The sum of the lines."""
+        items = sum((item.amount for item in (*self.items, *self.left_out)), Decimal(0))  # the latter are 0.00
+        return items + sum((one.amount for one in self.adjustments), Decimal(0))
+
+
+class Statements(msgspec.Struct, frozen=True, kw_only=True):
+    """All statements of a month of a time zone; `unpriced` are notes on usage that has no price."""
+
+    month: str
+    start: int
+    """The start of the month, epoch seconds, like `stop`, which is not included."""
+    stop: int
+    site: str
+    by: str
+    currency: str
+    decimals: int
+    all: tuple[Statement, ...]
+    unpriced: tuple[str, ...]
+    nothing: str | None
+    made_at: int
+    """When they were made, epoch seconds."""
+    settings: StatementSettings
+    purged: str = ""
+    """The note on runs of the month that were purged from the store and are not charged."""
+    zone: str = "UTC"
+
+    @property
+    def so_far(self) -> int | None:
+        """If the month is not over, the instant up to which runs are charged."""
+        return self.made_at if self.made_at < self.stop else None
+
+    @property
+    def shown_month(self) -> str:
+        """The month, with its time zone if that is not UTC."""
+        return self.month if self.zone == "UTC" else f"{self.month} ({self.zone})"
+
+    @property
+    def unfinished(self) -> str:
+        """The note that the month is not over; else empty."""
+        return (
+            ""
+            if self.so_far is None
+            else f"The month is not over: these are the charges of jobs that ended up to {iso(self.so_far)}."
+        )
+
+
+def notes_on(made: Statements) -> tuple[str, ...]:
+    """The notes on all statements."""
+    if not made.all:
+        return made.unpriced
+    return (*([made.unfinished] if made.unfinished else []), *made.unpriced, *_lost_note(made), *_left_out(made))
+
+
+def _lost_note(made: Statements) -> tuple[str, ...]:
+    lost = [statement.lost for statement in made.all if statement.lost is not None]
+    if not lost:
+        return ()
+    runs, amount = sum(one.runs for one in lost), sum((one.amount for one in lost), Decimal(0))
+    payers = f"{len(lost)} of {counted(len(made.all), 'payer')}"
+    note = (
+        f"{counted(runs, 'lost run')} of {payers}: {amount:,f} {made.currency} are charged for estimated times. A job "
+        "factor of 0 for the status lost charges nothing for them."
+    )
+    return (note,)
+
+
+def _left_out(made: Statements) -> tuple[str, ...]:
+    some = [statement for statement in made.all if statement.left_out]
+    if not some:
+        return ()
+    items, nothing = sum(len(statement.left_out) for statement in some), rounded(Fraction(0), made.decimals)
+    note = (
+        f"No line for {counted(items, 'item')} of {len(some)} of {counted(len(made.all), 'payer')}: each amount rounds "
+        f"to {nothing} {made.currency}. The statements name them."
+    )
+    return (note,)
