@@ -66,7 +66,7 @@ def report(jobs: list[Job]) -> bytes:
     return report_format("utilization", View(site="EXAMPLE-SITE")).message(made)
 
 
-def assert_conserved(name: str, payload: bytes, runs: Sequence[sums.Run] = RUNS) -> None:
+def assert_conserved(name: str, payload: bytes, runs: Sequence[sums.CountedRun] = RUNS) -> None:
     there = sums.kept(name, [payload])
     if name == "utilization":
         sums.assert_reports_conserved(runs, there, BIN_S)
@@ -125,7 +125,7 @@ def test_one_altered_field_is_found(name: str, version: str, field: str) -> None
 @pytest.mark.parametrize(("name", "version"), FORMS)
 @pytest.mark.parametrize("change", [lambda runs: runs[1:], lambda runs: [*runs, runs[0]]], ids=["lost", "twice"])
 def test_a_run_lost_or_counted_twice_is_found(
-    name: str, version: str, change: Callable[[list[sums.Run]], list[sums.Run]]
+    name: str, version: str, change: Callable[[list[sums.CountedRun]], list[sums.CountedRun]]
 ) -> None:
     payload = made(name, version)
     with pytest.raises(AssertionError, match="source, service"):

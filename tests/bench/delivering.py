@@ -87,7 +87,7 @@ def plain_car(bench: Bench) -> None:
     bench = fewer(bench)
     database = inputs.arc_database(bench)
     with tempfile.TemporaryDirectory() as folder, services(Path(folder)) as running:
-        signer = plain.Signer(Path(running.ready["certificate"]), Path(running.ready["key"]))
+        signer = plain.PlainSigner(Path(running.ready["certificate"]), Path(running.ready["key"]))
         with bench.timed(bench.size):
             plain.publish_to_ams(database, running.connection("ams_url"), running.token(), signer, CAR_RECORDS)
 

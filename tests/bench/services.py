@@ -34,9 +34,11 @@ class BenchServices:
         lines += ["", "[credentials]", *(f"{name} = {json.dumps(value)}" for name, value in trust.items())]
         return f"\n[targets.{kind}]\n" + "\n".join(lines) + "\n"
 
-    def connection(self, url: str) -> plain.Connection:
+    def connection(self, url: str) -> plain.PlainConnection:
         """For the plain publisher."""
-        return plain.Connection(self.ready[url], self.ready["ca_file"], self.ready["certificate"], self.ready["key"])
+        return plain.PlainConnection(
+            self.ready[url], self.ready["ca_file"], self.ready["certificate"], self.ready["key"]
+        )
 
     def token(self) -> str:
         """A token of the AMS."""

@@ -49,10 +49,10 @@ def payloads(folder: Path) -> Iterator[bytes]:
             yield body
 
 
-def at_sgas(site: Rehearsal) -> list[sums.Body]:
+def at_sgas(site: Rehearsal) -> list[sums.CountedBody]:
     """The rows that SGAS has."""
     return [
-        sums.Body(
+        sums.CountedBody(
             row.record_id,
             sums.Key((row.end or "")[:7], row.vo or "", row.user or ""),
             sums.Sum(1, seconds(row.wall) * (row.processors or 1), sum(map(seconds, row.cpu))),
@@ -61,10 +61,10 @@ def at_sgas(site: Rehearsal) -> list[sums.Body]:
     ]
 
 
-def at_apel(rows: Mapping[object, Mapping[str, str]]) -> list[sums.Body]:
+def at_apel(rows: Mapping[object, Mapping[str, str]]) -> list[sums.CountedBody]:
     """The rows of APEL's table of job records."""
     return [
-        sums.Body(
+        sums.CountedBody(
             key,
             sums.Key(sums.month_of(int(row["EndTime"])), sums.name_in(row, "VO"), sums.name_in(row, "GlobalUserName")),
             sums.Sum(1, int(row["WallDuration"]) * int(row["Processors"]), int(row["CpuDuration"])),
