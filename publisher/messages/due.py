@@ -67,11 +67,17 @@ def waiting_in(
             yield waiting
 
 
-def held_in(store: Store, target_id: int, bounds: tuple[int, int], codes: Collection[str]) -> Iterator[PendingDelivery]:
+def held_in(
+    store: Store,
+    target_id: int,
+    bounds: tuple[int, int],
+    codes: Collection[str],
+    as_waiting: ColumnElement[bool] | None = None,
+) -> Iterator[PendingDelivery]:
     """Yield the deliveries of runs that ended within bounds (the second exclusive) and are held for one of these
-    reasons."""
+    reasons, without those that count as waiting."""
     for page in store.pages(
-        lambda connection, after: queries.held_for(connection, target_id, codes, bounds, after, _PAGE)
+        lambda connection, after: queries.held_for(connection, target_id, codes, bounds, after, _PAGE, as_waiting)
     ):
         yield from page
 
@@ -85,6 +91,11 @@ class DueRuns(Protocol):
         self, bounds: tuple[int, int], *, changed_since: int | None = None
     ) -> Iterator[tuple[State, PendingDelivery]]:
         """See the function."""
+        ...
+
+    def incomplete_in(self, bounds: tuple[int, int]) -> Iterator[PendingDelivery]:
+        """The runs that ended within bounds (the second exclusive) and are held because their period was
+        incomplete."""
         ...
 
     def periods_from(self, kind: PeriodKind, first: int) -> list[Period]:
@@ -110,6 +121,10 @@ class Planned:
     ) -> Iterator[tuple[State, PendingDelivery]]:
         """See `DueRuns`."""
         return ended_in(self._store, self._id, bounds, changed_since=changed_since, as_waiting=self._scope.as_waiting)
+
+    def incomplete_in(self, bounds: tuple[int, int]) -> Iterator[PendingDelivery]:
+        """See `DueRuns`."""
+        return held_in(self._store, self._id, bounds, INCOMPLETE, self._scope.as_waiting)
 
     def periods_from(self, kind: PeriodKind, first: int) -> list[Period]:
         """See `DueRuns`."""
@@ -146,6 +161,11 @@ class Unplanned:
             selected = self._selected is None or class_id in self._selected
             if run.job.finished and end is not None and selected and (chosen is None or chosen.selects_end(end)):
                 yield State.WAITING, PendingDelivery(end, run)
+
+    def incomplete_in(self, bounds: tuple[int, int]) -> Iterator[PendingDelivery]:
+        """See `DueRuns`."""
+        del bounds  # without deliveries nothing is held
+        yield from ()
 
     def periods_from(self, kind: PeriodKind, first: int) -> list[Period]:
         """See `DueRuns`; some of them may hold nothing that is selected."""

@@ -71,7 +71,7 @@ class MonthFolder:
                 self._fold_classes(connection, bounds, folded)
             self._fold_others(connection, (first, until), folded)
         if released:
-            for delivery in held_in(self._store, self._target_id, (first, until), INCOMPLETE):
+            for delivery in held_in(self._store, self._target_id, (first, until), INCOMPLETE, self._as_waiting):
                 fold_run(self._preparer, delivery.run, folded, delivery.revision)
         return folded
 

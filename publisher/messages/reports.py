@@ -27,12 +27,12 @@ from formats.text import LAST_INSTANT
 from formats.utilization.measure import Bin, Bins, Ran, Tally
 from formats.utilization.report import UtilizationFormat, UtilizationReport, in_json
 from publisher.messages.completeness import known_from, known_until, why_not_known_from
-from publisher.messages.due import EVER, DueRuns, Planned, Unplanned, held_in, held_periods
+from publisher.messages.due import EVER, DueRuns, Planned, Unplanned, held_periods
 from publisher.messages.entries import Filters, entries_of, rans_of
 from publisher.messages.item import Held, Item, ItemPage, Members
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Finished, NotDue, Release, Scope, Section, Step
-from publisher.reason import INCOMPLETE, ReasonCode
+from publisher.reason import ReasonCode
 from publisher.store import groups
 from publisher.store.groups import GroupRow
 from publisher.store.queries import PendingDelivery
@@ -108,7 +108,7 @@ class Reports:
             store, target_id = self._recipient.store, self._due_runs.target_id
             held = held_periods(store, self._settings, target_id, self._why_not_whole)
             yield Release(held.released)
-            self._fold.release(period for period in held.released if not self._counts_as_waiting(period))
+            self._fold.release(held.released)
             changed.update(held.released, held.incomplete)
         kept = dict(marked)
         for period in sorted(changed):
@@ -153,9 +153,8 @@ class Reports:
         if self._fold.held:
             yield self._section(None, ItemPage((), [Held(why, runs) for why, runs in self._fold.held.items()]))
 
-    def _counts_as_waiting(self, period: Period) -> bool:
-        """Whether runs of a period that are held, and can be sent, count as waiting anyway."""
-        return self._scope.as_waiting is not None and self._scope.touches(period.start, period.stop)
+    def _is_sent_again(self, period: Period) -> bool:
+        return self._scope.resends_groups and self._scope.touches(period.start, period.stop)
 
     def _is_over(self, period: Period) -> bool:
         return self._over is not None and period.stop <= self._over
@@ -181,7 +180,7 @@ class Reports:
         chosen = parts
         if not known and not any(part.row.jobs for part in parts):
             chosen = []  # a period without jobs is reported only if the service has another report of it
-        elif self._scope.is_due and not self._scope.unchanged_too and not self._counts_as_waiting(period):
+        elif self._scope.is_due and not self._scope.unchanged_too and not self._is_sent_again(period):
             chosen = [part for part in parts if not _has(known, part)]
         sent = {part.row.key for part in chosen}
         unchanged = [part.members for part in parts if part.row.key not in sent]
@@ -380,8 +379,8 @@ class ReportFold:
         for state, delivery in self._due_runs.ended_in(bounds, changed_since=changed_since):
             waits = state is State.WAITING and period in self._held_now
             yield (State.HELD if waits else state), delivery
-        if period in self._released and self._due_runs.target_id is not None:
-            for delivery in held_in(self._store, self._due_runs.target_id, bounds, INCOMPLETE):
+        if period in self._released:
+            for delivery in self._due_runs.incomplete_in(bounds):
                 yield State.WAITING, delivery
 
     def _rans(self, delivery: PendingDelivery) -> tuple[Sequence[Ran], Sequence[Ran]]:

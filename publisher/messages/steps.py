@@ -42,15 +42,16 @@ class Scope(msgspec.Struct, frozen=True):
     `window`: end times; for groups the whole months or periods that it touches, and all their groups, changed or not.
     `only_due`: the part of the window that is due, as `republish` sends it; for reports all that is due, since the
     report of one period counts runs that ended in others. `as_waiting`: a condition on deliveries that count as
-    waiting, and on groups of the window that are sent again. `part`: of the deliveries of a target. `unchanged_too`:
-    also groups that the service has in the same form. `incomplete`: also incomplete months. `runs`: only records of
-    these runs; `guarded`: those that would count twice, or replace another job, are held. `backlog`: how many waiting
-    runs are rendered where.
+    waiting; `resends_groups`: all groups of the window that the service has count as waiting. `part`: of the deliveries
+    of a target. `unchanged_too`: also groups that the service has in the same form. `incomplete`: also incomplete
+    months. `runs`: only records of these runs; `guarded`: those that would count twice, or replace another job, are
+    held. `backlog`: how many waiting runs are rendered where.
     """
 
     window: Window = Window()
     only_due: bool = False
     as_waiting: ColumnElement[bool] | None = None
+    resends_groups: bool = False
     part: Shard = WHOLE
     unchanged_too: bool = False
     incomplete: bool = False

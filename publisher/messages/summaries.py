@@ -97,13 +97,13 @@ class Summaries:
             all_of_it = Held(why, Members([], []), bounds=month_bounds(month))
             return self._section(month, ItemPage((), [all_of_it]))
         fold = Fold(self._recipient.view, normalised=self._format.normalised)
-        again = self._scope.as_waiting
-        folder = MonthFolder(self._recipient.store, target_id, self._recipient.preparer, as_waiting=again)
-        folded = folder.fold(month, fold, released=released and again is None)
+        counted = self._scope.as_waiting
+        folder = MonthFolder(self._recipient.store, target_id, self._recipient.preparer, as_waiting=counted)
+        folded = folder.fold(month, fold, released=released)
         with self._recipient.store.read() as connection:
             known = groups.of_month(connection, target_id, groups.SUMMARY, month.number)
             kept = erased_groups.fixed(connection, target_id, month, self._recipient.view, self._now)
-        if again is not None:
+        if self._scope.resends_groups:
             for key in known.keys() - kept:
                 known[key] = msgspec.structs.replace(known[key], state=State.WAITING)
         members, held = dict(folded.members), dict(folded.held)

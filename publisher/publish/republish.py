@@ -103,7 +103,7 @@ def plan_window(
     recipient = Recipient(store, config, name)
     in_flight = and_(deliveries.c.state == int(State.IN_FLIGHT), deliveries.c.deselected == 0, _ended_in(asked))
     found = _Foreseen(recipient, target.target_id, or_(in_flight, *again.values()))
-    found.look(Window(asked.begins, asked.ends), now)
+    found.look(Window(asked.begins, asked.ends), now, resends_groups=resumes is None and not only_missing)
     return RepublishPlan(
         asked,
         counts,
@@ -132,9 +132,9 @@ class _Foreseen:
         self.reasons: dict[str, Reason] = {}
         self.held_again = 0
 
-    def look(self, window: Window, now: int) -> None:
+    def look(self, window: Window, now: int, *, resends_groups: bool) -> None:
         """Go through the items."""
-        scope = Scope(window, only_due=True, as_waiting=self._as_waiting)
+        scope = Scope(window, only_due=True, as_waiting=self._as_waiting, resends_groups=resends_groups)
         for step in items(self._recipient, scope, now=now):
             if not isinstance(step, Section):
                 continue
@@ -264,7 +264,7 @@ def _let_wait_again(
         state: transition(connection, StateChange(target.target_id, state, State.WAITING, now), and_(ended, condition))
         for state, condition in _again(connection, target, asked).items()
     }
-    if target.filter.is_snapshot:
+    if target.filter.is_snapshot and not asked.only_missing:
         numbers = target.filter.numbers_between(asked.begins, asked.ends)
         groups.send_again(connection, target.target_id, numbers, kept)
     which = ", ".join(f"{jobs} {state.word}" for state, jobs in moved.items() if jobs) or "none of them"

@@ -185,14 +185,17 @@ def held_for(
     bounds: tuple[int, int],
     after: tuple[int, int] | None,
     limit: int,
+    as_waiting: ColumnElement[bool] | None = None,
 ) -> tuple[list[PendingDelivery], tuple[int, int] | None]:
     """The next of the deliveries that ended within bounds (the second exclusive) and are held for one of these
-    reasons, by end time; and where to continue (end time, run id), None at the end."""
+    reasons, without those that count as waiting, by end time; and where to continue (end time, run id), None at the
+    end."""
     query = (
         with_runs()
         .where(
             deliveries.c.target_id == target_id,
             in_state(State.HELD, None if after is None else _after(after)),
+            state_where(as_waiting) == int(State.HELD),
             deliveries.c.reason.in_(codes),
             deliveries.c.end_time >= bounds[0],
             deliveries.c.end_time < bounds[1],

@@ -125,6 +125,7 @@ def assert_republishes_what_is_announced(
     form = site.config.targets[name].format
     plan = site.publisher.plan_republish(name, Window(*window), only_missing=only_missing)
     before, groups_before, posts = _ledger(site, name), _groups_outside(site, name, plan.asked), receiver.posts
+    accepted_before = _accepted_groups(site, name)
 
     sent = site.republish(name, *window, only_missing=only_missing).sent
 
@@ -148,7 +149,11 @@ def assert_republishes_what_is_announced(
     if form.shape == "record":
         assert set().union(*(message.record_ids for message in posted)) <= inside, name
         assert all(bodies[record_id] in message.payload for message in posted for record_id in message.record_ids)
-    elif not only_missing and plan.to_send:
+    elif only_missing:
+        accepted = _accepted_groups(site, name)
+        unchanged = [key for key, group in accepted_before.items() if accepted.get(key, group).digest == group.digest]
+        assert {key: accepted_before[key] for key in unchanged} == {key: accepted.get(key) for key in unchanged}, name
+    elif plan.to_send and plan.resumes is None:
         payloads = b"".join(message.payload for message in posted)
         assert all(body in payloads for body in bodies.values()), name
 
@@ -181,6 +186,23 @@ def _groups_outside(site: Site, name: str, asked: Resend) -> list[tuple[object, 
         "ORDER BY groups.kind, month, key"
     )
     return [tuple(map(str, row)) for row in site.rows(query, name, first, last)]
+
+
+class AcceptedGroup(NamedTuple):
+    """A summary, sync count, or report as it was last sent, and the batch in which it was."""
+
+    digest: bytes
+    batch_id: int | None
+
+
+def _accepted_groups(site: Site, name: str) -> dict[tuple[str, int, str], AcceptedGroup]:
+    """By kind, number of the period, and key."""
+    query = (
+        "SELECT groups.kind, month, key, digest, batch_id FROM groups JOIN targets ON targets.id = target_id "
+        "WHERE targets.name = ? AND groups.state = ?"
+    )
+    rows = site.rows(query, name, int(State.ACCEPTED))
+    return {(kind, month, key): AcceptedGroup(bytes(digest), batch) for kind, month, key, digest, batch in rows}
 
 
 def _rendering(site: Site, format_name: str, name: str) -> Rendering:

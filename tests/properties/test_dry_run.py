@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 from formats.job import Benchmark
 from publisher.errors import UsageError
 from publisher.store.schema import State
+from publisher.targets.base import Transient
 from tests.properties.dry_run import (
     assert_publishes_what_is_shown,
     assert_rehearses_what_is_shown,
     assert_republishes_what_is_announced,
 )
 from tests.properties.test_conservation import InTurn, stores
-from tests.publisher.receivers import AnyReceiver, RecordReceiver, SummaryReceiver
+from tests.publisher.receivers import AnyReceiver, RecordReceiver, SummaryReceiver, script
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job
 
 NAMES = ("sgas", "car", "text", "sums", "normal", "days")
@@ -98,6 +99,12 @@ class DryRunServices:
     def republish(self, name: str, window: tuple[int, int], only_missing: bool) -> None:
         assert_republishes_what_is_announced(self.site, self.receivers[name], window, only_missing=only_missing)
 
+    def republish_fails(self, name: str, window: tuple[int, int], only_missing: bool, taken: int) -> None:
+        """After that many messages; the rest waits, and the request is unfinished."""
+        self.receivers[name].fault = script(*[None] * taken, *[Transient("HTTP 503")] * 9)
+        self.site.republish(name, *window, only_missing=only_missing)
+        self.receivers[name].fault = script()
+
     def shadow(self, name: str) -> None:
         assert_rehearses_what_is_shown(self.site, self.receivers[name])
 
@@ -144,10 +151,13 @@ steps = st.one_of(
     st.tuples(st.just("wait"), st.just(60)),
     st.tuples(st.just("waive"), names),
     st.tuples(st.just("republish"), names, st.sampled_from(WINDOWS), st.booleans()),
+    st.tuples(st.just("republish_fails"), names, st.sampled_from(WINDOWS), st.booleans(), st.integers(0, 3)),
     st.tuples(st.just("read_fails"), st.sampled_from((None, "cut off"))),
 )
 
 JOB: Step = ("job", 1, 1, "Ada", 0, {})
+BOS: Step = ("job", 3, 1, "Bo", -2, {})
+UNFINISHED: tuple[Step, ...] = (("republish_fails", 1), ("republish",))
 SCORELESS: Step = ("job", 2, 1, "Ada", 0, {"benchmarks": ()})
 
 
@@ -182,7 +192,9 @@ def test_what_is_shown_is_what_is_sent(request: pytest.FixtureRequest, store: st
     @example([JOB, ("publish", "days"), ("job", 3, 1, "Bo", 2, {"wall_s": 2 * 86400, "vo": None})], False)
     @example([JOB, ("publish", "days"), ("job", 3, 1, "Bo", 0, ENDLESS), ("job", 4, 1, "Bo", 0, {})], False)
     @example([JOB, ("job", 3, 1, "Ada", 0, OTHER_SCORE), SCORELESS, *(("publish", name) for name in NEW)], False)
-    @example([JOB, ("job", 3, 1, "Bo", -2, {}), *(("republish", name, WINDOWS[0], False) for name in NAMES)], False)
+    @example([JOB, BOS, *(("republish", name, WINDOWS[0], False) for name in NAMES)], False)
+    @example([JOB, ("publish", "sums"), ("job", 3, 1, "Bo", 0, {}), ("republish", "sums", WINDOWS[0], True)], False)
+    @example([JOB, BOS, *((action, name, WINDOWS[2], False, *n) for name in NAMES for action, *n in UNFINISHED)], False)
     @example([JOB, SCORELESS, *(("publish", name) for name in NEW)], True)
     @example([JOB, SCORELESS, *(("shadow", name) for name in NAMES if name not in SIGNED)], False)
     def shown_is_sent(history: list[Step], unread: bool) -> None:

@@ -218,6 +218,55 @@ def test_sync_counts_of_the_window_alone_go_with_it(tmp_path: Path) -> None:
     assert [b"Month: 11" in payload for payload in synced] == [False, True]
 
 
+def test_only_missing_leaves_out_summaries_that_did_not_change(tmp_path: Path) -> None:
+    service = SummaryReceiver("sums")
+    site = delivered(tmp_path, service)
+    bo = {"user_dn": "/DC=org/CN=Bo"}
+    site.sources["ce1"].add(make_job(98, **bo))
+    site.collect()
+    site.publish()
+    site.sources["ce1"].add(make_job(99, **bo))
+    site.collect()
+    plan = site.publisher.plan_republish("sums", WINDOW, only_missing=True)
+    assert (plan.counts.new, plan.counts.unchanged, plan.to_send) == (1, 0, 1)
+    again(site, "sums", only_missing=True)
+    assert sorted(service.times_sent.values()) == [1, 2]
+    again(site, "sums")
+    assert sorted(service.times_sent.values()) == [2, 3]
+
+
+def test_only_missing_leaves_out_reports_that_did_not_change(tmp_path: Path) -> None:
+    service = AnyReceiver("apel")
+    site = two_months(tmp_path, service, records="utilization", period="day", bin="6h")
+    site.publish()
+    assert service.posts == 2
+    site.republish("apel", OCTOBER, NOVEMBER + 86_400, only_missing=True)
+    assert service.posts == 2
+    site.republish("apel", OCTOBER, NOVEMBER + 86_400)
+    assert service.posts == 4
+
+
+def test_what_is_released_since_is_announced_where_a_request_continues(tmp_path: Path) -> None:
+    """A new source had no jobs of October when the first run failed."""
+    service = SummaryReceiver("apel")
+    site = two_months(tmp_path, service)
+    site.publish()
+    site.sources["ce2"] = ListSource("ce2", complete_since=NOVEMBER)
+    site.table["sources"]["ce2"] = site.table["sources"]["ce1"]
+    site.reopen()
+    site.collect()
+    service.fault = always(Transient("HTTP 503"))
+    site.republish("apel", OCTOBER, NOVEMBER + 86_400)
+    assert site.counted("apel") == {State.HELD: 5, State.WAITING: 5}
+    service.fault = lambda _message: None
+    site.sources["ce2"] = ListSource("ce2")
+    site.reopen()
+    site.collect()
+    plan = site.publisher.plan_republish("apel", Window(OCTOBER, NOVEMBER + 86_400))
+    assert (plan.resumes is not None, plan.to_send, plan.to_hold) == (True, 10, {})
+    assert site.republish("apel", OCTOBER, NOVEMBER + 86_400).sent.accepted == 10
+
+
 def test_what_was_in_flight_is_settled_first_wherever_it_ended(tmp_path: Path) -> None:
     service = RecordReceiver("apel", "ams")
     site = two_months(tmp_path, service)
