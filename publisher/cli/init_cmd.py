@@ -1,8 +1,10 @@
 """init: ask for the essentials, test each answer, and write a configuration.
 
 What only some sources and targets need (the batch system, its time zone, the benchmark, since when the logs are
-complete, the certificate) is asked only for them. An answer that cannot be right is asked for again; the answers before
-it are kept. A test that fails is reported, and the file is written nevertheless: a service may be down today.
+complete, the certificate) is asked only for them. On a terminal, an answer that cannot be right is asked for again, and
+so is one whose test failed, unless it is confirmed; the answers before it are kept. Answers from a pipe or as options
+cannot be asked for again: one that cannot be right ends the command. A failed test of them is reported, and the file is
+written, since a service may be down today.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import re
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -23,7 +25,7 @@ from publisher.cli.output import json_object, say
 from publisher.cli.session import session
 from publisher.errors import PublisherError, UsageError
 from publisher.sqlite_file import open_read_only
-from publisher.text import did_you_mean
+from publisher.text import counted, did_you_mean
 
 if TYPE_CHECKING:
     from publisher.config.schema import Config
@@ -40,7 +42,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _option(name: str, text: str, metavar: str) -> Any:
-    return typer.Option(name, metavar=metavar, help=f"{text}. Asked if omitted.")
+    return typer.Option(name, metavar=metavar, help=f"{text}.")
 
 
 def init(
@@ -66,13 +68,22 @@ def init(
     ] = None,
     target: Annotated[str | None, _option("--target", "Kind of the target: sgas, ams, directory", "KIND")] = None,
     url: Annotated[str | None, _option("--url", "URL of the service, or the folder to write to", "URL")] = None,
+    records: Annotated[
+        str | None, typer.Option("--records", metavar="FORMAT", help="Format of records, if the target takes several.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="DATE", help="Send only jobs that ended since then. Default: all.")
+    ] = None,
+    local_jobs: Annotated[
+        str | None, typer.Option("--local-jobs", metavar="send|skip", help="Jobs without a grid identity.")
+    ] = None,
     certificate: Annotated[Path | None, _option("--certificate", "Certificate (PEM)", "FILE")] = None,
     key: Annotated[Path | None, _option("--key", "Its key (PEM)", "FILE")] = None,
     ca_directory: Annotated[Path | None, _option("--ca-directory", "Folder of trusted authorities", "DIR")] = None,
     store: Annotated[str | None, _option("--store", "The store: a file or a URL", "FILE|URL")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing configuration.")] = False,
 ) -> None:
-    """Ask for the essentials, test each answer, and write a configuration."""
+    """Ask for what no option gives, test each answer, and write a configuration."""
     from publisher.cli.output import require_free, write_configuration  # noqa: PLC0415
     from publisher.config import file as config_file  # noqa: PLC0415
     from publisher.text import text_of  # noqa: PLC0415
@@ -82,17 +93,27 @@ def init(
     if not session.json:
         say(f"The configuration is written to {path.absolute()} after the last question (--config FILE: elsewhere).")
     answers = _Answers(path)
-    answers.site(site)
-    answers.source(source, source_type)
-    answers.target(target, url)
-    answers.source_needs(timezone, benchmark, complete_since)
-    answers.credentials(certificate, key, ca_directory)
-    answers.store(store)
+    try:
+        answers.site(site)
+        answers.source(source, source_type)
+        answers.target(target, url, {"records": records, "since": since, "local_jobs": local_jobs})
+        answers.source_needs(timezone, benchmark, complete_since)
+        answers.credentials(certificate, key, ca_directory, asks_place=url is None)
+        answers.store(store)
+    except KeyboardInterrupt:  # between two questions: as at a question
+        raise typer.Abort from None
     write_configuration(path, text_of(answers.tables), force=force)
     if session.json:
         json_object({"file": str(path), "problems": answers.problems})
         return
     command = f"usage-publisher --config {path}" if session.config is not None else "usage-publisher"
+    if answers.problems:
+        say(
+            f"wrote {path}",
+            f"{counted(len(answers.problems), 'problem')} above: correct {path}, then run",
+            f"  {command} check               tests everything; nothing is sent",
+        )
+        return
     say(
         f"wrote {path}",
         "Next:",
@@ -134,7 +155,8 @@ class _Answers:
         if here:
             say("Found on this machine:", *(f"  {place} ({kind})" for place, kind in here.items()))
         place = _path("Source of jobs: a file, a folder, or a program", given, next(iter(here), None))
-        kind = kind or here.get(place) or recognised(place)
+        possible = (here[place],) if place in here else recognised(place)
+        kind = kind or (possible[0] if len(possible) == 1 else None)
         if kind is None and not place.exists():
             self._report(f"{place} does not exist yet")
 
@@ -146,7 +168,7 @@ class _Answers:
             self.tables["sources"] = {"ce1": {"type": answer, "path": str(place)}}
             self._config()
 
-        _ask(f"Type of the source ({', '.join(SOURCE_KINDS)})", kind, accept)
+        _ask(f"Type of the source ({', '.join(possible or SOURCE_KINDS)})", kind, accept)
         settings = self._config().sources["ce1"]
         self._try(f"{place} ({settings.type})", lambda: make_source("ce1", settings).check())
 
@@ -190,22 +212,23 @@ class _Answers:
             self._report(f"{question} ({option}): unknown, and until it is set {otherwise}")
 
     def _setter(self, table: dict[str, Any], key: str, parse: Callable[[str], object] = str) -> Callable[[str], None]:
-        """What accepts an answer as the value of a key; a value that is wrong is removed again."""
+        """What accepts an answer as the value of a key; a value that is wrong leaves the table as it was."""
+        before = dict(table)
 
         def accept(answer: str) -> None:
             table[key] = parse(answer)
             try:
                 self._config()
             except UsageError:
-                del table[key]
+                table.clear()
+                table.update(before)
                 raise
 
         return accept
 
-    def target(self, kind: str | None, place: str | None) -> None:
-        """One target, named after its kind."""
+    def target(self, kind: str | None, place: str | None, more: Mapping[str, str | None]) -> None:
+        """One target, named after its kind. `more`: further keys that are given."""
         from publisher.config.schema import TARGET_KINDS  # noqa: PLC0415
-        from publisher.config.store_url import is_url  # noqa: PLC0415
 
         offered = [name for name, each in TARGET_KINDS.items() if each.is_offered]
         chosen: list[str] = []
@@ -216,38 +239,87 @@ class _Answers:
                 raise UsageError(f"init does not know the kind of target {answer!r}; known: {', '.join(offered)}{near}")
             chosen.append(answer)
 
-        def accept_place(answer: str) -> None:
-            if is_folder and is_url(answer):
-                raise UsageError(f"{answer!r} is a URL, and a target of kind {name} needs a folder")
-            where = {"path": str(Path(answer).absolute())} if is_folder else {"url": answer}
-            self.tables["targets"] = {name: {"type": name, **where, "records": settings["records"].default}}
-            self._config()
-
         _ask(f"Kind of the target ({', '.join(offered)})", kind, accept_kind, offered[0])
         (name,) = chosen
-        settings = TARGET_KINDS[name].settings.model_fields
-        is_folder = "path" in settings
-        _ask("Folder to write to" if is_folder else "URL of the service (https://...)", place, accept_place)
+        records = TARGET_KINDS[name].settings.model_fields["records"].default
+        self.tables["targets"] = {name: {"type": name, "records": records}}
+        self._place(place)
+        table = self.tables["targets"][name]
+        for key, given in more.items():
+            if given is not None or (place is None and key in TARGET_KINDS[name].asked):
+                self._ask_of_target(table, key, given)
 
-    def credentials(self, certificate: Path | None, key: Path | None, authorities: Path | None) -> None:
-        """The certificate and the trusted authorities, if the target needs them; then the service is tested."""
+    def _place(self, given: str | None) -> None:
+        """The URL or the folder of the target."""
+        from publisher.config.schema import TARGET_KINDS  # noqa: PLC0415
+        from publisher.config.store_url import is_url  # noqa: PLC0415
+
+        ((name, table),) = self.tables["targets"].items()
+        is_folder = "path" in TARGET_KINDS[name].settings.model_fields
+
+        def accept(answer: str) -> None:
+            if is_folder and is_url(answer):
+                raise UsageError(f"{answer!r} is a URL, and a target of kind {name} needs a folder")
+            table.update({"path": str(Path(answer).absolute())} if is_folder else {"url": answer})
+            self._config()
+
+        _ask("Folder to write to" if is_folder else "URL of the service (https://...)", given, accept)
+
+    def _ask_of_target(self, table: dict[str, Any], key: str, given: str | None) -> None:
+        """A further key of the target, if it is not left as it is."""
+        from formats.registry import FORMATS  # noqa: PLC0415
+
+        questions: dict[str, tuple[str, str]] = {
+            "records": (f"Format of records ({', '.join(FORMATS)})", table["records"]),
+            "since": (f"Send only jobs that ended since, such as 2026-10-01 ({_UNKNOWN}: all)", _UNKNOWN),
+            "local_jobs": ("Jobs without a grid identity (send, skip)", "skip"),
+        }
+        question, default = questions[key]
+        accept = self._setter(table, key)
+        _ask(question, given, lambda answer: None if answer == _UNKNOWN else accept(answer), default)
+
+    def credentials(
+        self, certificate: Path | None, key: Path | None, authorities: Path | None, *, asks_place: bool
+    ) -> None:
+        """The certificate and the trusted authorities, if the target needs them; then the service is tested.
+
+        Raises `UsageError` if they were answered from a pipe and cannot be used.
+        """
         from publisher.cli.discovery import GRID_SECURITY, readable  # noqa: PLC0415
 
         config = self._config()
         (target,) = config.targets.values()
         if "url" not in type(target).model_fields and not target.signs and certificate is None:
             return
-        given = {
-            "certificate": _path("Certificate (PEM)", certificate, readable(GRID_SECURITY / "hostcert.pem")),
-            "key": _path("Its key (PEM)", key, readable(GRID_SECURITY / "hostkey.pem")),
-            "ca_directory": _path(
-                "Folder of trusted authorities", authorities, readable(GRID_SECURITY / "certificates")
-            ),
-        }
-        self.tables["credentials"] = {name: str(path) for name, path in given.items()}
-        config = self._config()
-        if self._try("certificate", lambda: _certificate(config)):
-            self._try("service", lambda: _service(config))
+
+        def ask() -> None:
+            given = {
+                "certificate": _path("Certificate (PEM)", certificate, readable(GRID_SECURITY / "hostcert.pem")),
+                "key": _path("Its key (PEM)", key, readable(GRID_SECURITY / "hostkey.pem")),
+                "ca_directory": _path(
+                    "Folder of trusted authorities", authorities, readable(GRID_SECURITY / "certificates")
+                ),
+            }
+            self.tables["credentials"] = {name: str(path) for name, path in given.items()}
+
+        ask()
+        asked = None in {certificate, key, authorities}
+        passed = self._try_until_confirmed("certificate", lambda: _certificate(self._config()), ask if asked else None)
+        if asked and not passed and not sys.stdin.isatty():
+            raise UsageError("the certificate cannot be used", hint="Correct the answers; nothing was written")
+        if passed:
+            again = (lambda: self._place(None)) if asks_place else None
+            self._try_until_confirmed("service", lambda: _service(self._config()), again)
+
+    def _try_until_confirmed(self, what: str, test: Any, ask: Callable[[], None] | None) -> bool:
+        """Whether a test passed. On a terminal the answers are asked for again until it does, or they are confirmed."""
+        before = len(self.problems)
+        while not self._try(what, test):
+            if ask is None or not sys.stdin.isatty() or typer.confirm("  Use it anyway?", err=True):
+                return False
+            del self.problems[before:]
+            ask()
+        return True
 
     def store(self, given: str | None) -> None:
         """The store."""
@@ -289,9 +361,9 @@ class _Answers:
 
 
 def _ask(question: str, given: object, accept: Callable[[str], None], default: object = None) -> None:
-    """Give `accept` the value of an option, or an answer, which is asked for until it is accepted.
+    """Give `accept` the value of an option, or an answer; on a terminal it is asked for until it is accepted.
 
-    Raises `UsageError` for an option that is not accepted, and where nobody answers.
+    Raises `UsageError` for an option or an answer from a pipe that is not accepted, and where nobody answers.
     """
     if given is not None:
         if not str(given).strip():
@@ -303,6 +375,9 @@ def _ask(question: str, given: object, accept: Callable[[str], None], default: o
         try:
             accept(answer)
         except UsageError as error:
+            if not sys.stdin.isatty():
+                say("")  # end the line of the question
+                raise
             say(*(f"  {line}" for line in error.lines))
         else:
             return

@@ -143,6 +143,7 @@ def main() -> None:
 _CommandLineError: Final[type[Any]] = typer.BadParameter.__mro__[2]
 """What a wrong command line raises: click's class, or that of the copy of click in typer."""
 _INTERRUPTED: Final = 130
+_INTERRUPTED_MESSAGE: Final = "usage-publisher: interrupted"
 _DEVICE_ERRORS: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT})
 _VALIDATION_PREFIX: Final = "Value error, "
 """What pydantic puts before the messages of our own types."""
@@ -161,9 +162,8 @@ def _code_of(arguments: list[str]) -> int:
     except OutputClosedError:
         return exit_code.DONE
     except KeyboardInterrupt:
-        code = _INTERRUPTED
-    if code == _INTERRUPTED:
-        say("usage-publisher: interrupted")
+        say(_INTERRUPTED_MESSAGE)
+        return _INTERRUPTED
     return code
 
 
@@ -172,12 +172,15 @@ def _done(arguments: list[str]) -> int:
     try:
         try:
             program = command_line(_named(arguments))
-            return int(program(arguments, prog_name="usage-publisher", standalone_mode=False) or exit_code.DONE)
+            code = int(program(arguments, prog_name="usage-publisher", standalone_mode=False) or exit_code.DONE)
         except OSError as error:
             flush()  # raises if it was standard output to which typer could not write its help
             if error.filename is None and error.errno in _DEVICE_ERRORS:  # a long help, of which a part was discarded
                 raise unwritten(error) from error
             raise
+        if code == _INTERRUPTED:  # so typer ends on KeyboardInterrupt
+            say(_INTERRUPTED_MESSAGE)
+        return code  # noqa: TRY300 - say may raise
     except PublisherError as error:
         message = [f"usage-publisher: {line}" for line in error.lines]
         return _failed(arguments, "\n".join(error.lines), message, error.exit_code)
@@ -188,10 +191,10 @@ def _done(arguments: list[str]) -> int:
             text.replace(_VALIDATION_PREFIX, "") for text in (wrong.format_message(), shown.getvalue())
         )
         return _failed(arguments, error_text, lines.splitlines(), exit_code.USAGE)
-    except typer.Abort:
-        return _failed(
-            arguments, "not confirmed", ["usage-publisher: not confirmed; nothing was done"], exit_code.USAGE
-        )
+    except typer.Abort as aborted:
+        interrupted = isinstance(aborted.__context__, KeyboardInterrupt)  # Ctrl-C at a question
+        why, code = ("interrupted", _INTERRUPTED) if interrupted else ("not confirmed", exit_code.USAGE)
+        return _failed(arguments, why, [f"usage-publisher: {why}; nothing was done"], code)
     except SystemExit as ended:  # how typer ends when nobody reads the help text
         if isinstance(ended.__context__, BrokenPipeError):
             raise OutputClosedError from None

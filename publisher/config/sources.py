@@ -44,7 +44,7 @@ class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
     has_events: bool = False
     """Whether its jobs may have events, which `report paths` shows."""
     logs: frozenset[str] = frozenset()
-    """The kinds of log (`publisher.sources.logs.sniff`) that only this batch system writes."""
+    """The kinds of log (`publisher.sources.logs.sniff`) that it writes; TORQUE and PBS Pro write the same."""
     databases: tuple[str, ...] = ()
     """The names of its database, by which a path is recognised."""
     program: str = ""
@@ -84,6 +84,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
         SourceKind(
             name="torque",
             factory="publisher.sources.pbs.source:TorqueSource",
+            logs=frozenset({"torque"}),
             writes_local_time=True,
             cluster_from="record",
             has_events=True,
@@ -92,6 +93,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
         SourceKind(
             name="pbs",
             factory="publisher.sources.pbs.source:PbsProSource",
+            logs=frozenset({"torque"}),
             writes_local_time=True,
             cluster_from="record",
             has_events=True,

@@ -450,6 +450,8 @@ class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether messages of APEL's formats, such as those in an outgoing queue of SSM, can be sent to it."""
     is_offered: bool = True
     """Whether `init` offers it."""
+    asked: tuple[str, ...] = ()
+    """The keys that `init` asks for beside the place."""
 
 
 TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
@@ -465,7 +467,13 @@ TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
             compares_machine_names=True,
             takes_apel=False,
         ),
-        TargetKind(name="ams", settings=AmsSettings, factory="publisher.targets.ams:AmsTarget", skips_local_jobs=True),
+        TargetKind(
+            name="ams",
+            settings=AmsSettings,
+            factory="publisher.targets.ams:AmsTarget",
+            skips_local_jobs=True,
+            asked=("since", "local_jobs"),
+        ),
         TargetKind(
             name="https", settings=HttpsSettings, factory="publisher.targets.https:HttpsTarget", is_offered=False
         ),
@@ -474,6 +482,7 @@ TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
             settings=DirectorySettings,
             factory="publisher.targets.directory:DirectoryTarget",
             evidence="files",
+            asked=("records",),
         ),
     )
 }

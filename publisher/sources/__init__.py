@@ -52,17 +52,14 @@ def known_kinds() -> list[str]:
     return sorted({*SOURCE_KINDS, *plugins.names(plugins.SOURCES)})
 
 
-def recognised(place: Path) -> str | None:
-    """The type of source of a path, from its content; None: it is not recognised.
-
-    TORQUE and PBS Pro write the same format, so their type must be configured.
-    """
+def recognised(place: Path) -> tuple[str, ...]:
+    """The types of source that a path may have, from its name and content; empty: it is not recognised."""
     kinds = SOURCE_KINDS.values()
     for kind in kinds:
-        if any(place.name == name or (place / name).exists() for name in kind.databases):
-            return kind.name
+        if place.name == kind.program or any(place.name == name or (place / name).exists() for name in kind.databases):
+            return (kind.name,)
     if place.is_file() and os.access(place, os.X_OK):
-        return next((kind.name for kind in kinds if kind.program), None)
+        return tuple(kind.name for kind in kinds if kind.program)
     files = sorted(place.iterdir(), reverse=True) if place.is_dir() else [place]
     for file in files[:_MOST_LOOKED_AT]:
         with contextlib.suppress(OSError):
@@ -70,6 +67,6 @@ def recognised(place: Path) -> str | None:
                 continue
             with file.open("rb") as lines:
                 found = looks_like([lines.readline(2**16) for _ in range(20)])
-            if (known := next((kind.name for kind in kinds if found in kind.logs), None)) is not None:
+            if known := tuple(kind.name for kind in kinds if found in kind.logs):
                 return known
-    return None
+    return ()

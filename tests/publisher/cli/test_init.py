@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
+import signal
 import stat
 import subprocess
+import termios
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -52,11 +56,14 @@ def test_by_options(fresh: Program, pki: Pki) -> None:
 
 def test_asked(fresh: Program, pki: Pki) -> None:
     lines = [answer for option, answer in pairs(answers(fresh, pki)) if option not in CREDENTIALS]
+    lines.insert(4, "emi-car")
     done = fresh("--config", "new.toml", "init", answers="\n".join(lines) + "\n").ok()
     assert f"is written to {fresh.folder / 'new.toml'} after the last question" in done.err.splitlines()[0]
     assert "wrote new.toml" in done.err
     assert "  usage-publisher --config new.toml check  " in done.err
-    assert "credentials" not in tomllib.loads((fresh.folder / "new.toml").read_text()), "SSM signs what it takes"
+    table = tomllib.loads((fresh.folder / "new.toml").read_text())
+    assert "credentials" not in table, "SSM signs what it takes"
+    assert table["targets"]["directory"]["records"] == "emi-car"
     assert fresh("--config", "new.toml", "status").code == 0
 
 
@@ -98,13 +105,29 @@ def test_an_answer_that_cannot_be(fresh: Program, pki: Pki, option: str, value: 
     assert not (fresh.folder / "new.toml").exists()
 
 
-def test_a_url_that_is_none_is_asked_for_again(fresh: Program, pki: Pki) -> None:
-    lines = answers(fresh, pki, target="sgas", url="https://localhost:1/sgas")[1::2]
-    place = lines.index("https://localhost:1/sgas")
-    told = [*lines[:place], "sgas", *lines[place:]]
-    done = fresh("--config", "new.toml", "init", answers="\n".join(told) + "\n").ok()
+def test_a_wrong_answer_from_a_pipe_ends_it(fresh: Program, pki: Pki) -> None:
+    """The next line answers the next question: it must not be taken for a better answer to this one."""
+    lines = answers(fresh, pki, target="sgas", url="sgas")[1::2]
+    done = fresh("--config", "new.toml", "init", answers="\n".join([*lines, "more", "more"]) + "\n")
+    assert done.code == 2
     assert "targets.sgas.url: must be a URL that begins with https:// and the name of a host" in done.err
-    assert "https://localhost:1/sgas" in (fresh.folder / "new.toml").read_text()
+    assert done.err.count("URL of the service (https") == 1
+    assert not (fresh.folder / "new.toml").exists()
+
+
+def test_a_wrong_key_from_a_pipe_ends_it(fresh: Program, pki: Pki) -> None:
+    lines = answers(fresh, pki, target="sgas", url="https://localhost:1/sgas", key=str(pki.server.key))[1::2]
+    done = fresh("--config", "new.toml", "init", answers="\n".join(lines) + "\n")
+    assert done.code == 2
+    assert "problem: " in done.err
+    assert "the certificate cannot be used. Correct the answers; nothing was written" in done.err
+    assert not (fresh.folder / "new.toml").exists()
+
+
+def test_problems_are_counted_at_the_end(fresh: Program, pki: Pki) -> None:
+    done = fresh("--config", "new.toml", "init", *answers(fresh, pki, source="/nosuch/accounting.db")).ok()
+    assert "1 problem above: correct new.toml, then run\n  usage-publisher --config new.toml check " in done.err
+    assert "Next:" not in done.err
 
 
 def test_an_answer_is_never_taken_for_toml(fresh: Program, pki: Pki) -> None:
@@ -150,9 +173,10 @@ def grid_engine_log(root: Path, program: Program) -> Path:
 def test_what_a_log_does_not_have_is_asked(fresh: Program, pki: Pki, root: Path) -> None:
     log = grid_engine_log(root, fresh)
     given = answers(fresh, pki)[1::2]
-    lines = [given[0], str(log), *given[2:4], "Oslo", "Europe/Oslo", "HEPscore:14.2", "14.2", "HEPscore23:14.2"]
-    lines += ["soon", "2026-10-01", given[-1]]
-    fresh("--config", "new.toml", "init", answers="\n".join(lines) + "\n").ok()
+    lines = [given[0], str(log), *given[2:4], "apel", "apel-summary", "Oslo", "Europe/Oslo"]
+    lines += ["HEPscore:14.2", "14.2", "HEPscore23:14.2", "soon", "2026-10-01", given[-1]]
+    code, screen = on_terminal(fresh, lines, "--config", "new.toml", "init")
+    assert code == 0, screen
     table = tomllib.loads((fresh.folder / "new.toml").read_text())
     assert table["sources"]["ce1"] == {
         "type": "gridengine", "path": str(log), "timezone": "Europe/Oslo",
@@ -185,17 +209,30 @@ def test_an_answer_about_the_source_that_cannot_be(
     assert not (fresh.folder / "new.toml").exists()
 
 
-def on_terminal(program: Program, lines: list[str], *arguments: str, **variables: str) -> tuple[int, str]:
-    """Run `init` on a terminal of its own where somebody types these lines; its exit code, and the screen."""
+def _own_terminal() -> None:
+    """Make standard input the controlling terminal, so that Ctrl-C interrupts, as a parent may have forbidden."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def on_terminal(
+    program: Program, lines: list[str], *arguments: str, interrupts: Sequence[str] = (), **variables: str
+) -> tuple[int, str]:
+    """Run `init` on a terminal of its own where somebody types these lines; its exit code, and the screen.
+
+    `interrupts` are typed one by one, each after a question.
+    """
     master, slave = pty.openpty()
     try:
         process = subprocess.Popen(
             [*COMMAND, *arguments], cwd=program.folder, env=program.environment | variables, stdin=slave, stdout=slave,
-            stderr=slave,
+            stderr=slave, start_new_session=True,
+            preexec_fn=_own_terminal if interrupts else None,  # noqa: PLW1509 - no threads here
         )  # fmt: skip
         os.close(slave)
         os.write(master, "".join(f"{line}\n" for line in lines).encode())
         screen = b""
+        typed = [text if text == "\x03" else f"{text}\n" for text in interrupts]
         while True:
             try:
                 part = os.read(master, 65536)
@@ -204,6 +241,8 @@ def on_terminal(program: Program, lines: list[str], *arguments: str, **variables
             if not part:
                 break
             screen += part
+            if typed and screen.rstrip().endswith(b":"):
+                os.write(master, typed.pop(0).encode())
     finally:
         os.close(master)
     return process.wait(), screen.decode().replace("\r\n", "\n")
@@ -216,7 +255,8 @@ def test_what_is_mistyped_on_a_terminal_is_asked_for_again(fresh: Program, pki: 
     lines = [
         "my site", "EXAMPLE-SITE", "/nosuch/file", "n", "", "sgs", "sgas", "http://sgas.example.org",
         "https://127.0.0.1:9/sgas", "Europe/Oslo", "/nosuch/cert.pem", "n", str(pki.client.certificate),
-        str(pki.client.key), str(pki.ca_directory), "mysql://h/x", str(fresh.folder / "state.db"),
+        str(pki.server.key), str(pki.ca_directory), "n", str(pki.client.certificate), str(pki.client.key),
+        str(pki.ca_directory), "n", "https://127.0.0.1:10/sgas", "y", "mysql://h/x", str(fresh.folder / "state.db"),
     ]  # fmt: skip
     code, screen = on_terminal(
         fresh, lines, "--config", "new.toml", "init", SGE_ROOT=str(fresh.folder / "sge"), TZ="Europe/Oslo"
@@ -225,11 +265,42 @@ def test_what_is_mistyped_on_a_terminal_is_asked_for_again(fresh: Program, pki: 
     assert [text for text in (
         "'my site' is not the name of a site in GOCDB", f"  {cell} (gridengine)", "/nosuch/file does not exist",
         "did you mean 'sgas'?", "write https://sgas.example.org", "[Europe/Oslo]", "/nosuch/cert.pem does not exist",
-        "is not the URL of a store", "problem: ",
+        "is not the URL of a store", "problem: ", "127.0.0.1:9/", "1 problem above: correct new.toml",
     ) if text not in screen] == []  # fmt: skip
     table = tomllib.loads((fresh.folder / "new.toml").read_text())
     assert table["sources"]["ce1"] == {"type": "gridengine", "path": str(cell), "timezone": "Europe/Oslo"}
-    assert table["targets"]["sgas"]["url"] == "https://127.0.0.1:9/sgas"
+    assert table["targets"]["sgas"]["url"] == "https://127.0.0.1:10/sgas"
+    assert table["credentials"]["key"] == str(pki.client.key)
+
+
+@pytest.mark.parametrize("typed", [["\x03"], ["EXAMPLE-SITE", "\x03"]])
+def test_ctrl_c_writes_nothing(fresh: Program, typed: list[str]) -> None:
+    """The terminal sends SIGINT for the character, as soon as the program reads in cooked mode."""
+    code, screen = on_terminal(fresh, [], "--config", "new.toml", "init", interrupts=typed)
+    assert code == 130, screen
+    assert "usage-publisher: interrupted; nothing was done" in screen
+    assert not (fresh.folder / "new.toml").exists()
+
+
+def test_what_apel_needs_is_asked(fresh: Program, pki: Pki) -> None:
+    lines = answers(fresh, pki, target="ams", url="https://localhost:1")[1::2]
+    lines[4:4] = ["2026-10-01", "send"]
+    fresh("--config", "new.toml", "init", answers="\n".join(lines) + "\n").ok()
+    table = tomllib.loads((fresh.folder / "new.toml").read_text())["targets"]["ams"]
+    assert (table["since"], table["local_jobs"], table["records"]) == ("2026-10-01", "send", "apel-summary")
+
+
+def test_a_folder_of_torque_or_pbs_may_be_either(fresh: Program) -> None:
+    logs = fresh.folder / "accounting"
+    logs.mkdir()
+    (logs / "20261101").write_text("11/01/2026 00:00:00;Q;1.srv;queue=batch\n")
+    done = fresh("--config", "new.toml", "init", answers=f"X\n{logs}\n")
+    assert "Type of the source (torque, pbs):" in done.err
+
+
+def test_a_program_is_recognised_by_its_name(fresh: Program, pki: Pki) -> None:
+    fresh("--config", "new.toml", "init", *answers(fresh, pki, source="/nosuch/bin/sacct")).ok()
+    assert tomllib.loads((fresh.folder / "new.toml").read_text())["sources"]["ce1"]["type"] == "slurm"
 
 
 def test_the_time_zone_of_this_machine(tmp_path: Path) -> None:
