@@ -27,7 +27,7 @@ from publisher.publish.queue import Batch
 from publisher.publish.retry import answer_of
 from publisher.publish.workers import WorkerPool
 from publisher.reason import ReasonCode
-from publisher.store import batches, deliveries, groups, in_flight, runs, sent_mark
+from publisher.store import batches, deliveries, groups, in_flight, sent_mark
 from publisher.store.database import Store
 from publisher.store.deliveries import Shard
 from publisher.store.queries import SentVersion
@@ -35,7 +35,7 @@ from publisher.store.schema import BatchState, State
 from publisher.targets.base import Accepted, Message, Outcome, Oversized, Refused, Unauthorised, Unknown
 
 _NOT_NAMED: Final = Reason.of(ReasonCode.NOT_IN_ANSWER)
-_MEMBERS_AT_ONCE: Final = 10_000
+_MEMBERS_AT_ONCE: Final = 50_000
 _MANY_MEMBERS: Final = 100_000
 """From this many runs in one settlement on, they are sorted on disk; fewer take a few megabytes of memory."""
 
@@ -336,16 +336,11 @@ class Dispatcher:
                     item.members.add(run_id, 0)
         groups.mark_in_flight(connection, context.target_id, self._section.kind, batch_id, rows, now)
         left = chain.from_iterable(item.members for item in items)
-        while some := dict(islice(left, _MEMBERS_AT_ONCE)):
+        while some := list(islice(left, _MEMBERS_AT_ONCE)):
             if batch.before is State.IN_FLIGHT:
-                in_flight.move_to_batch(connection, context.target_id, batch_id, some, now)
-                continue
-            # Runs that changed since they were read keep waiting.
-            versions = runs.digests_of(connection, list(some))
-            leaving = [(run_id, digest, some[run_id]) for run_id, digest in versions]
-            in_flight.mark_in_flight(
-                connection, context.target_id, batch_id, leaving, now, before=State.WAITING, keeps_first=False
-            )
+                in_flight.move_to_batch(connection, context.target_id, batch_id, (run_id for run_id, _ in some), now)
+            else:
+                in_flight.mark_members_in_flight(connection, context.target_id, batch_id, some, now)
 
     def _as_read(self, batch: Batch) -> Batch:
         """Return the batch without the runs that changed, or are no longer selected, since it was read."""

@@ -21,12 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import (
+    BindParameter,
     ColumnElement,
     Connection,
     Engine,
     Executable,
     Select,
     Table,
+    Text,
     and_,
     bindparam,
     create_engine,
@@ -39,7 +41,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.base import ColumnCollection
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreMissingError
 from publisher.store import postgresql as server
@@ -330,6 +334,33 @@ class Bulk:
             straight = order == tuple(range(len(self._columns)))
             self._compiled[dialect.name] = (str(compiled), None if straight else itemgetter(*order))
         return self._compiled[dialect.name]
+
+
+class Listed(ColumnElement[int]):
+    """The ids of a list that is one parameter of a statement (`listed`): `column.bool_op("IN")(Listed("runs"))`."""
+
+    inherit_cache = True
+
+    def __init__(self, name: str) -> None:
+        """`name`: of the parameter."""
+        self.key = name
+        self.ids: BindParameter[str] = bindparam(name, type_=Text)
+
+
+@compiles(Listed, "sqlite")
+def _listed_in_file(element: Listed, compiler: SQLCompiler, **options: Any) -> str:
+    return f"(SELECT value FROM json_each({compiler.process(element.ids, **options)}))"  # noqa: S608 - the name of a parameter
+
+
+@compiles(Listed, "postgresql")
+def _listed_on_server(element: Listed, compiler: SQLCompiler, **options: Any) -> str:
+    ids = compiler.process(element.ids, **options)
+    return f"(SELECT value::BIGINT FROM json_array_elements_text({ids}::JSON))"  # noqa: S608 - as above
+
+
+def listed(ids: Iterable[int]) -> str:
+    """The value of a `Listed` parameter."""
+    return f"[{','.join(map(str, ids))}]"
 
 
 class Lookup:

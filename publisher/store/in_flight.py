@@ -6,6 +6,7 @@ Their states change in `publisher.store.transitions` alone. See `publisher.store
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -17,7 +18,7 @@ from publisher.store import dialect
 from publisher.store.deliveries import EVER, WHOLE, Shard, in_state
 from publisher.store.queries import PendingDelivery, SentVersion, sent_version, with_runs
 from publisher.store.runs import stored_run
-from publisher.store.schema import OPEN, State, deliveries
+from publisher.store.schema import OPEN, State, deliveries, runs
 from publisher.store.transitions import ONE, ZERO, DeliverySelection, StateChange, transition
 
 NO_LONGER_SELECTED: Final = Reason.of(ReasonCode.NO_LONGER_SELECTED)
@@ -38,11 +39,23 @@ _leaving: Final = DeliverySelection(
     ("batch", "keeps_first", "digest", "run", "revision_read"),
     _SENT,
 )
+_several_runs: Final = deliveries.c.run_id.bool_op("IN")(dialect.Listed("runs"))
+_leaving_in_groups: Final = DeliverySelection(
+    and_(_several_runs, deliveries.c.revision == bindparam("revision_read"), deliveries.c.deselected == ZERO),
+    ("batch", "runs", "revision_read"),
+    {
+        "batch_id": bindparam("batch"),
+        "sent_digest": select(runs.c.digest).where(runs.c.id == deliveries.c.run_id).scalar_subquery(),
+        "may_be_one_of_several": ZERO,
+    },
+)
 _AS_THEY_WERE: Final = {"revision": deliveries.c.revision, "deselected": deliveries.c.deselected}
 _leaving_again: Final = DeliverySelection(
     _one_run, ("batch", "keeps_first", "digest", "run"), {**_SENT, **_AS_THEY_WERE}
 )
-_in_next_batch: Final = DeliverySelection(_one_run, ("batch", "run"), {"batch_id": bindparam("batch"), **_AS_THEY_WERE})
+_in_next_batch: Final = DeliverySelection(
+    _several_runs, ("batch", "runs"), {"batch_id": bindparam("batch"), **_AS_THEY_WERE}
+)
 
 _of_batch: Final = and_(
     OPEN, deliveries.c.end_time >= literal_column(str(EVER + 1)), deliveries.c.batch_id == bindparam("batch")
@@ -99,11 +112,26 @@ def mark_in_flight(
     return transition(connection, change, _leaving, rows)
 
 
+def mark_members_in_flight(
+    connection: Connection, target_id: int, batch_id: int, members: Iterable[tuple[int, int]], now: int
+) -> None:
+    """Mark waiting runs as in flight with their groups: (run id, revision read), thousands at a time.
+
+    Runs that changed since they were read keep waiting.
+    """
+    by_revision: dict[int, list[int]] = defaultdict(list)
+    for run_id, revision in members:
+        by_revision[revision].append(run_id)
+    change = StateChange(target_id, State.WAITING, State.IN_FLIGHT, now)
+    rows = [(batch_id, dialect.listed(run_ids), revision) for revision, run_ids in by_revision.items()]
+    transition(connection, change, _leaving_in_groups, rows)
+
+
 def move_to_batch(connection: Connection, target_id: int, batch_id: int, run_ids: Iterable[int], now: int) -> None:
     """Move runs that are in flight with their groups to another batch: the groups are sent once more with the same
     contents, so the recorded versions stay."""
     change = StateChange(target_id, State.IN_FLIGHT, State.IN_FLIGHT, now)
-    transition(connection, change, _in_next_batch, ((batch_id, run_id) for run_id in run_ids))
+    transition(connection, change, _in_next_batch, [(batch_id, dialect.listed(run_ids))])
 
 
 def take_along(connection: Connection, target_id: int, rejected: int, batch_id: int, now: int) -> Sequence[int]:
@@ -114,7 +142,7 @@ def take_along(connection: Connection, target_id: int, rejected: int, batch_id: 
     )
     run_ids = connection.execute(query).scalars().all()
     change = StateChange(target_id, State.REJECTED, State.IN_FLIGHT, now)
-    transition(connection, change, _in_next_batch, ((batch_id, run_id) for run_id in run_ids))
+    transition(connection, change, _in_next_batch, [(batch_id, dialect.listed(run_ids))])
     return run_ids
 
 

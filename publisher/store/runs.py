@@ -52,7 +52,6 @@ _with_facts: Final = (
 _LAST: Final = "\U0010ffff"
 """Sorts after every text with the same beginning, in byte order."""
 _MOST_REMEMBERED: Final = 20_000
-_versions: Final = dialect.Lookup((runs.c.id, runs.c.digest), runs.c.id)
 
 
 class UpsertedRun(msgspec.Struct, frozen=True, gc=False):
@@ -368,11 +367,6 @@ def record_ids(connection: Connection, run_ids: Sequence[int]) -> Iterator[str]:
     """The record ids of these runs."""
     query = select(runs.c.record_id).order_by(runs.c.id)
     return (row[0] for row in dialect.rows_in(connection, query, runs.c.id, run_ids))
-
-
-def digests_of(connection: Connection, run_ids: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """The present versions of these runs, as far as they are stored."""
-    return ((run_id, bytes(digest)) for run_id, digest in _versions.rows(connection, run_ids))
 
 
 def version_of(connection: Connection, run_id: int, digest: bytes) -> Job | None:
