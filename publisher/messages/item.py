@@ -7,7 +7,7 @@ import hashlib
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, MutableSequence, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from typing import Final, Protocol
 
 import msgspec
@@ -41,6 +41,12 @@ class Members(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """Add a run."""
         self.run_ids.append(run_id)
         self.revisions.append(revision)
+
+    def add_all(self, run_ids: Iterable[int], revision: int) -> None:
+        """Add runs that have the same revision."""
+        before = len(self.run_ids)
+        self.run_ids.extend(run_ids)
+        self.revisions.extend(repeat(revision, len(self.run_ids) - before))
 
     def extend(self, others: Members) -> None:
         """Add the runs of another group."""

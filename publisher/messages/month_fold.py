@@ -77,28 +77,25 @@ class MonthFolder:
 
     def _fold_classes(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
         found: dict[int, Sums] = {}
-        waits: set[int] = set()
+        waiting: dict[int, Members] = {}
         for each in sums.by_class(connection, self._target_id, bounds, self._page, self._as_waiting):
             if each.state in _LEFT_OUT:
                 continue
             before = found.get(each.class_id)
             found[each.class_id] = each.sums if before is None else before.plus(each.sums)
             if each.state is State.WAITING:
-                waits.add(each.class_id)
-        waiting: dict[int, Members] = {}
+                waiting.setdefault(each.class_id, Members.packed()).add_all(each.waiting, each.revision)
         for job_class in classes_by_id(connection, sorted(found)):
             total = found[job_class.id]
+            waits = waiting.pop(job_class.id, None)
             try:
                 key = folded.fold.add_alike(self._preparer.prepare_class(job_class, total.earliest), total).text
             except CannotRenderError as error:
-                if job_class.id in waits:
-                    waiting[job_class.id] = folded.held.setdefault(error.reason, Members.packed())
+                if waits is not None:
+                    folded.held.setdefault(error.reason, Members.packed()).extend(waits)
                 continue
-            if job_class.id in waits:
-                waiting[job_class.id] = folded.members.setdefault(key, Members.packed())
-        if waiting:
-            for run in sums.waiting(connection, self._target_id, bounds, self._page, self._as_waiting):
-                waiting[run.class_id].add(run.run_id, run.revision)
+            if waits is not None:
+                folded.members.setdefault(key, Members.packed()).extend(waits)
 
     def _fold_others(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
         after: tuple[int, int] | None = None

@@ -7,8 +7,8 @@ that no message can hold. Memory does not grow with the runs: pages are summed o
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import Any, Final
 
 import msgspec
@@ -18,8 +18,10 @@ from sqlalchemy import (
     Connection,
     Integer,
     Select,
+    Text,
     and_,
     bindparam,
+    cast,
     func,
     literal_column,
     not_,
@@ -47,19 +49,16 @@ UNUSABLE: Final[ColumnElement[bool]] = not_(and_(_amounts, runs.c.end_time.betwe
 
 
 class ClassSums(msgspec.Struct, frozen=True):
-    """The sums of runs of a class whose deliveries are in one state."""
+    """The sums of runs of a class whose deliveries are in one state and have changed equally often (`revision`).
+
+    `waiting`: their ids, if they wait.
+    """
 
     class_id: int
     state: State
-    sums: Sums
-
-
-class Member(msgspec.Struct, frozen=True, gc=False):
-    """A waiting run that is in the sums. `revision`: how often it had changed."""
-
-    run_id: int
-    class_id: int
     revision: int
+    sums: Sums
+    waiting: array[int]
 
 
 def _chosen(columns: Sequence[ColumnElement[Any]], condition: ColumnElement[bool] | None) -> Select[Any]:
@@ -77,29 +76,29 @@ def _chosen(columns: Sequence[ColumnElement[Any]], condition: ColumnElement[bool
     return query if condition is None else query.where(condition)
 
 
-def _by_class(condition: ColumnElement[bool] | None, as_waiting: ColumnElement[bool] | None = None) -> Select[Any]:
-    """A page summed. With its limit and an outer join, runs are selected first and then looked up: see `ended_in`."""
+def _by_class(
+    condition: ColumnElement[bool] | None, as_waiting: ColumnElement[bool] | None = None, *, waiting: bool = False
+) -> Select[Any]:
+    """A page summed. With its limit and an outer join, runs are selected first and then looked up: see `ended_in`.
+
+    `waiting`: by revision as well, and with the ids of waiting runs as a text.
+    """
     columns = (runs.c.id, runs.c.end_time, runs.c.class_id, runs.c.wall_ms, runs.c.cpu_ms)
     page = _chosen(columns, condition).limit(bindparam("most", type_=Integer)).subquery("page")
     mine = and_(deliveries.c.target_id == bindparam("target"), deliveries.c.run_id == page.c.id)
     amounts = (
         func.sum(page.c.wall_ms), func.sum(page.c.cpu_ms), func.min(page.c.end_time), func.max(page.c.end_time),
     ) if condition is not None else ()  # fmt: skip
-    return (
-        select(page.c.class_id, state_where(as_waiting), func.count(), *amounts)
+    state = state_where(as_waiting)
+    query = (
+        select(page.c.class_id, state, func.count(), *amounts)
         .select_from(page.outerjoin(deliveries, mine))
         .group_by(page.c.class_id, _SECOND_COLUMN)
     )
-
-
-def _members(as_waiting: ColumnElement[bool]) -> Select[Any]:
-    """A page of usable runs: id, state, class, and revision."""
-    columns = (runs.c.id, runs.c.end_time, runs.c.class_id)
-    page = _chosen(columns, _amounts).limit(bindparam("most", type_=Integer)).subquery("page")
-    mine = and_(deliveries.c.target_id == bindparam("target"), deliveries.c.run_id == page.c.id)
-    return select(page.c.id, state_where(as_waiting), page.c.class_id, deliveries.c.revision).select_from(
-        page.outerjoin(deliveries, mine)
-    )
+    if not waiting:
+        return query
+    ids = func.aggregate_strings(cast(page.c.id, Text), ",").filter(state == int(State.WAITING))
+    return query.add_columns(deliveries.c.revision, ids).group_by(deliveries.c.revision)
 
 
 def _last_of_page(condition: ColumnElement[bool] | None) -> Select[Any]:
@@ -107,7 +106,7 @@ def _last_of_page(condition: ColumnElement[bool] | None) -> Select[Any]:
     return _chosen((runs.c.end_time, runs.c.id), condition).limit(1).offset(skipped)
 
 
-_summed: Final = (_by_class(_amounts), _last_of_page(_amounts))
+_summed: Final = (_by_class(_amounts, waiting=True), _last_of_page(_amounts))
 _counted: Final = (_by_class(None), _last_of_page(None))
 _ended: Final[ColumnElement[bool]] = runs.c.end_time.is_not(None)
 _held: Final = (_by_class(_ended), _last_of_page(_ended))
@@ -120,12 +119,15 @@ def by_class(
     page: int = PAGE,
     as_waiting: ColumnElement[bool] | None = None,
 ) -> Iterator[ClassSums]:
-    """The deliveries of a target whose runs ended within bounds (the second exclusive), summed: a class and state
-    may occur more than once. Without `UNUSABLE` runs. `as_waiting`: deliveries that count as waiting."""
-    summed = _summed if as_waiting is None else (_by_class(_amounts, as_waiting), _summed[1])
-    for class_id, state, jobs, *amounts in _pages(connection, summed, target_id, _usable_ends(bounds), page):
+    """The deliveries of a target whose runs ended within bounds (the second exclusive), summed: a class, state, and
+    revision may occur more than once. Without `UNUSABLE` runs. `as_waiting`: deliveries that count as waiting."""
+    summed = _summed if as_waiting is None else (_by_class(_amounts, as_waiting, waiting=True), _summed[1])
+    for class_id, state, jobs, *amounts, revision, ids in _pages(
+        connection, summed, target_id, _usable_ends(bounds), page
+    ):
         if state is not None:
-            yield ClassSums(class_id, State(state), Sums(jobs, *map(int, amounts)))
+            waiting = array("q", map(int, ids.split(",") if ids else ()))
+            yield ClassSums(class_id, State(state), revision, Sums(jobs, *map(int, amounts)), waiting)
 
 
 class HeldSums(msgspec.Struct, frozen=True):
@@ -215,37 +217,3 @@ def due_by_class(connection: Connection, target_id: int, bounds: tuple[int, int]
         if state is not None and State(state) not in _NOT_DUE:
             due[class_id] = due.get(class_id, 0) + jobs
     return due
-
-
-def waiting(
-    connection: Connection,
-    target_id: int,
-    bounds: tuple[int, int],
-    page: int = PAGE,
-    as_waiting: ColumnElement[bool] | None = None,
-) -> Iterator[Member]:
-    """The runs that wait, or count as waiting, among those that `by_class` sums."""
-    first, stop = _usable_ends(bounds)
-    if as_waiting is not None:
-        chosen = (_members(as_waiting), _summed[1])
-        for run_id, state, class_id, revision in _pages(connection, chosen, target_id, (first, stop), page):
-            if state == State.WAITING:
-                yield Member(run_id, class_id, revision)
-        return
-    summed = and_(_amounts, runs.c.end_time >= first, runs.c.end_time < stop)
-    query = (
-        select(deliveries.c.run_id, runs.c.class_id, deliveries.c.revision, summed)
-        .select_from(deliveries.outerjoin(runs, runs.c.id == deliveries.c.run_id))
-        .where(
-            deliveries.c.target_id == target_id,
-            deliveries.c.state == int(State.WAITING),
-            OPEN,
-            deliveries.c.end_time >= first,
-            deliveries.c.end_time < stop,
-        )
-    )
-    with closing(dialect.streamed(connection, query, page)) as pages:
-        for rows in pages:
-            for run_id, class_id, revision, is_summed in rows:
-                if is_summed:
-                    yield Member(run_id, class_id, revision)
