@@ -73,7 +73,7 @@ def collect(
             rows.sort(key=_place_of)
             _list_unreadable(rows, publisher.count_unreadable(sources or ()))
             return
-        subprocess_worker.keep_little()
+        subprocess_worker.tune_memory()
         window = Window(begin, end) if begin is not None or end is not None else None
         found = publisher.collect(sources or (), window)
         say_if_new_store(publisher)

@@ -40,7 +40,7 @@ def publish(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show how much would be sent; send nothing.")] = False,
 ) -> None:
     """Send everything that waits to the targets."""
-    subprocess_worker.keep_little()
+    subprocess_worker.tune_memory()
     if dry_run:
         _show_dry_run(targets or ())
         return

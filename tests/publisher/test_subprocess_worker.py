@@ -1,10 +1,12 @@
-"""The memory of commands that send: threads share one arena, and large blocks are given back at once."""
+"""The memory of commands that send: threads share one arena, large blocks are given back at once, and rows are not
+searched for cycles."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,7 +43,38 @@ print(library.mallinfo2().hblkhd - before)
 """
 
 
-@pytest.mark.parametrize(("before", "shared"), [("", False), ("subprocess_worker.keep_little()", True)])
+WORK = """
+from publisher import subprocess_worker
+import gc
+subprocess_worker.serve(lambda order, send: send(str(gc.get_freeze_count() > 0 and gc.get_threshold()[0]).encode()))
+"""
+GARBAGE = """
+import gc
+from publisher import subprocess_worker
+{before}
+rounds = []
+gc.callbacks.append(lambda phase, found: rounds.append(phase))
+rows = [(number, str(number)) for number in range(20_000)]
+print(len(rounds))
+"""
+
+
+@pytest.mark.parametrize(("before", "often"), [("", True), ("subprocess_worker.tune_memory()", False)])
+def test_pages_of_rows_are_not_searched_for_cycles_again_and_again(before: str, often: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", GARBAGE.format(before=before)], capture_output=True, text=True, check=True
+    )
+    assert (int(done.stdout) > 10) is often
+
+
+def test_nor_are_they_in_a_worker_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "worker_of_test.py").write_text(WORK)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    with subprocess_worker.WorkerProcess("worker_of_test", None) as worker:
+        assert list(worker.frames()) == [b"50000"]
+
+
+@pytest.mark.parametrize(("before", "shared"), [("", False), ("subprocess_worker.tune_memory()", True)])
 def test_threads_share_one_arena(before: str, shared: bool) -> None:
     done = subprocess.run(
         [sys.executable, "-c", THREADS.format(before=before)], capture_output=True, text=True, check=True
@@ -51,7 +84,7 @@ def test_threads_share_one_arena(before: str, shared: bool) -> None:
 
 @pytest.mark.parametrize(
     ("before", "environment"),
-    [("subprocess_worker.keep_little()", {}), ("", subprocess_worker.ENVIRONMENT)],
+    [("subprocess_worker.tune_memory()", {}), ("", subprocess_worker.ENVIRONMENT)],
     ids=["a command", "a worker process"],
 )
 def test_a_large_block_is_not_allocated_between_small_ones(before: str, environment: dict[str, str]) -> None:
