@@ -21,7 +21,10 @@ ROOM_OF_RUN_BYTES: Final = 16 * 1024
 ROOM_OF_NEXT_RUN_BYTES: Final = 1024
 """Disk space for one of many runs that ended in the same month, as in summaries: they share pages."""
 
-_open: Final = insert(batches)
+_OPENED: Final = ("target_id", "uid", "state", "format", "records", "bytes", "latest_end", "created_at")
+_open: Final = dialect.Bulk(
+    insert(batches).values({name: bindparam(name) for name in _OPENED}).returning(batches.c.id), _OPENED
+)
 _CLOSED: Final = ("state", "closed_at", "receipt", "answer")
 _close: Final = dialect.Bulk(
     update(batches).where(batches.c.id == bindparam("batch")).values({name: bindparam(name) for name in _CLOSED}),
@@ -40,19 +43,10 @@ def open_batch(
     now: int,
 ) -> int:
     """Record a batch as in flight; return its id."""
-    values = {
-        "target_id": target_id,
-        "uid": uid,
-        "state": int(BatchState.IN_FLIGHT),
-        "format": format_name,
-        "records": records,
-        "bytes": size_bytes,
-        "latest_end": latest_end,
-        "created_at": now,
-    }
-    key = connection.execute(_open, values).inserted_primary_key
-    assert key is not None  # an INSERT of one row always returns one
-    return int(key[0])
+    state = int(BatchState.IN_FLIGHT)
+    row = (target_id, uid, state, format_name, records, size_bytes, latest_end, now)
+    batch_id: int = _open.one(connection, row)[0]
+    return batch_id
 
 
 def close(

@@ -250,10 +250,13 @@ def _setting(dialect: str, table: Table, keys: tuple[str, ...], columns: tuple[s
     return statement.on_conflict_do_update(index_elements=list(keys), set_=others)
 
 
-def add_up(connection: Connection, table: Table, values: dict[str, Any], *, keys: Sequence[str], column: str) -> None:
-    """Insert a row, or add the value of `column` to that of the row with the same keys."""
-    adding = _adding(connection.dialect.name, table, tuple(keys), column, tuple(values))
-    adding.run(connection, [tuple(values.values())])
+def add_up(
+    connection: Connection, table: Table, rows: Sequence[dict[str, Any]], *, keys: Sequence[str], column: str
+) -> None:
+    """Insert rows, or add the value of `column` to that of the row with the same keys. All have the same columns."""
+    if rows:
+        adding = _adding(connection.dialect.name, table, tuple(keys), column, tuple(rows[0]))
+        adding.run(connection, [tuple(row.values()) for row in rows])
 
 
 @lru_cache
@@ -325,6 +328,11 @@ class Bulk:
         if order is not None:
             listed = list(map(order, listed))
         return connection.exec_driver_sql(sql, listed).rowcount
+
+    def one(self, connection: Connection, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Execute the statement once; return what its RETURNING clause gives."""
+        sql, order = self._prepare(connection)
+        return tuple(connection.exec_driver_sql(sql, row if order is None else order(row)).one())
 
     def _prepare(self, connection: Connection) -> tuple[str, itemgetter[tuple[Any, ...]] | None]:
         dialect = connection.dialect

@@ -46,9 +46,11 @@ class GroupRow(msgspec.Struct, frozen=True):
 
 def mark_due(connection: Connection, target_id: int, purpose: DueFor, end_times: Iterable[int]) -> None:
     """Mark the months of these ends as due."""
-    for month in {month_of(end) for end in end_times}:
-        row = {"target_id": target_id, "purpose": purpose.value, "month": month.number, "times": 1}
-        dialect.add_up(connection, due_months, row, keys=("target_id", "purpose", "month"), column="times")
+    rows = [
+        {"target_id": target_id, "purpose": purpose.value, "month": month.number, "times": 1}
+        for month in {month_of(end) for end in end_times}
+    ]
+    dialect.add_up(connection, due_months, rows, keys=("target_id", "purpose", "month"), column="times")
 
 
 def months_due(connection: Connection, target_id: int, purpose: DueFor) -> dict[Month, int]:

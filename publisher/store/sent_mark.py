@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, literal_column, select, update
 
 from publisher.errors import StoreError, StoreFullError, StoreRestoredError
+from publisher.store import dialect
 from publisher.store.dialect import PRIVATE_FILE_MODE
 from publisher.store.schema import sent_mark
 from publisher.text import counted, iso
@@ -33,10 +34,11 @@ _FILE_BYTES: Final = 256
 RESTORED_HINT: Final = (
     "First learn what was delivered (docs/how-to/lost-store.md); then `usage-publisher store accept-restored`"
 )
-_count: Final = (
+_count: Final = dialect.Bulk(
     update(sent_mark)
-    .values(messages=sent_mark.c.messages + 1, sent_at=bindparam("now"))
-    .returning(sent_mark.c.store, sent_mark.c.messages, sent_mark.c.sent_at)
+    .values(messages=sent_mark.c.messages + literal_column("1"), sent_at=bindparam("now"))
+    .returning(sent_mark.c.store, sent_mark.c.messages, sent_mark.c.sent_at),
+    ("now",),
 )
 
 
@@ -64,7 +66,7 @@ def begin(connection: Connection) -> SentMark:
 def count_message(connection: Connection, now: int) -> SentMark:
     """Count a message, in the transaction that records it as in flight. `Store.mark_sent` is called with the result
     before it leaves."""
-    return SentMark(*connection.execute(_count, {"now": now}).one())
+    return SentMark(*_count.one(connection, (now,)))
 
 
 def take_count(connection: Connection, mark: SentMark) -> None:

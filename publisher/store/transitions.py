@@ -111,7 +111,7 @@ def transition(
         if change.before is State.ACCEPTED:
             rows = list(rows)
             withdrawn = which.withdrawing.run(connection, [(change.target_id, before, *row) for row in rows])
-            _count(connection, change.target_id, CONFIRMED, -withdrawn)
+            _count(connection, change.target_id, {CONFIRMED: -withdrawn})
         fixed = (after, change.now, change.target_id, before)
         if change.reason is None:
             moved = which.moving.run(connection, [fixed + row for row in rows])
@@ -125,8 +125,7 @@ def transition(
         values = {"after": after, "now": change.now, **dict(zip(_REASON, stored(change.reason), strict=True))}
         moved = connection.execute(update(deliveries).where(chosen).values(_WITH_REASON), values).rowcount
     if change.before is not change.after:
-        _count(connection, change.target_id, before, -moved)
-        _count(connection, change.target_id, after, moved)
+        _count(connection, change.target_id, {before: -moved, after: moved})
     return moved
 
 
@@ -141,8 +140,7 @@ def enqueue(connection: Connection, target_id: int, rows: Iterable[tuple[Upserte
         for run, state in rows
     ]
     _insert.run(connection, listed)
-    for state, jobs in Counter(row[2] for row in listed).items():
-        _count(connection, target_id, state, jobs)
+    _count(connection, target_id, Counter(row[2] for row in listed))
 
 
 def enqueue_from(
@@ -161,7 +159,7 @@ def enqueue_from(
         literal(parameters, Text), maintain_column_froms=True,
     )  # fmt: skip
     filled = dialect.insert_from_select(connection, deliveries, (*_NEW, "reason_parameters"), query)
-    _count(connection, target_id, int(state), filled)
+    _count(connection, target_id, {int(state): filled})
 
 
 def remove(connection: Connection, target_id: int, gone: Iterable[tuple[int, State]]) -> None:
@@ -176,7 +174,7 @@ def remove_where(connection: Connection, target_id: int, state: State, which: Co
     if state is State.ACCEPTED:
         withdraw_where(connection, target_id, chosen)
     gone = connection.execute(delete(deliveries).where(chosen)).rowcount
-    _count(connection, target_id, int(state), -gone)
+    _count(connection, target_id, {int(state): -gone})
     return gone
 
 
@@ -191,11 +189,10 @@ def set_counter(connection: Connection, target_id: int, number: int, jobs: int) 
     dialect.upsert(connection, counters, [row], keys=("target_id", "state"))
 
 
-def _count(connection: Connection, target_id: int, number: int, jobs: int) -> None:
-    """Add a difference to a counter."""
-    if jobs:
-        row = {"target_id": target_id, "state": number, "jobs": jobs}
-        dialect.add_up(connection, counters, row, keys=("target_id", "state"), column="jobs")
+def _count(connection: Connection, target_id: int, differences: Mapping[int, int]) -> None:
+    """Add differences to counters, by their numbers."""
+    rows = [{"target_id": target_id, "state": number, "jobs": jobs} for number, jobs in differences.items() if jobs]
+    dialect.add_up(connection, counters, rows, keys=("target_id", "state"), column="jobs")
 
 
 _one: Final = and_(deliveries.c.target_id == bindparam("target"), deliveries.c.run_id == bindparam("run"))
@@ -214,14 +211,14 @@ _withdraw: Final = dialect.Bulk(
 def confirm(connection: Connection, target_id: int, run_ids: Iterable[int], now: int) -> int:
     """Confirm deliveries that are accepted and not confirmed yet; return how many."""
     confirmed = _confirm.run(connection, [(now, target_id, run_id) for run_id in run_ids])
-    _count(connection, target_id, CONFIRMED, confirmed)
+    _count(connection, target_id, {CONFIRMED: confirmed})
     return confirmed
 
 
 def withdraw(connection: Connection, target_id: int, run_ids: Iterable[int]) -> int:
     """Withdraw the confirmations of these runs' deliveries; return how many there were."""
     withdrawn = _withdraw.run(connection, [(target_id, run_id) for run_id in run_ids])
-    _count(connection, target_id, CONFIRMED, -withdrawn)
+    _count(connection, target_id, {CONFIRMED: -withdrawn})
     return withdrawn
 
 
@@ -229,5 +226,5 @@ def withdraw_where(connection: Connection, target_id: int, which: ColumnElement[
     """Withdraw the confirmations of the deliveries of a target that meet a condition; return how many."""
     statement: Update = update(deliveries).where(deliveries.c.target_id == target_id, which, _CONFIRMED)
     withdrawn = connection.execute(statement.values(confirmed_at=null())).rowcount
-    _count(connection, target_id, CONFIRMED, -withdrawn)
+    _count(connection, target_id, {CONFIRMED: -withdrawn})
     return withdrawn

@@ -195,17 +195,19 @@ def delivered(connection: Connection, target_id: int) -> dict[int, int]:
 
 def note_deliveries(connection: Connection, month: Month, counted: Iterable[tuple[int, int, int, int]]) -> None:
     """Add to what was delivered of a purged month: (target id, state, jobs, confirmed ones of them)."""
-    for target_id, state, jobs, confirmed in counted:
-        for number, value in ((state, jobs), (CONFIRMED, confirmed)):
-            if value:
-                row = {"target_id": target_id, "month": month.number, "state": number, "jobs": value}
-                dialect.add_up(connection, purged_deliveries, row, keys=("target_id", "month", "state"), column="jobs")
+    rows = [
+        {"target_id": target_id, "month": month.number, "state": number, "jobs": value}
+        for target_id, state, jobs, confirmed in counted
+        for number, value in ((state, jobs), (CONFIRMED, confirmed))
+        if value
+    ]
+    dialect.add_up(connection, purged_deliveries, rows, keys=("target_id", "month", "state"), column="jobs")
 
 
 def note_month(connection: Connection, month: Month, count: int, now: int) -> None:
     """Record that a month was purged, or that late jobs of it were."""
     row = {"month": month.number, "runs": count, "purged_at": now}
-    dialect.add_up(connection, purged_months, row, keys=("month",), column="runs")
+    dialect.add_up(connection, purged_months, [row], keys=("month",), column="runs")
 
 
 UNDELIVERED: Final = (State.WAITING, State.IN_FLIGHT, State.HELD, State.REJECTED)
