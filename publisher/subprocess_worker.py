@@ -73,6 +73,8 @@ def collect_garbage_rarely() -> None:
     gc.set_threshold(_OBJECTS)
 
 
+_RUN: Final = f"import gc, runpy, sys; gc.set_threshold({_OBJECTS}); runpy.run_module(sys.argv[1], run_name='__main__')"
+"""Runs a module as `-m` does. Loading modules takes a fifth less time if they are not searched for cycles."""
 _HEAD: Final = struct.Struct(">cI")
 """The kind of a frame, and its length in bytes."""
 _PIPE_BYTES: Final = 1 << 20
@@ -112,7 +114,7 @@ class WorkerProcess:
         self._order = pickle.dumps(order)
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-P", "-m", self._module]  # -P: nothing is imported from the working directory
+        command = [sys.executable, "-P", "-c", _RUN, self._module]  # -P: nothing is imported from the working directory
         environment = {**ENVIRONMENT, **os.environ}
         self._process = subprocess.Popen(  # noqa: S603 - ourselves
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from types import FrameType
 
 _INTERRUPTED = 130
+_OBJECTS = 50_000
+"""As in `publisher.subprocess_worker`: searching for cycles takes a fifth of the time of loading the program."""
 
 
 def main() -> None:
@@ -15,6 +18,7 @@ def main() -> None:
         signal.getsignal(signal.SIGINT) is signal.default_int_handler
     ):  # otherwise the parent process set it to be ignored
         signal.signal(signal.SIGINT, _leave)
+    gc.set_threshold(_OBJECTS)
     from publisher.cli.main import main as run  # noqa: PLC0415
 
     run()

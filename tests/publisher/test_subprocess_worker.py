@@ -44,9 +44,13 @@ print(library.mallinfo2().hblkhd - before)
 
 
 WORK = """
-from publisher import subprocess_worker
 import gc
-subprocess_worker.serve(lambda order, send: send(str(gc.get_freeze_count() > 0 and gc.get_threshold()[0]).encode()))
+at_start = gc.get_threshold()[0]
+from publisher import subprocess_worker
+def tell(order, send):
+    send(str(at_start).encode())
+    send(str(gc.get_freeze_count() > 0 and gc.get_threshold()[0]).encode())
+subprocess_worker.serve(tell)
 """
 GARBAGE = """
 import gc
@@ -71,7 +75,7 @@ def test_nor_are_they_in_a_worker_process(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "worker_of_test.py").write_text(WORK)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     with subprocess_worker.WorkerProcess("worker_of_test", None) as worker:
-        assert list(worker.frames()) == [b"50000"]
+        assert list(worker.frames()) == [b"50000", b"50000"]  # while it is loaded, and at work
 
 
 @pytest.mark.parametrize(("before", "shared"), [("", False), ("subprocess_worker.tune_memory()", True)])

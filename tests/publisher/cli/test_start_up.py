@@ -60,3 +60,17 @@ def test_a_part_loads_little(module: str, spared: tuple[str, ...]) -> None:
     told = f"import sys, {module}; print([name for name in {spared!r} if sys.modules.get(name)])"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_the_program_is_not_searched_for_cycles_while_it_is_loaded() -> None:
+    told = """
+import atexit, gc, sys
+rounds = []
+gc.callbacks.append(lambda phase, found: rounds.append(phase))
+atexit.register(lambda: sys.stderr.write(str(len(rounds))))
+sys.argv = ["usage-publisher", "status", "--help"]
+from publisher.cli.start import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    assert int(done.stderr) < 20
