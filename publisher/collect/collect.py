@@ -284,6 +284,7 @@ def _follow_changes(
             in_motion.append(item.run_id)
         elif state in {State.HELD, State.REJECTED}:
             moves.append((item.run_id, state, State.WAITING, None))
+            in_motion.append(item.run_id)  # what was rejected may be about to be sent again, as it was
         elif state in {State.ACCEPTED, State.SUPERSEDED}:
             after = (State.SUPERSEDED, in_flight.CHANGED_AFTER_DELIVERY) if plan.keeps_first else (State.WAITING, None)
             moves.append((item.run_id, state, *after))
@@ -306,10 +307,10 @@ def _follow_changes(
     if plan.filter.sync:
         groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, left)
     deliveries.set_end_times(connection, plan.target_id, [item for item in followed if item.end_time is not None])
-    deliveries.mark_changed(connection, plan.target_id, in_motion)
     _know_assumed(connection, plan, changed)
     deliveries.mark_deselected(connection, plan.target_id, deselected)
     deliveries.move(connection, plan.target_id, moves, now)
+    deliveries.mark_changed(connection, plan.target_id, in_motion)
     transitions.remove(connection, plan.target_id, removed)
 
 

@@ -185,10 +185,22 @@ class Reports:
         sent = {part.row.key for part in chosen}
         unchanged = [part.members for part in parts if part.row.key not in sent]
         page = ItemPage([self._item(part) for part in chosen], (), None, unchanged)
-        yield self._section(period, page, [key for key in known if key not in keys])  # cut by another message size
+        outdated = [key for key in known if key not in keys]  # cut by another message size
+        resends_rejected = any(row.state is State.REJECTED for row in known.values())
+        yield self._section(period, page, outdated, resends_rejected=resends_rejected)
 
-    def _section(self, period: Period | None, page: ItemPage, outdated: Sequence[str] = ()) -> Section:
-        return Section(self._messages, iter([page]), groups.UTILIZATION, period, outdated, most=1)
+    def _section(
+        self, period: Period | None, page: ItemPage, outdated: Sequence[str] = (), *, resends_rejected: bool = False
+    ) -> Section:
+        return Section(
+            self._messages,
+            iter([page]),
+            groups.UTILIZATION,
+            period,
+            outdated,
+            most=1,
+            resends_rejected=resends_rejected,
+        )
 
     def _item(self, part: ReportPart) -> Item:
         latest = part.report.stop - 1 if len(part.members) else None
@@ -366,7 +378,7 @@ class ReportFold:
             first = _first_second(rans, first)
             for ran in selected:
                 self._tally(ran, period)
-            if state is State.WAITING:
+            if state in {State.WAITING, State.REJECTED}:
                 place = self._part_of(period, delivery.end_time)
                 members = self._members.setdefault(period, {}).setdefault(place, Members.packed())
                 members.add(delivery.run.run_id, delivery.revision)

@@ -86,7 +86,8 @@ class Section(msgspec.Struct, frozen=True):
     `pages` can be read once. `kind`: of its groups in the ledger; None for records. `period`: of the groups.
     `outdated`: keys of earlier groups of the period, which these replace. `kept`: keys of groups that the service has
     under the name of a person who was erased later; they stay unchanged there. `most`: the maximum number of items in a
-    message, if the format has one. `changes_sync`: the sync counts of the period are due too.
+    message, if the format has one. `changes_sync`: the sync counts of the period are due too. `resends_rejected`:
+    rejected groups of the period are sent again or replaced, so that their runs wait.
     """
 
     form: MessageFormat
@@ -97,6 +98,7 @@ class Section(msgspec.Struct, frozen=True):
     kept: frozenset[str] = frozenset()
     most: int | None = None
     changes_sync: bool = False
+    resends_rejected: bool = False
 
     def close(self) -> None:
         """Stop reading pages."""

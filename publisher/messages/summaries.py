@@ -12,6 +12,7 @@ from contextlib import suppress
 from itertools import groupby
 
 import msgspec
+from sqlalchemy import or_
 
 from formats.apel.fold import Fold, Group, GroupKey
 from formats.apel.summary import SummaryFormat
@@ -28,6 +29,7 @@ from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Finished, Release, Scope, Section, Step
 from publisher.sources.base import Window
 from publisher.store import groups, queries
+from publisher.store.deliveries import in_state
 from publisher.store.groups import GroupRow
 from publisher.store.runs import StoredRun
 from publisher.store.schema import State
@@ -97,12 +99,16 @@ class Summaries:
             all_of_it = Held(why, Members([], []), bounds=month_bounds(month))
             return self._section(month, ItemPage((), [all_of_it]))
         fold = Fold(self._recipient.view, normalised=self._format.normalised)
-        counted = self._scope.as_waiting
-        folder = MonthFolder(self._recipient.store, target_id, self._recipient.preparer, as_waiting=counted)
-        folded = folder.fold(month, fold, released=released)
         with self._recipient.store.read() as connection:
             known = groups.of_month(connection, target_id, groups.SUMMARY, month.number)
             kept = erased_groups.fixed(connection, target_id, month, self._recipient.view, self._now)
+        resends_rejected = any(row.state is State.REJECTED for row in known.values())
+        counted = self._scope.as_waiting
+        if resends_rejected:
+            rejected = in_state(State.REJECTED)
+            counted = rejected if counted is None else or_(counted, rejected)
+        folder = MonthFolder(self._recipient.store, target_id, self._recipient.preparer, as_waiting=counted)
+        folded = folder.fold(month, fold, released=released)
         if self._scope.resends_groups:
             for key in known.keys() - kept:
                 known[key] = msgspec.structs.replace(known[key], state=State.WAITING)
@@ -122,7 +128,7 @@ class Summaries:
         page = ItemPage(items, _held(held), None, list(members.values()))
         if page.items or page.held:
             self.changed.add(month)
-        return self._section(month, page, kept)
+        return self._section(month, page, kept, resends_rejected=resends_rejected)
 
     def _of_no_deliveries(self) -> Iterator[Step]:
         """The months of a plain view, or of a target that has no deliveries yet."""
@@ -143,10 +149,18 @@ class Summaries:
             self.changed.add(month)
             yield self._section(month, ItemPage(items, _held(folded.held)))
 
-    def _section(self, month: Month, page: ItemPage, kept: frozenset[str] = frozenset()) -> Section:
-        period = period_of("month", month_bounds(month)[0])
-        changes = month in self.changed
-        return Section(self._format, iter([page]), groups.SUMMARY, period, kept=kept, changes_sync=changes)
+    def _section(
+        self, month: Month, page: ItemPage, kept: frozenset[str] = frozenset(), *, resends_rejected: bool = False
+    ) -> Section:
+        return Section(
+            self._format,
+            iter([page]),
+            groups.SUMMARY,
+            period_of("month", month_bounds(month)[0]),
+            kept=kept,
+            changes_sync=month in self.changed,
+            resends_rejected=resends_rejected,
+        )
 
 
 class GroupedRun(msgspec.Struct, frozen=True):

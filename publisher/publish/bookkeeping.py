@@ -27,15 +27,16 @@ _MOVED_AT_ONCE: Final = 10_000
 
 
 def prepare_section(context: DeliveryContext, section: Section) -> None:
-    """Forget the earlier groups that the groups of this section replace. The runs of rejected ones wait: the groups of
-    this section have their usage."""
-    if section.outdated and section.kind is not None and section.period is not None:
-        number = section.period.number
-        with context.store.write() as connection:
-            named = [(number, key) for key in section.outdated]
-            rejected = groups.rejected_in(connection, context.target_id, section.kind, named)
-            in_flight.release_rejected(connection, context.target_id, rejected.values(), context.clock())
-            groups.forget(connection, context.target_id, section.kind, number, section.outdated)
+    """Forget the earlier groups that the groups of this section replace. Let the runs of rejected ones wait: the groups
+    of this section have their usage."""
+    period = section.period
+    if section.kind is None or period is None or not (section.outdated or section.resends_rejected):
+        return
+    with context.store.write() as connection:
+        if section.resends_rejected:
+            change = StateChange(context.target_id, State.REJECTED, State.WAITING, context.clock())
+            deliveries.move_between(connection, (period.start, period.stop), change)
+        groups.forget(connection, context.target_id, section.kind, period.number, section.outdated)
 
 
 def items_of(context: DeliveryContext, section: Section, page: ItemPage) -> Sequence[Item]:

@@ -325,15 +325,6 @@ class Dispatcher:
             context.mark_due(connection, (item.latest_end for item in items if item.latest_end is not None))
             return
         rows = [item.group for item in items if item.group is not None]
-        named = [(row.month, row.key) for row in rows]
-        rejected = groups.rejected_in(connection, context.target_id, self._section.kind, named)
-        for item in items:
-            if item.group is not None and (before := rejected.get(item.group.key)) is not None:
-                if not item.group.jobs:
-                    in_flight.release_rejected(connection, context.target_id, [before], now)
-                    continue
-                for run_id in in_flight.take_along(connection, context.target_id, before, batch_id, now):
-                    item.members.add(run_id, 0)
         groups.mark_in_flight(connection, context.target_id, self._section.kind, batch_id, rows, now)
         left = chain.from_iterable(item.members for item in items)
         while some := list(islice(left, _MEMBERS_AT_ONCE)):

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from itertools import groupby
-from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -154,22 +152,6 @@ def mark_in_flight(
 ) -> None:
     """Record groups as in flight in a batch."""
     _put(connection, target_id, kind, State.IN_FLIGHT, batch_id, rows, now)
-
-
-def rejected_in(connection: Connection, target_id: int, kind: str, named: Iterable[tuple[int, str]]) -> dict[str, int]:
-    """For rejected ones of these groups (month's number, key), by their keys: the batch in which each was last sent."""
-    found: dict[str, int] = {}
-    for month, of_month in groupby(named, key=itemgetter(0)):
-        query = select(groups.c.key, groups.c.batch_id).where(
-            groups.c.target_id == target_id,
-            groups.c.kind == kind,
-            groups.c.month == month,
-            groups.c.state == int(State.REJECTED),
-            groups.c.batch_id.is_not(None),
-        )
-        keys = [key for _, key in of_month]
-        found.update((row[0], row[1]) for row in dialect.rows_in(connection, query, groups.c.key, keys))
-    return found
 
 
 def assume(connection: Connection, target_id: int, kind: str, rows: Iterable[GroupRow], now: int) -> None:

@@ -7,7 +7,7 @@ Their states change in `publisher.store.transitions` alone. See `publisher.store
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, literal_column, null, or_, select, update
@@ -132,25 +132,6 @@ def move_to_batch(connection: Connection, target_id: int, batch_id: int, run_ids
     contents, so the recorded versions stay."""
     change = StateChange(target_id, State.IN_FLIGHT, State.IN_FLIGHT, now)
     transition(connection, change, _in_next_batch, [(batch_id, dialect.listed(run_ids))])
-
-
-def take_along(connection: Connection, target_id: int, rejected: int, batch_id: int, now: int) -> Sequence[int]:
-    """Mark the runs of a group that was rejected in a batch as in flight again, with the group: what is sent of it
-    now includes their usage. Returns their ids."""
-    query = select(deliveries.c.run_id).where(
-        deliveries.c.target_id == target_id, in_state(State.REJECTED), deliveries.c.batch_id == rejected
-    )
-    run_ids = connection.execute(query).scalars().all()
-    change = StateChange(target_id, State.REJECTED, State.IN_FLIGHT, now)
-    transition(connection, change, _in_next_batch, [(batch_id, dialect.listed(run_ids))])
-    return run_ids
-
-
-def release_rejected(connection: Connection, target_id: int, rejected: Iterable[int], now: int) -> None:
-    """Let the runs of groups that were rejected in these batches wait: other groups have their usage now."""
-    change = StateChange(target_id, State.REJECTED, State.WAITING, now)
-    for batch_id in rejected:
-        transition(connection, change, and_(in_state(State.REJECTED), deliveries.c.batch_id == batch_id))
 
 
 def unchanged(connection: Connection, target_id: int, revisions: Mapping[int, int]) -> set[int]:

@@ -93,6 +93,8 @@ class Faulty:
             return Refused("HTTP 500", certain=False) if self.receiver.posts % 3 == 0 else None
         if self.kind == "oversized":
             return Oversized("HTTP 413") if len(message.record_ids) > 2 else None
+        if self.kind == "refuses":
+            return Refused("HTTP 400", certain=False) if b"CN=Bo" in message.payload else None
         answers: dict[str, Outcome] = {
             "transient": Transient("HTTP 503"),
             "throttled": Throttled("HTTP 429", None),
@@ -184,7 +186,7 @@ class ConservationMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), kind=faults, poisoned=st.sets(numbers, max_size=2))
     def trouble(self, name: str, kind: str, poisoned: set[int]) -> None:
         if name == "sums" and kind in {"flapping", "down", "oversized", "poison", "forgetful"}:
-            kind = "transient"  # a broker does not judge content
+            kind = "refuses" if kind == "poison" else "transient"  # its messages name no records
         Faulty(kind, self.receivers[name], {make_job(number).record_id for number in poisoned})
 
     @rule(name=st.sampled_from(NAMES))

@@ -1,8 +1,9 @@
 """The dry run is publishing: after any history, `render` makes the very messages that the next `publish` sends to a
 service that accepts everything, under the same ids, and names the runs that it holds, with the reasons.
 
-Jobs turn up late and change, persons are erased, records are held, tried again and waived, a source cannot be read to
-its end, windows are sent again; nothing is in flight, and the settings are those with which the targets were planned.
+Jobs turn up late and change, persons are erased, records are held, refused, tried again and waived, a source cannot be
+read to its end, windows are sent again, some of them only in part at first; nothing is in flight, and the settings are
+those with which the targets were planned.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from formats.job import Benchmark
+from formats.utilization.report import read_report
 from publisher.errors import UsageError
 from publisher.store.schema import State
-from publisher.targets.base import Transient
+from publisher.targets.base import Message, Refused, Transient
 from tests.properties.dry_run import (
     assert_publishes_what_is_shown,
     assert_rehearses_what_is_shown,
@@ -105,6 +107,19 @@ class DryRunServices:
         self.site.republish(name, *window, only_missing=only_missing)
         self.receivers[name].fault = script()
 
+    def publish_refused(self, name: str, user: str) -> None:
+        """Publish to a service that refuses this user's records and summaries, and the reports of a day."""
+
+        def is_refused(message: Message) -> bool:
+            if message.format == "utilization":
+                return read_report(message.payload).start == NOVEMBER
+            return f"/CN={user}".encode() in message.payload
+
+        answer = Refused("HTTP 500", certain=False)
+        self.receivers[name].fault = lambda message: answer if is_refused(message) else None
+        self.site.publish(name)
+        self.receivers[name].fault = script()
+
     def shadow(self, name: str) -> None:
         assert_rehearses_what_is_shown(self.site, self.receivers[name])
 
@@ -151,6 +166,7 @@ steps = st.one_of(
     st.tuples(st.just("wait"), st.just(60)),
     st.tuples(st.just("waive"), names),
     st.tuples(st.just("republish"), names, st.sampled_from(WINDOWS), st.booleans()),
+    st.tuples(st.just("publish_refused"), names, st.sampled_from(USERS)),
     st.tuples(st.just("republish_fails"), names, st.sampled_from(WINDOWS), st.booleans(), st.integers(0, 3)),
     st.tuples(st.just("read_fails"), st.sampled_from((None, "cut off"))),
 )
@@ -158,6 +174,11 @@ steps = st.one_of(
 JOB: Step = ("job", 1, 1, "Ada", 0, {})
 BOS: Step = ("job", 3, 1, "Bo", -2, {})
 UNFINISHED: tuple[Step, ...] = (("republish_fails", 1), ("republish",))
+REFUSED: tuple[Step, ...] = (
+    ("publish_refused", "Ada"),
+    ("republish_fails", WINDOWS[2], False, 1),
+    ("republish", WINDOWS[2], False),
+)
 SCORELESS: Step = ("job", 2, 1, "Ada", 0, {"benchmarks": ()})
 
 
@@ -195,6 +216,7 @@ def test_what_is_shown_is_what_is_sent(request: pytest.FixtureRequest, store: st
     @example([JOB, BOS, *(("republish", name, WINDOWS[0], False) for name in NAMES)], False)
     @example([JOB, ("publish", "sums"), ("job", 3, 1, "Bo", 0, {}), ("republish", "sums", WINDOWS[0], True)], False)
     @example([JOB, BOS, *((action, name, WINDOWS[2], False, *n) for name in NAMES for action, *n in UNFINISHED)], False)
+    @example([JOB, BOS, *((action, name, *more) for name in NAMES for action, *more in REFUSED)], False)
     @example([JOB, SCORELESS, *(("publish", name) for name in NEW)], True)
     @example([JOB, SCORELESS, *(("shadow", name) for name in NAMES if name not in SIGNED)], False)
     def shown_is_sent(history: list[Step], unread: bool) -> None:

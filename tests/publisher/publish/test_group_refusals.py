@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 
 from formats.utilization.report import read_report
+from publisher.messages.items import items
+from publisher.messages.recipient import Recipient
+from publisher.messages.steps import DUE, Section
+from publisher.store import in_flight
 from publisher.store.schema import State
 from publisher.targets.base import Accepted, Message, Outcome, Oversized, Refused
 from tests.publisher.receivers import Fault, RecordReceiver, SummaryReceiver, always
@@ -119,6 +123,49 @@ def test_jobs_of_a_rejected_group_that_has_no_jobs_any_more_are_settled_with_the
     site.publish()
     assert site.counted("apel") == {State.ACCEPTED: 3}
     site.assert_counters_right()
+
+
+def test_a_job_that_left_its_rejected_group_is_settled_with_the_group_that_has_it_now(tmp_path: Path) -> None:
+    """The old group is accepted without it, and the new one is refused."""
+    sources = [ListSource("ce1"), ListSource("ce2")]
+    for number, source in enumerate(sources, 1):
+        source.add(make_job(number, benchmarks=()))
+    sources[0].add(make_job(3))
+    service = SummaryReceiver("apel")
+    site = Site(tmp_path, sources, [service])
+    for name in site.sources:
+        site.table["sources"][name]["benchmark"] = {"type": "HEPscore23", "value": 10.0}
+    site.collect()
+    service.fault = refuses(b"ServiceLevel: 10")
+    site.publish()
+    assert site.in_state("apel", State.REJECTED) == {make_job(1).record_id, make_job(2).record_id}
+    site.table["sources"]["ce2"]["benchmark"]["value"] = 20.0
+    site.reopen()
+    sources[0].add(make_job(4))
+    site.collect()
+    service.fault = refuses(b"ServiceLevel: 20")
+    site.publish()
+    assert service.total()[0] == 3
+    assert site.in_state("apel", State.REJECTED) == {make_job(2).record_id}
+    site.assert_counters_right()
+
+
+def test_a_rejected_job_that_changes_while_its_group_is_made_again_is_not_settled_with_it(tmp_path: Path) -> None:
+    """The group was made of the earlier version."""
+    site, service = site_of(tmp_path)
+    service.fault = refuses(b"CN=User 4")
+    site.publish()
+    site.sources["ce1"].add(make_job(5, user_dn="/DC=org/CN=User 5"))
+    site.collect()
+    store, recipient = site.publisher.store, Recipient(site.publisher.store, site.config, "apel")
+    sections = [step for step in items(recipient, DUE, now=site.now) if isinstance(step, Section)]
+    made = [item for section in sections for page in section.pages for item in page.items if b"User 4" in item.body]
+    assert [len(item.members) for item in made] == [1]
+    site.sources["ce1"].add(make_job(4, user_dn="/DC=org/CN=User 4", wall_s=7))
+    site.collect()
+    assert recipient.target_id is not None
+    with store.read() as connection:
+        assert in_flight.unchanged(connection, recipient.target_id, dict(made[0].members)) == set()
 
 
 def test_a_group_that_is_again_as_it_was_is_no_repeated_request(tmp_path: Path) -> None:
