@@ -24,8 +24,7 @@ from publisher.sources import make_source
 from publisher.sources.base import Cursor, EncodedPage, Known, Recognising, Window, cursor_of, encode_page, text_of
 from publisher.sources.tool import HasTool, ToolSums
 
-PAGES_HERE: Final = 3
-PAGES_OF_WINDOW: Final = 2
+PAGES_HERE: Final = 2
 """A window has no cursor to continue from: the worker reads these pages again."""
 
 
@@ -75,7 +74,7 @@ class BackgroundReader:
                     cursor = page.cursor
                 else:
                     kept.append(page)
-                if not here and not page.at_end and count == (PAGES_HERE if window is None else PAGES_OF_WINDOW):
+                if not here and not page.at_end and count == PAGES_HERE:
                     break
             else:
                 yield from kept
@@ -123,8 +122,10 @@ def _read(order: _Order, send: subprocess_worker.Send) -> None:
     name, settings, cursor, window = order
     source = make_source(name, settings)
     for page in source.pages(cursor, window):
-        encoded = msgspec.structs.replace(encode_page(page, classed=window is None), cursor={})
-        send(_encoder.encode(_PageRead(encoded, text_of(page.cursor), source.complete_since())))
+        encoded = encode_page(page, classed=window is None)
+        del page  # its runs are encoded: only one form of them in memory
+        cursor = text_of(encoded.cursor)
+        send(_encoder.encode(_PageRead(msgspec.structs.replace(encoded, cursor={}), cursor, source.complete_since())))
 
 
 if __name__ == "__main__":

@@ -114,7 +114,7 @@ def unpack(text: str) -> set[int]:
     return ids
 
 
-PAGE_ROWS: Final = 1_000
+PAGE_ROWS: Final = 2_000
 SETTLE_S: Final = 60
 """A job that ended less than this ago, without its FINISHED event, may be incomplete."""
 
@@ -270,8 +270,10 @@ class ArcSource:
             for rows in self._ended(database, since, until):
                 yield reading.page(_without(rows, set(again), before.last), given)
 
-        last, anchor = before.last, before.anchor
-        while True:
+        last, anchor, at_end = before.last, before.anchor, False
+
+        def next_page() -> Page:  # a function, so that nothing keeps the rows and runs of a page while it is stored
+            nonlocal last, anchor, at_end
             rows = database.after(last, self._page_rows)
             at_end = len(rows.aar) < self._page_rows
             page = reading.page(rows, {})
@@ -279,9 +281,10 @@ class ArcSource:
                 last = rows.aar[-1][0]
                 anchor = database.job_id(last)
             cursor = ArcCursor(last, anchor, pack(reading.pending), pack(reading.reported), marks, slices)
-            yield msgspec.structs.replace(page, cursor=cursor.plain(), at_end=at_end)
-            if at_end:
-                return
+            return msgspec.structs.replace(page, cursor=cursor.plain(), at_end=at_end)
+
+        while not at_end:
+            yield next_page()
 
     def _slices(self, database: ArcDatabase) -> tuple[Slice, ...]:
         newest = min(database.newest_end(), int(self._clock()))
