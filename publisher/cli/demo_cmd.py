@@ -27,12 +27,13 @@ def demo(
     ] = None,
 ) -> None:
     """Show the whole path on this machine only: certificates, simulated services, jobs, delivery, status."""
-    from publisher.demo.play import play  # noqa: PLC0415
+    from publisher.demo.play import play, writing  # noqa: PLC0415
 
     if directory is not None:
-        if directory.exists() and any(directory.iterdir()):
-            raise UsageError(f"{directory} is not empty", hint="Name a new folder, or remove it")
-        directory.mkdir(parents=True, exist_ok=True)
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            if any(directory.iterdir()):
+                raise UsageError(f"{directory} is not empty", hint="Name a new folder, or remove it")
         raise typer.Exit(play(directory.absolute(), _say, kept=True))
     temporary = Path(tempfile.mkdtemp(prefix="usage-publisher-demo-"))
     try:

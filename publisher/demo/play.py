@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from shutil import which
 from typing import Any
 
 from publisher.demo.compute_element import add_late_job, make_database
-from publisher.errors import PublisherError
+from publisher.errors import OutputError, PublisherError
 from publisher.whole_file import write_whole
 
 _CONFIGURATION = """\
@@ -51,15 +52,16 @@ Say = Callable[[str], None]
 def play(directory: Path, say: Say, *, kept: bool) -> int:
     """Run the demonstration in an empty directory, which the caller removes afterwards unless `kept`.
 
-    Returns the exit code 0. Raises `PublisherError` if a step fails.
+    Returns the exit code 0. Raises `OutputError` if the directory cannot be written, `PublisherError` if a step fails.
     """
     database = directory / "accounting.db"
     configuration = directory / "publisher.toml"
     with _simulator(directory, say) as services:
-        finished = make_database(database)
-        say(f"An ARC compute element with {finished} finished jobs: {database}")
         settings = _CONFIGURATION.format(**{key: json.dumps(value) for key, value in services.items()})
-        write_whole(configuration, settings.encode())
+        with writing(directory):
+            finished = make_database(database)
+            write_whole(configuration, settings.encode())
+        say(f"An ARC compute element with {finished} finished jobs: {database}")
         say(f"The configuration: {configuration}")
         steps: list[tuple[str, list[str], int]] = [
             ("Check the configuration. Nothing is sent.", ["check"], 0),
@@ -69,7 +71,8 @@ def play(directory: Path, say: Say, *, kept: bool) -> int:
         for text, arguments, expected in steps:
             _command(configuration, text, arguments, say)
             _expect(configuration, expected if arguments != ["check"] else 0, say)
-        late = add_late_job(database)
+        with writing(directory):
+            late = add_late_job(database)
         say(f"\nA late job appears; it ended before jobs that were already sent: {late}")
         _command(configuration, "Only this job is sent, and the summary of its month.", ["run"], say)
         _expect(configuration, finished + 1, say)
@@ -92,6 +95,17 @@ def play(directory: Path, say: Say, *, kept: bool) -> int:
         "  README.md, then docs/start/tour.md: the same with a compute element and services of your own"
     )
     return 0
+
+
+@contextmanager
+def writing(directory: Path) -> Iterator[None]:
+    """Raises `OutputError` where the directory, or a file in it, cannot be written."""
+    try:
+        yield
+    except (OSError, sqlite3.OperationalError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        hint = "Free some disk space, or name another folder with --directory"
+        raise OutputError(f"{directory} cannot be written: {reason}", hint=hint) from error
 
 
 def _program() -> str:

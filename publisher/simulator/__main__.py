@@ -21,7 +21,10 @@ from publisher.simulator.simulator import Simulator
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until a signal arrives. Returns 0 then; exits with 2 for a wrong argument or a port in use."""
+    """Run until a signal arrives. Returns 0 then.
+
+    Exits with 2 for a wrong argument, a port in use, or a folder that cannot be written.
+    """
     parser = argparse.ArgumentParser(
         prog="usage-publisher-simulator",
         description="Simulate SGAS and AMS with APEL on the loopback interface, with TLS and temporary certificates.",
@@ -49,7 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    pki = make_pki(options.directory, client_cn=options.client_cn, client_key=options.client_key)
+    try:
+        pki = make_pki(options.directory, client_cn=options.client_cn, client_key=options.client_key)
+    except OSError as error:
+        parser.error(f"--directory: {options.directory} cannot be written: {error.strerror}")
     simulator = Simulator(
         pki, faults=faults, seed=options.seed, port=options.port, token_port=options.token_port,
         check_depth=options.check_depth, limit_bytes=options.limit_bytes, eager=options.eager,

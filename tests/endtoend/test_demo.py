@@ -1,4 +1,4 @@
-"""The demonstration, as a newcomer runs it: every step done, and told before what it prints."""
+"""The demonstration, as a newcomer runs it: every step is done, and described before its output."""
 
 from __future__ import annotations
 
@@ -7,11 +7,40 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+HINT = "Free some disk space, or name another folder with --directory"
+
+
+def demonstrate(directory: Path, *program: str) -> subprocess.CompletedProcess[str]:
+    """The demonstration in this directory; `program` runs it."""
+    command = [*program, sys.executable, "-m", "publisher.cli", "demo", "--directory", str(directory)]
+    environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}  # not unbuffered
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"  # a limit of file sizes would cut the bytecode off
+    return subprocess.run(command, cwd="/", env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", ["file", "file/demo"])
+def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    done = demonstrate(tmp_path / name)
+    reason = "File exists" if name == "file" else "Not a directory"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"usage-publisher: {tmp_path / name} cannot be written: {reason}. {HINT}\n"
+
+
+@pytest.mark.parametrize(("blocks", "reason"), [(0, "File too large"), (16, "disk I/O error")])
+def test_a_directory_without_space_is_reported(tmp_path: Path, blocks: int, reason: str) -> None:
+    demo = tmp_path / "demo"
+    done = demonstrate(demo, "sh", "-c", f'ulimit -f {blocks}; exec "$@"', "sh")
+    assert done.returncode == 2 if blocks else 1
+    assert f"{demo if blocks else demo / 'services'} cannot be written: {reason}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "internal error" not in done.stderr
+
 
 def test_the_demonstration_plays_to_its_end(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "publisher.cli", "demo", "--directory", str(tmp_path / "demo")]
-    environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}  # not unbuffered
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = demonstrate(tmp_path / "demo")
     assert done.returncode == 0, done.stderr
     steps = [
         "Starting an SGAS",
