@@ -3,7 +3,12 @@ service that accepts everything, under the same ids, and names the runs that it 
 
 Jobs turn up late and change, persons are erased, records are held, refused, tried again and waived, a source cannot be
 read to its end, windows are sent again, some of them only in part at first; nothing is in flight, and the settings are
-those with which the targets were planned.
+those with which the targets were planned. The targets have deliveries or not; some have several workers, some are
+shadows for a while.
+
+Not here: publishers that share a backlog, which cut other batches of the same records
+(`tests/publisher/publish/test_shards.py`); a backlog that is rendered in a worker process
+(`tests/publisher/messages/test_background.py`); and signatures, which differ each time.
 """
 
 from __future__ import annotations
@@ -49,14 +54,14 @@ class DryRunServices:
 
     def __init__(self, folder: Path, *, unread: bool = False) -> None:
         """`unread`: its source cannot be read to the end at first, so that no month is known whole."""
-        self.source = ListSource("ce1", page=4)
+        self.source, self.other_source = ListSource("ce1", page=4), ListSource("ce2", page=4)
         self.source.fails = "cut off" if unread else None
         receivers: list[RecordReceiver] = []
         for new in ("", "new "):
             receivers += [InTurn(f"{new}sgas", "sgas"), InTurn(f"{new}car", "ams"), AnyReceiver(f"{new}text")]
             receivers += [SummaryReceiver(f"{new}sums"), AnyReceiver(f"{new}normal"), AnyReceiver(f"{new}days")]
         self.receivers = {receiver.name: receiver for receiver in receivers}
-        self.site = Site(folder, [self.source], receivers)
+        self.site = Site(folder, [self.source, self.other_source], receivers)
         for new in ("", "new "):
             self.site.configure(f"{new}sgas", workers=2, batch_records=2)
             self.site.configure(f"{new}car", sync=True, batch_records=3, workers=2)
@@ -73,6 +78,11 @@ class DryRunServices:
         month = OCTOBER if day < 0 else NOVEMBER
         usual = {"wall_s": wall_s, "user_dn": f"/CN={user}", "end": month + 9000 + 86400 * abs(day)}
         self.source.add(make_job(number, **(usual | facts)))
+        self.site.collect()
+
+    def twin(self, number: int) -> None:
+        """A job of another source with the key of that number's first one at APEL."""
+        self.other_source.add(make_job(number, record_id=f"ur-ce2.example.org-{number:04}", end=NOVEMBER + 9000))
         self.site.collect()
 
     def read_fails(self, why: str | None) -> None:
@@ -166,6 +176,7 @@ steps = st.one_of(
     st.tuples(st.just("wait"), st.just(60)),
     st.tuples(st.just("waive"), names),
     st.tuples(st.just("republish"), names, st.sampled_from(WINDOWS), st.booleans()),
+    st.tuples(st.just("twin"), st.integers(1, 6)),
     st.tuples(st.just("publish_refused"), names, st.sampled_from(USERS)),
     st.tuples(st.just("republish_fails"), names, st.sampled_from(WINDOWS), st.booleans(), st.integers(0, 3)),
     st.tuples(st.just("read_fails"), st.sampled_from((None, "cut off"))),
@@ -217,6 +228,7 @@ def test_what_is_shown_is_what_is_sent(request: pytest.FixtureRequest, store: st
     @example([JOB, ("publish", "sums"), ("job", 3, 1, "Bo", 0, {}), ("republish", "sums", WINDOWS[0], True)], False)
     @example([JOB, BOS, *((action, name, WINDOWS[2], False, *n) for name in NAMES for action, *n in UNFINISHED)], False)
     @example([JOB, BOS, *((action, name, *more) for name in NAMES for action, *more in REFUSED)], False)
+    @example([JOB, ("twin", 1), *(("publish", name) for name in (*NAMES, *NEW))], False)
     @example([JOB, SCORELESS, *(("publish", name) for name in NEW)], True)
     @example([JOB, SCORELESS, *(("shadow", name) for name in NAMES if name not in SIGNED)], False)
     def shown_is_sent(history: list[Step], unread: bool) -> None:
