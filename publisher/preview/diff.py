@@ -1,7 +1,7 @@
 """render --diff: what would be sent compared with what was last delivered, by record and field.
 
-Of a run, the store keeps the facts that were delivered, not the bytes: they are rendered as the configuration has it
-today, so what is shown is what changed in the facts. Of a summary, a sync count, and a report it keeps what was sent.
+The store keeps the facts of a run that were delivered, not the bytes. They are rendered with the present configuration,
+so only changed facts are shown. For a summary, a sync count, and a report it keeps what was sent.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from publisher.store.runs import StoredRun
 from publisher.store.schema import State
 
 Kind = Literal["new", "changed", "unchanged", "gone", "unknown"]
-"""`gone`: a group that the service has, and that has no runs any more; `unknown`: delivered, but the version that was
-is not kept (a state that was imported, or purged)."""
+"""`gone`: a group that the service has and that has no runs any more; `unknown`: the version that was delivered is
+not kept (it was imported, or is purged)."""
 
 
 class FieldChange(msgspec.Struct, frozen=True):
@@ -51,10 +51,10 @@ Values = dict[str, tuple[str, ...]]
 
 
 class DiffRendering(Rendering):
-    """A rendering for one target that gives changes instead of messages. Runs that are held are in `held`."""
+    """A rendering for one target that yields changes instead of messages."""
 
     def changes(self) -> Iterator[Change]:
-        """Every record of the rendering, in its order. Raises what `messages` raises."""
+        """Yield each record of the rendering, in its order. Raises as `messages`."""
         scope = msgspec.structs.replace(self._scope, unchanged_too=True)
         for section in self._sections(scope):
             for page in self._looked_at(section):
@@ -116,7 +116,7 @@ class DiffRendering(Rendering):
         return self._fields(section.form, item.body)
 
     def _group_fields(self, section: Section, row: GroupRow) -> Values:
-        """A group as it was sent."""
+        """Return the fields of a group as it was sent."""
         if section.kind == groups.UTILIZATION:
             return _report_fields(read_report(row.body))
         if section.kind == groups.SYNC:
@@ -136,7 +136,7 @@ def _compared(record: str, before: Values, after: Values) -> Change:
 
 
 def _name(kind: str, key: str) -> str:
-    """A group for people: its key, of a report from when until when it is."""
+    """Return the name of a group for people: its key, or the interval of a report."""
     if kind != groups.UTILIZATION:
         return key
     start, stop = msgspec.json.decode(key, type=tuple[int, int])
@@ -144,7 +144,7 @@ def _name(kind: str, key: str) -> str:
 
 
 def _report_fields(report: UtilizationReport) -> Values:
-    """Every number of a report by its bin, and what holds for all."""
+    """Return each number of a report by its bin, and the values of the whole report."""
     values = builtins(report)
     bins = values.pop("bins")
     found: Values = {name: (str(value),) for name, value in values.items()}

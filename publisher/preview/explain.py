@@ -1,6 +1,6 @@
-"""render --explain: the facts and the rule behind each value in the record of a run, or in its summary.
+"""render --explain: the facts and the rule of each value in the record of a run, or in its summary.
 
-Of a summary also the other runs of the group, and what each contributes.
+For a summary also the other runs of the group, and the contribution of each.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ExplainedGroup(msgspec.Struct, frozen=True):
 
 
 def _group_of(recipient: Recipient, enrichers: Enrichers, run: StoredRun, jobs: int) -> ExplainedGroup:
-    """The group of a run; `jobs`: the number of its jobs."""
+    """Return the group of a run; `jobs`: the number of its jobs."""
     mine = group_of_run(recipient, run)
     parts: list[GroupShare] = []
     sources: Counter[str] = Counter()
@@ -85,11 +85,11 @@ def _group_of(recipient: Recipient, enrichers: Enrichers, run: StoredRun, jobs: 
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """A record of a run: its values and what was altered in it (`notes`), and why it is `held`; no values where it
+    """The record of a run: its values, what was altered in it (`notes`), and why it is `held`. Without values, it
     cannot be made.
 
-    `added` are the facts that the configuration gave and the source did not; `rules` the mapping and benchmark rules
-    that gave something. `group`: of a summary, what else is in it. `not_selected`: why the target does not select it.
+    `added`: the facts that come from the configuration, not from the source; `rules`: the mapping and benchmark rules
+    that added something. `group`: the summary that contains the run. `not_selected`: why the target does not select it.
     """
 
     record_id: str
@@ -106,10 +106,10 @@ class Explanation(msgspec.Struct, frozen=True):
 def explanations(
     store: Store, config: Config, format_name: str, target: str | None, name: str, now: int
 ) -> list[Explanation]:
-    """Of the runs with this id (`publisher.status.jobs.found`), as the target, or a plain view, has them.
+    """Explain the records of the runs with this id (`publisher.status.jobs.found`) for the target, or in a plain view;
+    in a format of summaries, the groups that contain them.
 
-    Of a summary, the group that each of them is part of. `now`: epoch seconds. Raises `UsageError` for a format whose
-    records are not made of jobs that one can name, and for an id that is not known.
+    `now`: epoch seconds. Raises `UsageError` for a format without records of jobs, and for an unknown id.
     """
     if format_name not in RULES and format_name not in GROUP_RULES:
         raise UsageError(
@@ -149,7 +149,7 @@ def explanations(
 
 
 def _why_held(connection: Connection, run_id: int, target: str | None) -> str | None:
-    """The reason for which the delivery of a run to a target is held, as `jobs` shows it."""
+    """Return why the delivery of a run to a target is held, as `jobs` shows it."""
     for place in jobs.whereabouts(connection, run_id):
         if place.target == target and place.state is State.HELD:
             return sentence(place.reason)
@@ -157,7 +157,7 @@ def _why_held(connection: Connection, run_id: int, target: str | None) -> str | 
 
 
 def _record_of(recipient: Recipient, run: StoredRun) -> tuple[MessageFormat, Item | None, Reason | None]:
-    """The record of a run, or why it is held."""
+    """Return the format and the record of a run, or why it is held."""
     sent: dict[int, SentVersion] = {}
     if recipient.target_id is not None and recipient.is_sent:
         with recipient.store.read() as connection:

@@ -1,9 +1,9 @@
-"""render: the payloads that publish would send, without network and without a change of state.
+"""render: the payloads that publish would send. It uses no network and changes nothing.
 
-What is due to a target, or all jobs of a window; for one target, or as a plain view of the site. The items are those of
-`publisher.messages.items`, as when they are sent.
+Renders what is due to a target, or all jobs of a window; for one target, or as a plain view of the site. The items are
+those of `publisher.messages.items`, as when they are sent.
 
-render --validate: no message is shown that its service would refuse or that breaks its format's grammar.
+render --validate omits messages that their service would refuse or that break the grammar of their format.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class Rendering:
         self.notes: list[Noted] = []
 
     def messages(self) -> Iterator[RenderedMessage]:
-        """The messages, in the order in which they would be sent.
+        """Yield the messages, in the order in which they would be sent.
 
-        Raises `UsageError` for a format that is not known or that the target's version does not fit.
+        Raises `UsageError` for a format or version that does not exist.
         """
         settings = self._recipient.settings
         most = settings.batch_records if settings is not None else DEFAULT_RECORDS
@@ -113,7 +113,7 @@ class Rendering:
                 yield RenderedMessage(uid, form.name, payload, len(batch), form.content_type)
 
     def expected(self) -> int | None:
-        """How many records the messages will have; None if that is not known before they are made."""
+        """Return how many records the messages will have; None if that is not known before they are made."""
         recipient, window = self._recipient, self._scope.window
         if recipient.format.shape != "record":
             return None
@@ -125,7 +125,7 @@ class Rendering:
         return None
 
     def _sections(self, scope: Scope) -> Iterator[Section]:
-        """The sections of this format; what waits for its period to be over is in `held`."""
+        """Yield the sections of this format; add periods that are not over to `held`."""
         try:
             for step in items(self._recipient, scope, now=self._now, limit_bytes=self._limit_bytes):
                 if isinstance(step, Section) and step.form.name == self._recipient.format_name:
@@ -136,7 +136,7 @@ class Rendering:
             raise UsageError(str(error)) from error
 
     def _looked_at(self, section: Section) -> Iterator[ItemPage]:
-        """The pages of a section; what is held and altered in them is put into `held` and `notes`."""
+        """Yield the pages of a section; add what they hold and alter to `held` and `notes`."""
         for page in section.pages:
             for item in page.items:
                 record_id = item.key if item.group is None else ""
@@ -146,7 +146,7 @@ class Rendering:
             yield page
 
     def _names_of(self, held: Held) -> Iterator[str]:
-        """The record ids of runs that are held."""
+        """Yield the record ids of runs that are held."""
         if held.key:
             yield held.key
             return
@@ -162,10 +162,10 @@ class Rendering:
 
 
 class ReportRendering:
-    """A utilization report of any window as the message it would be: what `Rendering` is for records."""
+    """Renders a utilization report of any window: what `Rendering` is for records."""
 
     def __init__(self, store: Store, config: Config, window: Window, now: int) -> None:
-        """A `window` without a beginning is that of the 30 days up to its end; without an end, up to `now`.
+        """A `window` without a start begins 30 days before its end; one without an end ends at `now`.
 
         Raises `UsageError` for a window that is empty, has too many hours, or lies outside the years 100 to 9999.
         """
@@ -186,11 +186,11 @@ class ReportRendering:
         self.notes: list[Noted] = []
 
     def expected(self) -> int | None:
-        """None: the number of bins is known when the report is made."""
+        """Return None: the number of bins is known when the report is made."""
         return None
 
     def messages(self) -> Iterator[RenderedMessage]:
-        """The one message; its records are its bins."""
+        """Yield the one message; its records are its bins."""
         tally = Tally(self._bins)
         for run, _ in runs_ended_in(self._store, Window(self._bins.start, None)):
             for ran in rans_of(run.job):
@@ -209,9 +209,10 @@ class ReportRendering:
 
 
 def payload_limit(config: Config, target: str) -> tuple[int | None, str | None]:
-    """The most bytes of a target's payload, as the target itself counts: with signature and encoding.
+    """Return the maximum size of a target's payload in bytes, so that the signed and encoded message is not too large.
 
-    It needs its certificate for that; without, the limit is that of the settings, and the second is why.
+    The target needs its certificate for that. If it cannot be read, the limit is that of the settings, and the second
+    value says why.
     """
     from publisher.targets import make_target  # noqa: PLC0415 - loads the network, which a plain view need not
     from publisher.targets.identity import TargetContext  # noqa: PLC0415
@@ -227,11 +228,11 @@ def payload_limit(config: Config, target: str) -> tuple[int | None, str | None]:
 
 
 def message_for(store: Store, config: Config, target: str, run: StoredRun, now: int) -> bytes:
-    """The message that a target would get with the record of this run alone, or with the summary that it is part of;
-    of what cannot be shown so, why."""
+    """Return the message that a target would get with the record of this run alone, or with the summary that contains
+    it; or the reason why there is none, in parentheses."""
     recipient = Recipient(store, config, target)
     if recipient.format.shape == "report":
-        return b"(a report is of all the jobs of its period)"
+        return b"(a report has no records of single jobs)"
     form: MessageFormat
     if recipient.format.shape == "summary":
         found = summary_of(recipient, run, now)
