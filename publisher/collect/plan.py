@@ -40,7 +40,7 @@ from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import Config, Target
 from publisher.errors import ConfigError
 from publisher.store import deliveries as store_deliveries
-from publisher.store import dialect, groups, registry
+from publisher.store import groups, paging, registry
 from publisher.store.admin import purge
 from publisher.store.classes import all_classes, classes_by_id
 from publisher.store.database import Store
@@ -226,7 +226,7 @@ def superseded(
 def still_selected(connection: Connection, selection: TargetFilter, run_ids: Sequence[int]) -> set[int]:
     """Return those of these runs that the target selects in their present state."""
     query = select(runs.c.id, runs.c.class_id, runs.c.end_time)
-    found = list(dialect.rows_in(connection, query, runs.c.id, run_ids))
+    found = list(paging.rows_in(connection, query, runs.c.id, run_ids))
     class_ids = _selected_classes(connection, selection, list({class_id for _, class_id, _ in found}))
     return {run_id for run_id, class_id, end in found if class_id in class_ids and selection.selects_end(end)}
 

@@ -15,12 +15,13 @@ import msgspec
 
 from publisher import subprocess_worker
 from publisher.config.schema import Config
-from publisher.messages.item import ItemPage, Place
+from publisher.messages.item import ItemPage
 from publisher.messages.recipient import Recipient
 from publisher.messages.records import PageRenderer
 from publisher.messages.steps import BacklogLimits, Scope
 from publisher.plugins import record_format
 from publisher.store.database import Store, open_store
+from publisher.store.paging import Place
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(ItemPage)

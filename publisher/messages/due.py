@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import islice
 from typing import Final, Protocol
 
 import msgspec
@@ -19,7 +18,7 @@ from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Scope
 from publisher.reason import INCOMPLETE
 from publisher.sources.base import Window
-from publisher.store import queries
+from publisher.store import paging, queries
 from publisher.store.database import Store
 from publisher.store.queries import PendingDelivery, SentVersion
 from publisher.store.registry import TargetRow
@@ -197,7 +196,7 @@ def sent_in(recipient: Recipient, window: Window, size: int) -> Iterator[Sequenc
     with the version that the target has, or may have."""
     selected = recipient.selected_classes()
     found = (run for run, of in runs_ended_in(recipient.store, window) if recipient.selects(run, of, selected))
-    while page := list(islice(found, size)):
+    for page in paging.chunks(found, size):
         sent: dict[int, SentVersion] = {}
         if recipient.target_id is not None and recipient.is_sent:
             with recipient.store.read() as connection:

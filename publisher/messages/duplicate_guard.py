@@ -36,7 +36,7 @@ from publisher.collect.run_preparer import RunPreparer
 from publisher.config.schema import Config
 from publisher.plugins import format_of
 from publisher.reason import ReasonCode
-from publisher.store import deliveries, dialect, registry, runs, schema
+from publisher.store import deliveries, paging, registry, runs, schema
 from publisher.store.classes import decode
 from publisher.store.queries import SentVersion
 from publisher.store.runs import StoredRun, version_of
@@ -83,7 +83,7 @@ def forget_first(connection: Connection, target_id: int, run_ids: Sequence[int])
     """A person confirms that the service no longer has the first versions of those of these runs that are held for
     it."""
     query = select(table.c.run_id).where(table.c.target_id == target_id, table.c.reason == ReasonCode.KEY_CHANGED.value)
-    found = dialect.rows_in(connection, query, table.c.run_id, run_ids)
+    found = paging.rows_in(connection, query, table.c.run_id, run_ids)
     deliveries.forget_sent_versions(connection, target_id, [row[0] for row in found])
 
 

@@ -17,6 +17,7 @@ from formats.rule_codes import Reason
 from formats.view import View
 from publisher.config.schema import Config, Target
 from publisher.store.groups import GroupRow
+from publisher.store.paging import Place
 from publisher.store.queries import SentVersion
 
 UID_BYTES: Final = 12
@@ -94,10 +95,6 @@ class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key: str = ""
     latest_end: int | None = None
     bounds: tuple[int, int] | None = None
-
-
-Place = tuple[int, int]
-"""The place in the pages of runs: end time and id of the last run."""
 
 
 class ItemPage(msgspec.Struct, frozen=True, array_like=True):

@@ -21,7 +21,7 @@ from publisher.collect.run_preparer import RunPreparer
 from publisher.messages.due import held_in
 from publisher.messages.item import Members
 from publisher.reason import INCOMPLETE
-from publisher.store import queries, sums
+from publisher.store import paging, queries, sums
 from publisher.store.classes import classes_by_id
 from publisher.store.database import Store
 from publisher.store.runs import StoredRun
@@ -98,9 +98,8 @@ class MonthFolder:
                 folded.members.setdefault(key, Members.packed()).extend(waits)
 
     def _fold_others(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
-        after: tuple[int, int] | None = None
-        while True:
-            page, after = queries.ended_in(
+        for page in paging.pages(
+            lambda after: queries.ended_in(
                 connection,
                 self._target_id,
                 bounds,
@@ -109,13 +108,12 @@ class MonthFolder:
                 only=sums.UNUSABLE,
                 as_waiting=self._as_waiting,
             )
+        ):
             for state, delivery in page:
                 if state in _LEFT_OUT:
                     continue
                 revision = delivery.revision if state is State.WAITING else None
                 fold_run(self._preparer, delivery.run, folded, revision)
-            if after is None:
-                return
 
 
 def fold_runs(preparer: RunPreparer, runs: Iterable[StoredRun], into: Fold) -> MonthFold:

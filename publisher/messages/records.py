@@ -11,10 +11,11 @@ from formats.base import RecordFormat
 from formats.rule_codes import CannotRenderError, Reason
 from publisher.messages import duplicate_guard
 from publisher.messages.duplicate_guard import DuplicateGuard
-from publisher.messages.item import Held, Item, ItemPage, Members, Place
+from publisher.messages.item import Held, Item, ItemPage, Members
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import DUE, Scope
 from publisher.store import queries
+from publisher.store.paging import Place
 from publisher.store.queries import PendingDelivery
 
 PAGE: Final = 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 from typing import Final
 
 from sqlalchemy import Connection
@@ -17,7 +17,7 @@ from publisher.messages.steps import Finished, Release, Section
 from publisher.publish.dispatcher import DeliveryContext
 from publisher.publish.queue import Batch
 from publisher.reason import INCOMPLETE
-from publisher.store import batches, deliveries, groups, in_flight, runs
+from publisher.store import batches, deliveries, groups, in_flight, paging, runs
 from publisher.store.deliveries import WHOLE
 from publisher.store.queries import PendingDelivery
 from publisher.store.schema import BatchState, State
@@ -86,8 +86,7 @@ def _move(
 ) -> int:
     """Move runs that have not changed since they were read, in chunks; return how many were moved."""
     moved = 0
-    left = iter(members)
-    while some := list(islice(left, _MOVED_AT_ONCE)):
+    for some in paging.chunks(members, _MOVED_AT_ONCE):
         moves = ((*run, before, after, reason) for run in some)
         moved += deliveries.move_if_unchanged(connection, context.target_id, moves, context.clock())
     return moved

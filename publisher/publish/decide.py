@@ -25,7 +25,7 @@ from publisher.encoded_run import run_key
 from publisher.errors import UsageError
 from publisher.messages import duplicate_guard
 from publisher.reason import ReasonCode
-from publisher.store import deliveries, dialect, groups, in_flight, registry
+from publisher.store import deliveries, groups, in_flight, paging, registry
 from publisher.store.admin import purge
 from publisher.store.groups import GroupRow
 from publisher.store.schema import State, runs
@@ -122,9 +122,9 @@ def assume(connection: Connection, target_id: int, target: str, found: Delivered
     """Record that an earlier publisher delivered this; `evidence` says how we know. Runs that changed since they were
     compared are left out. Return the number of jobs or summaries."""
     moved = 0
-    for some in dialect.chunks(found.runs):
+    for some in paging.chunks(found.runs):
         compared = dict(some)
-        digests = dialect.rows_in(connection, select(runs.c.id, runs.c.digest), runs.c.id, compared)
+        digests = paging.rows_in(connection, select(runs.c.id, runs.c.digest), runs.c.id, compared)
         unchanged = [run_id for run_id, digest in digests if bytes(digest) == compared[run_id]]
         moved += _assume(connection, target_id, table.c.run_id.in_(unchanged), now)
     _assume_groups(connection, target_id, found.groups, now)

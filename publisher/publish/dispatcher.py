@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from itertools import chain, islice
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -27,7 +27,7 @@ from publisher.publish.queue import Batch
 from publisher.publish.retry import answer_of
 from publisher.publish.workers import WorkerPool
 from publisher.reason import ReasonCode
-from publisher.store import batches, deliveries, groups, in_flight, sent_mark
+from publisher.store import batches, deliveries, groups, in_flight, paging, sent_mark
 from publisher.store.database import Store
 from publisher.store.deliveries import Shard
 from publisher.store.queries import SentVersion
@@ -326,8 +326,8 @@ class Dispatcher:
             return
         rows = [item.group for item in items if item.group is not None]
         groups.mark_in_flight(connection, context.target_id, self._section.kind, batch_id, rows, now)
-        left = chain.from_iterable(item.members for item in items)
-        while some := list(islice(left, _MEMBERS_AT_ONCE)):
+        all_members = chain.from_iterable(item.members for item in items)
+        for some in paging.chunks(all_members, _MEMBERS_AT_ONCE):
             if batch.before is State.IN_FLIGHT:
                 in_flight.move_to_batch(connection, context.target_id, batch_id, (run_id for run_id, _ in some), now)
             else:

@@ -27,7 +27,8 @@ from publisher.reason import ReasonCode
 from publisher.reconcile.result import MonthFound
 from publisher.store import queries, runs
 from publisher.store.classes import classes_by_id
-from publisher.store.database import Place, Store
+from publisher.store.database import Store
+from publisher.store.paging import Place
 from publisher.store.queries import LedgerEntry, PendingDelivery
 from publisher.store.schema import State
 

@@ -24,7 +24,7 @@ from publisher.spool.base import Object, SpoolError
 from publisher.spool.context import FILE_FORMATS, SpoolingContext, make_context
 from publisher.spool.journal import Journal
 from publisher.spool.kinds import EXPORTED, JOBS, REFERENCES, TABLES, VERSIONS, job_of_values, kind_named
-from publisher.store import dialect
+from publisher.store import dialect, paging
 from publisher.store.admin import engine, integrity
 from publisher.store.admin.backup import exclusive
 from publisher.store.classes import JOINED, Interner, Marked
@@ -152,7 +152,7 @@ class _Importer:
     def put(self, name: str, items: Iterator[Object]) -> int:
         """Insert all objects of a kind; return how many."""
         count = 0
-        for page in dialect.chunks(items, _PAGE):
+        for page in paging.chunks(items, _PAGE):
             if name == JOBS.name:
                 self._put_jobs(page)
             elif name == VERSIONS.name:
@@ -194,7 +194,7 @@ class _Importer:
     def _run_ids(self, names: Iterable[str]) -> dict[str, int]:
         keys = map(run_key, sorted(set(names)))
         query = select(runs.c.record_id, runs.c.id)
-        return {row[0]: row[1] for row in dialect.rows_in(self._connection, query, runs.c.record_key, keys)}
+        return {row[0]: row[1] for row in paging.rows_in(self._connection, query, runs.c.record_key, keys)}
 
     def _put_jobs(self, page: Sequence[Object]) -> None:
         by_source: dict[str, list[tuple[Object, Job]]] = {}

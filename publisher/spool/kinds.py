@@ -14,13 +14,13 @@ from functools import lru_cache
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, LargeBinary, Select, Table, Text, select
+from sqlalchemy import Connection, LargeBinary, Select, Table, Text, select
 
 from formats.job import Benchmark, Job
 from publisher.encoded_run import run_key
 from publisher.grid_identity import IDENTITY_FIELDS
 from publisher.spool.base import Kind, Object, Scalar, key_of
-from publisher.store import dialect, schema
+from publisher.store import paging, schema
 from publisher.store.admin import engine
 from publisher.store.classes import GRID_LOG, JOINED, decode, decode_facts
 from publisher.store.schema import BatchState, State, batches, classes, deliveries, runs, sources, targets, versions
@@ -195,26 +195,25 @@ def all_of(connection: Connection, kind: str) -> Iterator[Object]:
 def some_of(connection: Connection, kind: str, keys: Sequence[tuple[str, str]]) -> Iterator[tuple[str, Object | None]]:
     """These jobs (by record id), deliveries (by record id and target) or messages (by number): by key, None if gone."""
     found: dict[str, Object] = {}
-    for part in dialect.chunks(keys):
-        words = [word for word, _ in part]
-        if kind == JOBS.name:
-            rows = connection.execute(_jobs().where(runs.c.record_key.in_([*map(run_key, words)])))
-            found.update((each.key, each) for each in map(_job, rows))
-        else:
-            each = TABLES[kind]
-            rows = connection.execute(_rows(each).where(_chosen(kind, words, sorted({target for _, target in part}))))
-            found.update((item.key, item) for item in (object_of_row(each, _named(each, row)) for row in rows))
+    if kind == JOBS.name:
+        rows = paging.rows_in(connection, _jobs(), runs.c.record_key, [run_key(word) for word, _ in keys])
+        found.update((each.key, each) for each in map(_job, rows))
+    else:
+        each = TABLES[kind]
+        items = (object_of_row(each, _named(each, row)) for row in _rows_of(connection, each, keys))
+        found.update((item.key, item) for item in items)
     for word, target in keys:
         key = key_of(target, word) if kind == "deliveries" else key_of(word)
         yield key, found.get(key)
 
 
-def _chosen(kind: str, words: Sequence[str], names: Sequence[str]) -> ColumnElement[bool]:
-    if kind == "deliveries":
-        of_runs = select(runs.c.id).where(runs.c.record_key.in_([*map(run_key, words)]))
-        of_targets = select(targets.c.id).where(targets.c.name.in_(names))
-        return deliveries.c.target_id.in_(of_targets) & deliveries.c.run_id.in_(of_runs)
-    return batches.c.id.in_([int(word) for word in words])
+def _rows_of(connection: Connection, each: TableKind, keys: Sequence[tuple[str, str]]) -> Iterator[Any]:
+    if each.table is batches:
+        return paging.rows_in(connection, _rows(each), batches.c.id, [int(word) for word, _ in keys])
+    of_targets = select(targets.c.id).where(targets.c.name.in_({target for _, target in keys}))
+    of_runs = paging.rows_in(connection, select(runs.c.id), runs.c.record_key, [run_key(word) for word, _ in keys])
+    query = _rows(each).where(deliveries.c.target_id.in_(of_targets))
+    return paging.rows_in(connection, query, deliveries.c.run_id, [run_id for (run_id,) in of_runs])
 
 
 def _jobs() -> Select[Any]:

@@ -14,9 +14,10 @@ from publisher.job_ids import JobIds, JobPattern
 from publisher.messages.entries import reservations, word_test
 from publisher.reason import ReasonCode, from_stored
 from publisher.sources.base import Window
-from publisher.store import batches, queries, runs
+from publisher.store import batches, paging, queries, runs
 from publisher.store.batches import BatchRow
-from publisher.store.database import Place, Store
+from publisher.store.database import Store
+from publisher.store.paging import Place
 from publisher.store.runs import StoredRun
 from publisher.store.schema import State, deliveries, targets
 from publisher.store.schema import runs as runs_table
@@ -206,5 +207,5 @@ def count_in(connection: Connection, from_: int | None, until: int | None) -> in
 
 def with_state(connection: Connection, run_ids: Sequence[int], state: State) -> set[int]:
     """Those of these runs of which a delivery, to any target, is in this state."""
-    query = select(deliveries.c.run_id).where(deliveries.c.run_id.in_(run_ids), deliveries.c.state == int(state))
-    return set(connection.execute(query).scalars())
+    query = select(deliveries.c.run_id).where(deliveries.c.state == int(state))
+    return {row[0] for row in paging.rows_in(connection, query, deliveries.c.run_id, run_ids)}

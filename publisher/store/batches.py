@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
 
-from publisher.store import deliveries, dialect
+from publisher.store import deliveries, dialect, paging
 from publisher.store.schema import BatchState, batches, resends
 
 ROOM_BYTES: Final = 256 * 1024
@@ -65,14 +65,15 @@ def close(
 
 def close_open(connection: Connection, target_id: int, now: int, batch_ids: Iterable[int] | None = None) -> None:
     """Close the batches of a run that ended before their outcome was recorded; with ids, only these."""
-    chosen = and_(batches.c.target_id == target_id, batches.c.state == int(BatchState.IN_FLIGHT))
-    if batch_ids is not None:
-        chosen = and_(chosen, batches.c.id.in_(list(batch_ids)))
-    connection.execute(
+    closing = (
         update(batches)
-        .where(chosen)
+        .where(batches.c.target_id == target_id, batches.c.state == int(BatchState.IN_FLIGHT))
         .values(state=int(BatchState.NOT_ACCEPTED), closed_at=now, answer="no answer was recorded")
     )
+    if batch_ids is None:
+        connection.execute(closing)
+    else:
+        paging.execute_in(connection, closing, batches.c.id, batch_ids)
 
 
 def receipt_of(connection: Connection, target_id: int, uid: str) -> dict[str, str] | None:

@@ -23,7 +23,7 @@ from formats.job import Job
 from publisher import encoded_run
 from publisher.encoded_run import EncodedRun, class_facts, class_key, encode_whole
 from publisher.errors import StoreCorruptError, StoreError, StoreNewerError
-from publisher.store import dialect
+from publisher.store import dialect, paging
 from publisher.store.schema import classes, runs, sources
 
 
@@ -166,7 +166,7 @@ class Interner:
     def _found(self, connection: Connection, blobs: Sequence[bytes]) -> dict[bytes, int]:
         by_digest = {facts_digest(blob): blob for blob in blobs}
         query = select(classes.c.digest, classes.c.id).where(classes.c.source_id == self._source_id)
-        rows = dialect.rows_in(connection, query, classes.c.digest, by_digest)
+        rows = paging.rows_in(connection, query, classes.c.digest, by_digest)
         return {by_digest[bytes(digest)]: class_id for digest, class_id in rows}
 
 
@@ -187,7 +187,7 @@ def classes_by_id(connection: Connection, ids: Sequence[int]) -> Iterator[JobCla
     if not ids:
         return
     names = _source_names(connection)
-    for class_id, source_id, facts in dialect.rows_in(connection, _STORED, classes.c.id, ids):
+    for class_id, source_id, facts in paging.rows_in(connection, _STORED, classes.c.id, ids):
         yield JobClass(class_id, names[source_id], decode_facts(facts, class_id))
 
 

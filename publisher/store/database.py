@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 import msgspec
 from sqlalchemy import Connection, Engine, inspect, text
 
 from publisher.errors import StoreError, StoreMissingError, StoreNewerError, StoreRestoredError
-from publisher.store import dialect, sent_mark
+from publisher.store import dialect, paging, sent_mark
+from publisher.store.paging import Place, Rows
 from publisher.store.schema import metadata
 from publisher.store.sent_mark import RESTORED_HINT, SentMark, SentMarkFile
-
-Rows = TypeVar("Rows")
-Place = tuple[int, int]
-"""The end of a page: end time and run id of its last row."""
 
 
 class SchemaVersion(msgspec.Struct, frozen=True):
@@ -98,18 +95,13 @@ class Store:
             self._observer.commit()
 
     def pages(self, page: Callable[[Connection, Place | None], tuple[Rows, Place | None]]) -> Iterator[Rows]:
-        """Yield what `page` reads, page by page, each in its own transaction: memory does not grow with the rows.
+        """Yield what `page` reads as `paging.pages`, each page in its own transaction."""
 
-        `page` gets the place where the previous page ended, None at first, and returns where its own ended, None for
-        the last.
-        """
-        after: Place | None = None
-        while True:
+        def in_transaction(after: Place | None) -> tuple[Rows, Place | None]:
             with self.read() as connection:
-                rows, after = page(connection, after)
-            yield rows
-            if after is None:
-                return
+                return page(connection, after)
+
+        return paging.pages(in_transaction)
 
     def require_room(self, size_bytes: int) -> None:
         """Raise `StoreFullError` if this many bytes cannot be written; called before a message is sent."""

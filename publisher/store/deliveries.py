@@ -22,7 +22,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, func, null, select
 
 from formats.rule_codes import Reason
 from publisher.reason import stored
-from publisher.store import dialect
+from publisher.store import paging
 from publisher.store.runs import UpsertedRun
 from publisher.store.schema import ARE_ASSUMED, OPEN, State, counters, deliveries
 from publisher.store.transitions import CONFIRMED, ONE_RUN, ONE_UNCHANGED, DeliverySelection, StateChange, transition
@@ -103,7 +103,7 @@ def deliveries_of(
     query = query.where(deliveries.c.target_id == target_id)
     return {
         run_id: DeliveryState(State(state), end_time, bool(sent))
-        for run_id, state, end_time, sent in dialect.rows_in(connection, query, deliveries.c.run_id, run_ids)
+        for run_id, state, end_time, sent in paging.rows_in(connection, query, deliveries.c.run_id, run_ids)
     }
 
 
@@ -173,8 +173,8 @@ def record_assumed_versions(connection: Connection, target_id: int, digests: Map
 def forget_sent_versions(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
     """Record that the service no longer has any version of these runs."""
     no_version = update(deliveries).values(sent_digest=null(), may_be_one_of_several=0)
-    for some in dialect.chunks(run_ids):
-        connection.execute(no_version.where(deliveries.c.target_id == target_id, deliveries.c.run_id.in_(some)))
+    of_target = no_version.where(deliveries.c.target_id == target_id)
+    paging.execute_in(connection, of_target, deliveries.c.run_id, run_ids)
 
 
 def set_end_times(connection: Connection, target_id: int, runs: Iterable[UpsertedRun]) -> None:

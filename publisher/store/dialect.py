@@ -15,10 +15,9 @@ import sqlite3
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from itertools import islice
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
     BindParameter,
@@ -51,7 +50,6 @@ from publisher.store import postgresql as server
 if TYPE_CHECKING:
     from sqlalchemy.dialects.postgresql import Insert as ServerInsert
 
-_Value = TypeVar("_Value")
 _WRITES: Final = "publisher.writes"
 _SORTS_ON_DISK: Final = "publisher.sorts_on_disk"
 _COUNTED: Final = {"preserve_rowcount": True}
@@ -408,21 +406,6 @@ class Lookup:
                 cursor: Any = result.cursor
                 found += cursor.fetchall()
         return found
-
-
-def chunks(values: Iterable[_Value], size: int = 1000) -> Iterator[list[_Value]]:
-    """Cut a sequence, in order, into parts that fit into one statement."""
-    left = iter(values)
-    while some := list(islice(left, size)):
-        yield some
-
-
-def rows_in(
-    connection: Connection, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]
-) -> Iterator[Any]:
-    """The rows of a query whose column has one of these values, in any order: some values at a time."""
-    for some in chunks(values):
-        yield from connection.execute(query.where(column.in_(some)))
 
 
 def streamed(

@@ -12,7 +12,7 @@ from formats.identity import index_key
 from publisher.grid_identity import GridLogEntry
 from publisher.job_ids import local_id
 from publisher.sources.base import Cursor, cursor_of, text_of
-from publisher.store import dialect
+from publisher.store import dialect, paging
 from publisher.store.admin import erase
 from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
 from publisher.store.schema import classes, grid_jobs, grid_logs, grid_waits, runs, sources
@@ -53,13 +53,11 @@ def keep(connection: Connection, source_id: int, entries: Sequence[GridLogEntry]
 def entries_by_key(connection: Connection, source_id: int, keys: Iterable[str]) -> dict[str, list[GridLogEntry]]:
     """Return the entries stored under these keys."""
     found: dict[str, list[GridLogEntry]] = {}
-    for part in dialect.chunks(sorted(set(keys))):
-        query = select(grid_jobs).where(grid_jobs.c.source_id == source_id, grid_jobs.c.key.in_(part))
-        for row in connection.execute(query).mappings():
-            fqans = msgspec.json.decode(row["fqans"], type=tuple[str, ...])
-            identity = (row["user_dn"], fqans, row["submit_host"], row["token_subject"], row["token_issuer"])
-            entry = GridLogEntry(row["at"], row["lrms_id"], *identity)
-            found.setdefault(row["key"], []).append(entry)
+    query = select(grid_jobs).where(grid_jobs.c.source_id == source_id)
+    for row in paging.rows_in(connection, query, grid_jobs.c.key, sorted(set(keys))):
+        fqans = msgspec.json.decode(row.fqans, type=tuple[str, ...])
+        identity = (row.user_dn, fqans, row.submit_host, row.token_subject, row.token_issuer)
+        found.setdefault(row.key, []).append(GridLogEntry(row.at, row.lrms_id, *identity))
     return found
 
 
@@ -81,20 +79,18 @@ def wait(connection: Connection, source_id: int, found: Iterable[tuple[int, str,
 
 def forget(connection: Connection, run_ids: Sequence[Any]) -> None:
     """Record that these runs have their entry, or need none."""
-    for part in dialect.chunks(run_ids):
-        connection.execute(delete(grid_waits).where(grid_waits.c.run_id.in_(part)))
+    paging.execute_in(connection, delete(grid_waits), grid_waits.c.run_id, run_ids)
 
 
 def release(connection: Connection, run_ids: Sequence[int]) -> None:
     """Record that these runs are no longer held; an entry that turns up later is still theirs."""
-    for part in dialect.chunks(run_ids):
-        connection.execute(update(grid_waits).where(grid_waits.c.run_id.in_(part)).values(held=0))
+    paging.execute_in(connection, update(grid_waits).values(held=0), grid_waits.c.run_id, run_ids)
 
 
 def waiting_for(connection: Connection, source_id: int, keys: Iterable[str]) -> list[StoredRun]:
     """The runs without an entry that have one of these keys."""
     query = _stored().where(grid_waits.c.source_id == source_id)
-    return [stored_run(row) for row in dialect.rows_in(connection, query, grid_waits.c.key, sorted(set(keys)))]
+    return [stored_run(row) for row in paging.rows_in(connection, query, grid_waits.c.key, sorted(set(keys)))]
 
 
 def held(connection: Connection, source_id: int, end: int, limit: int) -> list[StoredRun]:
@@ -130,7 +126,7 @@ def local_ids(connection: Connection, run_ids: Sequence[int]) -> dict[int, str |
 
 
 def _column(connection: Connection, column: ColumnElement[Any], run_ids: Sequence[int]) -> dict[int, Any]:
-    return dict(map(tuple, dialect.rows_in(connection, select(runs.c.id, column), runs.c.id, run_ids)))
+    return dict(map(tuple, paging.rows_in(connection, select(runs.c.id, column), runs.c.id, run_ids)))
 
 
 def _stored() -> Any:

@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, func, null, select, update
 
 from formats.calendar import Month, month_numbered, month_of
-from publisher.store import dialect
+from publisher.store import dialect, paging
 from publisher.store.schema import State, due_months, groups, purged_sync_counts, report_reaches
 
 SUMMARY: Final = "summary"
@@ -131,8 +131,7 @@ def kept_sync_counts(connection: Connection, target_id: int, month: Month) -> li
 def forget(connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str]) -> None:
     """Delete groups of a month that others replaced."""
     of_month = delete(groups).where(groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month)
-    for some in dialect.chunks(keys):
-        connection.execute(of_month.where(groups.c.key.in_(some)))
+    paging.execute_in(connection, of_month, groups.c.key, keys)
 
 
 def reaches(connection: Connection, target_id: int) -> dict[int, bytes]:

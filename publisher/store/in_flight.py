@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, literal
 
 from formats.rule_codes import Reason
 from publisher.reason import ReasonCode
-from publisher.store import dialect
+from publisher.store import dialect, paging
 from publisher.store.deliveries import EVER, WHOLE, Shard, in_state
 from publisher.store.queries import PendingDelivery, SentVersion, sent_version, with_runs
 from publisher.store.runs import stored_run
@@ -139,7 +139,7 @@ def unchanged(connection: Connection, target_id: int, revisions: Mapping[int, in
     query = select(deliveries.c.run_id, deliveries.c.revision).where(
         deliveries.c.target_id == target_id, in_state(State.WAITING)
     )
-    found = dialect.rows_in(connection, query, deliveries.c.run_id, list(revisions))
+    found = paging.rows_in(connection, query, deliveries.c.run_id, list(revisions))
     return {run_id for run_id, revision in found if revision == revisions[run_id]}
 
 

@@ -28,7 +28,7 @@ from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, 
 from formats.rule_codes import Reason
 from publisher.encoded_run import run_key
 from publisher.reason import from_stored
-from publisher.store import dialect
+from publisher.store import dialect, paging
 from publisher.store.deliveries import WHOLE, Shard, in_state, state_where
 from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
 from publisher.store.schema import BatchState, State, batches, classes, deliveries, groups, purged_months, runs, sources
@@ -411,7 +411,7 @@ def receipts(connection: Connection, batch_ids: Iterable[int]) -> Iterator[tuple
     query = select(batches.c.id, batches.c.receipt).where(
         batches.c.state == int(BatchState.ACCEPTED), batches.c.receipt.is_not(None)
     )
-    for batch_id, receipt in dialect.rows_in(connection, query, batches.c.id, sorted(set(batch_ids))):
+    for batch_id, receipt in paging.rows_in(connection, query, batches.c.id, sorted(set(batch_ids))):
         yield batch_id, msgspec.json.decode(receipt, type=dict[str, str])
 
 
@@ -422,7 +422,7 @@ def states_of_records(connection: Connection, target_id: int, record_ids: Sequen
     """
     joined = runs.outerjoin(deliveries, (deliveries.c.run_id == runs.c.id) & (deliveries.c.target_id == target_id))
     query = select(runs.c.record_id, deliveries.c.state).select_from(joined)
-    rows = dialect.rows_in(connection, query, runs.c.record_key, map(run_key, record_ids))
+    rows = paging.rows_in(connection, query, runs.c.record_key, map(run_key, record_ids))
     return {name: None if state is None else State(state) for name, state in rows}
 
 
@@ -465,7 +465,7 @@ def sent_versions(connection: Connection, target_id: int, run_ids: Sequence[int]
     query = select(deliveries.c.run_id, deliveries.c.sent_digest, deliveries.c.may_be_one_of_several).where(
         deliveries.c.target_id == target_id, deliveries.c.sent_digest.is_not(None)
     )
-    found = dialect.rows_in(connection, query, deliveries.c.run_id, run_ids)
+    found = paging.rows_in(connection, query, deliveries.c.run_id, run_ids)
     return {run_id: SentVersion(bytes(digest), bool(several)) for run_id, digest, several in found}
 
 

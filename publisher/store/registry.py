@@ -17,7 +17,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, update
 
 from publisher.sources.base import Cursor, Recovered, Unreadable, cursor_of, text_of
-from publisher.store import dialect
+from publisher.store import dialect, paging
 from publisher.store.schema import audit, classes, notices, runs, sources, targets, unreadable
 from publisher.text import utf8
 
@@ -191,11 +191,11 @@ def _known_digests(connection: Connection, source_id: int, met: Mapping[str, int
     if not met:
         return {}
     of_source = unreadable.c.source_id == source_id
-    counts = select(unreadable.c.file, func.count()).where(of_source, unreadable.c.file.in_(met))
-    kept = {str(file): int(count) for file, count in connection.execute(counts.group_by(unreadable.c.file))}
+    counts = select(unreadable.c.file, func.count()).where(of_source).group_by(unreadable.c.file)
+    kept = {str(file): int(count) for file, count in paging.rows_in(connection, counts, unreadable.c.file, met)}
     full = {file: set[bytes]() for file, more in met.items() if kept.get(file, 0) + more > KEPT_OF_FILE}
-    query = select(unreadable.c.file, unreadable.c.digest).where(of_source, unreadable.c.file.in_(full))
-    for file, digest in connection.execute(query):
+    query = select(unreadable.c.file, unreadable.c.digest).where(of_source)
+    for file, digest in paging.rows_in(connection, query, unreadable.c.file, full):
         full[file].add(bytes(digest))
     return full
 
@@ -305,8 +305,7 @@ def drop_unreadable(connection: Connection, name: str, items: Sequence[Unreadabl
 
     With the last kept piece, the pieces that were only counted are removed too.
     """
-    keys = [item.id for item in items]
-    gone = connection.execute(delete(unreadable).where(unreadable.c.id.in_(keys))).rowcount
+    gone = paging.execute_in(connection, delete(unreadable), unreadable.c.id, [item.id for item in items])
     left = select(unreadable.c.id).where(unreadable.c.source_id == sources.c.id).exists()
     counted = case((left, sources.c.unreadable - gone), else_=0)
     connection.execute(update(sources).where(sources.c.name == name).values(unreadable=counted))
@@ -400,5 +399,4 @@ def record_notices(connection: Connection, keys: Sequence[str], now: int) -> Non
 
 def forget_notices(connection: Connection, keys: Sequence[str]) -> None:
     """Record that these problems are over."""
-    if keys:
-        connection.execute(delete(notices).where(notices.c.key.in_(keys)))
+    paging.execute_in(connection, delete(notices), notices.c.key, keys)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from sqlalchemy import ColumnElement, Connection, func, or_, select
 
 from formats.calendar import Month, month_bounds, month_of, months_between
-from publisher.store import dialect, registry
+from publisher.store import dialect, paging, registry
 from publisher.store.schema import audit as audit_table
 from publisher.store.schema import classes, runs, sources
 from publisher.text import elapsed_s
@@ -161,8 +161,7 @@ def _marked(
 def runs_by_id(connection: Connection, ids: Sequence[int]) -> Iterator[tuple[list[int], Rows]]:
     """Ids and stored form of these runs."""
     query = select(runs.c.id, runs.c.class_id, runs.c.job)
-    for some in dialect.chunks(ids):
-        page = connection.execute(query.where(runs.c.id.in_(some))).all()
+    for page in paging.chunks(paging.rows_in(connection, query, runs.c.id, ids)):
         yield [row[0] for row in page], [(row[0], row[1], row[2]) for row in page]
 
 

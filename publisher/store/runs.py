@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from formats.job import Job
 from publisher.encoded_run import EncodedRun, class_key, encode_whole, global_key, run_key
 from publisher.grid_identity import IDENTITY_FIELDS
 from publisher.job_ids import JobPattern, ids_of, spellings
-from publisher.store import dialect
+from publisher.store import dialect, paging
 from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, awaits_grid_log, decode, decode_facts
 from publisher.store.schema import classes, runs, sources, versions
 
@@ -44,11 +44,9 @@ _known_marks: Final = dialect.Lookup(
 _by_local_id_and_end: Final = dialect.Lookup(
     (runs.c.id, runs.c.local_id, runs.c.end_time), runs.c.local_id, runs.c.end_time
 )
-_with_facts: Final = (
-    select(runs.c.id, runs.c.record_id, runs.c.digest, runs.c.stored_at, runs.c.job, classes.c.facts)
-    .select_from(runs.join(classes, runs.c.class_id == classes.c.id))
-    .where(runs.c.id.in_(bindparam("ids", expanding=True)))
-)
+_with_facts: Final = select(
+    runs.c.id, runs.c.record_id, runs.c.digest, runs.c.stored_at, runs.c.job, classes.c.facts
+).select_from(runs.join(classes, runs.c.class_id == classes.c.id))
 _LAST: Final = "\U0010ffff"
 """Sorts after every text with the same beginning, in byte order."""
 _MOST_REMEMBERED: Final = 20_000
@@ -236,10 +234,9 @@ def _keep_versions(connection: Connection, run_ids: list[int]) -> None:
     dialect.insert_missing(connection, versions, rows)
 
 
-def _rows_with_facts(connection: Connection, run_ids: Sequence[int]) -> Iterator[Sequence[Any]]:
+def _rows_with_facts(connection: Connection, run_ids: Iterable[int]) -> Iterator[Sequence[Any]]:
     """Id, record id, digest, time of storing, record, and the facts of the class of these runs."""
-    for some in dialect.chunks(run_ids):
-        yield from connection.execute(_with_facts, {"ids": some}).all()
+    return paging.rows_in(connection, _with_facts, runs.c.id, run_ids)
 
 
 def set_classes(connection: Connection, class_ids: Mapping[int, int]) -> None:
@@ -340,10 +337,9 @@ def find(connection: Connection, name: str) -> Iterator[StoredRun]:
         *((runs.c.local_id >= each) & (runs.c.local_id < each + _LAST) for each in sorted(spelt.beginnings)),
     )
     found = {run_id for one in called for run_id in connection.execute(select(runs.c.id).where(one)).scalars()}
-    for page in dialect.chunks(sorted(found)):
-        for run in sorted(by_ids(connection, page), key=lambda one: one.run_id):
-            if record_key(name) == run.record_id or asked(ids_of(run.job)) or _has_key(run.job, name):
-                yield run
+    for run in in_order(connection, sorted(found)):
+        if record_key(name) == run.record_id or asked(ids_of(run.job)) or _has_key(run.job, name):
+            yield run
 
 
 def _has_key(job: Job, name: str) -> bool:
@@ -360,13 +356,20 @@ def named(connection: Connection, keys: Sequence[tuple[str, int]]) -> list[tuple
 def by_ids(connection: Connection, run_ids: Sequence[int]) -> list[StoredRun]:
     """The runs with these ids."""
     query = select(*RUN_COLUMNS).select_from(_joined)
-    return [stored_run(row) for row in dialect.rows_in(connection, query, runs.c.id, run_ids)]
+    return [stored_run(row) for row in paging.rows_in(connection, query, runs.c.id, run_ids)]
+
+
+def in_order(connection: Connection, run_ids: Iterable[int]) -> Iterator[StoredRun]:
+    """The runs with these ids in this order, without those that are not stored."""
+    for page in paging.chunks(run_ids):
+        found = {run.run_id: run for run in by_ids(connection, page)}
+        yield from (found[run_id] for run_id in page if run_id in found)
 
 
 def record_ids(connection: Connection, run_ids: Sequence[int]) -> Iterator[str]:
     """The record ids of these runs."""
     query = select(runs.c.record_id).order_by(runs.c.id)
-    return (row[0] for row in dialect.rows_in(connection, query, runs.c.id, run_ids))
+    return (row[0] for row in paging.rows_in(connection, query, runs.c.id, run_ids))
 
 
 def version_of(connection: Connection, run_id: int, digest: bytes) -> Job | None:

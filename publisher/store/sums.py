@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 
 from formats.apel.fold import LATEST_END, LONGEST_MS, Sums
-from publisher.store import dialect
+from publisher.store import paging
 from publisher.store.deliveries import state_where
 from publisher.store.schema import OPEN, State, deliveries, purged_runs, runs
 
@@ -161,13 +161,13 @@ class StoredSums(msgspec.Struct, frozen=True, gc=False):
 def by_key(connection: Connection, keys: Sequence[bytes]) -> dict[bytes, StoredSums]:
     """The runs in the store with these keys (`publisher.encoded_run.run_key`)."""
     query = select(runs.c.record_key, runs.c.end_time, runs.c.class_id, runs.c.wall_ms, runs.c.cpu_ms)
-    found = dialect.rows_in(connection, query, runs.c.record_key, keys)
+    found = paging.rows_in(connection, query, runs.c.record_key, keys)
     return {bytes(key): StoredSums(end, class_id, wall_ms, cpu_ms) for key, end, class_id, wall_ms, cpu_ms in found}
 
 
 def purged_among(connection: Connection, keys: Sequence[bytes]) -> set[bytes]:
     """The keys of those runs that were purged."""
-    found = dialect.rows_in(connection, select(purged_runs.c.run), purged_runs.c.run, keys)
+    found = paging.rows_in(connection, select(purged_runs.c.run), purged_runs.c.run, keys)
     return {bytes(row[0]) for row in found}
 
 

@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from formats.rule_codes import Reason
 from publisher.reason import ReasonCode, stored
-from publisher.store import dialect
+from publisher.store import dialect, paging
 from publisher.store.runs import UpsertedRun
 from publisher.store.schema import State, counters, deliveries
 
@@ -180,7 +180,8 @@ def remove_where(connection: Connection, target_id: int, state: State, which: Co
 
 def purge(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
     """Remove the deliveries of purged runs. The counters still count them."""
-    connection.execute(delete(deliveries).where(deliveries.c.target_id == target_id, deliveries.c.run_id.in_(run_ids)))
+    of_target = delete(deliveries).where(deliveries.c.target_id == target_id)
+    paging.execute_in(connection, of_target, deliveries.c.run_id, run_ids)
 
 
 def set_counter(connection: Connection, target_id: int, number: int, jobs: int) -> None:

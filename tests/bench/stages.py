@@ -33,7 +33,7 @@ from publisher.security.credentials import load_credentials
 from publisher.security.sign import Signer
 from publisher.sources import make_source
 from publisher.sources.base import encode_page
-from publisher.store import batches, dialect, in_flight, queries, registry, runs
+from publisher.store import batches, in_flight, paging, queries, registry, runs
 from publisher.store.classes import Interner
 from publisher.store.database import open_store
 from publisher.store.schema import BatchState, State
@@ -105,7 +105,7 @@ def floors(bench: Bench) -> None:
         with clock.stage("read back"):
             waiting = connection.execute(_READ).fetchall()
         with clock.stage("settle"):
-            for number, some in enumerate(dialect.chunks([run_id for _, run_id, *_ in waiting], CAR_RECORDS), 1):
+            for number, some in enumerate(paging.chunks([run_id for _, run_id, *_ in waiting], CAR_RECORDS), 1):
                 connection.execute("BEGIN")
                 connection.executemany(_LEAVE, [(number, bytes(16), run_id) for run_id in some])
                 connection.execute("COMMIT")
@@ -114,7 +114,7 @@ def floors(bench: Bench) -> None:
                 connection.execute("COMMIT")
     bodies = [bytes(_RECORD_BYTES)] * len(waiting)
     with clock.stage("render"):
-        messages = [b"\n".join(some) for some in dialect.chunks(bodies, CAR_RECORDS)]
+        messages = [b"\n".join(some) for some in paging.chunks(bodies, CAR_RECORDS)]
     assert isinstance(made.key, rsa.RSAPrivateKey)
     with clock.stage("sign"):
         for message in messages:
@@ -144,7 +144,7 @@ def _insert_floor(clock: _StageClock, connection: sqlite3.Connection, stage: str
     connection.execute(f"DELETE FROM {table}")
     insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})"
     with clock.stage(stage):
-        for some in dialect.chunks(rows, _PAGE):
+        for some in paging.chunks(rows, _PAGE):
             connection.execute("BEGIN")
             connection.executemany(insert, some)
             connection.execute("COMMIT")
@@ -213,7 +213,7 @@ class _Journey:
         signer = Signer(load_credentials(credentials.certificate, credentials.key, now_s=time.time()))
         with closing(make_target("ams", config.targets["ams"], TargetContext(credentials))) as target:
             target.check()  # it loads what sends, connects, and fetches a token
-            for number, some in enumerate(dialect.chunks(items, CAR_RECORDS)):
+            for number, some in enumerate(paging.chunks(items, CAR_RECORDS)):
                 with stage("render"):
                     payload = form.message([item.body for item in some])
                 with stage("settle"), self._store.write() as connection:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection
 
 from publisher.collect.enrich import Enrichers
 from publisher.errors import UsageError
@@ -18,11 +17,10 @@ from publisher.report.report import TAKEN, Cell, Column, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.status import jobs
-from publisher.store import dialect, runs
+from publisher.store import runs
 from publisher.text import iso
 
 _MOST: Final = 1_000
-_AT_ONCE: Final = 100
 _INSTANTS: Final = frozenset(
     {"submit", "eligible", "lrms_submit", "start", "end", "execution_start", "execution_end"}
 )  # fmt: skip
@@ -87,7 +85,7 @@ def _runs(
             yield from by_id
             return
         request.require_interval()
-        yield from islice(filter(wanted, _in_order(connection, _ids_matching(context, request))), _MOST)
+        yield from islice(filter(wanted, runs.in_order(connection, _ids_matching(context, request))), _MOST)
 
 
 def _ids_matching(context: ReportContext, request: ReportRequest) -> list[int]:
@@ -96,12 +94,6 @@ def _ids_matching(context: ReportContext, request: ReportRequest) -> list[int]:
     for frame in context.select(request, frozenset({"end", ROW}), "ended").frames():
         found += zip(frame.numbers["end"].tolist(), frame.numbers[ROW].tolist(), strict=True)
     return [row for _, row in sorted(set(found))]
-
-
-def _in_order(connection: Connection, ids: Iterable[int]) -> Iterator[runs.StoredRun]:
-    for page in dialect.chunks(ids, _AT_ONCE):
-        by_id = {run.run_id: run for run in runs.by_ids(connection, page)}
-        yield from (by_id[row] for row in page if row in by_id)
 
 
 def _facts(job: Any) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ import msgspec
 from sqlalchemy import Connection, Table, func, insert, select
 
 from publisher.errors import StoreCorruptError, UsageError
-from publisher.store import dialect
+from publisher.store import dialect, paging
 from publisher.store.admin import engine, integrity
 from publisher.store.database import Store
 from publisher.store.schema import deliveries, metadata, runs, spool_changes, targets
@@ -145,7 +145,7 @@ def _copy_table(read: Connection, write: Connection, table: Table, begin_table: 
     names = dialect.column_names(table.c)
     putting = dialect.Bulk(insert(table), names)
     given, got = _Digest(), _Digest()
-    for page in _pages(engine.rows(read, select(table), _AT_ONCE)):
+    for page in paging.chunks(engine.rows(read, select(table), _AT_ONCE), _AT_ONCE):
         listed = [tuple(engine.plain(write, value) for value in row) for row in page]
         for row in listed:
             given.add(row)
@@ -158,14 +158,3 @@ def _copy_table(read: Connection, write: Connection, table: Table, begin_table: 
             hint="The copy was discarded; `usage-publisher store check` looks for damage in the source",
         )
     return TableCopied(table.name, got.rows, got.hex)
-
-
-def _pages(found: Iterable[Sequence[Any]]) -> Iterable[Sequence[Sequence[Any]]]:
-    page: list[Sequence[Any]] = []
-    for row in found:
-        page.append(row)
-        if len(page) == _AT_ONCE:
-            yield page
-            page = []
-    if page:
-        yield page

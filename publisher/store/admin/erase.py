@@ -28,7 +28,7 @@ from formats.names import to_rfc2253, to_slash
 from publisher.encoded_run import EncodedRun, class_needs_local_user, encode_run, encode_whole
 from publisher.errors import UsageError
 from publisher.grid_identity import GridLogEntry
-from publisher.store import groups, registry
+from publisher.store import groups, paging, registry
 from publisher.store.classes import JobClass, all_classes, decode, facts_digest
 from publisher.store.groups import DueFor
 from publisher.store.schema import (
@@ -308,16 +308,10 @@ def _rename_classes(connection: Connection, found: Iterable[JobClass], person: s
 
 
 def _rename_runs(connection: Connection, person: str, pseudonym: str) -> int:
-    count = after = 0
-    while True:
-        query = (
-            select(runs.c.id, runs.c.record_id, runs.c.digest, runs.c.job, classes.c.facts)
-            .join(classes, runs.c.class_id == classes.c.id)
-            .where(runs.c.id > after)
-            .order_by(runs.c.id)
-            .limit(_PAGE)
-        )
-        page = connection.execute(query).all()
+    count = 0
+    query = select(runs.c.id, runs.c.record_id, runs.c.digest, runs.c.job, classes.c.facts)
+    joined = query.join(classes, runs.c.class_id == classes.c.id)
+    for page in paging.pages_by_id(connection, joined, runs.c.id, _PAGE):
         for run_id, record_id, mark, blob, facts in page:
             job = decode(blob, facts, record_id)
             if names := _names(job, person):
@@ -327,9 +321,7 @@ def _rename_runs(connection: Connection, person: str, pseudonym: str) -> int:
                 connection.execute(update(runs).where(runs.c.id == run_id).values(values))
                 _follow(connection, run_id, bytes(mark), fresh)
                 count += 1
-        if len(page) < _PAGE:
-            return count
-        after = page[-1][0]
+    return count
 
 
 def _rename_versions(connection: Connection, person: str, pseudonym: str) -> int:
@@ -405,19 +397,8 @@ def _rename_in_texts(connection: Connection, name: str, pseudonym: str) -> None:
                     .where(column.contains(written, autoescape=True))
                     .values({column.name: func.replace(column, written, instead)})
                 )
-    after = 0
-    while True:
-        query = (
-            select(unreadable.c.id, unreadable.c.raw)
-            .where(unreadable.c.id > after)
-            .order_by(unreadable.c.id)
-            .limit(_PAGE)
-        )
-        page = connection.execute(query).all()
+    for page in paging.pages_by_id(connection, select(unreadable.c.id, unreadable.c.raw), unreadable.c.id, _PAGE):
         for key, stored in page:
             changed = bytes(stored).replace(name.encode("utf-8", "surrogateescape"), pseudonym.encode())
             if changed != bytes(stored):
                 connection.execute(update(unreadable).where(unreadable.c.id == key).values(raw=changed))
-        if len(page) < _PAGE:
-            return
-        after = page[-1][0]

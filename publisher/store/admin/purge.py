@@ -41,7 +41,7 @@ from publisher.encoded_run import EncodedRun, run_key
 from publisher.errors import StoreCorruptError, UsageError
 from publisher.job_ids import local_id
 from publisher.reason import ONLY_A_PERSON_RELEASES, ReasonCode
-from publisher.store import dialect, groups, registry, transitions
+from publisher.store import dialect, groups, paging, registry, transitions
 from publisher.store.admin import engine
 from publisher.store.admin.erase import PseudonymMap
 from publisher.store.deliveries import move
@@ -99,7 +99,7 @@ def drop_purged(connection: Connection, found: Sequence[EncodedRun], pseudonyms:
     listed = list({run.key: None for run in found})
     known: defaultdict[bytes, set[bytes]] = defaultdict(set)
     query = select(purged_runs.c.run, purged_runs.c.digest)
-    for key, mark in dialect.rows_in(connection, query, purged_runs.c.run, listed):
+    for key, mark in paging.rows_in(connection, query, purged_runs.c.run, listed):
         known[bytes(key)].add(bytes(mark))
     kept: list[EncodedRun] = []
     changed: set[str] = set()
@@ -132,7 +132,7 @@ def hold_changed(
     if not changed:
         return 0
     stored = {item.run_id: item.fresh for item in put}
-    rows = dialect.rows_in(connection, select(runs.c.id), runs.c.record_key, [*map(run_key, sorted(changed))])
+    rows = paging.rows_in(connection, select(runs.c.id), runs.c.record_key, [*map(run_key, sorted(changed))])
     found = [run_id for (run_id,) in rows if run_id in stored]
     for target_id in target_ids:
         _hold(connection, target_id, ((run_id, CHANGED_AFTER_PURGE) for run_id in found), now)
@@ -384,8 +384,7 @@ def _drop(connection: Connection, table: Table, ids: Sequence[int], *referring: 
     """Remove rows without references; `referring`: the columns that could refer to them."""
     if ids:
         with engine.found_by(connection, *referring):
-            for some in dialect.chunks(ids):
-                connection.execute(delete(table).where(table.c.id.in_(some)))
+            paging.execute_in(connection, delete(table), table.c.id, ids)
 
 
 # --- messages and receipts
