@@ -23,8 +23,9 @@ from publisher.collect import plan as collect_plan
 from publisher.collect.collect import Collected, TargetPlan, collect
 from publisher.config import file
 from publisher.config.schema import Config
-from publisher.errors import StoreMissingError, TargetBusyError, UsageError
-from publisher.events import Observer, TargetPaused
+from publisher.configured_store import ConfiguredStore
+from publisher.errors import TargetBusyError, UsageError
+from publisher.events import Observer
 from publisher.publish.context import Tools
 from publisher.reconcile.schedule import ReconcileResult, reconcile_due
 from publisher.sources.base import Window
@@ -34,7 +35,7 @@ from publisher.status.jobs import FoundJobs, JobFilter, KnownRun
 from publisher.status.records import ListedRecord
 from publisher.status.status import Status, status
 from publisher.store import reconciliations, registry
-from publisher.store.database import Store, open_store
+from publisher.store.database import Store
 from publisher.store.schema import State
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from publisher.report.statements.files import Kind, StatementFiles
     from publisher.report.statements.statement import Statements
     from publisher.spool.exchange import Manifest
-    from publisher.spool.spooler import ContextState, Spooler
+    from publisher.spool.spooler import ContextState
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -80,12 +81,7 @@ class Publisher:
         self.config = config
         self._read_only = read_only
         self.tools = tools or Tools()
-        self._store: Store | None = None
-        self.missing = ""
-        """The notice that there is no store, and how to make one, if one was needed."""
-        self.spooler: Spooler | None = None
-        """Updates the spooling contexts of the configuration, once the store is open."""
-        self._context_errors: dict[str, str] = {}
+        self._opened = ConfiguredStore(config, self.tools.observer, read_only=read_only)
 
     @classmethod
     def from_file(cls, path: Path | None = None, tools: Tools | None = None, *, read_only: bool = False) -> Self:
@@ -100,12 +96,7 @@ class Publisher:
 
     def close(self) -> None:
         """Write to the spooling contexts what they lack, and close the store."""
-        if self.spooler is not None:
-            self.spooler.shutdown()
-            self.spooler = None
-        if self._store is not None:
-            self._store.close()
-            self._store = None
+        self._opened.close()
 
     def observed_by(self, observer: Observer) -> Self:
         """Return the same publisher with another observer of its events."""
@@ -114,9 +105,12 @@ class Publisher:
     @property
     def store(self) -> Store:
         """The opened store; created if it is missing."""
-        if self._store is None:
-            self._store = self._opened(create=True)
-        return self._store
+        return self._opened.made()
+
+    @property
+    def missing(self) -> str:
+        """The notice that there is no store, and how to make one, if one was needed."""
+        return self._opened.missing
 
     # --- from the sources to the services
 
@@ -195,7 +189,7 @@ class Publisher:
         chosen = list(names or self.config.targets)
         if file is not None and len(chosen) != 1:
             raise UsageError("--file needs the name of one target", hint="Name the target whose service wrote the file")
-        store, plans = self._collected_store(), self._plans()
+        store, plans = self._opened.collected(), self._plans()
         return reconcile_targets(store, self.config, {name: plans[name] for name in chosen}, months, file, self.tools)
 
     def conservation(self, found: Reconciliation, by: By | None = None, *, with_tool: bool = False) -> Conservation:
@@ -235,22 +229,22 @@ class Publisher:
 
         form = self._require_message(format_name, target)
         if target is None and form.shape == "report":
-            return ReportRendering(self._collected_store(), self.config, window, self.tools.clock())
-        return Rendering(self._collected_store(), self.config, format_name, target, window, self.tools.clock())
+            return ReportRendering(self._opened.collected(), self.config, window, self.tools.clock())
+        return Rendering(self._opened.collected(), self.config, format_name, target, window, self.tools.clock())
 
     def comparison(self, format_name: str, target: str, window: Window) -> DiffRendering:
         """The records that publish would send beside those that were last delivered, without changing anything."""
         from publisher.preview.diff import DiffRendering  # noqa: PLC0415
 
         self._require_message(format_name, target)
-        return DiffRendering(self._collected_store(), self.config, format_name, target, window, self.tools.clock())
+        return DiffRendering(self._opened.collected(), self.config, format_name, target, window, self.tools.clock())
 
     def explanations(self, format_name: str, target: str | None, name: str) -> list[Explanation]:
         """Why each value is in the records of the runs with this record id, local id or global id."""
         from publisher.preview.explain import explanations  # noqa: PLC0415
 
         self._require_message(format_name, target)
-        return explanations(self._collected_store(), self.config, format_name, target, name, self.tools.clock())
+        return explanations(self._opened.collected(), self.config, format_name, target, name, self.tools.clock())
 
     # --- reports, and the archive
 
@@ -279,7 +273,7 @@ class Publisher:
         """
         from publisher.report.archive_export import export_months  # noqa: PLC0415 - loads Arrow
 
-        return export_months(self._collected_store(), self.config, directory, start, stop, shrink=shrink)
+        return export_months(self._opened.collected(), self.config, directory, start, stop, shrink=shrink)
 
     # --- state
 
@@ -287,7 +281,7 @@ class Publisher:
         """Everything that a run will need, tested: one finding each. Sends no records."""
         from publisher.status.check import check  # noqa: PLC0415
 
-        return check(self.config, self._store_if_there, self.tools.clock)
+        return check(self.config, self._opened.if_there, self.tools.clock)
 
     def status(self, *, assumed: bool = True) -> Status:
         """The state of everything that is configured.
@@ -295,15 +289,12 @@ class Publisher:
         `assumed`: with how many jobs count as delivered by an earlier publisher, which takes 0.25 s for each million of
         them.
         """
-        return status(self._store_if_there(), self.config, self.tools.clock, assumed=assumed)
+        return status(self._opened.if_there(), self.config, self.tools.clock, assumed=assumed)
 
     def context_errors(self) -> dict[str, str]:
         """By name, the spooling contexts that could not be written since this was last asked, or still cannot be, and
         why; also of a publisher that was closed."""
-        found, self._context_errors = self._context_errors, {}
-        if self.spooler is not None:
-            found |= {each.name: each.problem for each in self.spooler.states() if each.problem is not None}
-        return found
+        return self._opened.context_errors()
 
     def job(self, name: str) -> list[KnownRun]:
         """The runs with this record id, global id, or local id (with or without the source's prefix; for an array
@@ -312,14 +303,14 @@ class Publisher:
 
     def job_found(self, name: str, window: Window, chosen: JobFilter, limit: int | None = 100) -> FoundJobs:
         """Those of `job` that ended in a window and are selected, and how many there are. None: all of them."""
-        store = self._store_if_there()
+        store = self._opened.if_there()
         if store is None:
             return FoundJobs(0, [])
         return status_jobs.named(store, self.config, name, window, chosen, limit)
 
     def jobs(self, window: Window, page: int = 1000) -> Iterator[KnownRun]:
         """Runs that ended in a window, by end time, and where each went. Memory does not grow with their number."""
-        store = self._store_if_there()
+        store = self._opened.if_there()
         return iter(()) if store is None else status_jobs.ended_in(store, window, page)
 
     def jobs_found(self, window: Window, chosen: JobFilter, limit: int | None = 100) -> FoundJobs:
@@ -327,34 +318,34 @@ class Publisher:
 
         With a filter every run of the window is looked at: some 20 s for a million of them.
         """
-        store = self._store_if_there()
+        store = self._opened.if_there()
         return FoundJobs(0, []) if store is None else status_jobs.search(store, window, chosen, limit)
 
     def count_listed(self, state: State, target: str | None = None) -> dict[str, int]:
         """How many records of each target, or of one, are in a state."""
-        store, targets = self._store_if_there(), self._targets(target)
+        store, targets = self._opened.if_there(), self._targets(target)
         return {} if store is None else status_records.count(store, targets, state)
 
     def listed(
         self, state: State, target: str | None = None, limit: int | None = 1000, since: int | None = None
     ) -> list[ListedRecord]:
         """Records in a state, oldest first, at most `limit` of each target. `since`: see `records.listed`."""
-        store, targets = self._store_if_there(), self._targets(target)
+        store, targets = self._opened.if_there(), self._targets(target)
         return [] if store is None else status_records.listed(store, targets, state, limit, since)
 
     def count_audit(self) -> int:
         """How many entries `audit` has."""
-        with self._reading() as connection:
+        with self._opened.reading() as connection:
             return 0 if connection is None else registry.count_actions(connection)
 
     def audit(self, limit: int | None = 1000) -> list[registry.AuditEntry]:
         """What people did, newest first; None: all of it."""
-        with self._reading() as connection:
+        with self._opened.reading() as connection:
             return [] if connection is None else registry.actions(connection, limit)
 
     def count_unreadable(self, sources: Sequence[str] = ()) -> int:
         """How many pieces of input are not a record: of these sources, or of all. `unreadable` lists what is kept."""
-        with self._reading() as connection:
+        with self._opened.reading() as connection:
             if connection is None:
                 return 0
             self._require_sources(connection, sources)
@@ -364,7 +355,7 @@ class Publisher:
         self, limit: int | None = registry.LISTED, sources: Sequence[str] = ()
     ) -> list[registry.UnreadableRow]:
         """Input that is not a record, newest first: of these sources, or of all. `limit` None: all of it."""
-        with self._reading() as connection:
+        with self._opened.reading() as connection:
             if connection is None:
                 return []
             self._require_sources(connection, sources)
@@ -396,7 +387,7 @@ class Publisher:
         """Mark what `unreadable` lists, of these sources or of all, as settled, with the reason. Return what it was."""
         from publisher.publish.decide import settle  # noqa: PLC0415
 
-        with self._collected_store().write() as connection:
+        with self._opened.collected().write() as connection:
             self._require_sources(connection, sources)
             return settle(connection, sources, reason, self.tools.clock())
 
@@ -423,7 +414,7 @@ class Publisher:
         """Upkeep of the store itself. Raises `UsageError` where there is no store."""
         from publisher.maintenance import StoreMaintenance  # noqa: PLC0415
 
-        return StoreMaintenance(self._collected_store(), self.config, self.tools.clock, self._plans)
+        return StoreMaintenance(self._opened.collected(), self.config, self.tools.clock, self._plans)
 
     def import_store(self, folder: Path) -> Manifest:
         """Store what was exported into a folder; the store is made, and must be empty."""
@@ -433,59 +424,9 @@ class Publisher:
 
     def spool(self) -> list[ContextState]:
         """Write to the spooling contexts what they lack, and remove what they keep no longer; the state of each."""
-        if self._store_if_there() is None or self.spooler is None:
-            return []
-        self.spooler.maintain()
-        return self.spooler.states()
+        return self._opened.spool()
 
-    # --- the store, opened when first needed; plans; look-up by name
-
-    def _store_if_there(self) -> Store | None:
-        if self._store is None:
-            try:
-                self._store, self.missing = self._opened(create=False), ""
-            except StoreMissingError as error:
-                self.missing = str(error)
-        return self._store
-
-    def _collected_store(self) -> Store:
-        store = self._store_if_there()
-        if store is None:
-            raise UsageError("nothing was collected yet", hint="Run `usage-publisher collect` first")
-        return store
-
-    @contextmanager
-    def _reading(self) -> Iterator[Connection | None]:
-        store = self._store_if_there()
-        if store is None:
-            yield None
-            return
-        with store.read() as connection:
-            yield connection
-
-    def _opened(self, *, create: bool) -> Store:
-        """The store, with the spooling contexts of the configuration kept up with it."""
-        settings = self.config.store
-        store = open_store(
-            settings.url,
-            settings.busy_timeout,
-            create=create,
-            read_only=self._read_only,
-            mark=settings.mark_file,
-        )
-        if self.config.spool and not self._read_only:
-            from publisher.spool.spooler import attach  # noqa: PLC0415
-
-            try:
-                self.spooler = attach(store, self.config.spool, self._context_failed)
-            except BaseException:
-                store.close()
-                raise
-        return store
-
-    def _context_failed(self, name: str, problem: str) -> None:
-        self._context_errors[name] = problem
-        self.tools.observer(TargetPaused(f"spool {name}", problem))
+    # --- plans; look-up by name
 
     def _plans(self) -> dict[str, TargetPlan]:
         return collect_plan.prepare(self.store, self.config, self.tools.clock())
@@ -500,12 +441,11 @@ class Publisher:
             yield self._plans()[target], self.tools.clock()
 
     def _report_context(self, request: ReportRequest) -> ReportContext:
-        from publisher.report.reading_progress import ReadingProgress  # noqa: PLC0415
-        from publisher.report.runs import ReportContext, StoreRuns  # noqa: PLC0415
+        from publisher.report.runs import ReadingProgress, ReportContext, StoreRuns  # noqa: PLC0415
 
         if request.archive is not None:
-            return ReportContext(self._store_if_there(), self.config, self.tools.clock())
-        store = self._collected_store()
+            return ReportContext(self._opened.if_there(), self.config, self.tools.clock())
+        store = self._opened.collected()
         progress = ReadingProgress(store, self.tools.observer)
         return ReportContext(store, self.config, self.tools.clock(), lambda: StoreRuns(store, self.config, progress))
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from formats.apel import values
-from formats.apel.key import KEY_SETTINGS
 from formats.apel.score import read_score, score_fields
 from formats.apel.text import CONTENT_TYPE, SEPARATOR, TextMessage, TextRecord, lines, parse, whole
 from formats.base import Format, FragmentCache, Note, Rendered
@@ -186,7 +185,7 @@ FORMAT: Final = Format(
     make=ApelJobFormat,
     service="APEL",
     key="local id",
-    key_settings=KEY_SETTINGS,
+    key_settings=values.KEY_SETTINGS,
     content_type=CONTENT_TYPE,
     versions=(JOB_03.version, JOB_04.version),
     evidence_id=_evidence_id,

@@ -1,4 +1,4 @@
-"""Values of a run as APEL's text messages carry them, with a note of each alteration.
+"""Values of a run as APEL's text messages carry them, with a note of each alteration; and the key of a run's record.
 
 Job records and summaries take them from here, so that a summary has the sums that the service computes over records.
 """
@@ -6,7 +6,7 @@ Job records and summaries take them from here, so that a summary has the sums th
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from formats.apel.text import CARRIED_RULE, NULL, carried, is_null
 from formats.base import Note
@@ -15,7 +15,7 @@ from formats.hosts import apel_submit_host, infrastructure_of
 from formats.job import Job
 from formats.names import dn_for, parse_fqan, vo_of, vo_read_by_apel
 from formats.rule_codes import CannotRenderError, RuleCode
-from formats.rules import JOB_NUMBERS, TEXTS, NumberRule
+from formats.rules import JOB_NUMBERS, TEXTS, NumberRule, compared
 from formats.text import duration_seconds
 from formats.view import View
 
@@ -154,3 +154,29 @@ def _vo_fields_of_client(job: Job) -> tuple[str | None, str | None, str | None]:
     parts = [part for part in fqan.split("/") if part]
     at = next((place for place, part in enumerate(parts) if part.lower().startswith("role=")), len(parts))
     return vo_read_by_apel(fqan), "".join(f"/{part}" for part in parts[:at]), parts[at] if at < len(parts) else None
+
+
+KEY_SETTINGS: Final = frozenset(
+    {"site.name", "target.local_id_prefix", "source.site", "source.local_id_prefix", "source.end_time"}
+)
+"""The settings that are part of the key; see `formats.base.Format`."""
+
+
+class JobKey(NamedTuple):
+    """What APEL replaces an earlier record by (facts on formats, 4.8): site and LocalJobId as its database compares
+    them, and the end, epoch seconds. The submit host is not in it."""
+
+    site: str
+    local_id: str
+    end: int
+
+
+def job_key(job: Job, view: View) -> JobKey | None:
+    """The key of a run's record; None for one without an end, which has no record.
+
+    Without a local id the global one stands in, as in the records.
+    """
+    if job.end is None:
+        return None
+    local_id = view.local_id_prefix + job.local_id if job.local_id else job.global_id or job.record_id
+    return JobKey(compared(carried(job.site or view.site)), compared(carried(local_id)), job.end)

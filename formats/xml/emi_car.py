@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from formats import fit
-from formats.apel.key import KEY_SETTINGS
 from formats.apel.text import CARRIED_RULE, carried, is_null
+from formats.apel.values import KEY_SETTINGS
 from formats.base import Format, FragmentCache, Note, Rendered
 from formats.benchmark import BENCHMARKS, choose_benchmark, require_benchmark, score_text
 from formats.hosts import car_submit_host, infrastructure_description, infrastructure_of, machine_name, middleware_name

@@ -1,4 +1,4 @@
-"""Tables about operation: `[metrics]`, `[notices]`, `[log]`, `[spool.NAME]`, and `[serve]`."""
+"""Tables about operation: `[credentials]`, `[metrics]`, `[notices]`, `[log]`, `[spool.NAME]`, and `[serve]`."""
 
 from __future__ import annotations
 
@@ -36,6 +36,30 @@ def address_of(host_and_port: str) -> tuple[str, int]:
 
 MailAddress = Annotated[str, AfterValidator(_mail_address)]
 HostAndPort = Annotated[str, AfterValidator(_host_and_port)]
+
+
+class Credentials(Settings):
+    """`[credentials]`, or a target's own: the client certificate and the trusted authorities."""
+
+    certificate: FilePath | None = Field(default=None, description="PEM file with the certificate (and its chain).")
+    key: FilePath | None = Field(default=None, description="PEM file with the key, mode 0600 or 0400, no pass phrase.")
+    ca_directory: FilePath | None = Field(default=None, description="Hashed directory of CA certificates.")
+    ca_file: FilePath | None = Field(default=None, description="PEM file of CA certificates.")
+
+    @model_validator(mode="after")
+    def _together(self) -> Credentials:
+        if (self.certificate is None) != (self.key is None):
+            missing = "certificate" if self.certificate is None else "key"
+            raise WrongKeysError(((missing,), "is missing: certificate and key go together"))
+        return self
+
+    def over(self, common: Credentials) -> Credentials:
+        """These credentials; a missing pair (certificate and key) or missing authorities are taken from `common`."""
+        pair = self if self.certificate is not None else common
+        trust = self if self.ca_directory or self.ca_file else common
+        return Credentials(
+            certificate=pair.certificate, key=pair.key, ca_directory=trust.ca_directory, ca_file=trust.ca_file
+        )
 
 
 class Metrics(Settings):

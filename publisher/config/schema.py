@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import Field, model_validator
 
-from publisher.config.operation import Log, Metrics, Notices, Serve, SpoolContext
+from publisher.config.operation import Credentials, Log, Metrics, Notices, Serve, SpoolContext
 from publisher.config.reports import Charges, Node, StatementSettings
 from publisher.config.rules import BenchmarkRule, BenchmarkSettings, GridLog, MapRule, Selected, When
 from publisher.config.sources import SOURCE_KINDS, SourceKind, SourceSettings
@@ -22,7 +22,6 @@ from publisher.config.targets import (
     AddOnSettings,
     AmsSettings,
     ApelSettings,
-    Credentials,
     DirectorySettings,
     EncryptingSettings,
     FormatName,

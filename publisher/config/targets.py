@@ -21,6 +21,7 @@ from formats.utilization.measure import Bins
 from formats.utilization.report import Measure
 from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, SummaryCounts, UrExtension, VoSpelling
 from publisher import plugins
+from publisher.config.operation import Credentials
 from publisher.config.rules import Selected
 from publisher.config.types import (
     BenchmarkName,
@@ -55,30 +56,6 @@ def _format(value: str) -> str:
 
 FormatName = Annotated[str, AfterValidator(_format)]
 """A format that a target can be sent: of this program or of an installed add-on."""
-
-
-class Credentials(Settings):
-    """`[credentials]`, or a target's own: the client certificate and the trusted authorities."""
-
-    certificate: FilePath | None = Field(default=None, description="PEM file with the certificate (and its chain).")
-    key: FilePath | None = Field(default=None, description="PEM file with the key, mode 0600 or 0400, no pass phrase.")
-    ca_directory: FilePath | None = Field(default=None, description="Hashed directory of CA certificates.")
-    ca_file: FilePath | None = Field(default=None, description="PEM file of CA certificates.")
-
-    @model_validator(mode="after")
-    def _together(self) -> Credentials:
-        if (self.certificate is None) != (self.key is None):
-            missing = "certificate" if self.certificate is None else "key"
-            raise WrongKeysError(((missing,), "is missing: certificate and key go together"))
-        return self
-
-    def over(self, common: Credentials) -> Credentials:
-        """These credentials; a missing pair (certificate and key) or missing authorities are taken from `common`."""
-        pair = self if self.certificate is not None else common
-        trust = self if self.ca_directory or self.ca_file else common
-        return Credentials(
-            certificate=pair.certificate, key=pair.key, ca_directory=trust.ca_directory, ca_file=trust.ca_file
-        )
 
 
 class TargetSettings(Settings):

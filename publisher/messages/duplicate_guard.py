@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, select
 
-from formats.apel.key import job_key
+from formats.apel.values import job_key
 from formats.base import RecordFormat
 from formats.fit import shown
 from formats.job import Job

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -20,20 +21,44 @@ from publisher.collect.enrich import Enrichers
 from publisher.config.schema import SOURCE_KINDS, Config
 from publisher.encoded_run import class_values, unpack
 from publisher.errors import UsageError
+from publisher.events import Observer, WorkAdvanced
 from publisher.report.columns import ClassColumns, ColumnMaker
 from publisher.report.frame import ROW, Coding, Frame, Interval, Runs
 from publisher.report.request import ReportRequest
 from publisher.report.selection import ON_CLUSTER, PartialReport, Selection, selected
 from publisher.sources.dqs import SEVERAL_LINES, without_slaves
+from publisher.status.jobs import count_in
 from publisher.store.admin.purge import runs_of_months
 from publisher.store.classes import classes_by_id, decode
 from publisher.store.database import Store
 from publisher.store.report_queries import Rows, first_and_last_end, has_source_of, stored_runs
 from publisher.text import iso
 
+_COUNTED_AFTER_S: Final = 1.0
+"""A report that is done earlier does not pay for counting the runs of its interval."""
 _PAGE: Final = 4_000
 _ARRAY: Final = b"\xdd"
 """MessagePack's marker of an array whose length follows in four bytes."""
+
+
+class ReadingProgress:
+    """Reports as events how far a report has read. Called by `StoreRuns` with each page that it read."""
+
+    def __init__(self, store: Store, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._observer = observer
+        self._clock = clock
+        self._began = clock()
+        self._done = 0
+        self._total: int | None = None
+
+    def __call__(self, start: int, stop: int | None, runs: int) -> None:
+        """`runs` more of those that ended from `start` until `stop` were read."""
+        self._done += runs
+        if self._total is None and self._clock() - self._began >= _COUNTED_AFTER_S:
+            with self._store.read() as connection:
+                self._total = count_in(connection, start, stop)
+        self._observer(WorkAdvanced("report", self._done, self._total))
 
 
 class StoreRuns:

@@ -30,7 +30,7 @@ class TargetContext(msgspec.Struct, frozen=True):
 class Identity:
     """The certificate of one target, loaded and checked when first needed, discarded by `forget`.
 
-    A target's own settings take precedence over the common ones: see `publisher.config.targets.Credentials`.
+    A target's own settings take precedence over the common ones: see `publisher.config.operation.Credentials`.
     """
 
     def __init__(self, own: schema.Credentials | None, context: TargetContext) -> None:

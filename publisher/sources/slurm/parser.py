@@ -2,15 +2,10 @@
 
 The last allocation waits for steps that may follow. At the end of the log it is given anyway, and again if steps follow
 later.
-
-Slurm's job completion log (jobcomp/filetxt) has `Key=value` in a fixed order, without quotes. A name and a folder may
-contain blanks, equal signs, and line feeds, so they are found by the keys around them. A run that was requeued has
-JobState=PENDING. The log has neither CPU time nor memory. (The facts on sources, 6.)
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -18,90 +13,10 @@ import msgspec
 
 from publisher.sources.base import Line, Outcome, UnreadableLine
 from publisher.sources.fields import LineError, decoded
-from publisher.sources.slurm import sacct
+from publisher.sources.slurm import jobcomp, sacct
 from publisher.sources.slurm.run import AllocationSteps, Run
 from publisher.sources.slurm.table import MOST_EXCESS, Layout
 from publisher.sources.slurm.values import Clock
-
-COLUMNS: Final = (
-    "JobIDRaw", "JobID", "User", "UID", "Group", "GID", "JobName", "State", "Partition", "Start", "End", "NodeList",
-    "NNodes", "NCPUS", "Reservation", "AllocTRES", "AllocGRES", "Account", "QOS", "WCKey", "Cluster", "Submit",
-    "Eligible", "DerivedExitCode", "ExitCode",
-)  # fmt: skip
-LAYOUT: Final = Layout(COLUMNS, "\x1f")
-
-_TAIL: Final = (
-    "ReservationName", "Gres", "Tres", "Account", "QOS", "WcKey", "Cluster", "SubmitTime", "EligibleTime", "ArrayJobId",
-    "ArrayTaskId", "HetJobId", "HetJobOffset", "PackJobId", "PackJobOffset", "DerivedExitCode", "ExitCode",
-)  # fmt: skip
-_BEGIN: Final = re.compile(rb"JobId=\d{1,12} UserId=")
-_AGAIN: Final = re.compile(r"JobId=\d{1,12} UserId=", re.ASCII)
-_STATE: Final = re.compile(r" JobState=[A-Z_]+ Partition=\S* TimeLimit=\S+ StartTime=", re.ASCII)
-_RECORD: Final = re.compile(
-    r"JobId=(?P<id>\d{1,12}) UserId=(?P<user>[^\s(]*)\((?P<uid>\d+)\) GroupId=(?P<group>[^\s(]*)\((?P<gid>\d+)\) "
-    r"Name=(?P<name>.*) JobState=(?P<state>[A-Z_]+) Partition=(?P<partition>\S*) TimeLimit=\S+ "
-    r"StartTime=(?P<start>\S+) EndTime=(?P<end>\S+) NodeList=(?P<nodes>\S*) NodeCnt=(?P<count>\d+) "
-    r"ProcCnt=(?P<cpus>\d+) WorkDir=",
-    re.ASCII | re.DOTALL,
-)
-_END: Final = re.compile(rb" ExitCode=\d+:\d+ ?\Z")
-_PAIRS: Final = re.compile(rf"(?: (?:{'|'.join(_TAIL)})=\S*)+ ?\Z", re.ASCII)
-_PAIR: Final = re.compile(r" (\w+)=(\S*)", re.ASCII)
-
-
-def begins(raw: bytes) -> bool:
-    """Whether a record begins with this line."""
-    return _BEGIN.match(raw) is not None
-
-
-def is_in_text(lines: Sequence[bytes]) -> bool:
-    """Whether the beginning of a record includes a text of a user, the name."""
-    return b" Name=" in lines[0]
-
-
-def ends(raw: bytes, *, modern: bool) -> bool:
-    """Whether a record ends with this line: with the exit code, or with the blank that older versions write.
-
-    `modern`: the version that wrote the log writes the exit code, so a blank at the end belongs to the name of the
-    folder.
-    """
-    return _END.search(raw) is not None or (
-        not modern and raw.endswith(b" ") and b" WorkDir=" in raw and b" Account=" not in raw
-    )
-
-
-def fields(text: str) -> list[str]:
-    """The fields of a record, in the order of `COLUMNS`. Raises `LineError`."""
-    if _AGAIN.search(text, 6):
-        raise LineError("a part of a record, followed by another record in the same line")
-    if len(_STATE.findall(text)) != 1:
-        raise LineError("the record does not have JobState and the keys after it exactly once")
-    found = _RECORD.match(text)
-    if found is None:
-        raise LineError("this is not the form that Slurm's jobcomp/filetxt writes")
-    if found["state"] == "RESIZING" and found["start"] == found["end"]:
-        raise LineError(
-            "the job was resized, and the log has no start of the part before that: read this job from sacct"
-        )
-    tail = _PAIRS.search(text, found.end())
-    pairs = dict(_PAIR.findall(tail[0])) if tail else {}
-    if "ExitCode" in pairs and "SubmitTime" not in pairs:
-        raise LineError("the name of the folder contains text that looks like the end of a record")
-    number = found["id"]
-    array, het = pairs.get("ArrayJobId"), pairs.get("HetJobId") or pairs.get("PackJobId")
-    shown = number
-    if array and "ArrayTaskId" in pairs:
-        shown = f"{array}_{pairs['ArrayTaskId']}"
-    elif het:
-        shown = f"{het}+{pairs.get('HetJobOffset') or pairs.get('PackJobOffset') or 0}"
-    return [
-        number, shown, found["user"], found["uid"], found["group"], found["gid"], found["name"], found["state"],
-        found["partition"], found["start"], found["end"], found["nodes"], found["count"], found["cpus"],
-        pairs.get("ReservationName", ""), pairs.get("Tres", ""), pairs.get("Gres", ""), pairs.get("Account", ""),
-        pairs.get("QOS", ""), pairs.get("WcKey", ""), pairs.get("Cluster", ""), pairs.get("SubmitTime", ""),
-        pairs.get("EligibleTime", ""), pairs.get("DerivedExitCode", ""), pairs.get("ExitCode", ""),
-    ]  # fmt: skip
-
 
 MOST_BYTES: Final = 131_072
 """The most bytes of the lines that one record is put together from."""
@@ -255,7 +170,7 @@ class SlurmParser:
             if self._is_log:
                 return self._in_log(line)
             return self._in_table(self._layout, line) if self._layout is not None else self._give_up(_NO_HEADER)
-        if begins(line):
+        if jobcomp.begins(line):
             in_table = self.file in self._layouts
             return (
                 UnreadableLine("a record of the job completion log in a table") if in_table else self._log_record(line)
@@ -292,7 +207,7 @@ class SlurmParser:
     @property
     def _is_log(self) -> bool:
         """Whether the record that was begun belongs to a job completion log."""
-        return self.file not in self._layouts and begins(self._begun[0])
+        return self.file not in self._layouts and jobcomp.begins(self._begun[0])
 
     def _begins(self, line: bytes) -> Outcome | list[Outcome]:
         """Parse a line that is not a complete row, after a complete record."""
@@ -348,7 +263,7 @@ class SlurmParser:
     def _is_by_itself(self, line: bytes) -> bool:
         """Whether a line would be a record or a header if it did not follow the beginning of a record."""
         if self._is_log:
-            return begins(line)
+            return jobcomp.begins(line)
         if Layout.of(line.decode("ascii", "replace").rstrip("\r")) is not None:
             return True
         return self._layout is not None and self._fields(self._layout, line) is not None
@@ -418,9 +333,9 @@ class SlurmParser:
 
     def _in_log(self, line: bytes) -> Outcome | list[Outcome]:
         """Parse a line that follows the beginning of a record of a job completion log."""
-        is_end = ends(line, modern=self._is_modern)
-        if begins(line):
-            if not is_in_text(self._begun) or (self._holds_others and not is_end):
+        is_end = jobcomp.ends(line, modern=self._is_modern)
+        if jobcomp.begins(line):
+            if not jobcomp.is_in_text(self._begun) or (self._holds_others and not is_end):
                 return [*self._give_up(_CUT_OFF), *_all(self._log_record(line))]
             self._holds_others = self._holds_others or is_end
             return self._go_on(line)
@@ -431,14 +346,14 @@ class SlurmParser:
         return self._log_record(raw)
 
     def _log_record(self, raw: bytes) -> Outcome | list[Outcome]:
-        if not ends(raw, modern=self._is_modern):
+        if not jobcomp.ends(raw, modern=self._is_modern):
             self._begin([raw])
             return Line.MORE
         try:
-            outcome = self._runs.add(LAYOUT, fields(decoded(raw)))
+            outcome = self._runs.add(jobcomp.LAYOUT, jobcomp.fields(decoded(raw)))
         except LineError as error:
             return UnreadableLine(str(error), raw=raw if b"\n" in raw else None)
-        if not self._is_modern and ends(raw, modern=True):
+        if not self._is_modern and jobcomp.ends(raw, modern=True):
             self._completion = [*self._completion[1 - _MOST_FILES :], self.file]
         return outcome
 

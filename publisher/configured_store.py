@@ -1,0 +1,110 @@
+"""The store of a configuration, opened when first needed, and the spooling contexts that follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from publisher.config.schema import Config
+from publisher.errors import StoreMissingError, UsageError
+from publisher.events import Observer, TargetPaused
+from publisher.store.database import Store, open_store
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from publisher.spool.spooler import ContextState, Spooler
+
+
+class ConfiguredStore:
+    """Opens the store once; what it gives raises `StoreError` and its kinds if the store cannot be opened."""
+
+    def __init__(self, config: Config, observer: Observer, *, read_only: bool) -> None:
+        self._config = config
+        self._observer = observer
+        self._read_only = read_only
+        self._store: Store | None = None
+        self._spooler: Spooler | None = None
+        self._context_errors: dict[str, str] = {}
+        self.missing = ""
+        """The notice that there is no store, and how to make one, if one was needed."""
+
+    def made(self) -> Store:
+        """The store; it is created if it is missing."""
+        if self._store is None:
+            self._store = self._opened(create=True)
+        return self._store
+
+    def if_there(self) -> Store | None:
+        """The store, or None, with the notice in `missing`."""
+        if self._store is None:
+            try:
+                self._store, self.missing = self._opened(create=False), ""
+            except StoreMissingError as error:
+                self.missing = str(error)
+        return self._store
+
+    def collected(self) -> Store:
+        """The store. Raises `UsageError` if there is none."""
+        store = self.if_there()
+        if store is None:
+            raise UsageError("nothing was collected yet", hint="Run `usage-publisher collect` first")
+        return store
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection | None]:
+        """A reading transaction; None if there is no store."""
+        store = self.if_there()
+        if store is None:
+            yield None
+            return
+        with store.read() as connection:
+            yield connection
+
+    def spool(self) -> list[ContextState]:
+        """Write to the spooling contexts what they lack, and remove what they keep no longer; the state of each."""
+        if self.if_there() is None or self._spooler is None:
+            return []
+        self._spooler.maintain()
+        return self._spooler.states()
+
+    def context_errors(self) -> dict[str, str]:
+        """By name, the spooling contexts that could not be written since this was last asked, or still cannot be, and
+        why; also after `close`."""
+        found, self._context_errors = self._context_errors, {}
+        if self._spooler is not None:
+            found |= {each.name: each.problem for each in self._spooler.states() if each.problem is not None}
+        return found
+
+    def close(self) -> None:
+        """Write to the spooling contexts what they lack, and close the store."""
+        if self._spooler is not None:
+            self._spooler.shutdown()
+            self._spooler = None
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def _opened(self, *, create: bool) -> Store:
+        settings = self._config.store
+        store = open_store(
+            settings.url,
+            settings.busy_timeout,
+            create=create,
+            read_only=self._read_only,
+            mark=settings.mark_file,
+        )
+        if self._config.spool and not self._read_only:
+            from publisher.spool.spooler import attach  # noqa: PLC0415
+
+            try:
+                self._spooler = attach(store, self._config.spool, self._context_failed)
+            except BaseException:
+                store.close()
+                raise
+        return store
+
+    def _context_failed(self, name: str, problem: str) -> None:
+        self._context_errors[name] = problem
+        self._observer(TargetPaused(f"spool {name}", problem))
