@@ -5,32 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from types import UnionType
+from typing import Any, Final, TypeGuard, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from publisher import plugins
-from publisher.config.operation import Log, Metrics, Notices, Serve
-from publisher.config.reports import Adjustment, Charges, Factor, Node, Price, StatementRecipient, StatementSettings
-from publisher.config.schema import (
-    ADD_ON,
-    LONGEST_NAME,
-    TARGET_KINDS,
-    AddOnSettings,
-    BenchmarkRule,
-    BenchmarkSettings,
-    Config,
-    Credentials,
-    GridLog,
-    MapRule,
-    Selected,
-    SiteSettings,
-    SourceSettings,
-    SpoolContext,
-    StoreSettings,
-    TargetSettings,
-    When,
-)
+from publisher.config.schema import ADD_ON, LONGEST_NAME, TARGET_KINDS, AddOnSettings, Config, Target, TargetSettings
 from publisher.config.toml_lines import TomlLines
 from publisher.config.types import WrongKeysError
 from publisher.errors import ConfigError
@@ -154,52 +135,37 @@ def _without_tag(place: list[str | int]) -> list[str | int]:
     return place
 
 
-_SECTIONS: dict[str, type[BaseModel]] = {
-    "site": SiteSettings,
-    "store": StoreSettings,
-    "sources": SourceSettings,
-    "spool": SpoolContext,
-    "credentials": Credentials,
-    "charges": Charges,
-    "statements": StatementSettings,
-    "serve": Serve,
-    "metrics": Metrics,
-    "notices": Notices,
-    "log": Log,
-}
-_RULES: dict[str, type[BaseModel]] = {
-    "benchmark": BenchmarkSettings,
-    "benchmarks": BenchmarkRule,
-    "map": MapRule,
-    "grid_log": GridLog,
-    "nodes": Node,
-    "prices": Price,
-    "group_factors": Factor,
-    "job_factors": Factor,
-    "adjustments": Adjustment,
-    "recipients": StatementRecipient,
-}
-
-
 def _model_at(location: list[str | int], table: dict[str, Any]) -> type[BaseModel]:
-    match location:
-        case ["targets", str(name)]:
-            return _model_of_target(table.get("targets", {}).get(name))
-        case ["sources", _, "map", int(), "when"] | ["map", int(), "when"]:
-            return When
-        case (
-            ["sources", _, str(part)]
-            | ["sources", _, str(part), int()]
-            | ["charges" | "statements", str(part), int()]
-            | [str(part), int()]
-        ) if part in _RULES:
-            return _RULES[part]
-        case ["targets", _, "credentials" | "select" as part]:
-            return Credentials if part == "credentials" else Selected
-        case [str(section), *rest] if section in _SECTIONS and len(rest) == (section in {"sources", "spool"}):
-            return _SECTIONS[section]
-        case _:
-            return Config
+    """The model of the table at a place; that of the whole file if the place is not that of a table."""
+    hint: Any = Config
+    entry: Any = table
+    for part in location:
+        entry = _entry_at(entry, part)
+        hint = _hint_at(hint, part)
+        if hint is Target:
+            hint = _model_of_target(entry)
+    return hint if _is_model(hint) else Config
+
+
+def _entry_at(entry: object, part: str | int) -> object:
+    if isinstance(entry, dict):
+        return entry.get(part)
+    return entry[part] if isinstance(entry, list) and isinstance(part, int) and part < len(entry) else None
+
+
+def _hint_at(hint: Any, part: str | int) -> Any:
+    """The type of a key of a table, or of an element of a list, by the type of the whole; without None."""
+    if _is_model(hint):
+        field = hint.model_fields.get(str(part))
+        below = None if field is None else field.annotation
+    else:
+        below = next((each for each in reversed(get_args(hint)) if each is not ...), None)
+    models = [each for each in get_args(below) if _is_model(each)]
+    return models[0] if models and get_origin(below) in {Union, UnionType} else below
+
+
+def _is_model(hint: Any) -> TypeGuard[type[BaseModel]]:
+    return isinstance(hint, type) and issubclass(hint, BaseModel)
 
 
 def _model_of_target(entry: object) -> type[BaseModel]:
