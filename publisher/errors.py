@@ -9,6 +9,7 @@
     │   ├── StoreMissingError           5  no store was created yet
     │   ├── StoreNewerError             5  its version is unknown to this program
     │   ├── StoreBusyError              5  locked by another process for too long
+    │   ├── StoreUnreachableError       5  its server does not answer, or the connection was lost
     │   ├── StoreFullError              5  no space to write state: a run that cannot write its state sends nothing
     │   ├── StoreCorruptError           5
     │   └── StoreRestoredError          5  restored from a backup: it may not know of all that was sent
@@ -19,8 +20,7 @@
     │   ├── SourceBusyError             1  locked by its writer for too long
     │   └── SourceFormatError           1  not in the expected format, or no longer
     ├── TargetError                     1  a service could not be reached or used
-    │   ├── UnreachableError            1  DNS, port, route, or time-out
-    │   ├── UntrustedServerError        1  the server's certificate is not trusted by the CAs configured
+    │   ├── UnreachableError            1  DNS, port, route, time-out, or TLS
     │   └── ProtocolError               1  an answer that the protocol does not define
     ├── TargetBusyError                 1  another run is sending to the target
     └── StoppedError                    1  interrupted before the end
@@ -203,13 +203,8 @@ class TargetError(PublisherError):
 
 
 class UnreachableError(TargetError):
-    """No answer: the name does not resolve, the port is closed, the host has no route, or the time-out passed."""
-
-
-class UntrustedServerError(TargetError):
-    """No configured certificate authority issued the server's certificate."""
-
-    retry_helps = False
+    """No answer: the name does not resolve, the port is closed, the host has no route, the time-out passed, or the TLS
+    handshake failed, as with a certificate of an unknown authority."""
 
 
 class ProtocolError(TargetError):

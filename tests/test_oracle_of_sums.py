@@ -48,7 +48,8 @@ def made(name: str, version: str) -> bytes:
     if "summary" in name:
         summaries = summary_format(name, view)
         fold = Fold(view, normalised=summaries.normalised)
-        fold.add_all(JOBS)
+        for job in JOBS:
+            fold.add(job)
         return summaries.message([summaries.record(group).body for group in fold.groups()])
     records = record_format(name, view)
     return records.message([records.record(job, NOVEMBER + 86_400).body for job in JOBS])

@@ -14,7 +14,7 @@ and 4.8); associative and in any order.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -224,11 +224,6 @@ class Fold:
         sums.earliest = min(sums.earliest, earliest)
         sums.latest = max(sums.latest, latest)
         return sums.key
-
-    def add_all(self, jobs: Iterable[Job]) -> None:
-        """Add runs; stops at the first that cannot be (see `add`)."""
-        for job in jobs:
-            self.add(job)
 
     def merge(self, other: Fold) -> None:
         """Add all that another fold of the same view holds."""

@@ -14,7 +14,6 @@ from publisher.errors import UsageError
 from publisher.report.frame import Interval
 from publisher.report.report import TAKEN
 
-LAST_DAYS_S: Final = 30 * 86_400
 DEFAULT_BIN_S: Final = 3600
 FIRST_INSTANT, LIMIT_INSTANT = -62_135_596_800, 253_402_300_800
 """The instants that can be written: from the year 1 to the year 9999; the second is exclusive."""

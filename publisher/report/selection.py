@@ -23,7 +23,6 @@ from publisher.report.request import PERIODS, ReportRequest
 
 MOST_SHOWN: Final = 10
 """The most values that are named if nothing matches."""
-Test = Callable[[str], bool]
 
 
 @dataclass(slots=True)

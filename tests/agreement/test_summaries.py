@@ -53,7 +53,8 @@ FOLDED: Final = {
 def summaries(view: View, jobs: Iterable[Job]) -> list[Row]:
     """Our summaries of these runs, taken apart."""
     fold = Fold(view)
-    fold.add_all(jobs)
+    for job in jobs:
+        fold.add(job)
     renderer = summary_format("apel-summary", view)
     header, rows = records_of_text(renderer.message([renderer.record(group).body for group in fold.groups()]))
     assert header == SUMMARY

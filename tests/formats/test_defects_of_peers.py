@@ -136,9 +136,9 @@ def test_a_role_that_is_none_is_none() -> None:
 
 def test_summaries_are_grouped_after_normalising() -> None:
     fold = Fold(VIEW)
-    fold.add_all(
-        [job(), job(fqans=("/atlas/Role=production/Capability=NULL",), benchmarks=(Benchmark("HEPSCORE23", 14.2004),))]
-    )
+    role, score = "/atlas/Role=production/Capability=NULL", Benchmark("HEPSCORE23", 14.2004)
+    for each in (job(), job(fqans=(role,), benchmarks=(score,))):
+        fold.add(each)
     assert [group.jobs for group in fold.groups()] == [2]
 
 

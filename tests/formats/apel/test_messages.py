@@ -85,7 +85,8 @@ def test_golden_summaries(name: str, version: str, fixtures: Path, rewrite_golde
     view = View(site="EXAMPLE-SITE", version=version)
     renderer = summary_format(name, view)
     made = Fold(view, normalised=renderer.normalised)
-    made.add_all(hostile_jobs())
+    for each in hostile_jobs():
+        made.add(each)
     groups = list(made.groups())
     message = renderer.message([renderer.record(group).body for group in [*groups, groups[0].zeroed]])
     compare(fixtures / "golden" / name / f"hostile-{version}.txt", message, rewrite=rewrite_golden)
@@ -325,7 +326,8 @@ def test_vo_group_and_role_of_a_run_without_a_vo(spelling: str, fields: tuple[st
 
 def _groups(view: View, *runs: Job) -> Iterator[Group]:
     made = Fold(view)
-    made.add_all(runs)
+    for each in runs:
+        made.add(each)
     return made.groups()
 
 

@@ -40,7 +40,8 @@ def records(name: str) -> bytes:
 
 def summaries() -> bytes:
     fold = Fold(VIEW)
-    fold.add_all([OLD, OTHER])
+    for job in [OLD, OTHER]:
+        fold.add(job)
     renderer = summary_format("apel-summary", VIEW)
     return renderer.message([renderer.record(group).body for group in fold.groups()])
 

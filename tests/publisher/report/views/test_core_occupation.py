@@ -102,7 +102,7 @@ def test_a_job_shows_its_cores(site: Publisher) -> None:
     assert ("core_numbers", "0, 0-1") in table(found, "field", "value")
 
 
-class _Listed:
+class _ListedFrames:
     """Runs of a list: `publisher.report.frame.Runs`."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
@@ -124,7 +124,7 @@ class _Given(ReportContext):
         self._jobs = jobs
 
     def runs(self, _request: ReportRequest) -> Runs:
-        return _Listed(self._jobs)
+        return _ListedFrames(self._jobs)
 
 
 def occupation(jobs: Sequence[Job], *by: str, nodes: str = NODES, stop: int = at(2)) -> Report:
