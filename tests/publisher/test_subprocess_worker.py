@@ -44,9 +44,16 @@ print(library.mallinfo2().hblkhd - before)
 
 
 WORK = """
+from __future__ import annotations
 import gc
 at_start = gc.get_threshold()[0]
+import msgspec
 from publisher import subprocess_worker
+class Number(msgspec.Struct):
+    text: str
+class Told(msgspec.Struct):
+    number: Number
+msgspec.msgpack.Decoder(Told)
 def tell(order, send):
     send(str(at_start).encode())
     send(str(gc.get_freeze_count() > 0 and gc.get_threshold()[0]).encode())
