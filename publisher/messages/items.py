@@ -36,7 +36,7 @@ from publisher.messages.sync import SyncCounts
 from publisher.plugins import record_format
 from publisher.reason import ReasonCode
 from publisher.sources.base import Window
-from publisher.store import batches, deliveries, queries
+from publisher.store import batches, deliveries, groups, queries
 from publisher.store.deliveries import WHOLE
 from publisher.store.queries import PendingDelivery
 from publisher.store.runs import StoredRun
@@ -54,23 +54,38 @@ def items(recipient: Recipient, scope: Scope, *, now: int, limit_bytes: int | No
     `UsageError` for a format that the recipient cannot be sent, `LookupError` and `ValueError` for a format or version
     that does not exist, and `StoreError`.
     """
+    if recipient.format.shape != "sync":
+        is_whole = scope.part == WHOLE and scope.runs is None
+        has_sync = recipient.is_own_format and recipient.sends_sync and is_whole
+        sync = SyncCounts(recipient, scope) if has_sync else None
+        yield from _with_sync(recipient, scope, now, limit_bytes, sync)
+    elif recipient.target_id is None or not scope.is_due:
+        yield from SyncCounts(recipient, scope).steps(())
+    else:  # those that go with what is due to the target
+        own = Recipient(recipient.store, recipient.config, recipient.name)
+        for step in _with_sync(own, Scope(), now, limit_bytes, SyncCounts(recipient, scope)):
+            if isinstance(step, Section) and step.kind == groups.SYNC:
+                yield step
+
+
+def _with_sync(
+    recipient: Recipient, scope: Scope, now: int, limit_bytes: int | None, sync: SyncCounts | None
+) -> Iterator[Step]:
+    """Yield the records, summaries, or reports of a recipient, and then the sync counts of the months with some."""
     changed: set[Month] = set()
-    shape = recipient.format.shape
-    if shape == "summary":
-        summaries = Summaries(recipient, scope, now)
-        yield from summaries.steps()
-        changed = summaries.changed
-    elif shape == "report":
-        yield from Reports(recipient, scope, now, limit_bytes).steps()
-    elif shape == "sync":
-        yield from _sync_of(recipient, scope, now)
-        return
-    else:
-        if recipient.sends_sync:
-            changed = _months_waiting(recipient)
-        yield _records(recipient, scope)
-    if recipient.is_own_format and recipient.sends_sync and scope.part == WHOLE and scope.runs is None:
-        yield from SyncCounts(recipient, scope).steps(changed)
+    match recipient.format.shape:
+        case "summary":
+            summaries = Summaries(recipient, scope, now)
+            yield from summaries.steps()
+            changed = summaries.changed
+        case "report":
+            yield from Reports(recipient, scope, now, limit_bytes).steps()
+        case _:
+            if sync is not None:
+                changed = _months_waiting(recipient)
+            yield _records(recipient, scope)
+    if sync is not None:
+        yield from sync.steps(changed)
 
 
 def records_of(recipient: Recipient, runs: Sequence[PendingDelivery], *, guarded: bool = True) -> ItemPage:
@@ -102,24 +117,6 @@ def summary_of(recipient: Recipient, run: StoredRun, now: int) -> FoundSummary:
                 if item.key == key.text:
                     return FoundSummary(step.form, item)
     return FoundSummary(form, reason=Reason.of(ReasonCode.NOT_DUE, field="NumberOfJobs"))
-
-
-def _sync_of(recipient: Recipient, scope: Scope, now: int) -> Iterator[Step]:
-    """Sync counts alone: those that go with what is due to the target; for a window, or a target without deliveries,
-    those of the scope."""
-    if recipient.target_id is None or not scope.is_due:
-        yield from SyncCounts(recipient, scope).steps(())
-        return
-    own = Recipient(recipient.store, recipient.config, recipient.name)
-    changed: set[Month] = set()
-    if own.format.shape == "summary":
-        summaries = Summaries(own, Scope(), now)
-        for step in summaries.steps():
-            del step  # only to learn which months change
-        changed = summaries.changed
-    else:
-        changed = _months_waiting(own)
-    yield from SyncCounts(own, scope).steps(changed)
 
 
 def _months_waiting(recipient: Recipient) -> set[Month]:
