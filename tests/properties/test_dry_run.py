@@ -219,6 +219,8 @@ def test_what_is_shown_is_what_is_sent(request: pytest.FixtureRequest, store: st
     )
     @example([JOB, ("publish", "sums"), ("read_fails", None)], True)
     @example([JOB, ("publish", "sums"), SCORELESS, ("publish", "sums"), ("waive", "sums")], False)
+    @example([JOB, ("publish", "sums"), ("read_fails", None), ("republish", "sums", WINDOWS[0], False)], True)
+    @example([JOB, ("publish", "days"), ("read_fails", None), ("republish", "days", WINDOWS[0], False)], True)
     @example([JOB, ("publish", "days"), ("read_fails", None)], True)
     @example([JOB, ("publish", "days"), SCORELESS, ("republish", "days", WINDOWS[0], False)], False)
     @example([JOB, ("publish", "days"), ("job", 3, 1, "Bo", 2, {"wall_s": 2 * 86400, "vo": None})], False)
