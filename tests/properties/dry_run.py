@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from formats.calendar import month_of
+from formats.calendar import Period, month_of
 from publisher.messages.item import Item
 from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
-from publisher.messages.steps import DUE, Scope, Section
+from publisher.messages.steps import DUE, NotDue, Scope, Section
 from publisher.plugins import record_format
 from publisher.preview.diff import DiffRendering
 from publisher.preview.render import Rendering
 from publisher.publish.rehearse import Rehearsed, rehearse
-from publisher.reason import ONLY_A_PERSON_RELEASES, ReasonCode, sentence
+from publisher.reason import INCOMPLETE, ONLY_A_PERSON_RELEASES, ReasonCode, sentence
 from publisher.reconcile.ledger import Ledger, RecordKeys
 from publisher.sources.base import Window
 from publisher.store.batches import Resend
@@ -59,13 +59,19 @@ def assert_publishes_what_is_shown(site: Site, receiver: RecordReceiver) -> None
     after, reasons = site.in_state(name, State.HELD), site.reasons(name)
     assert after - before <= named.keys() <= after, name
     assert named == {record_id: reasons[record_id] for record_id in named}, name
+    ledger = _ledger(site, name)
+    assert {key for key, row in ledger.items() if row.state is State.HELD and row.reason in INCOMPLETE} <= named.keys()
+    waiting = {key: row.end for key, row in ledger.items() if row.state is State.WAITING}
+    not_due = _not_due(site, name)
+    assert all(any(period.start <= end < period.stop for period in not_due) for end in waiting.values()), name
     assert explained == {record_id: named[record_id] for record_id in explained}, name
     assert {held.record_id: sentence(held.reason) for held in differing.held if held.record_id in named} == named, name
     if rehearsed is not None:
         bytes_sent = sum(len(payload) for _, payload in sent[settings.records])
         assert rehearsed == Rehearsed(own.records, len(sent[settings.records]), bytes_sent, len(own.held)), name
+    if settings.format.shape != "report":
+        assert sum(kind != "unchanged" or is_record for kind in kinds) == own.records, name
     if is_record:
-        assert len(kinds) == own.records, name
         assert _keys_looked_for(site, name, due) == _keys(site, name, due), name
     assert [list(_rendering(site, one, name).messages()) for one in formats] == [[] for _ in formats], name
 
@@ -95,6 +101,12 @@ def _items(site: Site, name: str, scope: Scope) -> list[Item]:
         for page in step.pages
         for item in page.items
     ]
+
+
+def _not_due(site: Site, name: str) -> list[Period]:
+    """The periods that are not over."""
+    steps = items(Recipient(site.publisher.store, site.config, name), DUE, now=site.now)
+    return [step.period for step in steps if isinstance(step, NotDue)]
 
 
 def _keys(site: Site, name: str, due: list[Item]) -> dict[int, str]:
