@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from publisher.config import schema
+from publisher.config.targets import AmsSettings
 from publisher.finding import Finding
 from publisher.security.http import Failure, Reply
 from publisher.targets import answers
@@ -44,7 +44,7 @@ class AmsTarget:
 
     kind = "ams"
 
-    def __init__(self, name: str, settings: schema.AmsSettings, context: TargetContext) -> None:
+    def __init__(self, name: str, settings: AmsSettings, context: TargetContext) -> None:
         """Raises `ConfigError` for a URL that would send the token in plain text."""
         self.name = name
         base = settings.url.rstrip("/")

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from formats.base import FILE_SUFFIXES
-from publisher.config import schema
+from publisher.config.targets import DirectorySettings
 from publisher.errors import TargetError
 from publisher.finding import Finding
 from publisher.targets import answers
@@ -58,7 +58,7 @@ class DirectoryTarget:
 
     kind = "directory"
 
-    def __init__(self, name: str, settings: schema.DirectorySettings, context: TargetContext) -> None:
+    def __init__(self, name: str, settings: DirectorySettings, context: TargetContext) -> None:
         """The directory is made when it is first written to; its parent must exist."""
         self.name = name
         self._path = settings.path

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from publisher.config import schema
+from publisher.config.targets import HttpsSettings
 from publisher.errors import CredentialError
 from publisher.finding import Finding
 from publisher.security.credentials import read_secret
@@ -28,7 +28,7 @@ class HttpsTarget:
 
     kind = "https"
 
-    def __init__(self, name: str, settings: schema.HttpsSettings, context: TargetContext) -> None:
+    def __init__(self, name: str, settings: HttpsSettings, context: TargetContext) -> None:
         """Raises `ConfigError` for a URL that would send records in plain text."""
         self.name = name
         self._url = settings.url

@@ -37,7 +37,7 @@ import msgspec
 from formats.calendar import SECONDS_A_DAY
 from formats.job import Job
 from formats.rules import SgasRules
-from publisher.config import schema
+from publisher.config.targets import SgasSettings
 from publisher.finding import Finding
 from publisher.security.http import Failure, Reply
 from publisher.targets import answers
@@ -212,7 +212,7 @@ class SgasTarget:
 
     kind = "sgas"
 
-    def __init__(self, name: str, settings: schema.SgasSettings, context: TargetContext) -> None:
+    def __init__(self, name: str, settings: SgasSettings, context: TargetContext) -> None:
         """Raises `ConfigError` for a URL that would send records in plain text."""
         self.name = name
         base = settings.url.rstrip("/").removesuffix("/ur")

@@ -11,7 +11,7 @@ from formats.check.fields import GROUP_RULES, RULES, NoExplanationError, explain
 from formats.job import Job
 from formats.registry import record_format, summary_format
 from formats.view import View
-from publisher.config import schema
+from publisher.config.targets import AmsSettings
 from tests.formats.golden_jobs import ARC, CREATED, GOLDEN
 from tests.strategies import plain_jobs
 
@@ -39,7 +39,7 @@ def test_no_value_of_the_golden_records_is_without_a_rule(name: str, job_name: s
 @pytest.mark.parametrize("name", RULES)
 def test_rules_name_facts_and_settings_that_there_are(name: str) -> None:
     facts = set(Job.__struct_fields__)
-    settings = set(schema.AmsSettings.model_fields)
+    settings = set(AmsSettings.model_fields)
     for field, rule in RULES[name].items():
         assert set(rule.facts) <= facts, field
         assert set(rule.settings) <= settings, field

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from publisher.config.schema import AmsSettings, DirectorySettings
+from publisher.config.targets import AmsSettings, DirectorySettings
 from publisher.errors import UsageError
 from publisher.migrate.apel import from_apel
 from publisher.migrate.proposal import Proposal

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from publisher.config.schema import SgasSettings
+from publisher.config.targets import SgasSettings
 from publisher.errors import UsageError
 from publisher.migrate.bart import from_bart
 from publisher.migrate.proposal import Proposal

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from publisher.config import schema
+from publisher.config.targets import DirectorySettings
 from publisher.errors import CredentialError
 from publisher.security.verify import open_signed
 from publisher.simulator.pki import Pki
@@ -32,7 +33,7 @@ def target(
     now_s: float | None = None,
     batch_bytes: int = 1_000_000,
 ) -> Target:
-    made = schema.DirectorySettings.model_validate(
+    made = DirectorySettings.model_validate(
         {"type": "directory", "path": str(path), "layout": layout, "sign": pki is not None, "batch_bytes": batch_bytes}
     )
     own = schema.Credentials()
@@ -192,7 +193,7 @@ def test_what_the_broker_would_refuse_is_not_put_into_the_queue_of_ssm(tmp_path:
 
 
 def test_what_cannot_be_signed_is_not_written(tmp_path: Path) -> None:
-    made = schema.DirectorySettings.model_validate({"type": "directory", "path": str(tmp_path / "q"), "sign": True})
+    made = DirectorySettings.model_validate({"type": "directory", "path": str(tmp_path / "q"), "sign": True})
     with pytest.raises(CredentialError, match="no certificate is configured"):
         make_target("t", made, TargetContext()).post(message("a"))
     assert not (tmp_path / "q").exists()

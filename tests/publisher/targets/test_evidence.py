@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from publisher.config import schema
+from publisher.config.targets import DirectorySettings, SgasSettings
 from publisher.errors import TargetError
 from publisher.security.http import Failure, Reply
 from publisher.simulator import Fault, Simulator
@@ -41,7 +42,7 @@ def simulator(pki: Pki) -> Iterator[Simulator]:
 def sgas(simulator: Simulator) -> Iterator[SgasTarget]:
     client = simulator.pki.client
     own = schema.Credentials(certificate=client.certificate, key=client.key, ca_directory=simulator.pki.ca_directory)
-    target = SgasTarget("neic", schema.SgasSettings(type="sgas", url=simulator.sgas_url), TargetContext(own))
+    target = SgasTarget("neic", SgasSettings(type="sgas", url=simulator.sgas_url), TargetContext(own))
     yield target
     target.close()
 
@@ -110,7 +111,7 @@ def test_a_service_without_evidence_says_why(
 def test_without_the_right_to_query_nothing_is_reported(pki: Pki) -> None:
     with Simulator(pki, rights={pki.client.dn: ["jobinsert"]}) as running:
         own = schema.Credentials(certificate=pki.client.certificate, key=pki.client.key, ca_directory=pki.ca_directory)
-        target = SgasTarget("neic", schema.SgasSettings(type="sgas", url=running.sgas_url), TargetContext(own))
+        target = SgasTarget("neic", SgasSettings(type="sgas", url=running.sgas_url), TargetContext(own))
         told = target.usage("ce1.example.org", FIRST, FIRST + 1)
         monitor = target.last_registration_s("ce1.example.org")
         target.close()
@@ -218,7 +219,7 @@ def test_an_answer_that_is_too_large_is_asked_for_in_halves() -> None:
 
 
 def directory(path: Path, layout: str = "files") -> DirectoryTarget:
-    settings = schema.DirectorySettings(type="directory", path=path, layout=layout)  # type: ignore[arg-type]
+    settings = DirectorySettings(type="directory", path=path, layout=layout)  # type: ignore[arg-type]
     return DirectoryTarget("spool", settings, TargetContext())
 
 
