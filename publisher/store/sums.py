@@ -32,6 +32,7 @@ from sqlalchemy import (
 from formats.apel.fold import LATEST_END, LONGEST_MS, Sums
 from publisher.store import paging
 from publisher.store.deliveries import state_where
+from publisher.store.paging import Place
 from publisher.store.schema import OPEN, State, deliveries, purged_runs, runs
 
 PAGE: Final = 20_000
@@ -202,12 +203,16 @@ def _pages(
     page: int,
 ) -> Iterator[Sequence[Any]]:
     summed, last_of_page = queries
-    place: dict[str, int] | None = {"end": bounds[0], "run": _BEFORE_ALL}
-    while place is not None:
-        values = {**place, "stop": bounds[1], "most": page}
+
+    def read(after: Place | None) -> tuple[Sequence[Any], Place | None]:
+        end, run = after or (bounds[0], _BEFORE_ALL)
+        values = {"end": end, "run": run, "stop": bounds[1], "most": page}
         last = connection.execute(last_of_page, values).first()
-        yield from connection.execute(summed, {**values, "target": target_id}).all()
-        place = None if last is None else {"end": last[0], "run": last[1]}
+        rows = connection.execute(summed, {**values, "target": target_id}).all()
+        return rows, None if last is None else (last[0], last[1])
+
+    for rows in paging.pages(read):
+        yield from rows
 
 
 def due_by_class(connection: Connection, target_id: int, bounds: tuple[int, int], page: int = PAGE) -> dict[int, int]:
