@@ -7,6 +7,7 @@ here.
 
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -35,6 +36,11 @@ class Month(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         return f"{self.year:04d}-{self.month:02d}"
+
+
+def date_of_day(day: int) -> date:
+    """The date of a day by its number since 1970. Raises `ValueError` or `OverflowError` if it has none."""
+    return datetime.fromtimestamp(day * SECONDS_A_DAY, UTC).date()
 
 
 def month_of(end: int) -> Month:

@@ -13,7 +13,7 @@ from typing import Final
 
 from formats import fit
 from formats.apel.text import CARRIED_RULE, carried, is_null
-from formats.apel.values import KEY_SETTINGS
+from formats.apel.values import KEY_SETTINGS, cpu_ms
 from formats.base import Format, FragmentCache, Note, Rendered
 from formats.benchmark import BENCHMARKS, choose_benchmark, require_benchmark, score_text
 from formats.hosts import car_submit_host, infrastructure_description, infrastructure_of, machine_name, middleware_name
@@ -289,13 +289,6 @@ def _given(field: str, value: int | None, job: Job) -> int:
     return value
 
 
-def _cpu_ms(job: Job) -> int | None:
-    """The whole CPU time: as the source has it, else user and system together."""
-    if job.cpu_ms is None and job.cpu_user_ms is not None and job.cpu_system_ms is not None:
-        return job.cpu_user_ms + job.cpu_system_ms
-    return job.cpu_ms
-
-
 def _check_times(job: Job, created: int) -> None:
     """StartTime and EndTime must be there, in an order and a range that APEL takes."""
     start, end = _given("StartTime", job.start, job), _given("EndTime", job.end, job)
@@ -313,7 +306,7 @@ _render = compiled(
         "charge": fit.charge,
         "rules": Rules,
         "given": _given,
-        "cpu_ms": _cpu_ms,
+        "cpu_ms": cpu_ms,
         "consumable_resources": consumable_resources,
     },
 )

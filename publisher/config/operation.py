@@ -38,6 +38,13 @@ MailAddress = Annotated[str, AfterValidator(_mail_address)]
 HostAndPort = Annotated[str, AfterValidator(_host_and_port)]
 
 
+def _require_pair(certificate: Path | None, key: Path | None) -> None:
+    """Raises `WrongKeysError` if one of them is missing."""
+    if (certificate is None) != (key is None):
+        missing = "certificate" if certificate is None else "key"
+        raise WrongKeysError(((missing,), "is missing: certificate and key go together"))
+
+
 class Credentials(Settings):
     """`[credentials]`, or a target's own: the client certificate and the trusted authorities."""
 
@@ -48,9 +55,7 @@ class Credentials(Settings):
 
     @model_validator(mode="after")
     def _together(self) -> Credentials:
-        if (self.certificate is None) != (self.key is None):
-            missing = "certificate" if self.certificate is None else "key"
-            raise WrongKeysError(((missing,), "is missing: certificate and key go together"))
+        _require_pair(self.certificate, self.key)
         return self
 
     def over(self, common: Credentials) -> Credentials:
@@ -192,7 +197,5 @@ class Serve(Settings):
 
     @model_validator(mode="after")
     def _together(self) -> Serve:
-        if (self.certificate is None) != (self.key is None):
-            missing = "certificate" if self.certificate is None else "key"
-            raise WrongKeysError(((missing,), "is missing: certificate and key go together"))
+        _require_pair(self.certificate, self.key)
         return self

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime
 from typing import Final, Literal
 
 import msgspec
 
 from formats import fit
-from formats.calendar import SECONDS_A_DAY, month_bounds
+from formats.calendar import SECONDS_A_DAY, date_of_day, month_bounds
 from formats.hosts import machine_name
 from formats.job import Job
 from formats.names import dn_for, vo_of
@@ -62,7 +61,7 @@ class DayKey(msgspec.Struct, frozen=True, order=True):
     @property
     def text(self) -> str:
         """The cell for people."""
-        return f"{_date(self.day)} {self.machine} {self.user or '(no name)'} {self.vo or '(no VO)'}"
+        return f"{date_of_day(self.day)} {self.machine} {self.user or '(no name)'} {self.vo or '(no VO)'}"
 
 
 class DayCell(msgspec.Struct):
@@ -220,7 +219,7 @@ def compare_cells(
         days[cell.machine, cell.day].append(cell)
     found: dict[DayKey, DayDifference] = {}
     for (machine, day), cells in sorted(days.items()):
-        text = f"{_date(day)} {machine}"
+        text = f"{date_of_day(day)} {machine}"
         each = {cell: _finding(expected, evidence, [cell], cell.text) for cell in sorted(cells)}
         other_names = [cell for cell in each if not (cell in expected and cell in evidence)]
         found |= each
@@ -275,10 +274,6 @@ def _finding(
 ) -> DayDifference:
     sent, has = _sum(expected, cells), _sum(evidence, cells)
     return DayDifference(verdict_on(sent, has), text, sent, has)
-
-
-def _date(day: int) -> date:
-    return datetime.fromtimestamp(day * SECONDS_A_DAY, UTC).date()
 
 
 def _sum(sums: Mapping[DayKey, DayCell], cells: Iterable[DayKey]) -> DayCell:

@@ -27,14 +27,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from itertools import chain
 from typing import Final
 from urllib.parse import quote, urlencode
 
 import msgspec
 
-from formats.calendar import SECONDS_A_DAY
+from formats.calendar import SECONDS_A_DAY, date_of_day
 from formats.job import Job
 from formats.rules import SgasRules
 from publisher.config.targets import SgasSettings
@@ -107,8 +107,8 @@ def usage(ask: Ask, address: str, machine: str, first_day: int, until_day: int) 
     """
     arguments = {
         "machine_name": machine,
-        "start_date": _date(first_day - 1).isoformat(),
-        "end_date": _date(until_day).isoformat(),
+        "start_date": date_of_day(first_day - 1).isoformat(),
+        "end_date": date_of_day(until_day).isoformat(),
     }
     if address == QUERY:
         arguments["time_resolution"] = "day"
@@ -197,10 +197,6 @@ def _number(name: str, value: float | str) -> float:
 
 def _named(name: str | None, own: str) -> str:
     return "" if name is None or name.startswith(own) else name
-
-
-def _date(day: int) -> date:
-    return datetime.fromtimestamp(day * SECONDS_A_DAY, UTC).date()
 
 
 _is_row_id = re.compile(r"[1-9][0-9]{0,18}").fullmatch
