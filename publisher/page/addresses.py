@@ -34,7 +34,7 @@ QUERY_NAMES: Final = frozenset(
         "target",
     }
 )
-"""What a query may hold; everything else in it is ignored."""
+"""The names that a query may have."""
 _LABELS: Final = {"job": "Job", "scarce": "Scarce resources", "waiting": "Waiting times"}
 _PATH: Final = re.compile(r"/[a-z]*")
 _MOST_LETTERS: Final = 2_000

@@ -39,7 +39,7 @@ from publisher.report.report import VIEWS
 from publisher.status.records import ListedRecord
 from publisher.status.status import Status
 from publisher.store.schema import State
-from publisher.text import instant_s
+from publisher.text import did_you_mean, instant_s
 
 if TYPE_CHECKING:
     from publisher.page.report_pages import ReportPages
@@ -173,7 +173,7 @@ class _PageHandlers:
         """The records of a state, with their reasons."""
 
         def make(person: Person) -> Response:
-            query = request.query_params
+            query = _query(request, person)
             status = self._site.status()
             since = _day(query.get("since", ""))
             asked = RecordQuery.parse(query, status.targets, since)
@@ -352,7 +352,16 @@ def _known(request: Request) -> str:
 
 
 def _query(request: Request, person: Person) -> dict[str, str]:
-    """The known values of a query; the user is not asked for where it can only be the person."""
+    """The values of a query; the user is not asked for where it can only be the person.
+
+    Raises `UsageError` for an unknown name: a report that ignores a mistyped filter would show too much.
+    """
+    for name in request.query_params:
+        if name not in QUERY_NAMES:
+            hint = f"The known names are: {', '.join(sorted(QUERY_NAMES))}"
+            raise UsageError(
+                f"the address has the unknown name {name[:50]!r}{did_you_mean(name, QUERY_NAMES)}", hint=hint
+            )
     names = QUERY_NAMES - {"user"} if person.owner is not None else QUERY_NAMES
     return {name: value.strip() for name, value in request.query_params.items() if name in names}
 

@@ -162,7 +162,7 @@ def _target_problems(one: TargetStatus) -> Iterable[str]:
         yield f"accepted jobs are unconfirmed for {counted(one.unconfirmed_days or 0, 'day')}"
     if one.differences:
         yield f"{counted(one.differences, 'difference')} to what the service has: see `usage-publisher reconcile`"
-    if one.evidence_problem:
+    if one.evidence_problem and one.evidence != "none":
         yield f"no evidence of what the service has: {one.evidence_problem}"
     yield from future_notes(one.times_in_future)
 

@@ -17,7 +17,7 @@ from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
 from publisher.page.auth import Person
 from publisher.page.html import Choice
-from publisher.report.report import TAKEN
+from publisher.report.report import TAKEN, keys_text
 from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, PERIODS, PeriodName, ReportRequest, Resource
 from publisher.report.selection import BY_PERIOD, GROUPED_BY
 from publisher.report.views.charges import CHARGED_BY
@@ -237,7 +237,8 @@ def _select(name: str, label: str, value: str, choices: tuple[tuple[str, str], .
 
 
 def _label(key: str) -> str:
-    return {"vo": "VO", "pe": "Parallel environment"}.get(key, key.capitalize())
+    text = keys_text((key,))
+    return text[:1].upper() + text[1:]
 
 
 def plot_number(query: Mapping[str, str]) -> int:

@@ -19,7 +19,7 @@ from publisher.page.overview import RecentUsage, UsageRow
 from publisher.page.report_cache import CachedReports
 from publisher.report import output
 from publisher.report.plot.style import Look, interval_text
-from publisher.report.report import UNKNOWN_NAME, Report
+from publisher.report.report import UNKNOWN_NAME, Report, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.statements.files import Kind, document
 from publisher.report.statements.statement import Statements
@@ -132,7 +132,7 @@ class ReportPages:
             if any(row[0] for row in report.rows):
                 break
         return RecentUsage(
-            by={"vo": "VO"}.get(by, by),
+            by=keys_text((by,)),
             interval=interval_text(report.start, report.stop),
             rows=_usage_rows(report),
             href=with_query(path_of("totals"), query),

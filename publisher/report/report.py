@@ -7,7 +7,7 @@ instants are epoch seconds, amounts of money exact decimals, ratios fractions of
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final, Literal
 
@@ -25,13 +25,18 @@ def others(count: int) -> str:
     return f"others ({count:,})"
 
 
+def keys_text(keys: Iterable[str]) -> str:
+    """Keys of groups in titles and legends: `user and VO`."""
+    return " and ".join({"vo": "VO", "dn": "DN", "pe": "parallel environment"}.get(key, key) for key in keys)
+
+
 def is_others(label: str) -> bool:
     """Whether a label is one of `others`."""
     return _OTHERS.fullmatch(label) is not None
 
 
 VIEWS: Final[Mapping[str, str]] = {
-    "utilization": "Queue and CPU utilization in time bins, as DQS measures them.",
+    "utilization": "Busy queues and CPU use in time bins, by the formulas of the DQS manual.",
     "totals": "Jobs, wall time, CPU time, and core hours, summed by up to two keys.",
     "occupation": "The share of cores, memory, or GPUs in use, by day, week, month, or year.",
     "waiting": "How long jobs waited: mean, median, p90, and p99.",

@@ -270,6 +270,8 @@ def _sources(config: Config) -> Iterator[Finding]:
 
 def _targets(config: Config) -> Iterator[Finding]:
     for name, settings in config.targets.items():
+        if check_host.lacks_authorities(config, settings):
+            continue
         try:
             view_of(settings, config)
             target = make_target(name, settings, TargetContext(config.credentials, time.time))

@@ -207,26 +207,38 @@ _LONGEST_CHAIN: Final = 10
 
 def trust(config: Config, now: int) -> Iterator[Finding]:
     """Findings about each directory of authorities, and each certificate that it is used with."""
-    used: dict[Path, list[Credentials]] = {}
-    for target in config.targets.values():
+    used: dict[Path, dict[str, Credentials]] = {}
+    for name, target in config.targets.items():
         given = config.credentials_of(target)
         if given.ca_directory is not None:
-            used.setdefault(given.ca_directory, []).append(given)
+            used.setdefault(given.ca_directory, {})[name] = given
     for directory, settings in used.items():
         try:
             yield from _directory(directory, settings, datetime.fromtimestamp(now, UTC))
         except OSError as error:
-            hint = "Check ca_directory in [credentials]"
+            hint = f"Check ca_directory in [credentials]. Not tested without it: {', '.join(settings)}"
             yield Finding("authorities", "red", f"{directory} cannot be read: {error.strerror}", hint)
 
 
-def _directory(directory: Path, settings: Iterable[Credentials], at: datetime) -> Iterator[Finding]:
+def lacks_authorities(config: Config, settings: TargetSettings) -> bool:
+    """Whether the service of a target cannot be tested, because its directory of authorities has none (see `trust`)."""
+    directory = config.credentials_of(settings).ca_directory
+    if directory is None or "url" not in type(settings).model_fields:
+        return False
+    try:
+        return not any(_AUTHORITY(file.name) for file in directory.iterdir())
+    except OSError:
+        return True
+
+
+def _directory(directory: Path, settings: Mapping[str, Credentials], at: datetime) -> Iterator[Finding]:
     authorities, bad = _authorities(directory)
     lists, bad_lists = _lists(directory)
     old = [file.name for file, one in authorities for each in one if each.not_valid_after_utc < at]
     said = f"{directory}: certificates of authorities: {len(authorities)}, revocation lists: {len(lists)}"
     if not authorities:
-        hint = "Install the IGTF distribution, or run openssl rehash on the directory"
+        hint = "Install the IGTF distribution, or run openssl rehash on the directory. Not tested without it: "
+        hint += ", ".join(settings)
         yield Finding("authorities", "red", said, hint)
         return
     yield Finding(
@@ -244,7 +256,7 @@ def _directory(directory: Path, settings: Iterable[Credentials], at: datetime) -
         text = f"revocation lists that expired or cannot be read: {_some([*expired, *bad_lists])}"
         hint = "Run fetch-crl, usually by cron: services of these authorities are refused"
         yield Finding("revocation lists", "yellow", text, hint)
-    for given in {each.certificate: each for each in settings if each.certificate is not None}.values():
+    for given in {each.certificate: each for each in settings.values() if each.certificate is not None}.values():
         assert given.certificate is not None  # chosen so
         yield from _ours(given.certificate, [one for _, each in authorities for one in each], directory, at)
 

@@ -87,9 +87,13 @@ def _month_of(label: str) -> str | None:
 
 
 def _period_texts(labels: list[str]) -> list[str]:
-    """The names of periods for people, with the year where it changes: Nov 2025, Dec, Jan 2026."""
+    """The names of periods for people, with the year where it changes: Nov 2025, Dec, Jan 2026.
+
+    Days of one year have none, for want of room: a plot also shows its interval.
+    """
     texts = []
-    shown_year = ""
+    years = {label.partition("-")[0] for label in labels}
+    shown_year = next(iter(years)) if len(years) == 1 and labels[0].count("-") == 2 else ""
     for label in labels:
         year, *rest = label.split("-")
         month = _month_of(label)

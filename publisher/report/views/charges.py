@@ -32,7 +32,7 @@ from publisher.report.held_amounts import rounded
 from publisher.report.hours_of_day import Hours, HoursOfDay
 from publisher.report.inventory import KIB_A_GIB, Inventory
 from publisher.report.ranking import order_of
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, others
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text, others
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Met, Selection, distinct
@@ -419,5 +419,5 @@ def _largest(report: Report, request: ReportRequest, made: Statements) -> Report
 def _plots(made: Statements) -> tuple[Plot, ...]:
     series = (Series("charges", tuple(float(one.total) for one in made.all)),)
     names = tuple(one.payer for one in made.all)
-    title = f"Charges by {made.by}"
+    title = f"Charges by {keys_text((made.by,))}"
     return (Plot(title=title, style="bar", x=names, unit=made.currency, names_add_up=True, series=series),)

@@ -20,7 +20,7 @@ import msgspec
 
 from formats.utilization.measure import Bins
 from publisher.errors import UsageError
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import MOST_SHOWN, some
@@ -147,7 +147,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     made = _by_key(bins, found, request.by) if request.by else _of_all(bins, found, _utilization(context, request))
     return Report(
         view="load",
-        title="Active queues and load" + (f", by {request.by[0]}" if request.by else ""),
+        title="Active queues and load" + (f", by {keys_text(request.by)}" if request.by else ""),
         site=context.config.site.name,
         start=bins.start,
         stop=bins.stop,

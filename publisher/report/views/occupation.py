@@ -13,7 +13,7 @@ from typing import Final
 
 from publisher.report.calendar import ReportPeriod, period_axis
 from publisher.report.inventory import KIB_A_GIB, KnownNode
-from publisher.report.report import Cell, Column, Plot, Report, Series, in_percent
+from publisher.report.report import Cell, Column, Plot, Report, Series, in_percent, keys_text
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext, running_note
 from publisher.report.views import core_occupation
@@ -108,7 +108,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         rows = []
     return Report(
         view="occupation",
-        title=_TITLES[resource] + (f" by {' and '.join(request.by)}" if request.by else ""),
+        title=_TITLES[resource] + (f" by {keys_text(request.by)}" if request.by else ""),
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
@@ -132,7 +132,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 def _plots(
     request: ReportRequest, held: NodeAllocations, found: dict[tuple[str, ...], list[Share]]
 ) -> tuple[Plot, ...]:
-    by = " and ".join(request.by)
+    by = keys_text(request.by)
     series = tuple(
         Series(" ".join(label) or held.resource, tuple(in_percent(share.mean) for share in each))
         for label, each in sorted(found.items())

@@ -14,7 +14,7 @@ import numpy as np
 from publisher.report.calendar import period_axis, periods, zone_of
 from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import AMOUNTS, CPU_UNKNOWN, MEMORY_UNKNOWN, STAGED_UNKNOWN, VIRTUAL_UNKNOWN, Frame
-from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series
+from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series, keys_text
 from publisher.report.request import PERIODS, PeriodName, ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import BY_PERIOD, Groups, Met, Selection, columns_of
@@ -216,7 +216,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     rows = made.rows if made.by else (made.all,)
     return Report(
         view="totals",
-        title="Usage" + (f", by {' and '.join(made.by)}" if made.by else ""),
+        title="Usage" + (f", by {keys_text(made.by)}" if made.by else ""),
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
@@ -259,7 +259,7 @@ def _plots(made: Totals, request: ReportRequest) -> tuple[Plot, ...]:
         staged_gib["staged out"][place] += row.stage_out_bytes / _GIB
     plots = [
         Plot(
-            title=f"Core hours by {' and '.join(made.by)}", style="bar", unit="core h", by="".join(layer_keys),
+            title=f"Core hours by {keys_text(made.by)}", style="bar", unit="core h", by=keys_text(layer_keys),
             stacked=bool(layer_keys), names_add_up=True, **places,
             series=tuple(
                 Series((layer[0] or UNKNOWN_NAME) if layer else "core hours", tuple(values))
@@ -269,7 +269,7 @@ def _plots(made: Totals, request: ReportRequest) -> tuple[Plot, ...]:
     ]  # fmt: skip
     if made.all.staged:
         series = tuple(Series(label, tuple(values)) for label, values in staged_gib.items())
-        title = f"Staged volumes by {made.by[axis]}"
+        title = f"Staged volumes by {keys_text(made.by[axis : axis + 1])}"
         plots.append(
             Plot(title=title, style="bar", unit="GiB", stacked=True, names_add_up=True, **places, series=series)
         )

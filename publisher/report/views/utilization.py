@@ -11,7 +11,7 @@ from formats.utilization.report import UtilizationReport, builtins
 from publisher.errors import UsageError
 from publisher.report.column_tally import ColumnTally
 from publisher.report.frame import CPU_UNKNOWN
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import GROUPED_BY, Groups, Met, Selection, columns_of
@@ -161,7 +161,7 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
     whole = next(iter(cells.values()), ()) or measured(bins, iter([BinSums(0, 0, 0, 0, 0)] * bins.count))
     return Report(
         view="utilization",
-        title=f"{_title(request.measure)} by {key}",
+        title=f"{_title(request.measure)} by {keys_text((key,))}",
         site=context.config.site.name,
         start=bins.start,
         stop=bins.stop,
@@ -169,7 +169,7 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
         rows=tuple(rows),
         shown=("start", named, *shown, "jobs"),
         sorted_by=shown[0],
-        plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True, by=key),),
+        plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True, by=keys_text((key,))),),
         notes=(
             *([f"A value of {key} has no row for bins in which none of its jobs ran."] if rows else []),
             *found.met.notes(_lacks(request)),

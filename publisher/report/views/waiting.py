@@ -19,7 +19,7 @@ from publisher.report.calendar import ReportPeriod, period_axis, periods, unit_f
 from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import UNKNOWN, Frame
 from publisher.report.partitions import ROWS_IN_MEMORY, NumberPartitions, whole
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import PERIODS, ReportRequest
 from publisher.report.runs import ReportContext, running_note
 from publisher.report.selection import BY_PERIOD, Groups, columns_of, distinct
@@ -195,7 +195,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     notes = [f"Runs left out, because their submission is unknown or after their start: {waits.unknown_submission:,}."]
     return Report(
         view="waiting",
-        title="Waiting times of jobs" + (f", by {' and '.join(request.by)}" if request.by else ""),
+        title="Waiting times of jobs" + (f", by {keys_text(request.by)}" if request.by else ""),
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
@@ -248,7 +248,7 @@ def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[
     def in_units(row: tuple[Cell, ...] | None, place: int) -> float | None:
         return None if row is None else _number(row[place]) / unit.seconds
 
-    title = f"Waiting time by {key}"
+    title = f"Waiting time by {keys_text((key,))}"
     text = f"waiting time ({unit.name})"
     if key in PERIODS:
         cut: list[ReportPeriod] = periods(request.start, request.stop, key, zone_of(request.timezone))  # type: ignore[arg-type]

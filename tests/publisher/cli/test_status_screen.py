@@ -131,6 +131,9 @@ def test_the_page_says_what_is_unconfirmed_or_that_there_is_no_evidence() -> Non
     shown = overview_page(found, None, {"site": "S"})
     for said in (">no evidence<", "9 days", "no evidence of what the service has: HTTP 500"):
         assert said in shown
+    by_file = msgspec.structs.replace(TARGET, confirmed=TARGET.accepted, evidence_problem="the service cannot be asked")
+    shown = overview_page(msgspec.structs.replace(found, targets={"neic": by_file}), None, {"site": "S"})
+    assert "no evidence" not in shown
 
 
 def test_what_is_confirmed_and_what_is_not(capsys: pytest.CaptureFixture[str]) -> None:

@@ -204,9 +204,21 @@ def test_what_makes_no_sense_is_reported_beside_the_form(opened: PageClient, que
 
 
 def test_a_query_names_no_files(opened: PageClient) -> None:
-    found = opened.ask(f"/utilization?{MONTH}&archive=/etc&stat_file=/etc/passwd&bin=1d")
-    assert found.status_code == 200
-    assert "/etc" not in found.text.partition("</form>")[2]
+    for query in ("archive=/etc", "stat_file=/etc/passwd"):
+        found = opened.ask(f"/utilization?{MONTH}&{query}&bin=1d")
+        assert found.status_code == 400
+        assert "/etc" not in found.text
+
+
+@pytest.mark.parametrize("path", ["/totals", "/totals.csv", "/records", "/statement.txt"])
+def test_an_unknown_name_in_an_address_is_refused(opened: PageClient, path: str) -> None:
+    """A report that ignores a mistyped filter shows too much."""
+    found = opened.ask(f"{path}?sinse=2026-11-01")
+    assert found.status_code == 400
+    assert (
+        "unknown name &#39;sinse&#39;; did you mean &#39;since&#39;? The known names are: account, bin, by, "
+        in found.text
+    )
 
 
 def test_defaults_are_the_last_thirty_days_and_none_are_everything(opened: PageClient) -> None:

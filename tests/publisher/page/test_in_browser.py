@@ -48,6 +48,7 @@ PAGES = {
     "utilization": f"/utilization?{MONTH}&by=user",
     "totals": f"/totals?{MONTH}&by=user&by2=queue",
     "occupation": f"/occupation?{MONTH}",
+    "nodes": f"/occupation?{MONTH}&by=node",
     "waiting": f"/waiting?{MONTH}",
     "charges": "/charges?month=2026-11",
     "job": f"/job?{MONTH}&job=job1",
@@ -71,6 +72,16 @@ document.querySelectorAll('details').forEach(one => { one.open = true; });
 """Elements whose content is wider than they are, also tables that could be scrolled."""
 
 
+_OVERLAPS = """
+[...document.querySelectorAll('svg.across')].flatMap(axis => {
+  const boxes = [...axis.querySelectorAll('text')].filter(one => getComputedStyle(one).display !== 'none')
+      .map(one => [one.textContent, one.getBoundingClientRect()]);
+  return boxes.slice(1).filter(([, box], place) => box.left < boxes[place][1].right).map(([text]) => text);
+})
+"""
+"""Labels of time axes that overlap the label before them."""
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_is_cut_off_at_any_width(browser: Browser, states_page: str, pictures: Path, name: str) -> None:
     for width in (360, 800, 1300):
@@ -78,6 +89,7 @@ def test_nothing_is_cut_off_at_any_width(browser: Browser, states_page: str, pic
             tab.open(states_page + PAGES[name])
             assert tab.value("document.documentElement.scrollWidth") <= width
             assert tab.value(_CUT_OFF) == []
+            assert tab.value(_OVERLAPS) == []
             if picture := PICTURES.get((name, width)):
                 tab.open(states_page + PAGES[name])
                 tab.picture(pictures / picture)

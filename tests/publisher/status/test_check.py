@@ -16,6 +16,7 @@ from publisher.config.schema import Config
 from publisher.finding import Finding
 from publisher.simulator.pki import Pki, make_pki
 from publisher.status import check_host
+from publisher.status.check import check
 from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOW, ListSource, Site, make_jobs
 
@@ -102,6 +103,16 @@ def test_no_authorities_at_all(pki: Pki, tmp_path: Path) -> None:
         (finding,) = check_host.trust(config, int(time.time()))
         assert finding.level == "red"
         assert said in finding.message
+        assert finding.hint.endswith(f"Not tested without it: {next(iter(config.targets))}")
+
+
+def test_a_service_without_authorities_is_reported_once(pki: Pki, tmp_path: Path) -> None:
+    config = config_of(pki, tmp_path, credentials={"ca_directory": str(tmp_path / "nosuch")})
+    red = [
+        finding.subject for finding in check(config, lambda: None, lambda: int(time.time())) if finding.level == "red"
+    ]
+    assert red.count("authorities") == 1
+    assert not [subject for subject in red if any(name in subject for name in config.targets)]
 
 
 @pytest.fixture

@@ -228,7 +228,9 @@ def test_months_are_named_in_the_middle_of_their_bars() -> None:
     shown = texts(draw(months(24), stop, Look(), "svg"))
     assert {"Jan 2025", "Mar", "Jan 2026"} <= set(shown)
     days = msgspec.structs.replace(one_year, labels=tuple(f"2026-10-{day:02}" for day in range(1, 13)))
-    assert [tick.text for tick in axis_ticks(days, stop)][:2] == ["1 Oct 2026", "2 Oct"]
+    assert [tick.text for tick in axis_ticks(days, stop)][:2] == ["1 Oct", "2 Oct"], "the interval is below"
+    days = msgspec.structs.replace(one_year, labels=("2026-12-31", "2027-01-01"))
+    assert [tick.text for tick in axis_ticks(days, stop)] == ["31 Dec 2026", "1 Jan 2027"]
     assert len(axis_ticks(msgspec.structs.replace(months(31), labels=("2026-10-02",) * 31), stop)) <= 12
     weeks = msgspec.structs.replace(months(2), labels=("2026-W53", "2027-W01"))
     assert [tick.text for tick in axis_ticks(weeks, stop)] == ["W53 2026", "W01 2027"]
