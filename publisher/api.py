@@ -37,6 +37,7 @@ from publisher.status.status import Status, status
 from publisher.store import reconciliations, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
+from publisher.text import unknown_name
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -477,5 +478,4 @@ class Publisher:
     def _require(names: Sequence[str], known: Mapping[str, object], what: str) -> None:
         for name in names:
             if name not in known:
-                there = ", ".join(known) or "none is configured"
-                raise UsageError(f"unknown {what} {name!r}; known: {there}")
+                raise UsageError(unknown_name(what, name, known))

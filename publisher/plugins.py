@@ -26,6 +26,7 @@ from formats.signed_text import why_not_signable
 from formats.view import View
 from publisher.errors import ConfigError, PublisherError, TargetError, UsageError
 from publisher.reason import ReasonCode
+from publisher.text import unknown_name
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -91,7 +92,7 @@ def required_format(name: str) -> Format:
     """The descriptor of that format. Raises `UsageError`, with the known names, for an unknown one."""
     known = [*registry.FORMATS, *names(FORMATS)]
     if name not in known:
-        raise UsageError(f"unknown format {name!r}; known: {', '.join(known)}")
+        raise UsageError(unknown_name("format", name, known))
     return format_of(name)
 
 

@@ -243,14 +243,20 @@ def text_of(tables: Mapping[str, Any], comments: Mapping[tuple[str, ...], Sequen
     return "\n".join("\n".join(part) + "\n" for part in _parts((), tables, comments or {}))
 
 
-def mistake(text: str, error: tomllib.TOMLDecodeError) -> str:
-    """The mistake in a text that is not TOML: line, column, and the line with `>>>` before the mistake.
+def unknown_name(what: str, given: object, known: Iterable[str]) -> str:
+    """The message about an unknown name of a target, source, or format: those that are known, and the nearest."""
+    names = [*known]
+    return f"unknown {what} {given!r}; known: {', '.join(names) or 'none is configured'}{did_you_mean(given, names)}"
+
+
+def mistake(text: str, error: tomllib.TOMLDecodeError) -> tuple[int | None, str]:
+    """The mistake in a text that is not TOML: its line, and column, reason, and the line with `>>>` before the mistake.
 
     A password within a URL is not shown.
     """
     found = _PLACE.fullmatch(str(error))
     if found is None:
-        return str(error)
+        return None, str(error)
     lines = text.rstrip("\r\n").split("\n")
     if found[2] is None:  # the end, of which nobody needs to see blank lines
         number, column = len(lines), len(lines[-1]) + 1
@@ -261,7 +267,7 @@ def mistake(text: str, error: tomllib.TOMLDecodeError) -> str:
     cut = ("..." if len(before) > _MOST_SHOWN else "") + before[-_MOST_SHOWN:]
     rest = after[:_MOST_SHOWN] + ("..." if len(after) > _MOST_SHOWN else "")
     shown = _PASSWORD.sub(r"\1...@", f"{cut}>>>{rest}")
-    return f"line {number}, column {column}: {found[1]}: {shown}"
+    return number, f"column {column}: {found[1]}: {shown}"
 
 
 def quoted(text: object) -> str:

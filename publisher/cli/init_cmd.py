@@ -25,7 +25,7 @@ from publisher.cli.output import json_object, say
 from publisher.cli.session import session
 from publisher.errors import PublisherError, UsageError
 from publisher.sqlite_file import open_read_only
-from publisher.text import counted, did_you_mean
+from publisher.text import counted, did_you_mean, unknown_name
 
 if TYPE_CHECKING:
     from publisher.config.schema import Config
@@ -162,9 +162,7 @@ class _Answers:
 
         def accept(answer: str) -> None:
             if answer not in known_kinds():
-                known = ", ".join(known_kinds())
-                near = did_you_mean(answer, known_kinds())
-                raise UsageError(f"unknown type of source {answer!r}; known: {known}{near}")
+                raise UsageError(unknown_name("type of source", answer, known_kinds()))
             self.tables["sources"] = {"ce1": {"type": answer, "path": str(place)}}
             self._config()
 

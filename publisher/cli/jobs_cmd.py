@@ -14,7 +14,7 @@ from publisher.cli.session import session
 from publisher.cli.table import show_table
 from publisher.errors import UsageError
 from publisher.reason import sentence
-from publisher.text import counted, iso, safe
+from publisher.text import counted, iso, safe, unknown_name
 
 if TYPE_CHECKING:
     from publisher.config.schema import Config
@@ -112,14 +112,14 @@ def _known(config: Config, source: str | None, state: str | None) -> State | Non
     from publisher.store.schema import State  # noqa: PLC0415
 
     words = {known.word: known for known in State}
+    state = None if state is None else state.strip().lower().replace(" ", "_").replace("-", "_")
     if state is not None and state not in words:
         raise UsageError(
-            f"unknown state {state!r}; known: {', '.join(words)}",
+            unknown_name("state", state, words),
             hint="Confirmed jobs are accepted ones; `status` counts them separately" if state == "confirmed" else "",
         )
     if source is not None and source not in config.sources:
-        known = ", ".join(config.sources) or "none is configured"
-        raise UsageError(f"unknown source {source!r}; known: {known}")
+        raise UsageError(unknown_name("source", source, config.sources))
     return None if state is None else words[state]
 
 

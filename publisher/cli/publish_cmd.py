@@ -16,7 +16,7 @@ from publisher.cli.render_cmd import held_json
 from publisher.cli.session import session
 from publisher.cli.table import level_text, show_table
 from publisher.errors import UsageError
-from publisher.text import counted, iso
+from publisher.text import counted, iso, unknown_name
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -97,8 +97,7 @@ def _show_dry_run(targets: Sequence[str]) -> None:
     with session.publisher() as publisher:
         for name in targets:
             if name not in publisher.config.targets:
-                known = ", ".join(publisher.config.targets) or "none is configured"
-                raise UsageError(f"unknown target {name!r}; known: {known}")
+                raise UsageError(unknown_name("target", name, publisher.config.targets))
         found = {name: dry_run_of(publisher, name) for name in targets or publisher.config.targets}
         shadows = {name for name in found if publisher.config.targets[name].shadow}
     if session.json:

@@ -97,13 +97,13 @@ def reconcile(
     with session.publisher() as publisher, publisher.reconcile(targets or (), chosen, file) as found:
         answer: dict[str, Any] = {"targets": {name: _target_json(found, name, most) for name in found.targets}}
         conserved = publisher.conservation(found, by, with_tool=with_tool) if source else None
-        if not session.json and form == "table":
-            for name in found.targets:
-                _show_target(found, name, most)
         if conserved is not None and form == "csv":
             write_csv(conserved)
         elif conserved is not None and not session.json:
             show_sums(conserved)
+        if not session.json and form == "table":
+            for name in found.targets:
+                _show_target(found, name, most)
         taken_over = publisher.take_over_found(found, _evidence_text(file)) if take_over else {}
         delivered = {}
         again = sum(one.again_jobs + one.again_groups for one in found.targets.values())

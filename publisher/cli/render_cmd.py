@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from publisher.preview.diff import Change, DiffRendering
     from publisher.preview.explain import ExplainedGroup, Explanation
     from publisher.preview.render import Broken, HeldPreview, Noted, RenderedMessage, Rendering, ReportRendering
+    from publisher.sources.base import Window
 
 _SHOWN = 20
 
@@ -110,7 +111,7 @@ def render(
             elif not session.json:
                 exact(payload)
     broken = validation.broken if validation is not None else None
-    _finish(rendering, files, size, output, broken)
+    _finish(rendering, files, size, output, broken, target, Window(begin, end))
     if broken:
         raise typer.Exit(REJECTED)
 
@@ -164,12 +165,22 @@ def _write(folder: Path, number: int, message: RenderedMessage, payload: bytes, 
         raise OutputError(f"{path} cannot be written: {error.strerror}") from error
 
 
+def _nothing(target: str | None, window: Window) -> str:
+    """Why there are no records, and which option selects some."""
+    at = "any target" if target is None else target
+    if window.from_ is None and window.until is None:
+        return f"nothing waits for {at}; --since TIME renders jobs by their end, also those that were delivered"
+    return f"no job that {at} selects ended in this interval; `usage-publisher jobs` lists when jobs ended"
+
+
 def _finish(
     rendering: Rendering | ReportRendering,
     files: int,
     size: int,
     output: Path | None,
     broken: list[Broken] | None,
+    target: str | None,
+    window: Window,
 ) -> None:
     if session.json:
         json_object(
@@ -195,6 +206,8 @@ def _finish(
             }
         )
         return
+    if not rendering.records and not rendering.held:
+        say(_nothing(target, window))
     if rendering.cut_otherwise is not None:
         say(f"publish may cut messages at other places: {rendering.cut_otherwise}")
     for rule in (broken or [])[:_SHOWN]:

@@ -38,6 +38,8 @@ _ENDINGS: Final[Mapping[str, str]] = {
 }  # fmt: skip
 """The format of a file, by the ending of its name."""
 _OF_PICTURES: Final = ("style", "grid", "legend", "title", "plot")
+_FOR_READING: Final = frozenset({"table", "md"})
+_MOST_ROWS: Final = 100
 _NOT_OF_TERM: Final = frozenset({"grid", "legend"})
 
 
@@ -160,6 +162,8 @@ class _OutputChoice(msgspec.Struct, frozen=True, kw_only=True):
 def _report(view: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     choice = _choice(given)
     request = _request(view, {name: given[key] for name in own if (key := name.replace("-", "_")) in given}, given)
+    if choice.form in _FOR_READING and "bin" in own and request.bin_s is None and request.bins is None:
+        request = msgspec.structs.replace(request, bin_s=_readable_bin_s(request.stop - request.start))
     with session.publisher() as publisher:
         made = publisher.view(view, request)
     if choice.form not in (*_PICTURES, "term"):
@@ -211,6 +215,11 @@ def _interval(since: str | None, until: str | None, days: int | None, month: str
     return stop - _LAST_DAYS_S if start is None else start, stop
 
 
+def _readable_bin_s(length_s: int) -> int | None:
+    """The size of bins with which a table has at most about a hundred rows; None: the usual hour."""
+    return next((size for size in (3600, 86_400, 7 * 86_400) if length_s <= size * _MOST_ROWS), 28 * 86_400)
+
+
 def _bin_s(text: str | None) -> int | None:
     if text is None:
         return None
@@ -232,6 +241,8 @@ def _choice(given: Mapping[str, Any]) -> _OutputChoice:
     if session.json and output is None:
         return _OutputChoice(form="json", output=None)
     form = given.get("form") or _form_of(output)
+    if output is not None and output.suffix and _ENDINGS.get(output.suffix.lower().removeprefix("."), form) != form:
+        raise UsageError(f"--output {output} and --format {form} name different formats", hint="Omit --format")
     chosen = {name: given[name] for name in _OF_PICTURES if name in given and (name != "grid" or given["grid"])}
     if "plot" in chosen and form == "html":
         raise UsageError("--plot chooses one picture, and a page has all of them", hint="Omit --plot")

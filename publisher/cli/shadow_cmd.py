@@ -17,7 +17,7 @@ from publisher.cli.session import session
 from publisher.cli.table import show_table
 from publisher.errors import UsageError
 from publisher.reason import sentence
-from publisher.text import counted, iso, safe
+from publisher.text import counted, iso, safe, unknown_name
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
@@ -77,8 +77,7 @@ def shadow(
         raise UsageError("--since, --until, and --month need --against", hint=hint)
     with session.publisher() as publisher:
         if target not in publisher.config.targets:
-            names = ", ".join(publisher.config.targets) or "none is configured"
-            raise UsageError(f"unknown target {target!r}; known: {names}")
+            raise UsageError(unknown_name("target", target, publisher.config.targets))
         if take_over:
             _require_shadow(publisher, target, bool(against), assumed)
         if against:

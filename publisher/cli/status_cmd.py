@@ -113,7 +113,7 @@ def show_status(found: Status) -> None:
     show_table("Sources", source_columns, rows, right={"jobs", "unreadable"})
     columns = ["target", "accepted", "confirmed", "waiting", "in flight", "rejected", "held", "superseded"]
     counts = set(columns[1:])
-    columns += ["last sent end", "complete until", "status"]
+    columns += ["oldest waiting", "last sent end", "complete until", "status"]
     rows = [
         [
             name,
@@ -124,6 +124,7 @@ def show_status(found: Status) -> None:
             item.rejected,
             item.held,
             item.superseded,
+            iso(item.oldest_waiting_end_time),
             iso(item.last_sent_end_time),
             iso(item.complete_until),
             _target_word(item),

@@ -70,32 +70,32 @@ class TargetFilter:
         """Why a run that ended then is not selected; None if it is."""
         if self.selects_end(end_time):
             return None
-        return "of no end yet" if end_time is None else f"ended before its `since`, {iso(self.since)}"
+        return "it has not ended" if end_time is None else f"it ended before `since` of the target, {iso(self.since)}"
 
     def numbers_between(self, from_: int, until: int) -> list[int]:
         """The numbers of the months, or of the reports' periods, that the instants until `until` (exclusive) touch."""
         return [period.number for period in periods_between(self.period, from_, until)]
 
     def why_not(self, source: str, facts: Job) -> str | None:
-        """Why runs with these facts are not selected, apart from their end; None if they are."""
+        """Why a run with these facts is not selected, apart from its end; None if it is."""
         if self._sources and source not in self._sources:
-            return "of sources that are not among its `sources`"
+            return f"its source ({source}) is not in `sources` of the target"
         statuses = usual_statuses(facts) if self._statuses is None else self._statuses
         if facts.status not in statuses:
-            return "of a status that is not among its `statuses`"
+            return f"its status ({facts.status}) is not in `statuses` of the target ({', '.join(sorted(statuses))})"
         if facts.slave and not self._slaves:
-            return "slave records: the record of their run has what they used"
+            return "it is a slave record: the record of its run has what it used"
         if awaits_grid_log(facts):
             return None  # decided once its owner is known; held until then
         return self._why_not_whose(self._enrichers.apply(source, facts))
 
     def _why_not_whose(self, job: Job) -> str | None:
         if self._skip_local and is_local(job):
-            return 'local jobs, without a user\'s DN, token, VO or FQAN: they go where `local_jobs` is "send"'
+            return 'it has no DN, token, VO, or FQAN of a user, and `local_jobs` of the target is not "send"'
         vo = vo_of(job)
         if vo is None:
-            return 'of no known VO: `unknown_vo` is "skip"' if self._skip_unknown_vo else None
-        return "of VOs that are not among its `vo`" if self._vos and vo not in self._vos else None
+            return 'its VO is unknown, and `unknown_vo` of the target is "skip"' if self._skip_unknown_vo else None
+        return f"its VO ({vo}) is not in `vo` of the target" if self._vos and vo not in self._vos else None
 
 
 def usual_statuses(facts: Job) -> frozenset[str]:

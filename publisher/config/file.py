@@ -38,14 +38,16 @@ def load(path: Path | None = None) -> Config:
             hint="Write one with `usage-publisher init`, or name it with --config",
         ) from None
     except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}", file=file) from None
+        hint = "Let the program's user read the file, or name another with --config"
+        raise ConfigError(f"cannot be read: {error.strerror}", file=file, hint=hint) from None
     try:
         text = content.decode("utf-8")
         table = tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise ConfigError(f"is not UTF-8 text (byte {error.start})", file=file) from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"is not TOML: {mistake(text, error)}", file=file) from None
+        line, what = mistake(text, error)
+        raise ConfigError(f"is not TOML: {what}", file=file, line=line) from None
     except RecursionError:
         raise ConfigError(TOO_DEEP, file=file) from None
     return parse(table, file, text)

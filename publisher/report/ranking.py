@@ -18,6 +18,7 @@ from publisher.report.output import grouping_columns, heading
 from publisher.report.plot.style import instants_of
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, others
 from publisher.report.request import PERIODS, ReportRequest
+from publisher.text import did_you_mean
 
 _TIMES: Final = frozenset({"start", "period", *PERIODS})
 """Columns that say when: groups are ranked over the whole interval."""
@@ -64,8 +65,9 @@ def order_of(report: Report, sort: str | None) -> Order:
             is_text = column.kind in {"text", "instant"}
             descending = not is_text if sort is None or sort[:1] not in "+-" else sort.startswith("-")
             return Order(place, column, descending)
-    names = ", ".join(column.name for column in report.columns)
-    raise UsageError(f"--sort: {report.view} has no column {name!r}", hint=f"Choose one of: {names}")
+    names = [column.name for column in report.columns]
+    unknown = f"--sort: {report.view} has no column {name!r}{did_you_mean(name, names)}"
+    raise UsageError(unknown, hint=f"Choose one of: {', '.join(names)}")
 
 
 def _spelled(name: str) -> str:

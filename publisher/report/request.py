@@ -13,6 +13,7 @@ from formats.utilization.report import Measure
 from publisher.errors import UsageError
 from publisher.report.frame import Interval
 from publisher.report.report import TAKEN
+from publisher.text import did_you_mean
 
 DEFAULT_BIN_S: Final = 3600
 FIRST_INSTANT, LIMIT_INSTANT = -62_135_596_800, 253_402_300_800
@@ -86,7 +87,8 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
             if not allowed:
                 raise UsageError(f"{view} cannot be grouped", hint="Omit --by")
             if key not in allowed:
-                raise UsageError(f"{view} cannot be grouped by {key!r}; choose one of: {', '.join(allowed)}")
+                known = f"choose one of: {', '.join(allowed)}"
+                raise UsageError(f"{view} cannot be grouped by {key!r}; {known}{did_you_mean(key, allowed)}")
         if len(self.by) > most or len(set(self.by)) < len(self.by):
             number = {1: "one key", 2: "one key or two different keys"}[most]
             raise UsageError(f"--by: {view} is grouped by {number}")

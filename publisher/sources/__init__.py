@@ -21,6 +21,7 @@ from publisher.errors import ConfigError
 from publisher.sources.base import Source
 from publisher.sources.logs.sniff import looks_like
 from publisher.sources.plugin import AddedSource
+from publisher.text import unknown_name
 
 _MOST_LOOKED_AT: Final = 50
 """The number of files of a folder that are looked at to recognise it."""
@@ -38,9 +39,8 @@ def make_source(name: str, settings: schema.SourceSettings) -> Source:
     else:
         make = plugins.load(plugins.SOURCES, settings.type, key=f"sources.{name}.type")
     if make is None:
-        known = ", ".join(known_kinds())
         raise ConfigError(
-            f"unknown type of source {settings.type!r}; known: {known}",
+            unknown_name("type of source", settings.type, known_kinds()),
             key=f"sources.{name}.type",
             hint="Install the add-on that has it",
         )

@@ -160,11 +160,13 @@ def targets_without_jobs(config: Config, store: Store, found: Status) -> Iterato
             if why is None:
                 continue  # planned by the next publish
             reasons = {why}
-        listed = "; ".join(sorted(reason for reason in reasons if reason is not None))
-        text = f"it selects none of the collected jobs: {listed}"
+        listed = sorted(reason for reason in reasons if reason is not None)
+        more = f"; and {len(listed) - _MOST_REASONS} other reasons" if len(listed) > _MOST_REASONS else ""
+        text = f"it selects none of the collected jobs. Of each job: {'; '.join(listed[:_MOST_REASONS])}{more}"
         yield Finding(f"target {name}", "yellow", text, "If this is not intended, change the setting of the target")
 
 
+_MOST_REASONS = 5
 _FEW_DAYS = 30
 _LITTLE_SPACE_BYTES = 200 * 1024 * 1024
 _NO_SPACE_BYTES = 20 * 1024 * 1024

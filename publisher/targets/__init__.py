@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from publisher import plugins
 from publisher.config.targets import TARGET_KINDS
 from publisher.errors import ConfigError
+from publisher.text import unknown_name
 
 if TYPE_CHECKING:
     from publisher.targets.base import Target
@@ -37,8 +38,8 @@ def _factory(name: str, kind: str) -> TargetFactory:
         return cast("TargetFactory", getattr(import_module(module), attribute))
     made = plugins.load(plugins.TARGETS, kind, key=f"targets.{name}.type")
     if made is None:
-        known = ", ".join([*TARGET_KINDS, *plugins.names(plugins.TARGETS)])
-        raise ConfigError(f"unknown kind of target {kind!r}; known: {known}", key=f"targets.{name}.type")
+        known = [*TARGET_KINDS, *plugins.names(plugins.TARGETS)]
+        raise ConfigError(unknown_name("kind of target", kind, known), key=f"targets.{name}.type")
     from publisher.targets.plugin import added_target  # noqa: PLC0415
 
     return partial(added_target, kind, made)

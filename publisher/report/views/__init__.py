@@ -12,6 +12,7 @@ from publisher.report.ranking import ranked
 from publisher.report.report import VIEWS, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
+from publisher.text import unknown_name
 
 
 class ReportView(Protocol):
@@ -30,7 +31,7 @@ _MODULES: Final = {name: f"publisher.report.views.{name}" for name in VIEWS}
 def make(name: str, context: ReportContext, request: ReportRequest) -> Report:
     """The report of a view. Raises `UsageError` for an unknown view, and for options that it does not support."""
     if name not in _MODULES:
-        raise UsageError(f"unknown view {name!r}; choose one of: {', '.join(VIEWS)}")
+        raise UsageError(unknown_name("view", name, VIEWS))
     view: ReportView = importlib.import_module(_MODULES[name]).view
     return with_purged(ranked(view(context, request), request), context, request)
 

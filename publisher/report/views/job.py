@@ -13,6 +13,7 @@ from publisher.errors import UsageError
 from publisher.job_ids import ids_of
 from publisher.messages.entries import Filters, facts_of
 from publisher.report.frame import ROW
+from publisher.report.plot.style import interval_text
 from publisher.report.report import TAKEN, Cell, Column, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -72,7 +73,8 @@ def _nothing(request: ReportRequest) -> str:
     name = request.filters["job"]
     others = [f"{key} {pattern!r}" for key, pattern in sorted(request.filters.items()) if key != "job"]
     of = f" of {' and '.join(others)}" if others else ""
-    return f"no run{of} has the id {name!r}, and no run in the interval has this id or name"
+    also = f"no run in the interval, {interval_text(request.start, request.stop)}, has this id or name"
+    return f"no run{of} has the id {name!r}, and {also}: choose an earlier --since, or a pattern such as '{name}*'"
 
 
 def _runs(

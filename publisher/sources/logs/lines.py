@@ -201,11 +201,11 @@ class LineSource:
         count = f"{files} file{'' if files == 1 else 's'}"
         if not ends:
             return [Finding(self.name, "yellow", f"{count}; the beginnings of the files have no finished run")]
-        seen = f"{count}; the earliest end at the beginning of a file is {_utc(min(ends))}"
+        seen = f"{count}; of the jobs at the beginning of each file, the first ended {_utc(min(ends))}"
         if max(ends) > self._clock() + FUTURE_S:
             hint = "Check the clock of this host and of the batch system's host"
-            return [Finding(self.name, "yellow", f"{seen}, the latest lies in the future: {_utc(max(ends))}", hint)]
-        return [Finding(self.name, "green", f"{seen}, the latest {_utc(max(ends))}")]
+            return [Finding(self.name, "yellow", f"{seen}, the last in the future: {_utc(max(ends))}", hint)]
+        return [Finding(self.name, "green", f"{seen}, the last {_utc(max(ends))}")]
 
 
 class _Part(PageBuilder):

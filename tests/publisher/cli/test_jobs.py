@@ -36,7 +36,7 @@ def test_why_a_target_does_not_want_it(collected: Program) -> None:
     text = collected.config.read_text()
     collected.config.write_text(text.replace("[targets.files]\n", '[targets.files]\nsince = "2026-11-01"\n'))
     done = collected("jobs", "1000001").ok()
-    assert "     no longer selected: ended before its `since`, 2026-11-01T00:00:00Z\n" in done.out
+    assert "     no longer selected: it ended before `since` of the target, 2026-11-01T00:00:00Z\n" in done.out
     (job,) = collected("jobs", "1000001", "--json").ok().object["records"]
     assert set(job["not_selected"]) == {"files"}
     (record,) = (
@@ -44,7 +44,7 @@ def test_why_a_target_does_not_want_it(collected: Program) -> None:
     )
     assert record["not_selected"] == job["not_selected"]["files"]
     shown = collected("render", "ogf-ur", "--explain", "1000001", "--target", "files").ok().out
-    assert "not selected by the target: ended before its `since`" in shown
+    assert "not selected by the target: it ended before `since`" in shown
 
 
 @pytest.mark.parametrize(

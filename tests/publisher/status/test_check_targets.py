@@ -30,11 +30,15 @@ def found(tmp_path: Path, job: Job, **settings: Any) -> list[Finding]:
 @pytest.mark.parametrize(
     ("facts", "settings", "said"),
     [
-        (LOCAL, {"local_jobs": "skip"}, '`local_jobs` is "send"'),
-        ({"vo": None, "fqans": ()}, {"unknown_vo": "skip"}, '`unknown_vo` is "skip"'),
-        ({"vo": "atlas", "fqans": ()}, {"vo": ["alice"]}, "not among its `vo`"),
-        ({"status": "failed"}, {"statuses": ["completed"]}, "not among its `statuses`"),
-        ({}, {"since": iso(NOW)}, f"ended before its `since`, {iso(NOW)}"),
+        (LOCAL, {"local_jobs": "skip"}, '`local_jobs` of the target is not "send"'),
+        ({"vo": None, "fqans": ()}, {"unknown_vo": "skip"}, '`unknown_vo` of the target is "skip"'),
+        ({"vo": "atlas", "fqans": ()}, {"vo": ["alice"]}, "its VO (atlas) is not in `vo` of the target"),
+        (
+            {"status": "failed"},
+            {"statuses": ["completed"]},
+            "its status (failed) is not in `statuses` of the target (completed)",
+        ),
+        ({}, {"since": iso(NOW)}, f"it ended before `since` of the target, {iso(NOW)}"),
     ],
 )
 def test_a_target_that_gets_nothing(tmp_path: Path, facts: dict[str, Any], settings: dict[str, Any], said: str) -> None:
@@ -50,7 +54,7 @@ def test_sources_that_are_not_its_own(tmp_path: Path) -> None:
     site.configure("neic", sources=["ce2"])
     site.collect()
     (finding,) = targets_without_jobs(site.config, site.publisher.store, site.publisher.status())
-    assert "not among its `sources`" in finding.message
+    assert ") is not in `sources`" in finding.message
 
 
 @pytest.mark.parametrize("settings", [{}, {"local_jobs": "skip"}, {"unknown_vo": "hold"}], ids=str)
