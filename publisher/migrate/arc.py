@@ -20,6 +20,7 @@ from formats.registry import FORMATS
 from formats.text import LAST_INSTANT
 from publisher.errors import UsageError
 from publisher.migrate.proposal import Block, BlockFile, Proposal, read_blocks
+from publisher.sources.arc.file import VERSION_2
 from publisher.sqlite_file import open_read_only
 from publisher.text import iso, quoted
 
@@ -179,8 +180,17 @@ class _Arc:
     def _control(self) -> str:
         return (self._value(self._conf.block("arex"), "controldir") or _CONTROL).rstrip("/")
 
+    def _database(self) -> Path:
+        """The database that this release of ARC writes; without a release, the one that is there."""
+        of_arc_6, of_arc_7 = (Path(self._control(), "accounting", name) for name in ("accounting.db", VERSION_2))
+        if of_arc_6.exists() and of_arc_7.exists():
+            text = f"{of_arc_6} has the jobs of ARC 6, {of_arc_7} those of ARC 7: add a source for the other one"
+            self.proposal.remark("choose", "[arex] controldir", text)
+        is_7 = of_arc_7.exists() if self._release is None else self._release >= (7,)
+        return of_arc_7 if is_7 else of_arc_6
+
     def _source(self) -> None:
-        source: dict[str, Any] = {"type": "arc", "path": f"{self._control()}/accounting/accounting.db"}
+        source: dict[str, Any] = {"type": "arc", "path": str(self._database())}
         self.proposal.sources[SOURCE] = source
         if (score := self._value(self._conf.block("lrms"), "benchmark")) is not None:
             source["benchmark"] = self._benchmark(score.partition(":")[::2], "[lrms] benchmark")

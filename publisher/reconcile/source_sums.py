@@ -28,10 +28,18 @@ _TABLES: Final = """
 CREATE TABLE labels (id INTEGER PRIMARY KEY, label TEXT NOT NULL UNIQUE);
 CREATE TABLE runs (
     key BLOB PRIMARY KEY, month INTEGER NOT NULL, label INTEGER NOT NULL, core_ms INTEGER NOT NULL,
-    cpu_ms INTEGER NOT NULL, wall_ms INTEGER NOT NULL, source TEXT NOT NULL
+    cpu_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE of_source (
+    source TEXT NOT NULL, key BLOB NOT NULL, lost INTEGER NOT NULL, wall_ms INTEGER NOT NULL, core_ms INTEGER NOT NULL,
+    cpu_ms INTEGER NOT NULL, PRIMARY KEY (source, key)
 ) WITHOUT ROWID;
 """
-_BY_SOURCE: Final = "SELECT count(*), coalesce(sum(wall_ms), 0), coalesce(sum(core_ms), 0), coalesce(sum(cpu_ms), 0) "
+"""`runs`: each run once, also if several sources have it; `of_source`: the runs of each source, for its own program."""
+_OF_SOURCE: Final = (
+    "SELECT count(*), coalesce(sum(wall_ms), 0), coalesce(sum(core_ms), 0), coalesce(sum(cpu_ms), 0) "
+    "FROM of_source WHERE source = ? AND NOT lost"
+)
 
 
 MEASURES: Final = ("jobs", "wall_ms", "core_ms", "cpu_ms")
@@ -102,7 +110,7 @@ def source_sums(
                 for page in source.pages({}, Window(*months_bounds(months))):
                     jobs = page.jobs if isinstance(page, Page) else [run.job() for run in page.runs]
                     jobs = [as_stored(job) for job in jobs if job.has_record and _month(job) in numbers]
-                    _keep(database, name, jobs, labels)
+                    _keep(database, name, jobs, labels, with_tool=with_tool)
                     reading.runs += len(jobs)
                     clusters[name].update(job.cluster for job in jobs if job.cluster)
                     reading.unreadable += len(page.unreadable)
@@ -135,7 +143,7 @@ def _ask_tool(
         except SourceError as error:
             reading.tool_error = str(error)
     if reading.tool is not None:
-        amounts = database.row(f"{_BY_SOURCE} FROM runs WHERE source = ?", source.name)
+        amounts = database.row(_OF_SOURCE, source.name)
         assert amounts is not None
         reading.own = ToolSums("", *map(int, amounts))
 
@@ -144,17 +152,21 @@ def _month(job: Job) -> int:
     return month_of(job.end or 0).number
 
 
-def _keep(database: TemporaryDatabase, source: str, jobs: Sequence[Job], labels: ClassLabels) -> None:
-    rows = []
+def _keep(
+    database: TemporaryDatabase, source: str, jobs: Sequence[Job], labels: ClassLabels, *, with_tool: bool
+) -> None:
+    rows, own = [], []
     for job in jobs:
         label, cores = labels.of_facts(source, class_facts(job))
-        is_known = job.status != "lost"
         wall_ms = job.wall_ms or 0
-        key = run_key(job.record_id)
-        rows.append((key, _month(job), label, wall_ms * cores, cpu_total_ms(job), wall_ms, source if is_known else ""))
+        key, core_ms, cpu_ms = run_key(job.record_id), wall_ms * cores, cpu_total_ms(job)
+        rows.append((key, _month(job), label, core_ms, cpu_ms))
+        own.append((source, key, job.status == "lost", wall_ms, core_ms, cpu_ms))
+    if with_tool:
+        database.change("INSERT OR REPLACE INTO of_source VALUES (?, ?, ?, ?, ?, ?)", own)
     database.change("INSERT OR IGNORE INTO labels (label) VALUES (?)", {(row[2],) for row in rows})
     database.change(
-        "INSERT OR REPLACE INTO runs SELECT ?, ?, id, ?, ?, ?, ? FROM labels WHERE label = ?",
+        "INSERT OR REPLACE INTO runs SELECT ?, ?, id, ?, ? FROM labels WHERE label = ?",
         ((key, month, *more, label) for key, month, label, *more in rows),
     )
 

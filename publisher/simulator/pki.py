@@ -1,6 +1,6 @@
 """A temporary public key infrastructure: a CA, a server, a client, and certificates with every kind of error.
 
-For demonstrations, rehearsals and tests: the keys are unprotected and live for days. Files are 0600, directories 0700.
+For demonstrations, rehearsals and tests: the keys are unprotected and live for weeks. Files are 0600, directories 0700.
 The CA directory has the hashed form that grid sites use (`HASH.0` for certificates, `HASH.r0` for CRLs).
 """
 
@@ -31,7 +31,7 @@ from publisher.security.distinguished_name import name_hash, slash_dn
 KeyKind = Literal["rsa", "ec"]
 Validity = Literal["current", "expired", "future"]
 _PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey
-_LIFE = timedelta(days=30)
+_LIFE = timedelta(days=60)
 
 
 @dataclass(frozen=True, slots=True)

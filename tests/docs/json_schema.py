@@ -34,6 +34,7 @@ DESCRIPTIONS: Final = {
     "held": "jobs that lack something; nothing was sent",
     "in_flight": "jobs that were sent, without a recorded answer",
     "last_sent_end_time": "latest end of a job that the service has",
+    "merged": "parts of runs that have a record of their own, such as slaves and steps",
     "new": "jobs that were not in the store",
     "not_due": "of the waiting jobs: their report is sent when its period is over",
     "not_latest": "why nothing is sent: the store was restored",

@@ -92,6 +92,25 @@ def test_the_vo_of_jobs_without_one_is_carried_over_where_it_is_in_no_key(tmp_pa
     assert "twice" in remarks(summaries, "choose")["[arex/jura] vomsless_vo"]
 
 
+def test_the_database_of_arc_7(tmp_path: Path) -> None:
+    conf = tmp_path / "arc.conf"
+    conf.write_text(f"[arex]\ncontroldir = {tmp_path}\n")
+
+    def path(release: str = "") -> str:
+        found = from_arc(conf, None, release=release)
+        assert (("choose", "[arex] controldir") in [(one.kind, one.where) for one in found.remarks]) == both
+        return str(next(iter(found.sources.values()))["path"]).rpartition("/")[2]
+
+    both = False
+    assert [path(), path("6.20"), path("7.0")] == ["accounting.db", "accounting.db", "accounting_v2.db"]
+    (tmp_path / "accounting").mkdir()
+    (tmp_path / "accounting" / "accounting_v2.db").touch()
+    assert path() == "accounting_v2.db"
+    (tmp_path / "accounting" / "accounting.db").touch()
+    both = True
+    assert path() == "accounting_v2.db"
+
+
 def test_the_release_decides_the_spellings(fixtures: Path, state: Path) -> None:
     for release, spellings in {
         "6.17.0": ("url", "arc-6.17"),

@@ -87,6 +87,25 @@ def test_the_source_agrees_with_qacct(install: Install, real: Path, tmp_path: Pa
     assert reading.differing == []
 
 
+def test_runs_that_two_sources_share_count_for_each(install: Install, real: Path, tmp_path: Path) -> None:
+    """Each program adds up all runs of its own source."""
+    install("qacct", qacct(real))
+    shutil.copy(real / "accounting", tmp_path / "accounting")
+    config = tmp_path / "publisher.toml"
+    tables = "".join(
+        f'\n[sources.{name}]\ntype = "gridengine"\npath = "{path}"\n'
+        for name, path in (("one", real / "accounting"), ("two", tmp_path / "accounting"))
+    )
+    config.write_text(BASE + tables + FILES)
+    with Publisher.from_file(config) as publisher:
+        publisher.collect()
+        with publisher.reconcile((), (Month(2026, 11),)) as found:
+            readings = publisher.conservation(found, with_tool=True).readings
+    assert [(reading.own, reading.differing) for reading in readings.values()] == [(readings["two"].own, [])] * 2
+    assert readings["one"].own is not None
+    assert readings["one"].own.jobs == 32
+
+
 def test_a_second_more_in_qacct_is_found(install: Install, real: Path, tmp_path: Path) -> None:
     install("qacct", qacct(real) + " | sed 's/ 80 / 81 /'")
     found = conserved(tmp_path, real / "accounting")
