@@ -20,6 +20,8 @@ class PageStored(msgspec.Struct, frozen=True):
     read: int
     new: int
     changed: int
+    share: float | None = None
+    """About how much of the source is read now, 0 to 1; None: unknown."""
 
 
 class DeliveryBegun(msgspec.Struct, frozen=True):

@@ -65,6 +65,19 @@ class _Work:
         return f"{text}, {_rate_text(rate)}, {duration_text((self.total - done) / rate)} left" if rate else text
 
 
+class _Reading:
+    """The reading of a source: which share of it was read when it began, and is read now."""
+
+    def __init__(self, share: float, began: float) -> None:
+        self._first, self._began = share, began
+        self.share = share
+
+    def left_s(self, now: float) -> float | None:
+        """The remaining time, if anything was read since; None: unknown."""
+        done = self.share - self._first
+        return (now - self._began) / done * (1 - self.share) if done > 0 and self.share < 1 else None
+
+
 class _ProgressDisplay:
     """Shows events. Called from several threads."""
 
@@ -76,6 +89,8 @@ class _ProgressDisplay:
         self._clock = clock
         self._began = self._drawn = clock()
         self._read = 0
+        self._source = ""
+        self._reading: dict[str, _Reading] = {}
         self._work: dict[str, _Work] = {}
         self._answers: dict[str, str] = {}
         self._width = 0
@@ -102,6 +117,9 @@ class _ProgressDisplay:
     def _count(self, event: Event) -> None:
         if isinstance(event, PageStored):
             self._read += event.read
+            if event.share is not None:
+                self._reading.setdefault(event.source, _Reading(event.share, self._clock())).share = event.share
+            self._source = event.source
         elif isinstance(event, DeliveryBegun):
             self._work[event.target] = _Work(event.waiting, self._clock())
             self._answers.pop(event.target, None)
@@ -169,10 +187,16 @@ class _ProgressDisplay:
         self._drawn = now
         parts = [work.text(name, now) for name, work in sorted(self._work.items()) if work.total or work.done]
         if self._read and not parts:  # nothing is sent before everything is read
-            parts = [f"read {self._read:,}, {_rate_text(self._read / (now - self._began))}"]
+            parts = [f"read {self._read:,}, {_rate_text(self._read / (now - self._began))}{self._left(now)}"]
         line = "  ".join(parts)
         output.draw("\r" + line.ljust(self._width))
         self._width = len(line)
+
+    def _left(self, now: float) -> str:
+        """The remaining time of the source that is read, if it is known how much of it is read."""
+        reading = self._reading.get(self._source)
+        left_s = None if reading is None else reading.left_s(now)
+        return "" if left_s is None else f", {duration_text(left_s)} left of {safe(self._source)}"
 
     def _make_room(self) -> None:
         """Before the command itself prints something: clear the bar, and show first what was settled."""

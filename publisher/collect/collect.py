@@ -108,7 +108,7 @@ def collect(
                 again=again,
             )
             total = _add(total, found)
-            observer(PageStored(source.name, found.read, found.new, found.changed))
+            observer(PageStored(source.name, found.read, found.new, found.changed, page.share))
             if stopping():
                 break
             del page

@@ -120,6 +120,8 @@ class Page(msgspec.Struct, frozen=True):
     recovered: tuple[Recovered, ...] = ()
     merged: int = 0
     """What was understood and is a part of a run that another record is of."""
+    share: float | None = None
+    """About how much of the source is read, 0 to 1; None: unknown."""
 
 
 class Line(enum.Enum):
@@ -228,6 +230,7 @@ class PageBuilder:
         at_end: bool = False,
         recognised: Recognised = NONE_RECOGNISED,
         recovered: tuple[Recovered, ...] = (),
+        share: float | None = None,
     ) -> Page:
         """The page of everything added since the last one."""
         read, jobs, marks = self.read + recognised.unchanged, self.jobs, self.marks
@@ -246,6 +249,7 @@ class PageBuilder:
             marks=tuple(marks),
             recognised=recognised,
             recovered=recovered,
+            share=share,
         )
         self._clear()
         return page
@@ -268,6 +272,7 @@ class EncodedPage(msgspec.Struct, frozen=True):
     recognised: Recognised = NONE_RECOGNISED
     recovered: tuple[Recovered, ...] = ()
     merged: int = 0
+    share: float | None = None
 
 
 def encode_page(page: Page | EncodedPage, *, classed: bool) -> EncodedPage:
@@ -287,6 +292,7 @@ def encode_page(page: Page | EncodedPage, *, classed: bool) -> EncodedPage:
         page.recognised,
         page.recovered,
         page.merged,
+        page.share,
     )
 
 

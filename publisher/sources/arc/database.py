@@ -241,6 +241,10 @@ class ArcDatabase:
         """The rows of those of these RecordIDs that exist."""
         return self._page(f"{self._select} WHERE RecordID IN ({_list(ids)})", ())
 
+    def last_record_id(self) -> int:
+        """The highest RecordID; 0: there are no rows."""
+        return int(self._one("SELECT max(RecordID) FROM AAR") or 0)
+
     def extent(self, since: int, until: int | None) -> tuple[int, int, int]:
         """The number of rows that end in a span, and their lowest and highest RecordID."""
         sql = f"SELECT count(*), min(RecordID), max(RecordID) FROM AAR {_BY_END}"  # noqa: S608

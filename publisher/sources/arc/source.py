@@ -267,10 +267,11 @@ class ArcSource:
             ids = again[start : start + self._page_rows]
             yield reading.page(database.of_ids(ids), given)
         for since, until in changed:
-            for rows in self._ended(database, since, until):
+            for rows in self._ended(database, since, until, database.extent(since, until)):
                 yield reading.page(_without(rows, set(again), before.last), given)
 
         last, anchor, at_end = before.last, before.anchor, False
+        highest = database.last_record_id()
 
         def next_page() -> Page:  # a function, so that nothing keeps the rows and runs of a page while it is stored
             nonlocal last, anchor, at_end
@@ -281,7 +282,8 @@ class ArcSource:
                 last = rows.aar[-1][0]
                 anchor = database.job_id(last)
             cursor = ArcCursor(last, anchor, pack(reading.pending), pack(reading.reported), marks, slices)
-            return msgspec.structs.replace(page, cursor=cursor.plain(), at_end=at_end)
+            share = min(1.0, last / highest) if highest else None
+            return msgspec.structs.replace(page, cursor=cursor.plain(), at_end=at_end, share=share)
 
         while not at_end:
             yield next_page()
@@ -305,15 +307,21 @@ class ArcSource:
             # LRMSEND is before EndTime, by the time of the stage-out; a worker node's clock may be ahead.
             since, until = max(0, since - _DAY_S), None
         reading = self._reading(database)
-        for rows in self._ended(database, since, until):
-            yield reading.page_of_window(rows, given, window, known)
+        extent = database.extent(since, until)
+        done = 0
+        for rows in self._ended(database, since, until, extent):
+            done += len(rows.aar)
+            share = min(1.0, done / max(extent[0], 1))
+            yield msgspec.structs.replace(reading.page_of_window(rows, given, window, known), share=share)
         yield Page(jobs=(), cursor=given, read=0, at_end=True)
 
-    def _ended(self, database: ArcDatabase, since: int, until: int | None) -> Iterator[Rows]:
-        """The rows that end in a span. Jobs end nearly in the order of their rows, in which they are read much
-        faster.
+    def _ended(
+        self, database: ArcDatabase, since: int, until: int | None, extent: tuple[int, int, int]
+    ) -> Iterator[Rows]:
+        """The rows that end in a span of this extent. Jobs end nearly in the order of their rows, in which they are
+        read much faster.
         """
-        count, low, high = database.extent(since, until)
+        count, low, high = extent
         if high - low >= DENSE * count:
             yield from self._by_end(database, since, until)
             return

@@ -159,7 +159,8 @@ class LineSource:
                 continue
             page.extend(part)
             if page.read >= PAGE_RECORDS:
-                yield page.page(cursor if window else _cursor(reading, parser), recovered=reading.recovered())
+                here = cursor if window else _cursor(reading, parser)
+                yield page.page(here, recovered=reading.recovered(), share=reading.share())
         page.extend(_released(last, parser))
         if isinstance(parser, EndingParser):
             for outcome in parser.finish():

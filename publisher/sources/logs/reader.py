@@ -83,6 +83,13 @@ class LogReader:
         return Reading(self.files(), cursor, self.log)
 
 
+def _size_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0  # reported when it is read
+
+
 class Reading:
     """One pass over the files of a log. `problems` has afterwards the errors of files that were not read to their end.
 
@@ -94,6 +101,7 @@ class Reading:
     ) -> None:
         self._files = files
         self._listed = {str(path) for path in files}
+        self._sizes = {str(path): _size_bytes(path) for path in files}
         self._log = log
         self._block_bytes = block_bytes
         self._marks: dict[tuple[int, int], Mark] = {}
@@ -125,6 +133,13 @@ class Reading:
             "gone": msgspec.to_builtins(self._gone[-_GONE_KEPT:]),
             "missing": msgspec.to_builtins(self._missing[-_MISSING_KEPT:]),
         }
+
+    def share(self) -> float | None:
+        """About how much of the bytes of all files is read, 0 to 1: a compressed file counts by its plain bytes."""
+        whole = sum(self._sizes.values())
+        marks = (mark for mark in self._marks.values() if mark.path in self._sizes)
+        done = sum(min(self._sizes[mark.path], max(mark.size, mark.offset)) for mark in marks)
+        return done / whole if whole else None
 
     def recovered(self) -> tuple[Recovered, ...]:
         """The files that were reported as not read to their end and found since the last call."""

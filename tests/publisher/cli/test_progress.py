@@ -62,6 +62,20 @@ def test_nothing_is_drawn_within_the_first_second(monkeypatch: pytest.MonkeyPatc
     assert terminal.getvalue() == ""
 
 
+def test_reading_has_the_remaining_time_of_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ce1, of which 0.4 was read before, 0.1 more takes 10 s: so 0.5 takes 50 s."""
+    terminal = on_terminal(monkeypatch)
+    clock = Clock()
+    watch = progress.observer(verbose=False, quiet=False, terminal=True, clock=clock)
+    watch(PageStored("ce1", 1000, 1000, 0, 0.4))
+    clock.now = 10.0
+    watch(PageStored("ce1", 1000, 1000, 0, 0.5))
+    assert terminal.getvalue() == "\rread 2,000, 200/s, 50 s left of ce1"
+    clock.now = 20.0
+    watch(PageStored("sacct", 1000, 1000, 0))
+    assert terminal.getvalue().rstrip().endswith("\rread 3,000, 150/s"), "its size is unknown"
+
+
 def test_a_bar_for_each_target_that_gives_way_to_output(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_terminal(monkeypatch)
     printed = io.StringIO()

@@ -19,6 +19,7 @@ from publisher.errors import ConfigError, SourceBusyError, SourceError, SourceFo
 from publisher.sources import make_source
 from publisher.sources.arc.database import ArcDatabase
 from publisher.sources.arc.source import ArcSource
+from publisher.sources.base import Window
 from tests.conftest import ROOT
 from tests.generators.arc_database import ArcWriter, create, load
 from tests.publisher.sources.arc.arc_reading import Read, source
@@ -392,3 +393,11 @@ def test_a_job_of_the_sample_as_arcs_publisher_has_it(official: ArcSource) -> No
         ("upload", 19_329_447, False),
     ]
     assert job.runtime_environments == ("ENV/RTE", "APPS/HEP/ATLAS-SITE-LCG")
+
+
+@pytest.mark.parametrize(("window", "rows"), [(None, 120), (Window(0, None), 119)])
+def test_each_page_says_how_much_of_the_database_is_read(database: Path, window: Window | None, rows: int) -> None:
+    """By the ids of rows, of which one has not ended; a window by the rows that ended in it."""
+    read = Read(source(database, page_rows=10), window=window)
+    shares = [page.share for page in read.pages if page.read]
+    assert shares == pytest.approx([min(1.0, place * 10 / rows) for place in range(1, 13)])

@@ -51,6 +51,21 @@ def test_pages_are_bounded_and_each_carries_its_cursor(file: Path) -> None:
         assert rest == 20_000 - sum(page.read for page in pages[: stop + 1])
 
 
+def test_each_page_says_how_much_of_all_files_is_read(file: Path) -> None:
+    """Also where a reading continues, so that the remaining time is that of what is left."""
+    file.write_bytes(b"".join(SERIAL % number for number in range(5_000)))
+    file.with_name("accounting.1").write_bytes(b"".join(SERIAL % number for number in range(5_000, 20_000)))
+    pages = list(source(file).pages({}))
+    shares = [page.share for page in pages[:-1]]
+    assert len(shares) > 3
+    assert shares == sorted(shares)
+    first, *_, last = shares
+    assert first == pytest.approx(pages[0].read / 20_000, abs=0.02)
+    assert last == pytest.approx(1 - pages[-1].read / 20_000, abs=0.02)
+    later = [page.share for page in source(file).pages(pages[1].cursor)]
+    assert later[0] == pytest.approx(shares[2], abs=0.01), "counted from the beginning"
+
+
 def test_a_bad_line_is_reported_with_its_place(file: Path) -> None:
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(lines[0] + b"garbage \xff\n" + lines[1])
@@ -162,7 +177,7 @@ def test_permission_denied(file: Path) -> None:
 def test_a_clock_in_the_future_is_reported(file: Path) -> None:
     log = LineSource("ge", "gridengine", source(file).reader, source(file)._make_parser, clock=lambda: 1_700_000_000.0)
     (finding,) = log.check()
-    assert (finding.level, "lies in the future: 2027-01-15" in finding.message) == ("yellow", True)
+    assert (finding.level, "the last in the future: 2027-01-15" in finding.message) == ("yellow", True)
     log = LineSource("ge", "gridengine", source(file).reader, source(file)._make_parser, clock=lambda: 1_900_000_000.0)
     (finding,) = log.check()
     assert finding.level == "green"
