@@ -69,10 +69,10 @@ def init(
     target: Annotated[str | None, _option("--target", "Kind of the target: sgas, ams, directory", "KIND")] = None,
     url: Annotated[str | None, _option("--url", "URL of the service, or the folder to write to", "URL")] = None,
     records: Annotated[
-        str | None, typer.Option("--records", metavar="FORMAT", help="Format of records, if the target takes several.")
+        str | None, typer.Option("--records", metavar="FORMAT", help="Format of records.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="DATE", help="Send only jobs that ended since then. Default: all.")
+        str | None, typer.Option("--since", metavar="DATE", help="Send only jobs that ended since then.")
     ] = None,
     local_jobs: Annotated[
         str | None, typer.Option("--local-jobs", metavar="send|skip", help="Jobs without a grid identity.")

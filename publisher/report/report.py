@@ -36,7 +36,7 @@ def is_others(label: str) -> bool:
 
 
 VIEWS: Final[Mapping[str, str]] = {
-    "utilization": "Busy queues and CPU use in time bins, by the formulas of the DQS manual.",
+    "utilization": "Queue and CPU utilization in time bins, by DQS' formulas.",
     "totals": "Jobs, wall time, CPU time, and core hours, summed by up to two keys.",
     "occupation": "The share of cores, memory, or GPUs in use, by day, week, month, or year.",
     "waiting": "How long jobs waited: mean, median, p90, and p99.",
