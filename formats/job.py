@@ -72,6 +72,8 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, array_lik
 class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One run of a job. See the module for units; `record_id` is the contract that makes sending again harmless.
 
+    The facts of a class are together, so that `publisher.encoded_run` can cut them out of an encoded run.
+
     The source of ARC gives the fields by position, in the order below: it sets most of them, and looking that many
     keywords up takes 4 to 8 % of the time in which it reads a run. All others name them.
     """
@@ -82,6 +84,42 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     system: str
     """The kind of accounting it was read from: arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf."""
     status: Status
+
+    # --- class: what many runs share, in the order of `publisher.encoded_run`, which stores it once
+    slave: bool = False
+    """A part of another run, whose record has what it used: known to reports, never published by itself."""
+    user_dn: str | None = None
+    """Distinguished name of the user's certificate, slash form as the source has it."""
+    token_subject: str | None = None
+    token_issuer: str | None = None
+    vo: str | None = None
+    vo_issuer: str | None = None
+    fqans: tuple[str, ...] = ()
+    """VOMS attributes, the primary one first, each once: `/atlas/Role=production`."""
+    cluster: str | None = None
+    """The batch system's server or cell: the UR's and CAR's MachineName unless the endpoint gives one."""
+    queue: str | None = None
+    endpoint_url: str | None = None
+    endpoint_type: str | None = None
+    """The interface the job was submitted through, e.g. `org.nordugrid.arcrest`."""
+    nodes: int | None = None
+    cores: int | None = None
+    slots: int | None = None
+    infrastructure: Infrastructure | None = None
+    lrms: str | None = None
+    """The batch system behind a grid front end: slurm, condor, pbs ..."""
+    middleware: str | None = None
+    middleware_version: str | None = None
+    benchmarks: tuple[Benchmark, ...] = ()
+    """As the source says, each type once; the first is the source's choice."""
+    hosts: tuple[Host, ...] = ()
+    local_user: str | None = None
+    local_group: str | None = None
+    project: str | None = None
+    account: str | None = None
+    department: str | None = None
+
+    # --- names
     global_id: str | None = None
     """Global job id (ARC's job id, HTCondor's GlobalJobId); the record id stands in when there is none."""
     local_id: str | None = None
@@ -92,41 +130,11 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     array_id: str | None = None
     array_task: int | None = None
 
-    # --- owner
-    user_dn: str | None = None
-    """Distinguished name of the user's certificate, slash form as the source has it."""
-    token_subject: str | None = None
-    token_issuer: str | None = None
-    local_user: str | None = None
-    local_group: str | None = None
-    vo: str | None = None
-    vo_issuer: str | None = None
-    fqans: tuple[str, ...] = ()
-    """VOMS attributes, the primary one first, each once: `/atlas/Role=production`."""
-    project: str | None = None
-    account: str | None = None
-    department: str | None = None
-
     # --- place
-    cluster: str | None = None
-    """The batch system's server or cell: the UR's and CAR's MachineName unless the endpoint gives one."""
-    queue: str | None = None
     parallel_environment: str | None = None
-    endpoint_url: str | None = None
-    endpoint_type: str | None = None
-    """The interface the job was submitted through, e.g. `org.nordugrid.arcrest`."""
     client_host: str | None = None
     """The host the job was submitted from, without a port."""
-    hosts: tuple[Host, ...] = ()
-    nodes: int | None = None
-    cores: int | None = None
-    slots: int | None = None
     gpus: int | None = None
-    infrastructure: Infrastructure | None = None
-    lrms: str | None = None
-    """The batch system behind a grid front end: slurm, condor, pbs ..."""
-    middleware: str | None = None
-    middleware_version: str | None = None
     service_class: str | None = None
     """Coarse kind of worker node, ARC's wninstance."""
     system_software: str | None = None
@@ -170,14 +178,10 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     exit_signal: int | None = None
     end_reason: str | None = None
     """The source's own word or code for the end: Grid Engine's failed code, Slurm's state, LSF's exitInfo."""
-    benchmarks: tuple[Benchmark, ...] = ()
-    """As the source says, each type once; the first is the source's choice."""
     extras: dict[str, int | float | str] = {}
     """Whatever else the source tells, under the source's own names (Grid Engine's ru_*, TRES, resource lists)."""
     site: str | None = None
     """The site that the run is accounted to, where it is not the view's. No source tells it; configuration may."""
-    slave: bool = False
-    """A part of another run, whose record has what it used: known to reports, never published by itself."""
     core_numbers: tuple[str, ...] = ()
     """Which cores it held of each of `hosts`, in their order, as `formats.cores` writes them: `0-3,7`; empty where the
     source tells only how many. Known to reports, in no message and not in the digest."""

@@ -125,24 +125,65 @@ def _deciding(job: Job, mark: str | None = None) -> bytes:
 
 
 class _KnownClass(msgspec.Struct, frozen=True, gc=False):
-    """What every run of a class needs: the key of the class, and its facts, plain."""
+    """What every run of a class needs: the key of the class, and its facts, plain.
+
+    `together`: the `entries` facts of the class as they follow one another in the plain form of most of its runs.
+    """
 
     key: bytes
     facts: bytes
+    entries: int
+    together: bytes
 
 
-_known_classes: Final[dict[bytes, _KnownClass]] = {}
-"""Of runs that were encoded here, by what makes their class: to work one out takes as long as the rest of a run."""
+_IN_EVERY_FORM: Final = ("record_id", "system", "status")
+"""The first fields of a run, which have no default: they are in its own facts too. Those of its class follow."""
+_in_every_form: Final = attrgetter(*_IN_EVERY_FORM)
+_NAMES_BYTES: Final = sum(len(name) + 1 for name in _IN_EVERY_FORM)
+_known_classes: Final[dict[Any, _KnownClass]] = {}
+"""Of runs that were encoded here, by what makes their class: to compute one takes as long as the rest of a run."""
 
 
 def _class_of(job: Job) -> _KnownClass:
-    deciding = _deciding(job)
+    local_user = _local(job) if class_needs_local_user(job) else None
+    deciding = (_shared(job), local_user, job.hosts if class_needs_hosts(job) else None)
     known = _known_classes.get(deciding)
     if known is None:
         if len(_known_classes) >= _MOST_REMEMBERED:
             _known_classes.clear()
-        known = _known_classes[deciding] = _KnownClass(class_key(job), encode(class_facts(job)))
+        known = _known_classes[deciding] = _new_class(job)
     return known
+
+
+def _new_class(job: Job) -> _KnownClass:
+    facts = class_facts(job)
+    plain = encode(facts)
+    return _KnownClass(class_key(job), plain, _entries(plain) - len(_IN_EVERY_FORM), plain[_shared_at(facts) :])
+
+
+_HEAD: Final = 4
+"""Bytes of the plain form before the first field: the form, and the head of a map whose length has two bytes."""
+
+
+def _entries(plain: bytes) -> int:
+    return plain[2] << 8 | plain[3]
+
+
+def _shared_at(job: Job) -> int:
+    """Where the facts of its class begin in the plain form of a run."""
+    return _HEAD + _NAMES_BYTES + len(_encode(_in_every_form(job))) - 1
+
+
+def _own_part(job: Job, plain: bytes, known: _KnownClass) -> bytes | None:
+    """The MessagePack of `own_facts`, cut out of the plain form of a run: takes a third of the time.
+
+    None: the facts of its class are not together there, or are encoded differently (1.0, which is equal to 1).
+    """
+    at = _shared_at(job)
+    if not plain.startswith(known.together, at):
+        return None
+    entries = _entries(plain) - known.entries
+    return b"\xde" + entries.to_bytes(2) + plain[_HEAD:at] + plain[at + len(known.together) :]
 
 
 def run_key(record_id: str) -> bytes:
@@ -202,7 +243,7 @@ def encode_run(job: Job, *, classed: bool = True, mark: bytes | None = None) -> 
     if record_id is not job.record_id:
         job = msgspec.structs.replace(job, record_id=record_id)
     plain = encode(job)
-    known = _class_of(job) if classed else None
+    known, stored = (None, plain) if not classed else _in_class(job, plain)
     also_known_as = job.global_id if job.global_id is not None else other_id(job)
     return EncodedRun(
         record_id,
@@ -215,12 +256,23 @@ def encode_run(job: Job, *, classed: bool = True, mark: bytes | None = None) -> 
         job.local_id and index_key(job.local_id),
         None if also_known_as is None else global_key(also_known_as),
         digest(job, plain),
-        plain if known is None else _compressed(OWN, _encode(own_facts(job)), record_id),
+        stored,
         bool(job.core_numbers),
         None if known is None else known.key,
         b"" if known is None else known.facts,
         mark,
     )
+
+
+def _in_class(job: Job, plain: bytes) -> tuple[_KnownClass, bytes]:
+    """The class of a run, and the run without the facts of its class."""
+    known = _class_of(job)
+    own = _own_part(job, plain, known)
+    if own is None:
+        own = _encode(own_facts(job))
+        if encode(class_facts(job)) != known.facts:
+            known = _new_class(job)
+    return known, _compressed(OWN, own, job.record_id)
 
 
 def cpu_total_ms(job: Job) -> int:

@@ -124,8 +124,8 @@ def _read(order: _Order, send: subprocess_worker.Send) -> None:
     for page in source.pages(cursor, window):
         encoded = encode_page(page, classed=window is None)
         del page  # its runs are encoded: only one form of them in memory
-        cursor = text_of(encoded.cursor)
-        send(_encoder.encode(_PageRead(msgspec.structs.replace(encoded, cursor={}), cursor, source.complete_since())))
+        read = _PageRead(msgspec.structs.replace(encoded, cursor={}), text_of(encoded.cursor), source.complete_since())
+        send(_encoder.encode(read))
 
 
 if __name__ == "__main__":

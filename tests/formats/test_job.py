@@ -7,13 +7,13 @@ from typing import Final
 from formats.job import Job
 
 FIELDS: Final = """
-    record_id system status global_id local_id name run array_id array_task user_dn token_subject token_issuer
-    local_user local_group vo vo_issuer fqans project account department cluster queue parallel_environment
-    endpoint_url endpoint_type client_host hosts nodes cores slots gpus infrastructure lrms middleware
-    middleware_version service_class system_software runtime_environments submit eligible lrms_submit start end
+    record_id system status slave user_dn token_subject token_issuer vo vo_issuer fqans cluster queue endpoint_url
+    endpoint_type nodes cores slots infrastructure lrms middleware middleware_version benchmarks hosts local_user
+    local_group project account department global_id local_id name run array_id array_task parallel_environment
+    client_host gpus service_class system_software runtime_environments submit eligible lrms_submit start end
     execution_start execution_end events wall_ms cpu_ms cpu_user_ms cpu_system_ms memory_rss_kib memory_virtual_kib
     swap_kib scratch_bytes energy_j stage_in_ms stage_out_ms stage_in_bytes stage_out_bytes transfers charge
-    process_ids exit_code exit_signal end_reason benchmarks extras site
+    process_ids exit_code exit_signal end_reason extras site
 """
 
 

@@ -67,7 +67,7 @@ def samples(each: int = _EACH) -> list[bytes]:
     """What is compressed of the records, in no order."""
     encode = msgspec.msgpack.Encoder(order="deterministic").encode
     found = [encode(job if number % _WHOLE_OF == 0 else own_facts(job)) for number, job in enumerate(jobs(each))]
-    random.Random(1).shuffle(found)
+    random.Random(2).shuffle(found)
     return found
 
 

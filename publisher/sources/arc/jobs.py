@@ -150,38 +150,40 @@ class RowReader:
             id_prefix + job_id,
             "arc",
             status,
+            False,  # slave
+            self._users[user_id],
+            None,  # token_subject
+            None,  # token_issuer
+            self._vos[vo_id],
+            None,  # vo_issuer
+            fqans,
+            None,  # cluster
+            self._queues[queue_id],
+            url,
+            interface,
+            nodes if nodes > 0 else None,
+            cores if cores > 0 else None,
+            None,  # slots
+            "grid",
+            lrms or None,
+            "arc",  # middleware
+            None,  # middleware_version
+            benchmarks,
+            hosts_of(nodenames or nodename or ""),
+            local_user or None,
+            local_group or None,
+            project or None,
+            None,  # account
+            None,  # department
             job_id,  # global_id
             local_id,
             name or None,
             0,  # run
             None,  # array_id
             None,  # array_task
-            self._users[user_id],
-            None,  # token_subject
-            None,  # token_issuer
-            local_user or None,
-            local_group or None,
-            self._vos[vo_id],
-            None,  # vo_issuer
-            fqans,
-            project or None,
-            None,  # account
-            None,  # department
-            None,  # cluster
-            self._queues[queue_id],
             None,  # parallel_environment
-            url,
-            interface,
             client_host(client) if client else None,
-            hosts_of(nodenames or nodename or ""),
-            nodes if nodes > 0 else None,
-            cores if cores > 0 else None,
-            None,  # slots
             None,  # gpus
-            "grid",
-            lrms or None,
-            "arc",  # middleware
-            None,  # middleware_version
             service_class or None,
             system_software or None,
             _environments(environments),
@@ -212,7 +214,6 @@ class RowReader:
             None if running else _signed_exit_code(exit_code),
             None,  # exit_signal
             None,  # end_reason
-            benchmarks,
             extras,
         )
         if len(job_id) + sum([len(text) for text in texts if text]) <= IDENTITY_CHARACTERS:  # nearly always
