@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeVar
 from formats.identity import arc_record_id
 from formats.job import Benchmark, Event, Job, Status, Transfer
 from publisher.sources.arc.database import AAR_COLUMNS, SEPARATOR, Row, Sides
-from publisher.sources.arc.values import benchmark_of, client_host, epoch_s, epochs_s, hosts_of, unescaped, unsigned
+from publisher.sources.arc.values import benchmarks_of, client_host, epoch_s, epochs_s, hosts_of, unescaped, unsigned
 from publisher.sources.limits import IDENTITY_CHARACTERS, LimitError, bounded, require_short
 
 RUN_VERSION: Final = 1
@@ -55,7 +55,6 @@ _LARGEST: Final = 2**63
 _EVENTS: Final = ("PREPARING", "SUBMIT", "LRMSSTART", "LRMSEND", "FINISHING", "FINISHED")
 """The events whose times are fields of a record."""
 _NO_TIMES: Final = (None,) * len(_EVENTS)
-_TEXT_SIDES: Final = ("AuthTokenAttributes", "DataTransfers", "RunTimeEnvironments")
 _BENCHMARK: Final = "benchmark"
 _INFO: Final = (
     *("jobname", "projectname", "lrms", "nodenames", "nodename", "clienthost", "wninstance", "systemsoftware"),
@@ -135,7 +134,9 @@ class RowReader:
         ended = end or None
         if self._end_from_lrms and execution_end is not None and not running:
             ended = execution_end
-        attributes, transferred, environments = [_text_of(sides[table].get(record_id)) for table in _TEXT_SIDES]
+        attributes = _text_of(sides["AuthTokenAttributes"].get(record_id))
+        transferred = _text_of(sides["DataTransfers"].get(record_id))
+        environments = _text_of(sides["RunTimeEnvironments"].get(record_id))
         fqans, tokens = _attributes(attributes)
         if tokens:
             extras.update(tokens)
@@ -145,7 +146,8 @@ class RowReader:
         name, project, lrms, nodenames, nodename, client, service_class, system_software, local = keys.pick(info)
         local_user, _, local_group = (local or "").partition(":")
         local_id = _local_id(local_id)
-        texts = (local_id, info_row[2] if info_row else None, attributes, transferred, environments)
+        characters = len(job_id) + len(local_id or "") + len(info_row[2] if info_row else "")
+        characters += len(attributes or "") + len(transferred or "") + len(environments or "")
         found = Job(
             id_prefix + job_id,
             "arc",
@@ -216,7 +218,7 @@ class RowReader:
             None,  # end_reason
             extras,
         )
-        if len(job_id) + sum([len(text) for text in texts if text]) <= IDENTITY_CHARACTERS:  # nearly always
+        if characters <= IDENTITY_CHARACTERS:  # nearly always
             return found
         return _bounded(found)
 
@@ -327,7 +329,7 @@ def _events(row: Row | None, extras: Extras) -> tuple[tuple[Event, ...], tuple[i
         return (), _NO_TIMES
     _, packed, texts, _ = row
     kinds, pick = _kinds(packed)
-    times = epochs_s(texts.split(SEPARATOR))
+    times = epochs_s(texts, len(kinds))
     if times is None:
         rows = [(kind, text, epoch_s(text)) for kind, text in zip(kinds, texts.split(SEPARATOR), strict=True)]
         extras.update((kind, text) for kind, text, at in rows if at is None)
@@ -365,12 +367,11 @@ def _info(row: Row | None) -> tuple[_Keys, Sequence[Any]]:
 
 
 def _benchmarks(keys: _Keys, info: Sequence[Any]) -> tuple[Benchmark, ...]:
-    if len(keys.scores) == 1 and (score := benchmark_of(info[keys.scores[0]])) is not None:
-        return (score,)
+    if len(keys.scores) == 1:  # nearly always
+        return benchmarks_of(info[keys.scores[0]])
     benchmarks: dict[str, Benchmark] = {}
-    for text in [info[place] for place in keys.scores]:
-        if (score := benchmark_of(text)) is not None:
-            benchmarks.setdefault(score.type, score)
+    for score in [score for place in keys.scores for score in benchmarks_of(info[place])]:
+        benchmarks.setdefault(score.type, score)
     return tuple(benchmarks.values())
 
 
@@ -407,10 +408,9 @@ def _transfers(packed: str | None, extras: Extras) -> tuple[Transfer, ...]:
         try:
             begun, ended, volume = int(start), int(end), int(size)
             direction = _DIRECTIONS[kind]
-            fits = -_LARGEST <= volume < _LARGEST and begun < _LARGEST and ended < _LARGEST
         except (ValueError, KeyError):
-            fits = False
-        if fits:
+            direction = None
+        if direction is not None and -_LARGEST <= volume < _LARGEST and begun < _LARGEST and ended < _LARGEST:
             times = (begun if begun > 0 else None, ended if ended > 0 else None)
             transfers.append(Transfer(direction, url, unsigned(volume), *times, kind == _CACHED))
         else:

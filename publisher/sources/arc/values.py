@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Sequence
+import struct
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
@@ -21,20 +21,22 @@ _ESCAPE: Final = re.compile(r"%(27|23|25|0[aAdD])")
 _NODE: Final = re.compile(r"\[([^\]]*)\]|([^:]+)")
 _UNSIGNED: Final = 2**64
 _WITHIN_HOUR: Final = {
-    f"{minute:02}:{second:02}Z": minute * 60 + second for minute in range(60) for second in range(60)
+    b"%02d:%02dZ" % (minute, second): minute * 60 + second for minute in range(60) for second in range(60)
 }
+_parts_of_times: Final = struct.Struct("14s6sx").iter_unpack
+"""The hour, and the time within it, of times of 20 characters, each followed by one more."""
 _HOURS_KEPT: Final = 4_096
 
 
-class _HourEpochs(dict[str, int]):
+class _HourEpochs(dict[bytes, int]):
     """Epoch seconds of the beginning of an hour, by its text `2026-11-20T12:`; KeyError for other texts.
 
     Times of ARC's form are parsed once for each hour: with eight events for each job this is the most frequent
     operation.
     """
 
-    def __missing__(self, text: str) -> int:
-        found = epoch_s(f"{text}00:00Z")
+    def __missing__(self, text: bytes) -> int:
+        found = epoch_s(text.decode("utf-8", "replace") + "00:00Z")
         if found is None:
             raise KeyError(text)
         if len(self) >= _HOURS_KEPT:
@@ -56,12 +58,15 @@ def unsigned(size: int) -> int:
     return size if size >= 0 else size + _UNSIGNED
 
 
-def epochs_s(texts: Sequence[str]) -> list[int] | None:
-    """Epoch seconds of times as ARC writes them, `2026-11-20T12:00:00Z`; None: one of them has another form."""
+def epochs_s(texts: str, count: int) -> list[int] | None:
+    """Epoch seconds of so many times as ARC writes them, `2026-11-20T12:00:00Z`, with a character between each two;
+    None: one of them has another form.
+    """
     try:
-        return [_hours[text[:14]] + _WITHIN_HOUR[text[14:]] for text in texts]
-    except KeyError:
+        times = [_hours[hour] + _WITHIN_HOUR[within] for hour, within in _parts_of_times(texts.encode() + b" ")]
+    except (KeyError, struct.error):
         return None
+    return times if len(times) == count else None
 
 
 def epoch_s(text: str) -> int | None:
@@ -96,16 +101,16 @@ def client_host(text: str) -> str | None:
 
 
 @lru_cache(maxsize=4096)
-def benchmark_of(text: str) -> Benchmark | None:
-    """The score of `TYPE:value`; None for blanks. For another text, or a score that is not positive, the type and 0."""
+def benchmarks_of(text: str) -> tuple[Benchmark, ...]:
+    """The score of `TYPE:value`; none for blanks. For another text, or a score that is not positive, the type and 0."""
     kind, _, value = (part.strip() for part in text.partition(":"))
     try:
         score = float(value)
     except ValueError:
         score = 0.0
     if kind and 0 < score < math.inf:
-        return Benchmark(kind, score)
-    return Benchmark(text.strip(), 0.0) if text.strip() else None
+        return (Benchmark(kind, score),)
+    return (Benchmark(text.strip(), 0.0),) if text.strip() else ()
 
 
 def _is_ipv6(text: str) -> bool:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.job import Benchmark, Host
+from publisher.sources.arc.database import SEPARATOR
 from publisher.sources.arc.source import ArcCursor, pack, unpack
-from publisher.sources.arc.values import benchmark_of, client_host, epoch_s, epochs_s, hosts_of, unescaped, unsigned
+from publisher.sources.arc.values import benchmarks_of, client_host, epoch_s, epochs_s, hosts_of, unescaped, unsigned
 
 
 def _as_written(text: str) -> str:
@@ -58,15 +59,20 @@ def test_times_of_events(text: str, seconds: int | None) -> None:
     assert epoch_s(text) == seconds
 
 
-@given(st.lists(st.integers(min_value=86_400, max_value=253_402_300_799)))
+@given(st.lists(st.integers(min_value=86_400, max_value=253_402_300_799), min_size=1))
 def test_times_as_the_writer_has_them_are_read_by_the_day(seconds: list[int]) -> None:
     texts = [datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for at in seconds]
-    assert epochs_s(texts) == [epoch_s(text) for text in texts]
+    assert epochs_s(SEPARATOR.join(texts), len(texts)) == [epoch_s(text) for text in texts]
 
 
 @pytest.mark.parametrize("odd", ["2026-09-18T14:21:60Z", "2026-09-18T25:21:26Z", "2026-09-18 14:21:26", "never", ""])
 def test_an_odd_time_among_others_leaves_all_to_be_read_one_by_one(odd: str) -> None:
-    assert epochs_s(["2026-09-18T14:21:26Z", odd]) is None
+    assert epochs_s(f"2026-09-18T14:21:26Z{SEPARATOR}{odd}", 2) is None
+
+
+@pytest.mark.parametrize("odd", ["2026-09-18T14:21:26Z_2026-09-18T14:21:26Z", "2026-09-18T14:21:26Z\u00e9"])
+def test_a_longer_text_is_not_two_times(odd: str) -> None:
+    assert epochs_s(odd, 1) is None
 
 
 @pytest.mark.parametrize(
@@ -106,16 +112,16 @@ def test_hosts(text: str, names: list[str]) -> None:
     ["HEPSPEC", "HEPSPEC:", ":14.2", "HEPSPEC:fast", "HEPSPEC:0", "HEPSPEC:-1", "H:nan", "H:inf", "HEPSPEC:1:2", " a "],
 )
 def test_a_benchmark_that_cannot_be_read_is_its_text_without_a_score(text: str) -> None:
-    assert benchmark_of(text) == Benchmark(text.strip(), 0.0)
+    assert benchmarks_of(text) == (Benchmark(text.strip(), 0.0),)
 
 
 def test_no_benchmark() -> None:
-    assert benchmark_of("") is None
-    assert benchmark_of(" ") is None
+    assert benchmarks_of("") == ()
+    assert benchmarks_of(" ") == ()
 
 
 def test_benchmark() -> None:
-    assert benchmark_of("HEPscore23:14.20") == Benchmark("HEPscore23", 14.2)
+    assert benchmarks_of("HEPscore23:14.20") == (Benchmark("HEPscore23", 14.2),)
 
 
 @given(st.sets(st.integers(min_value=1, max_value=2_000) | st.integers(min_value=1, max_value=10**9)))
