@@ -164,8 +164,7 @@ def uid_of(target: str, items: Sequence[Item], payload: bytes) -> str:
     if items[0].group is not None:
         mark.update(b"\0" + payload)
         return mark.hexdigest()
-    for item in items:
-        mark.update(item.key.encode("utf-8", "surrogateescape") + b"\0" + item.digest)
+    mark.update(b"".join([item.key.encode("utf-8", "surrogateescape") + b"\0" + item.digest for item in items]))
     return mark.hexdigest()
 
 
