@@ -65,7 +65,7 @@ def test_nothing_is_drawn_within_the_first_second(monkeypatch: pytest.MonkeyPatc
 def test_reading_has_the_remaining_time_of_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of ce1, of which 0.4 was read before, 0.1 more takes 10 s: so 0.5 takes 50 s."""
     terminal = on_terminal(monkeypatch)
-    clock = SettableManualClock()
+    clock = ManualClock()
     watch = progress.observer(verbose=False, quiet=False, terminal=True, clock=clock)
     watch(PageStored("ce1", 1000, 1000, 0, 0.4))
     clock.now = 10.0
