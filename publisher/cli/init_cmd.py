@@ -68,9 +68,7 @@ def init(
     ] = None,
     target: Annotated[str | None, _option("--target", "Kind of the target: sgas, ams, directory", "KIND")] = None,
     url: Annotated[str | None, _option("--url", "URL of the service, or the folder to write to", "URL")] = None,
-    records: Annotated[
-        str | None, typer.Option("--records", metavar="FORMAT", help="Format of records.")
-    ] = None,
+    records: Annotated[str | None, typer.Option("--records", metavar="FORMAT", help="Format of records.")] = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="DATE", help="Send only jobs that ended since then.")
     ] = None,
