@@ -14,13 +14,8 @@ from tests.publisher.simulator.records import Client
 
 @pytest.fixture(scope="package")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    """One of their own: they revoke certificates."""
     return make_pki(tmp_path_factory.mktemp("pki"), client_key="ec")
-
-
-@pytest.fixture
-def simulator(pki: Pki) -> Iterator[Simulator]:
-    with Simulator(pki) as running:
-        yield running
 
 
 @pytest.fixture

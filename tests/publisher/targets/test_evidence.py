@@ -15,7 +15,7 @@ from publisher.config.targets import DirectorySettings, SgasSettings
 from publisher.errors import TargetError
 from publisher.security.http import Failure, Reply
 from publisher.simulator import Fault, Simulator
-from publisher.simulator.pki import Pki, make_pki
+from publisher.simulator.pki import Pki
 from publisher.targets import sgas as targets_sgas
 from publisher.targets.base import DaySum, EvidenceUnavailable, GivesSums, KeepsMessages, KeptMessage, Message
 from publisher.targets.directory import DirectoryTarget
@@ -25,17 +25,6 @@ from tests.publisher.simulator.records import message, record
 
 FIRST = 20758
 """2026-11-01, on which all records of the simulator's tests end."""
-
-
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
-    return make_pki(tmp_path_factory.mktemp("pki"), client_key="ec")
-
-
-@pytest.fixture
-def simulator(pki: Pki) -> Iterator[Simulator]:
-    with Simulator(pki) as running:
-        yield running
 
 
 @pytest.fixture
