@@ -65,7 +65,7 @@ class _Work:
         return f"{text}, {_rate_text(rate)}, {duration_text((self.total - done) / rate)} left" if rate else text
 
 
-class _Reading:
+class _ShareRead:
     """The reading of a source: which share of it was read when it began, and is read now."""
 
     def __init__(self, share: float, began: float) -> None:
@@ -90,7 +90,7 @@ class _ProgressDisplay:
         self._began = self._drawn = clock()
         self._read = 0
         self._source = ""
-        self._reading: dict[str, _Reading] = {}
+        self._reading: dict[str, _ShareRead] = {}
         self._work: dict[str, _Work] = {}
         self._answers: dict[str, str] = {}
         self._width = 0
@@ -118,7 +118,7 @@ class _ProgressDisplay:
         if isinstance(event, PageStored):
             self._read += event.read
             if event.share is not None:
-                self._reading.setdefault(event.source, _Reading(event.share, self._clock())).share = event.share
+                self._reading.setdefault(event.source, _ShareRead(event.share, self._clock())).share = event.share
             self._source = event.source
         elif isinstance(event, DeliveryBegun):
             self._work[event.target] = _Work(event.waiting, self._clock())
