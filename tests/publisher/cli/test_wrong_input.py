@@ -113,6 +113,47 @@ def test_what_is_not_there(published: Program, arguments: tuple[str, ...], messa
     assert "Traceback" not in done.err
 
 
+SOME_DAYS = ("--since", "2026-09", "--until", "2026-10")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("publish", "file"), "unknown target 'file'; known: files, summaries; did you mean 'files'?"),
+        (("collect", "ce2"), "unknown source 'ce2'; known: ce1; did you mean 'ce1'?"),
+        (("render", "ogf-url"), "; did you mean 'ogf-ur'?"),
+        (("jobs", "--state", "wating"), "; did you mean 'waiting'?"),
+        (("report", "totals", "--by", "usr", *SOME_DAYS), "week, month, year; did you mean 'user'?"),
+        (
+            ("report", "totals", "--sort", "core", *SOME_DAYS),
+            "no column 'core'; did you mean 'core_h'? Choose one of: ",
+        ),
+        (("report", "totals", "--output", "x.pdf", "--format", "csv"), "x.pdf and --format csv name different formats"),
+        (
+            ("report", "job", "--job", "105"),
+            "has this id or name: choose an earlier --since, or a pattern such as '105*'",
+        ),
+        (("render", "ogf-ur"), "nothing waits for files; --since TIME renders jobs by their end"),
+        (("render", "ogf-ur", "--since", "2020-01", "--until", "2020-02"), "no job that files selects ended in this"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_nearly_is_right_gets_the_next_step(published: Program, arguments: tuple[str, ...], said: str) -> None:
+    assert said in published(*arguments).err
+
+
+def test_a_state_may_be_written_as_status_shows_it(published: Program) -> None:
+    assert published("jobs", "--state", "in flight").ok().err == "no job matches\n"
+
+
+def test_a_table_of_utilization_has_bins_that_can_be_read(published: Program) -> None:
+    """Days of a month; data and pictures keep the hours."""
+    table = published("report", "utilization", *SOME_DAYS).ok().out
+    assert table.count("2026-09-") == 30
+    assert published("report", "utilization", *SOME_DAYS, "--json").ok().object["bin_s"] == 3600
+    assert published("report", "utilization", *SOME_DAYS, "--bin", "6h").ok().out.count("2026-09-") == 120
+
+
 def test_a_record_that_is_accepted_is_named_as_such(published: Program) -> None:
     record = next(
         each["record_id"]
