@@ -33,6 +33,7 @@ from sqlalchemy import (
     create_engine,
     event,
     func,
+    insert,
     or_,
     select,
     text,
@@ -340,6 +341,22 @@ class Bulk:
             straight = order == tuple(range(len(self._columns)))
             self._compiled[dialect.name] = (str(compiled), None if straight else itemgetter(*order))
         return self._compiled[dialect.name]
+
+
+class BulkInsert:
+    """Inserts many rows of plain tuples, none of which exists: on a server with COPY, in a third of the time."""
+
+    def __init__(self, table: Table, columns: Sequence[str]) -> None:
+        """`columns`: the names of the tuples' columns; other columns get their defaults."""
+        self._inserting = Bulk(insert(table).values({name: bindparam(name) for name in columns}), columns)
+        self._copying = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN"
+
+    def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert the rows."""
+        if connection.dialect.name == "sqlite":
+            self._inserting.run(connection, rows)
+        elif rows:
+            server.copy(connection, self._copying, rows)
 
 
 class Listed(ColumnElement[int]):

@@ -7,7 +7,7 @@ publisher that lost its lock while at work writes nothing more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
@@ -149,6 +149,19 @@ def _unlock(session: Connection, name: str, statement: str) -> None:
     except DBAPIError as error:
         if not error.connection_invalidated:
             raise
+
+
+def copy(connection: Connection, statement: str, rows: Iterable[Sequence[Any]]) -> None:
+    """Send rows with a COPY statement. Raises `DBAPIError`, as SQLAlchemy's connections do."""
+    import psycopg  # noqa: PLC0415 - the driver is an extra
+
+    driver: Any = connection.connection.driver_connection
+    try:
+        with driver.cursor() as cursor, cursor.copy(statement) as copying:
+            for row in rows:
+                copying.write_row(row)
+    except psycopg.Error as error:
+        raise DBAPIError(statement, None, error) from error
 
 
 _KINDS: Final[tuple[tuple[str, type[StoreError], str, str], ...]] = (

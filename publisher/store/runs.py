@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from formats.identity import index_key, record_key
 from formats.job import Job
@@ -19,7 +19,7 @@ from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, awaits_
 from publisher.store.schema import classes, runs, sources, versions
 
 _COLUMNS: Final = dialect.column_names(runs.c)
-insert_runs: Final = dialect.Bulk(insert(runs), _COLUMNS)
+insert_runs: Final = dialect.BulkInsert(runs, _COLUMNS)
 """Of rows as `row_of` makes them."""
 _update_runs: Final = dialect.Bulk(
     update(runs).where(runs.c.id == bindparam("run")).values({name: bindparam(name) for name in _COLUMNS}),

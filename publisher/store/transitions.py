@@ -21,7 +21,6 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
-    insert,
     literal,
     literal_column,
     null,
@@ -130,7 +129,7 @@ def transition(
 
 
 _NEW: Final = ("target_id", "run_id", "state", "end_time", "changed_at", "reason")
-_insert: Final = dialect.Bulk(insert(deliveries).values({name: bindparam(name) for name in _NEW}), _NEW)
+_insert: Final = dialect.BulkInsert(deliveries, _NEW)
 
 
 def enqueue(connection: Connection, target_id: int, rows: Iterable[tuple[UpsertedRun, State]], now: int) -> None:

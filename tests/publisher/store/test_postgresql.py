@@ -6,11 +6,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, select
 
 from publisher.errors import (
     StoreBusyError,
@@ -20,9 +20,9 @@ from publisher.errors import (
     StoreNewerError,
     StoreUnreachableError,
 )
-from publisher.store import registry
+from publisher.store import dialect, registry
 from publisher.store.database import SCHEMA, open_store
-from publisher.store.schema import State
+from publisher.store.schema import State, sources
 from tests.generators.arc_database import load
 from tests.publisher.cli.program import WHOLE, Program
 from tests.publisher.receivers import RecordReceiver
@@ -202,6 +202,51 @@ def test_nul_which_a_service_may_answer_does_not_stop_anything(site: Site) -> No
     with site.publisher.store.write() as connection:
         registry.record_action(connection, "retry", "sgas", "no\0thing", 1)
     assert site.publisher.audit()[0].detail == "no\ufffdthing"
+
+
+@pytest.mark.parametrize("table", ["runs", "deliveries"])
+@pytest.mark.parametrize(
+    ("what", "kind"),
+    [
+        ("RAISE EXCEPTION 'trouble' USING ERRCODE = '53100'", StoreFullError),
+        ("PERFORM pg_terminate_backend(pg_backend_pid())", StoreUnreachableError),
+    ],
+    ids=["refused", "cut off"],
+)
+def test_a_page_that_the_server_does_not_take_is_not_stored_in_part(
+    site: Site, table: str, what: str, kind: type[StoreError]
+) -> None:
+    site.sources["ce1"].add(*make_jobs(5, first=100))
+    with site.publisher.store.write() as connection:
+        connection.exec_driver_sql(
+            f"CREATE FUNCTION trouble() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {what}; RETURN new; END $$"
+        )
+        connection.exec_driver_sql(
+            f"CREATE TRIGGER trouble BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION trouble()"
+        )
+    with pytest.raises(kind):
+        site.collect()
+    with site.publisher.store.write() as connection:
+        connection.exec_driver_sql("DROP FUNCTION trouble CASCADE")
+    assert site.counted("sgas") == {State.WAITING: 30}
+    site.collect()
+    assert site.counted("sgas") == {State.WAITING: 35}
+
+
+ODD: Final = ["\\N", "a\tb\nc\rd", "\\.", "no\0thing", "\u00e9\U0001f600", "", '"', "{}"]
+
+
+def test_texts_are_copied_as_they_are(site: Site) -> None:
+    rows = [(name, f"kind {name}", None, place) for place, name in enumerate(ODD)]
+    columns = (sources.c.name, sources.c.kind, sources.c.last_error, sources.c.jobs)
+    copying = dialect.BulkInsert(sources, [column.name for column in columns])
+    with site.publisher.store.write() as connection:
+        copying.run(connection, [])
+        copying.run(connection, rows)
+    with site.publisher.store.read() as connection:
+        stored = connection.execute(select(*columns).where(sources.c.name != "ce1").order_by(sources.c.jobs)).all()
+    without_nul = [(*(text.replace("\0", "\ufffd") for text in row[:2]), *row[2:]) for row in rows]
+    assert [tuple(row) for row in stored] == without_nul
 
 
 # --- several at once
