@@ -212,7 +212,8 @@ def enqueue_runs(
     """Enqueue new runs for every target that selects them, and update the deliveries of changed ones.
 
     `read`: classes by their ids. `first_read_of`: the source, if it was never read to its end; then runs that ended up
-    to `delivered_until` count as delivered by an earlier publisher, if the target was configured with this source.
+    to `delivered_until` count as delivered by an earlier publisher, without a batch, if the target was configured with
+    this source.
     `identity_only`: only the identity of the changed runs is new. Then what an earlier publisher delivered stays
     delivered, since it had the identity.
     """
@@ -232,7 +233,10 @@ def enqueue_runs(
             (selected if verdict else others).append(item)
         fresh = [item for item in selected if item.fresh]
         before = plan.filter.delivered_until if plan.assumes_of(first_read_of) else None
-        transitions.enqueue(connection, plan.target_id, ((item, _first_state(item, before)) for item in fresh), now)
+        assumed = [item for item in fresh if before is not None and (item.end_time or 0) <= before]
+        waiting = [item for item in fresh if before is None or (item.end_time or 0) > before]
+        transitions.enqueue(connection, plan.target_id, State.ACCEPTED, assumed, now)
+        transitions.enqueue(connection, plan.target_id, State.WAITING, waiting, now)
         changed = [item for item in selected if not item.fresh]
         gone = [item for item in others if not item.fresh]
         if identity_only and not plan.filter.is_snapshot:
@@ -240,12 +244,6 @@ def enqueue_runs(
         if changed or gone:
             _follow_changes(connection, plan, changed, gone, now)
         purge.hold_late(connection, plan.target_id, selected, now)
-
-
-def _first_state(item: UpsertedRun, delivered_until: int | None) -> State:
-    if delivered_until is not None and item.end_time is not None and item.end_time <= delivered_until:
-        return State.ACCEPTED  # without a batch: an earlier publisher is assumed to have delivered it
-    return State.WAITING
 
 
 def _not_assumed(connection: Connection, plan: TargetPlan, items: Sequence[UpsertedRun]) -> list[UpsertedRun]:
@@ -273,7 +271,7 @@ def _follow_changes(
     """
     known = deliveries.deliveries_of(connection, plan.target_id, [item.run_id for item in (*changed, *gone)])
     new = [item for item in changed if item.run_id not in known]
-    transitions.enqueue(connection, plan.target_id, ((item, State.WAITING) for item in new), now)
+    transitions.enqueue(connection, plan.target_id, State.WAITING, new, now)
     moves: list[deliveries.Move] = []
     in_motion: list[int] = []
     for item in changed:

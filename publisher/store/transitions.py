@@ -7,7 +7,6 @@ changed.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -132,14 +131,12 @@ _NEW: Final = ("target_id", "run_id", "state", "end_time", "changed_at", "reason
 _insert: Final = dialect.BulkInsert(deliveries, _NEW)
 
 
-def enqueue(connection: Connection, target_id: int, rows: Iterable[tuple[UpsertedRun, State]], now: int) -> None:
+def enqueue(connection: Connection, target_id: int, state: State, found: Sequence[UpsertedRun], now: int) -> None:
     """Record deliveries of runs that are new to this target; what is accepted at once is assumed to be delivered."""
-    listed = [
-        (target_id, run.run_id, int(state), run.end_time, now, ASSUMED.code if state is State.ACCEPTED else None)
-        for run, state in rows
-    ]
-    _insert.run(connection, listed)
-    _count(connection, target_id, Counter(row[2] for row in listed))
+    reason = ASSUMED.code if state is State.ACCEPTED else None
+    number = int(state)
+    _insert.run(connection, [(target_id, run.run_id, number, run.end_time, now, reason) for run in found])
+    _count(connection, target_id, {number: len(found)})
 
 
 def enqueue_from(
