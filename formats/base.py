@@ -16,13 +16,14 @@ from formats.rules import TextRule
 from formats.view import View
 
 Shape = Literal["record", "summary", "sync", "report"]
-"""What a message holds: a record for each run; groups of runs; numbers of runs, beside either; a whole interval."""
+"""What a message contains: a record for each run; groups of runs; numbers of runs, sent with either; a whole interval.
+"""
 
 Service = Literal["SGAS", "APEL", ""]
-"""Whose rules a message must keep; empty where no service of its own reads the format."""
+"""The service whose rules a message must keep; empty if no particular service reads the format."""
 
 ReceiverKey = Literal["record id", "local id", "group", "period"]
-"""What the receiver tells two records apart by: their id; site, local id, and end; the key of a group; an interval."""
+"""What identifies a record at the receiver: its id; site, local id, and end; the key of a group; an interval."""
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,18 +43,19 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """The settings that are part of the receiver's key, as `site.name`, `target.KEY`, and `source.KEY`: a change would
     make what was delivered count twice."""
     content_type: str = ""
-    """Of its messages, without parameters; of the default version where the versions differ."""
+    """Content type of its messages, without parameters; of the default version if versions differ."""
     versions: tuple[str, ...] = ()
-    """Those that can be sent; empty where the format itself judges the version."""
+    """The versions that can be sent; empty if the format itself checks the version."""
     is_xml: bool = False
     grammar: str = ""
     """The file in `formats/schemas` that each record is validated against."""
     grammar_source: str = ""
-    """The document that the grammar is of."""
+    """The specification to which the grammar belongs."""
     record_id: TextRule | None = None
-    """The rule of the id, where a record carries the run's record id."""
+    """The rule for the id, if a record contains the run's record id."""
     evidence_id: Callable[[bytes], str] | None = None
-    """Gives the id that the service's evidence has for the one record of a message, where that carries no record id."""
+    """Gives the id that the service's evidence has for the only record of a message, if records contain no record id.
+    """
     is_readable: bool = False
     """Whether the records of a message can be read back, to be compared with the ledger."""
     needs_benchmark: bool = False
@@ -61,12 +63,12 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     with_sync: bool = False
     """Whether the service expects sync counts with its records."""
     has_ascii_names: bool = False
-    """Whether names are ASCII in it, always or where the view asks for it."""
+    """Whether its names are in ASCII, always or if the view requires it."""
     names_submit_host_of_local_jobs: bool = True
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether a message covers many runs, so that a message sent again replaces the one before."""
+        """Whether a message covers many runs, so that a message sent again replaces the earlier one."""
         return self.shape in {"summary", "report"}
 
 
@@ -77,7 +79,7 @@ FILE_SUFFIXES: Final = {
     "application/json": ".json",
     "text/csv": ".csv",
 }
-"""Of a file that holds a message, by its content type without parameters."""
+"""Suffix of a file that contains a message, by its content type without parameters."""
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -95,7 +97,7 @@ class Note(msgspec.Struct, frozen=True):
 class Rendered(msgspec.Struct, frozen=True, gc=False):
     """One record as written in a message, ASCII bytes, with notes on alterations.
 
-    `record_id`: the id by which the receiver will know it; empty for formats whose records have none.
+    `record_id`: its id at the receiver; empty for formats whose records have none.
     """
 
     body: bytes
@@ -104,7 +106,7 @@ class Rendered(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordFormat(Protocol):
-    """A format with one record a run. An instance is bound to a view and has no other state."""
+    """A format with one record for each run. An instance is bound to a view and has no other state."""
 
     name: str
     content_type: str
@@ -112,7 +114,7 @@ class RecordFormat(Protocol):
     def record(self, job: Job, created: int) -> Rendered:
         """Render one run. `created`: epoch seconds at which this version of the run was first stored (createTime).
 
-        Raises `CannotRenderError` where a mandatory value cannot be given.
+        Raises `CannotRenderError` if a mandatory value is missing or unusable.
         """
         ...
 
@@ -149,12 +151,12 @@ class Violation(msgspec.Struct, frozen=True):
 
 
 CACHED_FRAGMENTS: Final = 8192
-"""Per kind of fragment; when it is full it is emptied, which costs less than keeping an order of use."""
+"""The most fragments of a kind. A full cache is emptied, which costs less than keeping an order of use."""
 
 
 class FragmentCache(dict[Hashable, str]):
-    """Fragments by the facts of a job on which they depend. Fragments with alterations are not kept: their notes are
-    needed each time."""
+    """Caches fragments by the facts of a job on which they depend. Fragments with alterations are not cached, because
+    their notes are needed each time."""
 
     def __init__(self, make: Callable[[Job, list[Note]], str]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Which benchmark score of a run a receiver gets.
+"""Choose the benchmark score of a run for a receiver.
 
 APEL accepts HEPscore23, HEPSPEC, and Si2k, in any case, prefers them in this order, and stores three decimals
 (facts/formats.md 4.3). A run without a usable score has none: it is held if a format needs one, and never gets a

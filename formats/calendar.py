@@ -1,8 +1,8 @@
 """Whole months and days, UTC: the periods of summaries, sync counts, and reports.
 
 A run belongs to the UTC month of its end, as the APEL server assigns it (facts/formats.md 4.7). Computed for any
-integer in the proleptic Gregorian calendar: an absurd end time is a matter for the rules of a format and never an error
-here.
+integer in the proleptic Gregorian calendar: an impossible end time is never an error here; the rules of each format
+refuse it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Core numbers as stored: `0-3,7` for the cores 0, 1, 2, 3 and 7 of a host.
 
-Pure. Numbers are ascending; one that a run holds twice occurs twice (`0,0`). Text that cannot be read gives no numbers.
+Pure. Numbers are ascending; one that a run has twice occurs twice (`0,0`). Text that cannot be read gives no numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 MOST: Final = 1 << 14
-"""A number so large is of no core of any machine: what names one is damaged, and tells nothing."""
+"""No machine has a core with so large a number: a text with one is damaged, and is not used."""
 
 _SPAN: Final = re.compile(r"(\d{1,8})(?:-(\d{1,8}))?", re.ASCII)
 
@@ -30,7 +30,7 @@ def compact(numbers: Iterable[int]) -> str:
 
 
 def expand(text: str) -> tuple[int, ...]:
-    """The numbers of a text; none if it cannot be read or names a number that no machine has."""
+    """The numbers in a text; none if it cannot be read or has a number that is too large."""
     numbers: list[int] = []
     for part in text.split(","):
         span = _SPAN.fullmatch(part)

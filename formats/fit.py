@@ -20,7 +20,7 @@ _LARGEST_FLOAT: Final = 3.4e38
 
 
 _WITH_A_REMEDY: Final = {("slurm", "CpuDuration"): RuleCode.NO_CPU_TIME_IN_SLURM}
-"""Where the accounting of a system does not have a field, and something can be done; the facts on sources, 6."""
+"""Systems whose accounting lacks a field, if the administrator can do something about it (facts on sources, 6)."""
 
 
 def unreported(field: str, system: str) -> CannotRenderError:

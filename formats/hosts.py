@@ -1,5 +1,4 @@
-"""The machine to which a run is accounted, whether it came from a grid, and APEL's SubmitHost: the same for every
-format.
+"""The machine and infrastructure to which a run is accounted, and APEL's SubmitHost: the same in every format.
 
 The service compares the counts of a sync message with its own by SubmitHost, so records, summaries, and sync messages
 must use the same string (facts/formats.md 4.6), and it must stay as in the site's history (`View.submit_host`).
@@ -15,7 +14,7 @@ from formats.view import View
 def machine_name(job: Job, view: View) -> str:
     """The view's machine name, else the host of the job's endpoint, else its cluster; empty where there is none.
 
-    As ARC takes its MachineName (ARC accounting technical details, table 4); SGAS authorises the sender by it.
+    The same as ARC's MachineName (ARC accounting technical details, table 4); SGAS authorises the sender by it.
     """
     if view.machine_name:
         return view.machine_name
@@ -78,8 +77,9 @@ def apel_submit_host(job: Job, view: View) -> str:
 
 
 def car_submit_host(job: Job, view: View) -> str | None:
-    """SubmitHost of a run in a CAR: as above for a grid job; CAR 1.2 forbids it for a local one, hence None.
+    """SubmitHost of a run in a CAR: as in `apel_submit_host` for a grid job; None for a local job, for which CAR 1.2
+    forbids it.
 
-    A sync message beside CARs counts those under `NO_SUBMIT_HOST`.
+    A sync message sent with CARs counts local jobs under `NO_SUBMIT_HOST`.
     """
     return apel_submit_host(job, view) if infrastructure_of(job) == "grid" else None

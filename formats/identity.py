@@ -1,9 +1,8 @@
-"""Record id, stored encoding and content digest of a run: the contract that makes sending again harmless.
+"""Record id, stored encoding, and content digest of a run, by which sending again is harmless.
 
 A record id is a pure function of the run. The digest is a function of every fact of the run that may be published and
-of nothing else, so an unchanged run read again, under whatever name its source has in the configuration, is recognised
-as the same. Core numbers, which only reports know, are left out of it: runs that were stored before they were read are
-the same runs.
+of nothing else, so an unchanged run that is read again is recognised, even if its source has another name in the
+configuration. The digest omits core numbers, which only reports use.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ import msgspec
 from formats.job import Job
 
 ENCODING_VERSION: Final = 1
-"""First byte of every stored job. Increased when a field changes its meaning or type, not when one is added."""
+"""First byte of every stored job. Increase it when a field changes its meaning or type, not when one is added."""
 
 DIGEST_BYTES: Final = 16
 MOST_KEY_BYTES: Final = 1_000
-"""Of a text in an index of the store. PostgreSQL takes 2,704 bytes in all; SGAS takes ids of 1,000 characters."""
+"""The longest text in an index of the store. PostgreSQL accepts 2,704 bytes in all; SGAS accepts ids of 1,000
+characters."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(Job)
@@ -30,7 +30,7 @@ _VERSION_BYTE = bytes([ENCODING_VERSION])
 
 
 class UnknownEncodingError(ValueError):
-    """A stored job has an encoding version that this program does not know: the store is newer than the program."""
+    """A stored job has an unknown encoding version: the store is newer than the program."""
 
     def __init__(self, version: int) -> None:
         super().__init__(f"it has encoding {version}, which this program does not know")
@@ -38,7 +38,7 @@ class UnknownEncodingError(ValueError):
 
 
 def encode(job: Job) -> bytes:
-    """The stored form of a job: a version byte and MessagePack, defaults left out, mappings in sorted order."""
+    """The stored form of a job: a version byte and MessagePack, without default values, mappings in sorted order."""
     return _VERSION_BYTE + _encoder.encode(job)
 
 
@@ -46,7 +46,7 @@ def decode(stored: bytes) -> Job:
     """The job of a stored form.
 
     Raises `UnknownEncodingError` for a version of a later program, `msgspec.DecodeError` or `msgspec.ValidationError`
-    for bytes that are no stored job.
+    for bytes that are not a stored job.
     """
     if not stored:
         raise msgspec.DecodeError("a stored job has no bytes")
@@ -56,16 +56,17 @@ def decode(stored: bytes) -> Job:
 
 
 def digest(job: Job, encoded: bytes | None = None) -> bytes:
-    """Content digest (16 bytes) of a run: of its encoded form without core numbers. `encoded`: that with them."""
+    """Content digest (16 bytes) of a run: of its encoded form without core numbers. `encoded`: the form with them."""
     if job.core_numbers:
         encoded = encode(msgspec.structs.replace(job, core_numbers=()))
     return hashlib.blake2b(encoded or encode(job), digest_size=DIGEST_BYTES).digest()
 
 
 def index_key(text: str) -> str:
-    """A text as an index of the store has it: itself, or, beyond `MOST_KEY_BYTES`, its beginning and a digest of it.
+    """A text as an index of the store has it: unchanged or, if longer than `MOST_KEY_BYTES`, its beginning and its
+    digest.
 
-    Two texts never fall together, and the key of a key is the key.
+    Two texts never have the same key, and the key of a key is the key.
     """
     if len(text) * 4 <= MOST_KEY_BYTES:
         return text
@@ -76,20 +77,20 @@ def index_key(text: str) -> str:
 
 
 def record_key(record_id: str) -> str:
-    """A record id as it is stored and sent: as `index_key`, with NUL, which PostgreSQL has not, written as `%00`.
+    """A record id as it is stored and sent: as `index_key`, with `%00` for NUL, which PostgreSQL cannot store.
 
-    Receivers get the same as ever: a NUL is escaped so on the wire, and a longer id was held.
+    This does not change what receivers get: messages escape NUL in the same way, and a record with a longer id is held.
     """
     return index_key(record_id.replace("\0", "%00") if "\0" in record_id else record_id)
 
 
 def arc_record_id(endpoint_url: str, job_id: str) -> str:
-    """ARC's own record id, `ur-<host of the endpoint>-<job id>`, which SGAS services already hold (facts on ARC)."""
+    """ARC's record id, `ur-<host of the endpoint>-<job id>`, which SGAS services already have (facts on ARC)."""
     return f"ur-{endpoint_host(endpoint_url)}-{job_id}"
 
 
 def endpoint_host(endpoint_url: str) -> str:
-    """Host of an endpoint URL, without port, brackets or user; without a scheme it is read as a host with a path."""
+    """Host of an endpoint URL, without port, brackets, or user; text without a scheme is a host with a path."""
     if "://" not in endpoint_url:
         endpoint_url = f"//{endpoint_url.lstrip('/')}"
     try:
@@ -101,9 +102,9 @@ def endpoint_host(endpoint_url: str) -> str:
 def run_record_id(system: str, cluster: str, local_id: str, start: int | None, part: str = "") -> str:
     """Record id of a run of a batch system: system, cluster, job (with array index), start of the run.
 
-    The start tells the runs of a requeued job apart; `part` what else a source needs for that (a PE task, a het
-    component). Characters outside `[A-Za-z0-9._@:+-]` are written as `%XX` of their UTF-8 bytes, so that an id is a
-    token for every format and two ids never fall together.
+    The start distinguishes the runs of a requeued job; `part` is anything else that a source needs for this (a PE task,
+    a het component). Characters outside `[A-Za-z0-9._@:+-]` are written as `%XX` of their UTF-8 bytes, so that an id is
+    a token in every format and two ids are never the same.
     """
     words = [system, cluster, local_id, *([part] if part else []), str(start if start is not None else 0)]
     if _ALL_SAFE.fullmatch("".join(words)):  # the usual case; this runs for every run that is read

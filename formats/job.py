@@ -1,15 +1,15 @@
-"""The record of one run of a job, as a batch system's accounting tells it.
+"""The record of one run of a job, as in a batch system's accounting.
 
 One `Job` is one *run*: a requeued job has several, an array task has its own, the slave lines of a tightly integrated
-parallel job are folded into their master. It holds facts as read; what configuration adds (VO mappings, benchmarks) is
-applied to a copy when a message is planned or rendered (`publisher.collect.enrich`).
+parallel job are folded into their master. It contains facts as read; what the configuration adds (VO mappings,
+benchmarks) is applied to a copy when a message is planned or rendered (`publisher.collect.enrich`).
 
 Units are in the names. Instants are whole epoch seconds UTC, durations integer milliseconds, memory KiB, volumes bytes.
-`None` means that the source does not know; zero means that the source says zero.
+`None` means that the source has no value; zero means that the source has zero.
 
 The fields are those of ARC's accounting record (ARC accounting technical details, tables 4 and 5) and of the accounting
-files listed in the documentation of the sources. New fields are added with a default and at the end; that leaves the
-digest of every older record as it was (`formats.identity`).
+files listed in the documentation of the sources. New fields are added at the end, with a default, so that the digests
+of older records do not change (`formats.identity`).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import msgspec
 
 Status = Literal["completed", "failed", "aborted", "cancelled", "running", "never_started", "lost"]
 """How a run ended. `completed`, `failed` and `aborted` are ARC's terminal states; `cancelled` ran and was ended by its
-user or an administrator. `running` and `never_started` are known to reports and never published. `lost` ran and was
-thrown away without accounting (TORQUE's rerun): what it used is estimated, and only wanted by targets that say so."""
+user or an administrator. `running` and `never_started` are only for reports and never published. `lost` ran and left no
+accounting (TORQUE's rerun): its usage is estimated, and it is sent only to targets whose `statuses` name it."""
 
 GRID_SYSTEMS: frozenset[str] = frozenset({"arc"})
-"""The values of `Job.system` of grid front ends."""
+"""The values of `Job.system` that are grid front ends."""
 
 FINISHED_STATUSES: frozenset[str] = frozenset({"completed", "failed", "aborted", "cancelled", "lost"})
-"""The states of a run that used something and is over: what may be published."""
+"""The states of a run that ran and has ended: only these may be published."""
 
 Infrastructure = Literal["grid", "local"]
 
 
 class Host(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An execution host of a run. `slots` are those granted on it, `gpus` the devices; None: the source is silent."""
+    """An execution host of a run. `slots` are those granted on it, `gpus` the devices; None: unknown."""
 
     name: str
     slots: int | None = None
@@ -55,7 +55,7 @@ class Transfer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Benchmark(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A benchmark score per core of the host that ran the job, e.g. type `HEPscore23`, value 14.2.
 
-    Where the source's text cannot be read, such as `HEPSPEC:1:2`, `type` is that text and `value` is 0.
+    If the source's text cannot be read, such as `HEPSPEC:1:2`, `type` is that text and `value` is 0.
     """
 
     type: str
@@ -63,33 +63,33 @@ class Benchmark(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, array_like=True):
-    """Something that happened to the job: `at` epoch seconds UTC, `kind` in the source's own letters (Q, S, E, R)."""
+    """An event of the job: `at` epoch seconds UTC, `kind` in the source's own letters (Q, S, E, R)."""
 
     at: int
     kind: str
 
 
 class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One run of a job. See the module for units; `record_id` is the contract that makes sending again harmless.
+    """One run of a job. See the module for units; because of `record_id` sending again is harmless.
 
     The facts of a class are together, so that `publisher.encoded_run` can cut them out of an encoded run.
 
-    The source of ARC gives the fields by position, in the order below: it sets most of them, and looking that many
-    keywords up takes 4 to 8 % of the time in which it reads a run. All others name them.
+    The source of ARC gives the fields by position, in the order below: it sets most of them, and so many keywords would
+    take 4 to 8 % of the time of reading a run. All others name them.
     """
 
     # --- run
     record_id: str
     """Global, stable id of this run: a pure function of the run (`formats.identity`)."""
     system: str
-    """The kind of accounting it was read from: arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf."""
+    """The kind of accounting from which it was read: arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf."""
     status: Status
 
     # --- class: what many runs share, in the order of `publisher.encoded_run`, which stores it once
     slave: bool = False
-    """A part of another run, whose record has what it used: known to reports, never published by itself."""
+    """A part of another run, whose record includes its usage: only for reports, never published by itself."""
     user_dn: str | None = None
-    """Distinguished name of the user's certificate, slash form as the source has it."""
+    """Distinguished name of the user's certificate, in the form that the source has."""
     token_subject: str | None = None
     token_issuer: str | None = None
     vo: str | None = None
@@ -97,11 +97,11 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     fqans: tuple[str, ...] = ()
     """VOMS attributes, the primary one first, each once: `/atlas/Role=production`."""
     cluster: str | None = None
-    """The batch system's server or cell: the UR's and CAR's MachineName unless the endpoint gives one."""
+    """The batch system's server or cell: MachineName of UR and CAR, unless there is an endpoint."""
     queue: str | None = None
     endpoint_url: str | None = None
     endpoint_type: str | None = None
-    """The interface the job was submitted through, e.g. `org.nordugrid.arcrest`."""
+    """The interface through which the job was submitted, e.g. `org.nordugrid.arcrest`."""
     nodes: int | None = None
     cores: int | None = None
     slots: int | None = None
@@ -111,7 +111,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     middleware: str | None = None
     middleware_version: str | None = None
     benchmarks: tuple[Benchmark, ...] = ()
-    """As the source says, each type once; the first is the source's choice."""
+    """As in the source, each type once; the first is the source's choice."""
     hosts: tuple[Host, ...] = ()
     local_user: str | None = None
     local_group: str | None = None
@@ -121,22 +121,22 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     # --- names
     global_id: str | None = None
-    """Global job id (ARC's job id, HTCondor's GlobalJobId); the record id stands in when there is none."""
+    """Global job id (ARC's job id, HTCondor's GlobalJobId); if there is none, the record id is used instead."""
     local_id: str | None = None
-    """The batch system's id of the job (with array index where it has one), unique in the cluster."""
+    """The batch system's id of the job (with its array index, if any), unique in the cluster."""
     name: str | None = None
     run: int = 0
-    """Number of this run of the job, from 0, where the source counts or tells runs apart."""
+    """Number of this run of the job, from 0, if the source counts or distinguishes runs."""
     array_id: str | None = None
     array_task: int | None = None
 
     # --- place
     parallel_environment: str | None = None
     client_host: str | None = None
-    """The host the job was submitted from, without a port."""
+    """The host from which the job was submitted, without a port."""
     gpus: int | None = None
     service_class: str | None = None
-    """Coarse kind of worker node, ARC's wninstance."""
+    """Class of worker node, ARC's wninstance."""
     system_software: str | None = None
     runtime_environments: tuple[str, ...] = ()
 
@@ -149,7 +149,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     end: int | None = None
     """EndTime as accounted (for ARC by default the reaching of the terminal state)."""
     execution_start: int | None = None
-    """When the payload began, where that is told apart from `start`."""
+    """When the payload began, if the source distinguishes this from `start`."""
     execution_end: int | None = None
     events: tuple[Event, ...] = ()
 
@@ -157,7 +157,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     wall_ms: int | None = None
     """Elapsed time of the run, not multiplied by cores."""
     cpu_ms: int | None = None
-    """CPU time used, summed over cores: user plus system where the source tells them apart."""
+    """CPU time used, summed over cores: user plus system, if the source has both."""
     cpu_user_ms: int | None = None
     cpu_system_ms: int | None = None
     memory_rss_kib: int | None = None
@@ -179,12 +179,12 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     end_reason: str | None = None
     """The source's own word or code for the end: Grid Engine's failed code, Slurm's state, LSF's exitInfo."""
     extras: dict[str, int | float | str] = {}
-    """Whatever else the source tells, under the source's own names (Grid Engine's ru_*, TRES, resource lists)."""
+    """All other values of the source, under the source's own names (Grid Engine's ru_*, TRES, resource lists)."""
     site: str | None = None
-    """The site that the run is accounted to, where it is not the view's. No source tells it; configuration may."""
+    """The site to which the run is accounted, if not that of the view. It comes only from the configuration."""
     core_numbers: tuple[str, ...] = ()
-    """Which cores it held of each of `hosts`, in their order, as `formats.cores` writes them: `0-3,7`; empty where the
-    source tells only how many. Known to reports, in no message and not in the digest."""
+    """The cores that it used on each of `hosts`, in their order, as `formats.cores` writes them: `0-3,7`; empty if the
+    source has only their number. For reports; not in any message or in the digest."""
 
     @property
     def is_of_grid(self) -> bool:
@@ -193,7 +193,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def finished(self) -> bool:
-        """Whether the run has ended and used something."""
+        """Whether the run ran and has ended."""
         return self.status in FINISHED_STATUSES
 
     @property

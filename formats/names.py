@@ -1,20 +1,19 @@
-"""Distinguished names: slash form and RFC 2253, and what of a user's name a receiver is given.
+"""Distinguished names: slash form and RFC 2253, and the name of a user that a receiver gets.
 
-Keeps the promise that a person appears under one spelling at a receiver, whatever form a source wrote the name in:
-every format that carries a user takes the name from `dn_for`.
+A person has one spelling at a receiver, independent of the form in the source: every format with a user takes the name
+from `dn_for`.
 
 Slash form (`/DC=org/DC=example/CN=Ada`) is OpenSSL's one-line form, most significant part first; RFC 2253 (and its
-successor RFC 4514) has the parts in reverse order, separated by commas, with escapes. A text that is neither is left
-as it is: it may be a token's subject or a local convention, and guessing at it would change who a job belongs to.
+successor RFC 4514) has the parts in reverse order, separated by commas, with escapes. A text that is neither is not
+changed: it may be a token's subject or a local convention, and a guess would give the job to another user.
 
-Virtual organisations: what a VOMS attribute (FQAN) says, and which VO a run counts under, in every format.
+Virtual organisations: the parts of a VOMS attribute (FQAN), and the VO to which a run is accounted. In all formats this
+is the VO from its source or the configuration, else that of its first VOMS attribute (`vo_of`). An FQAN begins with a
+slash and has a group (`Fqan.group`); any other text is only the name of a VO, and is never sent as an FQAN. At the APEL
+server the FQAN of a CAR overrides its VO (facts on formats, 2.1), so an FQAN is sent only if the server reads the same
+VO from it: `counts_as`.
 
-One rule for all formats: a run counts under the VO that its source or the configuration gives, else under that of its
-first VOMS attribute (`vo_of`). An FQAN begins with a slash and has a group (`Fqan.group`); any other text in its place
-is the bare name of a VO, and is never sent as an FQAN. The APEL server lets the FQAN of a CAR override the VO beside it
-(facts on formats, 2.1), so only an FQAN that it reads the same VO from may stand there: `counts_as`.
-
-SGAS wants the parts without the leading slash (facts on formats, 1.3): `sgas_group`. Capabilities are deprecated and
+SGAS requires the parts without the leading slash (facts on formats, 1.3): `sgas_group`. Capabilities are deprecated and
 ignored.
 """
 
@@ -34,14 +33,14 @@ from formats.rules import compared
 from formats.view import View
 
 HASH_BYTES: Final = 16
-"""Length of the keyed hash that stands for a name; it is written as twice as many hexadecimal digits."""
+"""Length of the keyed hash of a name, bytes; it is written as twice as many hexadecimal digits."""
 
 _TYPE: Final = r"(?:[A-Za-z][A-Za-z0-9-]*|[0-9]+(?:\.[0-9]+)+)"
 _SLASH_START: Final = re.compile(rf"/(?={_TYPE}=)")
 _RDN: Final = re.compile(rf"\s*({_TYPE})\s*=\s*(.*)", re.DOTALL)
 _HEX_PAIR: Final = re.compile(rb"[0-9A-Fa-f]{2}")
 _MARK: Final = re.compile(r'\\.?|[",;+]', re.DOTALL)
-"""What splits a name and what keeps it from being split: an escaped character, a quote, a separator."""
+"""What matters in splitting a name: an escaped character, a quote, or a separator."""
 _SPECIAL: Final = frozenset(',+"\\<>;=')
 _CACHED_NAMES: Final = 65_536
 _LONGEST_CACHED: Final = 1_024
@@ -198,10 +197,10 @@ def _escape(value: str) -> str:
 
 
 class Fqan(msgspec.Struct, frozen=True):
-    """The parts of a VOMS attribute. `group` has its leading slash (`/atlas/no`); `role` is bare (`production`).
+    """The parts of a VOMS attribute.
 
-    `group` is None where the text is no FQAN but a VO's bare name; `role` is None for `Role=NULL` and where there is
-    none.
+    `group` has its leading slash (`/atlas/no`); `role` is only the name (`production`). `group` is None if the text is
+    not an FQAN but the name of a VO; `role` is None for `Role=NULL` and without a role.
     """
 
     vo: str
@@ -211,7 +210,7 @@ class Fqan(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def parse_fqan(fqan: str) -> Fqan:
-    """The parts of `/atlas/no/Role=production/Capability=NULL`; any text has some (`vo` may come out empty)."""
+    """The parts of `/atlas/no/Role=production/Capability=NULL`. Any text can be parsed (`vo` may be empty)."""
     text = fqan.split(";", 1)[0].strip()
     if not text.startswith("/"):
         return Fqan(text)
@@ -260,7 +259,7 @@ def vo_read_by_apel(fqan: str) -> str:
 def counts_as(fqan: str, vo: str | None) -> bool:
     """Whether a text is an FQAN with which the APEL server counts a record under this VO.
 
-    Its database does not tell upper case from lower (facts on formats, 4.8).
+    Its database ignores case (facts on formats, 4.8).
     """
     if vo is None or parse_fqan(fqan).group is None:
         return False

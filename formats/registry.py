@@ -82,9 +82,9 @@ def _made(shape: Shape, name: str, view: View) -> Any:
 
 
 def require_version(name: str, version: str) -> None:
-    """Raise `ValueError`, with the versions that the format has, for one that it does not have.
+    """Raise `ValueError`, naming the versions of the format, for a version that it does not have.
 
-    `v0.2` is `0.2`, and an empty version is the format's default. Formats of add-ons judge theirs themselves.
+    `v0.2` is `0.2`, and an empty version is the format's default. Formats of add-ons check their versions themselves.
     """
     known = FORMATS[name].versions if name in FORMATS else ()
     plain = version.removeprefix("v") if version[1:2].isdigit() else version

@@ -21,7 +21,7 @@ class RuleCode(StrEnum):
     """A rule of a format that a record breaks."""
 
     ADD_ON = "add-on"
-    """A rule of an add-on's format; the add-on's words are the parameter `text`."""
+    """A rule of an add-on's format; the parameter `text` is the add-on's message."""
     BAD_TIMES = "bad-times"
     CREATE_TIME = "create-time-out-of-range"
     END_BEFORE_START = "end-before-start"
@@ -103,7 +103,7 @@ class Reason(msgspec.Struct, frozen=True, array_like=True):
         return Reason(code.value, tuple(sorted(parameters.items())))
 
     def filled_in(self, sentences: Mapping[str, str]) -> str:
-        """The sentence of this reason, of sentences by code; what an unknown one has, as it is."""
+        """The sentence of this reason, from sentences by code; for an unknown code, the code and parameters."""
         values = dict(self.parameters)
         rule = BY_KEY.get(str(values.pop("rule", "")))
         known = msgspec.structs.asdict(rule) if rule is not None else {}
@@ -114,7 +114,7 @@ class Reason(msgspec.Struct, frozen=True, array_like=True):
 
 
 def _named(rule: Rule) -> dict[str, Parameter]:
-    """A rule as parameters: its key, or its limits and source where it is one of an add-on."""
+    """A rule as parameters: its key, or its limits and source if it belongs to an add-on."""
     key = key_of(rule)
     if key is not None:
         return {"rule": key}
@@ -122,7 +122,7 @@ def _named(rule: Rule) -> dict[str, Parameter]:
 
 
 class CannotRenderError(ValueError):
-    """A run lacks, or has unusable, a value that the format cannot do without. The record is held with this reason."""
+    """A value that the format requires is missing or unusable. The record is held with this reason."""
 
     def __init__(self, code: StrEnum, field: str, rule: Rule | None = None, **parameters: Parameter) -> None:
         """`rule`: the receiver's rule that is broken, if it is one of `formats.rules`."""

@@ -1,12 +1,10 @@
 """What receivers and schemas allow, as data: lengths, ranges, patterns, each with its source.
 
-A rule says what happens to a value that does not fit: it is shortened, left out, or the record is held. Names and
-identities are never shortened, lest two of them fall together; amounts that are charged for are never left out.
+A rule says what happens to a value that does not fit: it is shortened, or omitted, or the record is held. Names and ids
+are never shortened, because two could become the same; amounts that are charged are never omitted.
 
-Rules of the APEL receiver for text messages, as data, each with its source.
-
-What each message type may and must hold (facts on formats, 4.2 to 4.6), and what fits into the server's columns
-(there, 4.3 and 4.8; facts on receivers, 2). Names are never shortened, lest two of them fall together.
+This includes the fields of APEL's text messages, optional and mandatory (facts on formats, 4.2 to 4.6), and what fits
+into the server's columns (there, 4.3 and 4.8; facts on receivers, 2).
 """
 
 from __future__ import annotations
@@ -24,20 +22,20 @@ _LABEL: Final = r"[a-zA-Z0-9_](?:[a-zA-Z0-9_'-]*[a-zA-Z0-9_])?"
 is_host_name = re.compile(rf"(?:{_LABEL}\.)*{_LABEL}").fullmatch
 """Match a host name or an IPv4 address: labels of letters, digits, `_`, and inside also `-` and `'`; no port.
 
-Wider than the official schemas' domainNameType, which knows no label of one character and no `_`. SGAS takes both
-(facts on receivers, "Seen on the real services"), APEL takes any text, and neither applies the schema.
+This allows more than the official schemas' domainNameType, which has no labels of one character and no `_`. SGAS
+accepts both (facts on receivers, "Seen on the real services"), APEL accepts any text, and neither applies the schema.
 """
 
 Misfit = Literal["shorten", "drop", "hold"]
 
 
 INDEXED_BYTES: Final = 2692
-"""The longest text of UTF-8 that PostgreSQL puts into a unique index whatever it is: a row of an index has 2,704 bytes,
-12 of them around the text. A text that compresses well may be longer; that is not relied on."""
+"""The longest text (bytes of UTF-8) that always fits into a unique index of PostgreSQL: a row of an index has 2,704
+bytes, of which 12 are not text. A text that compresses well could be longer; this is not used."""
 
 
 class TextRule(msgspec.Struct, frozen=True, gc=False):
-    """A text's greatest length, and what happens to a longer one. `field` is the name in the format.
+    """The maximum length of a text, and what happens to a longer one. `field` is the name in the format.
 
     `longest` is in characters, `longest_bytes` in bytes of UTF-8 (0: any number).
     """
@@ -57,7 +55,7 @@ class TextRule(msgspec.Struct, frozen=True, gc=False):
         return ""
 
     def shortened(self, text: str) -> str:
-        """The beginning of a text that fits; the text must be free of lone surrogates."""
+        """The longest beginning of a text that fits; the text must not contain lone surrogates."""
         cut = text[: self.longest]
         if self.longest_bytes and _utf8_bytes(cut) > self.longest_bytes:
             cut = cut.encode()[: self.longest_bytes].decode(errors="ignore")
@@ -69,7 +67,7 @@ def _utf8_bytes(text: str) -> int:
 
 
 class NumberRule(msgspec.Struct, frozen=True, gc=False):
-    """A whole number's range, both ends included, and what happens outside."""
+    """The range of a whole number, both ends included, and what happens to a number outside."""
 
     field: str
     least: int
@@ -79,7 +77,7 @@ class NumberRule(msgspec.Struct, frozen=True, gc=False):
 
 
 class NameRule(msgspec.Struct, frozen=True, gc=False):
-    """A host name (`is_host_name`), its greatest length, and what happens to another text."""
+    """A host name (`is_host_name`), its maximum length, and what happens to any other text."""
 
     field: str
     longest: int
@@ -93,7 +91,7 @@ _APEL = "APEL column"
 
 
 class SgasRules:
-    """OGF-UR as SGAS takes it (facts on formats, 1.2 and 1.4; facts on receivers, 1)."""
+    """OGF-UR as SGAS accepts it (facts on formats, 1.2 and 1.4; facts on receivers, 1)."""
 
     RECORD_ID: Final = TextRule("RecordIdentity@recordId", 1000, f"{_SGAS}, 1000 characters", "hold", INDEXED_BYTES)
     GLOBAL_JOB_ID: Final = TextRule("GlobalJobId", 1000, f"{_SGAS}, 1000 characters", "drop")
@@ -135,7 +133,7 @@ class SgasRules:
 
 
 class CarRules:
-    """EMI CAR 1.2 as the APEL server takes it (facts on formats, 2; facts on receivers, 2)."""
+    """EMI CAR 1.2 as the APEL server accepts it (facts on formats, 2; facts on receivers, 2)."""
 
     RECORD_ID: Final = TextRule("RecordIdentity@recordId", 1000, "the id's length at SGAS, kept for CAR", "hold")
     GLOBAL_JOB_ID: Final = TextRule("GlobalJobId", 1000, "an id's length at SGAS, kept for CAR", "drop")
@@ -196,7 +194,7 @@ TEXTS: Final = {
         TextRule("ServiceLevelType", 50, f"{_COLUMN}, 50 characters", "hold"),
     )
 }
-"""By key of the message."""
+"""Rules of texts, by key of the message."""
 
 JOB_NUMBERS: Final = {
     rule.field: rule
@@ -243,7 +241,7 @@ def _rules() -> Iterator[tuple[str, Rule]]:
 
 
 BY_KEY: Final[Mapping[str, Rule]] = dict(_rules())
-"""The rules by a key that is stored with what breaks them, such as `car:Site`."""
+"""The rules by their keys, such as `car:Site`; a reason is stored with the key of the broken rule."""
 _KEYS: Final[Mapping[Rule, str]] = {rule: key for key, rule in BY_KEY.items()}
 
 
@@ -253,8 +251,8 @@ def key_of(rule: Rule) -> str | None:
 
 
 class MessageType(msgspec.Struct, frozen=True):
-    """What one type of message holds. `fields` in the order they are written; `needed` are those without which the
-    server's table refuses the record although the message is read; `scores` hold `{benchmark: value}`."""
+    """The fields of one type of message. `fields` in the order in which they are written; `needed` are those without
+    which the server's table refuses the record although the message is read; `scores` contain `{benchmark: value}`."""
 
     name: str
     shape: Literal["record", "summary", "sync"]
@@ -329,7 +327,7 @@ MESSAGE_TYPES: Final = (JOB_03, JOB_04, SUMMARY_02, SUMMARY_04, NORMALISED_03, N
 
 
 def of_version(types: tuple[MessageType, ...], version: str) -> MessageType:
-    """The type of these with that version (`0.2` or `v0.2`). Raises `ValueError` that names those there are."""
+    """The one of these types with that version (`0.2` or `v0.2`). Raises `ValueError`, naming the existing versions."""
     wanted = version.removeprefix("v")
     for known in types:
         if known.version == wanted:
@@ -339,9 +337,9 @@ def of_version(types: tuple[MessageType, ...], version: str) -> MessageType:
 
 
 def type_of(header: str, kind: str, version: str) -> MessageType | None:
-    """The type of a message by its header, matched as loosely and as strictly as the server does; None: refused.
+    """The type of a message by its header, matched exactly as the server does; None: refused.
 
-    Of job and sync messages the version hardly counts; the header line of summaries must be exact (facts on formats,
+    For job and sync messages the version hardly matters; the header line of summaries must be exact (facts on formats,
     4.2).
     """
     if kind == JOB_03.kind:
@@ -355,5 +353,5 @@ def type_of(header: str, kind: str, version: str) -> MessageType | None:
 
 
 def compared(text: str) -> str:
-    """A text as the receiver's database compares it in a key: case and trailing blanks do not count (there, 4.8)."""
+    """A text as the receiver's database compares it in a key: without case and trailing blanks (there, 4.8)."""
     return text.rstrip(" ").lower()

@@ -1,7 +1,7 @@
 """Values as written in XML: escaped, in ASCII, durations and instants in one spelling.
 
-All text is US-ASCII with character references: the same meaning for every parser, and the only form that survives the
-transport to APEL (facts/formats.md 0.2). Line ends and tabs are references too, or a parser would normalise them.
+All text is US-ASCII with character references: every parser reads it the same, and no other form survives the transport
+to APEL (facts/formats.md 0.2). Line ends and tabs are references too, because a parser would normalise them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def without_forbidden(text: str) -> str:
 def escape(text: str) -> str:
     """The text for element content or a quoted attribute: ASCII, markup and line ends as references.
 
-    The text must be free of forbidden characters.
+    The text must not contain forbidden characters.
     """
     if is_plain(text):
         return text
@@ -75,7 +75,7 @@ def date_time(instant: int) -> str:
 
 
 def duration_seconds(duration_ms: int) -> int:
-    """Whole seconds of a duration, half a second up."""
+    """Whole seconds of a duration, rounded half up."""
     return (duration_ms + 500) // 1000
 
 
@@ -88,7 +88,7 @@ _INSTANT: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.\d
 def read_duration_ms(text: str) -> int:
     """Milliseconds of an ISO duration of days, hours, minutes and seconds.
 
-    Raises `ValueError` for anything else, years and months among it: they have no fixed length.
+    Raises `ValueError` for anything else, also for years and months, which have no fixed length.
     """
     match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.group(*range(2, 7))) or text.rstrip().endswith("T"):
@@ -100,9 +100,9 @@ def read_duration_ms(text: str) -> int:
 
 
 def read_date_time(text: str) -> int:
-    """Epoch seconds of an xsd:dateTime; without a zone it is UTC, as the receivers take it. Fractions are cut.
+    """Epoch seconds of an xsd:dateTime; without a zone it is UTC, as for the receivers.
 
-    Raises `ValueError` where it is none.
+    Fractions are truncated. Raises `ValueError` for any other text.
     """
     match = _INSTANT.fullmatch(text.strip())
     if match is None:

@@ -1,4 +1,4 @@
-"""How one receiver sees the jobs: all that a rendering depends on besides the job.
+"""How one receiver sees the jobs: everything on which a rendering depends, besides the job.
 
 The caller makes a view from the configuration of a site and a target; every format takes it as an argument.
 """
@@ -11,9 +11,9 @@ import msgspec
 
 SubmitHostSpelling = Literal["arc", "url", "arc-6.21", "host", "apel-client"]
 """APEL's SubmitHost of an ARC endpoint. `arc`: `<interface without org.nordugrid.>:<URL>` for arcrest and internal, the
-bare URL for emies and gridftp; `url`: the bare URL always (ARC up to 6.20); `arc-6.21`: as `arc`, with `internal`
-mangled to `ternal`, as ARC has it since that release; `host`: the host alone; `apel-client`: the bare URL, and `None`
-for a local job. A site keeps the spelling of its history."""
+bare URL for emies and gridftp; `url`: the bare URL always (ARC up to 6.20); `arc-6.21`: as `arc`, with `ternal` for
+`internal`, as ARC writes it since that release; `host`: only the host; `apel-client`: the bare URL, and `None` for a
+local job. A site keeps the spelling of its history."""
 
 VoSpelling = Literal["plain", "arc", "arc-6.20", "arc-6.17", "apel-client"]
 """`plain`: group `/atlas`, role `Role=production` (the convention); `arc`: `/Role=production` and `Role=NULL`;
@@ -22,11 +22,11 @@ the same, also for a run without a VO, with the group `/`, as up to 6.19; `apel-
 `Role=NULL` included, and the Unix group as VO of a local job."""
 
 SummaryCounts = Literal["nodes-and-cores", "cores", "none"]
-"""Which of NodeCount and Processors, both in the key of a summary, have their values; the others are 0. The APEL client
-has no nodes of Grid Engine and HTCondor, and neither without `parallel` in its parser.cfg."""
+"""Which of NodeCount and Processors, both in the key of a summary, have values; the others are 0. The APEL client sends
+no NodeCount of Grid Engine and HTCondor, and neither of them without `parallel` in its parser.cfg."""
 
 NamespaceStyle = Literal["default", "prefixed"]
-"""`default`: elements in the default namespace; `prefixed`: every element carries the prefix `urf`."""
+"""`default`: elements in the default namespace; `prefixed`: every element has the prefix `urf`."""
 
 DnPolicy = Literal["send", "hash", "withhold"]
 
@@ -38,9 +38,9 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     site: str
     version: str = ""
-    """Of the format, where it has several (`0.2`, `0.3`, `0.4`); empty is the format's newest safe one."""
+    """Version of the format, if it has several (`0.2`, `0.3`, `0.4`); empty: the format's default."""
     infrastructure_description: str | None = None
-    """None: `<accounting client>-<middleware or system>-<LRMS>`, as the CAR convention has it."""
+    """None: `<accounting client>-<middleware or system>-<LRMS>`, by the convention of CAR."""
     record_id_prefix: str = ""
     local_id_prefix: str = ""
     submit_host: SubmitHostSpelling = "arc"
@@ -49,7 +49,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     vo_type: str = "voms"
     vo_groups_for_sgas: Literal["stripped", "arc"] = "stripped"
     benchmark: str | None = None
-    """Prefer this benchmark type where a job has several; None: HEPscore23, then HEPSPEC, then Si2k."""
+    """Prefer this benchmark type if a job has several; None: HEPscore23, then HEPSPEC, then Si2k."""
     ur_extensions: frozenset[UrExtension] = frozenset(
         {"vo", "file-transfers", "submit-time", "exit-code", "runtime-environment", "user-time"}
     )
@@ -59,9 +59,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     machine_name: str | None = None
     """Overrides the host of the endpoint or the cluster as MachineName."""
     signed: bool = False
-    """Messages are signed, by us or by SSM after us: see `formats.signed_text`."""
+    """Messages are signed, by us or later by SSM: see `formats.signed_text`."""
     ascii_names: bool = False
-    """Names in CARs in the ASCII form of APEL's text messages (`formats.apel.text`); what is in its key stays."""
+    """Write names in CARs in the ASCII form of APEL's text messages (`formats.apel.text`); values of its key are
+    unchanged."""
     dn: DnPolicy = "send"
     dn_key: bytes = b""
     """Key of the keyed hash for `dn = "hash"`."""

@@ -1,14 +1,12 @@
-"""Folding runs into monthly summaries: associative and in any order.
+"""Fold runs into monthly summaries, in any order and in any parts.
 
-Keeps the promise that summaries replace the earlier ones and nothing counts twice. Runs are grouped by the primary key
-of the *receiver's* table, compared as its database compares (facts on formats, 4.8): case and trailing blanks do not
-count, a benchmark score has three decimals. Two groups with one key would replace each other there. Sums are exact
-integers; what is rounded is rounded once, when a message is written.
+So that summaries replace the earlier ones and nothing counts twice, runs are grouped by the primary key of the
+*receiver's* table, compared as its database compares (facts on formats, 4.8): without case and trailing blanks, a
+benchmark score with three decimals. Two groups with one key would replace each other there. Sums are exact integers,
+and are rounded once, when a message is written.
 
-Folding runs into sync counts: how many runs a site owes for a month and submit host.
-
-Grouped, as summaries are, by the primary key of the receiver's table as its database compares it (facts on formats, 4.6
-and 4.8); associative and in any order.
+Fold runs into sync counts, in the same way: the number of runs that a site must deliver for a month and submit host
+(facts on formats, 4.6 and 4.8).
 """
 
 from __future__ import annotations
@@ -33,21 +31,23 @@ from formats.view import View
 __all__ = ["Fold", "Group", "GroupKey", "Month", "Sums", "month_bounds", "month_of"]
 
 NORMALISED_UNITS: Final = 10**9
-"""Normalised durations are kept in 1e-9 of a second times the score: ms x score in thousandths x 1000, all exact."""
+"""The unit of normalised durations: 1e-9 of a second times the score (ms x score in thousandths x 1000), which is
+exact."""
 
 _SI2K: Final = "Si2k"
 _PER_SI2K: Final = 1000 // 250
-"""The server takes a 250th of an Si2k score (facts on formats, 4.5): 4 thousandths, which keeps whole numbers whole."""
+"""The server divides an Si2k score by 250 (facts on formats, 4.5): 4 thousandths, so that sums stay whole numbers."""
 LATEST_END: Final = INT32
 LONGEST_MS: Final = INT32 * 1000 + 499
-"""A longer run would not fit a job record either; its seconds would poison the sum of everybody in its group."""
+"""A longer run does not fit a job record either; its seconds would falsify the sum of its whole group."""
 _CACHED_IDENTITIES: Final = 200_000
 
 
 class GroupKey(MonthKey, frozen=True, order=True):
-    """The primary key of a summary at the receiver. `score_milli`: the benchmark's score in thousandths.
+    """The primary key of a summary at the receiver.
 
-    In normalised summaries the score is not part of the key and 0 here, in their version 0.3 neither is the benchmark.
+    `score_milli`: the benchmark's score in thousandths. In normalised summaries the score is not part of the key, and
+    is 0 here; in version 0.3 the benchmark is not part of it either.
     """
 
     user: str
@@ -71,10 +71,10 @@ class GroupKey(MonthKey, frozen=True, order=True):
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A summary: its key as compared, its key as sent, and exact sums.
+    """A summary: its key as compared, its key as sent (`spelling`), and exact sums.
 
-    `spelling` is the least of the spellings that its runs have, so it does not depend on their order. Ends are epoch
-    seconds, None in a group without runs; `normalised_*` are in `NORMALISED_UNITS`.
+    `spelling` is the first, in sort order, of the spellings of its runs, so it does not depend on their order. Ends are
+    epoch seconds, None in a group without runs; `normalised_*` are in `NORMALISED_UNITS`.
     """
 
     key: GroupKey
@@ -90,7 +90,7 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> bytes:
-        """16 bytes over all that is sent: spelling and sums, not the notes."""
+        """Digest (16 bytes) of everything that is sent: spelling and sums, not the notes."""
         content = (
             self.spelling, self.jobs, self.wall_ms, self.cpu_ms, self.earliest, self.latest, str(self.normalised_wall),
             str(self.normalised_cpu),
@@ -99,11 +99,11 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def zeroed(self) -> Group:
-        """The same group without runs: what replaces one that vanished."""
+        """The same group without runs. It is sent to replace a group that no longer exists."""
         return Group(self.key, self.spelling)
 
     def plus(self, other: Group) -> Group:
-        """Both groups together; their keys must be equal."""
+        """The sum of both groups; their keys must be equal."""
         return Group(
             self.key,
             min(self.spelling, other.spelling),
@@ -132,7 +132,7 @@ _group_decoder = msgspec.json.Decoder(Group)
 
 
 class Sums(msgspec.Struct, frozen=True):
-    """What some runs are together; `earliest` and `latest` are the first and the last of their ends."""
+    """The sums of some runs; `earliest` and `latest` are the first and the last of their ends."""
 
     jobs: int
     wall_ms: int
@@ -141,7 +141,7 @@ class Sums(msgspec.Struct, frozen=True):
     latest: int
 
     def plus(self, other: Sums) -> Sums:
-        """Both together."""
+        """The sum of both."""
         return Sums(
             self.jobs + other.jobs,
             self.wall_ms + other.wall_ms,
@@ -152,7 +152,7 @@ class Sums(msgspec.Struct, frozen=True):
 
 
 class _GroupSums:
-    """What is summed for one group; made into a `Group` when asked."""
+    """The sums of one group so far; `groups` makes a `Group` of them."""
 
     __slots__ = ("cpu_ms", "earliest", "jobs", "key", "latest", "n_cpu", "n_wall", "notes", "spelling", "wall_ms")
 
@@ -171,7 +171,8 @@ class _GroupSums:
 
 
 class Fold:
-    """Summaries of one receiver in the making. `normalised`: for `apel-normalised-summary`, whose key has no score."""
+    """The summaries of one receiver, as runs are added. `normalised`: for `apel-normalised-summary`, whose key has no
+    score."""
 
     def __init__(self, view: View, *, normalised: bool = False) -> None:
         self._view = view
@@ -183,10 +184,10 @@ class Fold:
         self._months: dict[int, int] = {}
 
     def add(self, job: Job) -> GroupKey:
-        """Add a run; returns the key of its group.
+        """Add a run; return the key of its group.
 
-        Raises `CannotRenderError`, and adds nothing, for a run that is not over or lacks what APEL insists on: end,
-        wall and CPU time, a benchmark, a site. Such a run is held by the caller.
+        Raises `CannotRenderError`, and adds nothing, for a run that has not ended or lacks a value that APEL requires:
+        end, wall and CPU time, benchmark, site. The caller holds such a run.
         """
         end, wall_ms, cpu_ms = job.end, job.wall_ms, job.cpu_ms
         if (
@@ -197,10 +198,11 @@ class Fold:
         return self._count(job, 1, wall_ms, cpu_ms, end, end)
 
     def add_alike(self, facts: Job, sums: Sums) -> GroupKey:
-        """Add runs that are alike in what decides a group, the month of their end included; gives its key.
+        """Add runs with the same values of everything that determines a group, including the month of their end; return
+        its key.
 
-        `facts` is what they share. Raises `CannotRenderError`, and adds nothing, where `add` would for each of them.
-        Their ends and amounts are usable: 0 to `LATEST_END`, 0 to `LONGEST_MS`.
+        `facts` are these values. Raises `CannotRenderError`, and adds nothing, if `add` would for each of them. Their
+        ends and amounts must be usable: 0 to `LATEST_END`, 0 to `LONGEST_MS`.
         """
         return self._count(facts, sums.jobs, sums.wall_ms, sums.cpu_ms, sums.earliest, sums.latest)
 
@@ -226,7 +228,7 @@ class Fold:
         return sums.key
 
     def merge(self, other: Fold) -> None:
-        """Add all that another fold of the same view holds."""
+        """Add everything in another fold of the same view."""
         for group in other.groups():
             self.merge_group(group)
 
@@ -268,7 +270,7 @@ class Fold:
         return sums, factor
 
     def _spelling(self, job: Job, end: int, notes: list[Note]) -> tuple[GroupKey, int]:
-        """The key of a run as it would be sent, and what a millisecond of it is worth in `NORMALISED_UNITS`."""
+        """The key of a run as it would be sent, and one millisecond of the run in `NORMALISED_UNITS`."""
         values.finished(job)
         benchmark = require_benchmark(job, self._view, notes)
         milli = round(benchmark.value * 1000)
@@ -281,7 +283,7 @@ class Fold:
 
 
 def group_without_score(job: Job, month: Month, view: View, notes: list[Note]) -> GroupKey:
-    """The group in which the runs with these facts that end in a month stand, whatever their benchmark says.
+    """The key of the groups of runs with these facts that end in a month, without the benchmark.
 
     Raises `CannotRenderError` for facts without a usable site or submit host.
     """
@@ -304,12 +306,12 @@ def group_without_score(job: Job, month: Month, view: View, notes: list[Note]) -
 
 
 def normalised_seconds(units: int) -> int:
-    """Whole seconds of a normalised sum, half a second up, as the server's ROUND."""
+    """Whole seconds of a normalised sum, rounded half up, like the server's ROUND."""
     return (units + NORMALISED_UNITS // 2) // NORMALISED_UNITS
 
 
 def _amounts(job: Job) -> tuple[int, int, int]:
-    """End, wall and CPU time of a run, looked at one by one; raises `CannotRenderError` for what is not usable."""
+    """End, wall and CPU time of a run, each checked; raises `CannotRenderError` for a value that is not usable."""
     end = values.needed(SUMMARY_NUMBERS["LatestEndTime"], job.end)
     amounts = []
     for field, amount_ms in (("WallDuration", job.wall_ms), ("CpuDuration", values.cpu_ms(job))):
@@ -342,7 +344,7 @@ class SyncKey(MonthKey, frozen=True, order=True):
 
 
 class SyncCount(msgspec.Struct, frozen=True):
-    """How many runs a site owes for a month and submit host. `key` as compared, `spelling` as sent."""
+    """The number of runs due for a month and submit host. `key` as compared, `spelling` as sent."""
 
     key: SyncKey
     spelling: SyncKey
@@ -350,16 +352,16 @@ class SyncCount(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> bytes:
-        """16 bytes over all that is sent."""
+        """Digest (16 bytes) of everything that is sent."""
         return hashlib.blake2b(msgspec.json.encode((self.spelling, self.jobs)), digest_size=DIGEST_BYTES).digest()
 
     @property
     def zeroed(self) -> SyncCount:
-        """The same count of no runs."""
+        """The same count, of 0 runs."""
         return SyncCount(self.key, self.spelling)
 
     def plus(self, other: SyncCount) -> SyncCount:
-        """Both counts together; their keys must be equal."""
+        """The sum of both counts; their keys must be equal."""
         return SyncCount(self.key, min(self.spelling, other.spelling), self.jobs + other.jobs)
 
     def to_json(self) -> bytes:
@@ -376,15 +378,15 @@ _sync_decoder = msgspec.json.Decoder(SyncCount)
 
 
 class SyncFold:
-    """Sync counts of one receiver in the making: by month and submit host as rendered (facts on formats, 4.6)."""
+    """The sync counts of one receiver, as runs are added, by month and submit host (facts on formats, 4.6)."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._counts: dict[SyncKey, SyncCount] = {}
 
     def add(self, job: Job, jobs: int = 1) -> SyncKey:
-        """Count a run, held or not, or so many of its site, submit host, and month; raises `CannotRenderError` for one
-        without a usable end, site or submit host."""
+        """Count a run, held or not, or `jobs` runs with its site, submit host, and month. Raises `CannotRenderError`
+        for a run without a usable end, site, or submit host."""
         values.finished(job)
         notes: list[Note] = []
         month = month_of(values.needed(JOB_NUMBERS["EndTime"], job.end))
@@ -395,7 +397,7 @@ class SyncFold:
         return key
 
     def merge(self, other: SyncFold) -> None:
-        """Add all that another fold of the same view has counted."""
+        """Add everything that another fold of the same view has counted."""
         for count in other.counts():
             self.merge_count(count)
 

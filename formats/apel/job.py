@@ -1,7 +1,7 @@
-"""APEL's individual job messages, versions 0.3 and 0.4, both ways (facts on formats, 4.3).
+"""Write and read APEL's individual job messages, versions 0.3 and 0.4 (facts on formats, 4.3).
 
-Version 0.3 is what every server takes and the default; 0.4 has the benchmark as `{HEPscore23: 14.2}`. One record a
-run; the service keeps the last one it gets for a Site, LocalJobId and EndTime.
+Version 0.3 is the default, and every server accepts it; 0.4 has the benchmark as `{HEPscore23: 14.2}`. There is one
+record for each run; the service keeps the last one that it receives for a Site, LocalJobId, and EndTime.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ DEFAULT_VERSION: Final = JOB_03.version
 
 
 class ApelJobFormat:
-    """Renders runs as APEL job records, as one view sees them."""
+    """Renders runs as APEL job records for one view."""
 
     name = JOB_03.name
     content_type = f"{CONTENT_TYPE}; charset=us-ascii"
     separator_bytes = len(SEPARATOR)
 
     def __init__(self, view: View) -> None:
-        """Raises `ValueError` for a version that there is not."""
+        """Raises `ValueError` for an unknown version."""
         self._view = view
         self.type = of_version((JOB_03, JOB_04), view.version or DEFAULT_VERSION)
         self._message = TextMessage(self.type.kind, self.type.version)
@@ -54,8 +54,8 @@ class ApelJobFormat:
     def record(self, job: Job, created: int) -> Rendered:  # noqa: ARG002 - this format has no createTime
         """Render one run.
 
-        Raises `CannotRenderError` for a run that is not over or lacks what APEL insists on: a site, an id, wall and CPU
-        time, both times in order, a benchmark.
+        Raises `CannotRenderError` for a run that has not ended or lacks a value that APEL requires: site, id, wall and
+        CPU time, start and end in this order, benchmark.
         """
         notes: list[Note] = []
         values.finished(job)
@@ -112,22 +112,22 @@ class ApelJobFormat:
         return lines(score_fields(self.type, require_benchmark(job, self._view, notes)))
 
     def _local_id(self, job: Job, notes: list[Note]) -> str:
-        """LocalJobId, part of APEL's key. Without one the global id, which is unique, stands in, as in a CAR."""
+        """LocalJobId, part of APEL's key. If it is missing, the global id, which is unique, is used, as in a CAR."""
         if job.local_id:
             local_id = values.text("LocalJobId", self._view.local_id_prefix + job.local_id, notes)
             if local_id:
                 return local_id
         stand_in = job.global_id or job.record_id
-        rule = "none: the global job id stands in (part of APEL's key)"
+        rule = "missing: the global job id is sent (part of APEL's key)"
         notes.append(Note("LocalJobId", rule, shown(job.local_id or ""), shown(stand_in)))
         return values.required("LocalJobId", stand_in, notes)
 
 
 def read_job(record: TextRecord) -> Job:
-    """The run of a job record, as far as the record tells it; values that cannot be read are left out.
+    """The run of a job record, with the values that the record has; values that cannot be read are omitted.
 
-    FQAN, where a peer sends it, is the source of VO, group and role at the server; it is kept as it is. The record id,
-    which such a record does not have, is made of APEL's key.
+    If another publisher sent an FQAN, the server takes VO, group, and role from it; it is kept unchanged. Such a record
+    has no record id, so one is made from APEL's key.
     """
     get = record.get
     site, local_id = get("Site") or "", get("LocalJobId")
@@ -173,7 +173,7 @@ def _fqans(record: TextRecord) -> tuple[str, ...]:
 
 
 def _evidence_id(message: bytes) -> str:
-    """The id that `read_job` gives the one record of a message."""
+    """The record id that `read_job` makes for the only record of a message."""
     (record,) = parse(message.decode("ascii")).records
     return read_job(record).record_id
 

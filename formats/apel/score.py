@@ -1,4 +1,4 @@
-"""A benchmark score in APEL's text messages: type and value apart, or since v0.4 as `{HEPscore23: 14.2}`."""
+"""A benchmark score in APEL's text messages: type and value in two fields, or since v0.4 as `{HEPscore23: 14.2}`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CANONICAL: Final = {name.lower(): name for name in BENCHMARKS}
 
 
 def score_fields(message_type: MessageType, benchmark: Benchmark) -> Iterator[tuple[str, str]]:
-    """The fields that carry a score in messages of that type."""
+    """The fields that contain a score in messages of that type."""
     score = score_text(benchmark.value)
     if "ServiceLevel" in message_type.scores:
         yield "ServiceLevel", f"{{{benchmark.type}: {score}}}"
@@ -25,7 +25,7 @@ def score_fields(message_type: MessageType, benchmark: Benchmark) -> Iterator[tu
 def read_scores(text: str) -> dict[str, float]:
     """Scores of `{hepspec: 10, HEPscore23: 11.5}` by lower-case name, read as the server reads them.
 
-    Raises `ValueError` for a text that is no such list or names a benchmark twice.
+    Raises `ValueError` for a text that is not such a list, or that names a benchmark twice.
     """
     scores: dict[str, float] = {}
     seen: set[str] = set()
@@ -39,7 +39,7 @@ def read_scores(text: str) -> dict[str, float]:
 
 
 def preferred_score(scores: dict[str, float]) -> tuple[str, float] | None:
-    """The one the server takes, under the name we send; None if it knows none of them."""
+    """The score that the server uses, with the name that we send; None if it knows none of them."""
     for name in BENCHMARKS:
         if name.lower() in scores:
             return name, scores[name.lower()]
@@ -47,7 +47,7 @@ def preferred_score(scores: dict[str, float]) -> tuple[str, float] | None:
 
 
 def read_score(level: str | None, level_type: str | None) -> tuple[str, float] | None:
-    """Benchmark and score of a record of either kind; None where there is none that can be read."""
+    """Benchmark and score of a record of either kind; None if no score can be read."""
     if level is None:
         return None
     try:

@@ -1,13 +1,12 @@
-"""APEL's summary and normalised summary messages, both ways (facts on formats, 4.4 and 4.5).
+"""Write and read APEL's summary and normalised summary messages (facts on formats, 4.4 and 4.5).
 
-The header `APEL-summary-job-message: v0.3` means a *normalised* summary; `APEL-normalised-summary-message` exists as
-v0.4 only. Durations are whole seconds, rounded once, half a second up, from exact sums. A group without runs says 0 in
-all sums and leaves its ends out: it replaces a group that vanished.
+The header `APEL-summary-job-message: v0.3` means a *normalised* summary; `APEL-normalised-summary-message` exists only
+as v0.4. Durations are whole seconds, rounded once, half up, from exact sums. A group without runs has 0 in all sums and
+no ends: it replaces a group that no longer exists.
 
-APEL's sync messages, version 0.1, both ways: how many runs the site owes for a month and submit host.
-
-The service compares the number with what it holds for the same Site, SubmitHost and month (facts on formats, 4.6), so
-the submit host is the very string of the records and summaries.
+Write and read APEL's sync messages, version 0.1: the number of runs that the site must deliver for a month and submit
+host. The service compares the number with what it has for the same Site, SubmitHost, and month (facts on formats, 4.6),
+so the submit host is exactly that of the records and summaries.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class SummaryFormat:
     separator_bytes = len(SEPARATOR)
 
     def __init__(self, view: View, *, normalised: bool = False) -> None:
-        """Raises `ValueError` for a version that there is not."""
+        """Raises `ValueError` for an unknown version."""
         if normalised:
             self.type = of_version((NORMALISED_03, NORMALISED_04), view.version or DEFAULT_NORMALISED_VERSION)
         else:
@@ -56,7 +55,7 @@ class SummaryFormat:
         return self._message.of(bodies)
 
     def record(self, group: Group) -> Rendered:
-        """Render one group; raises `CannotRenderError` for sums beyond what the server's columns hold."""
+        """Render one group; raises `CannotRenderError` for sums that do not fit the server's columns."""
         key = group.spelling
         fields: list[tuple[str, str | int]] = [
             ("Site", key.site),
@@ -151,7 +150,7 @@ class SyncFormat:
     type = SYNC_01
 
     def __init__(self, view: View) -> None:
-        """There is one version; `view.version` is that of the records or summaries beside it."""
+        """There is one version; `view.version` is that of the records or summaries of the same target."""
         self._view = view
         self._message = TextMessage(SYNC_01.kind, SYNC_01.version)
 
@@ -165,7 +164,7 @@ class SyncFormat:
         return self._message.of(bodies)
 
     def record(self, count: SyncCount) -> Rendered:
-        """Render one count; raises `CannotRenderError` for a number beyond what the server's column holds."""
+        """Render one count; raises `CannotRenderError` for a number that does not fit the server's column."""
         key = count.spelling
         return Rendered(
             body(

@@ -1,8 +1,9 @@
-"""Grammar of APEL's text messages, both ways (facts on formats, 4.1 and 4.2).
+"""Write and read the grammar of APEL's text messages (facts on formats, 4.1 and 4.2).
 
-A message is a header line `TYPE: vX.Y` and records of `Key: value` lines, with `%%` between records. There is no way
-to escape anything, so a value is made to fit (`carried`) before it is written. Reading does as the server does: strip
-the whole, split at every character that `str.splitlines` knows, at `%%` wherever it stands, at the first colon.
+A message is a header line `TYPE: vX.Y` and records of `Key: value` lines, with `%%` between records. Nothing can be
+escaped, so a value is altered to fit (`carried`) before it is written. Messages are read as the server reads them: the
+text is stripped, then split at `%%` anywhere, at every line end that `str.splitlines` recognises, and each line at its
+first colon.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 import msgspec
 
 RECORD_MARK: Final = "%%"
-"""Where the server splits records, at any place."""
+"""Where the server splits records, anywhere in the text."""
 
 SEPARATOR: Final = b"%%\n"
 """Separates two records; each record ends in a newline."""
@@ -38,14 +39,14 @@ CARRIED_RULE: Final = (
 
 
 def is_null(value: str) -> bool:
-    """Whether the server treats a value as none: empty, `none` or `null` in any case."""
+    """Whether the server treats a value as missing: empty, or `none` or `null` in any case."""
     return value.strip().lower() in _NULL_WORDS
 
 
 def carried(value: str) -> str:
-    """A value as a message can carry it: `CARRIED_RULE`. Applied twice it changes nothing more.
+    """A value altered by `CARRIED_RULE`, so that a message can contain it; altering it again changes nothing.
 
-    The media type that makes SSM take a message for an encrypted one (facts on receivers, 3) loses its slash.
+    The media type by which SSM recognises an encrypted message (facts on receivers, 3) loses its slash.
     """
     if _SAFE(value):
         return value
@@ -67,17 +68,17 @@ def _ascii(char: str) -> str:
 
 
 def body(fields: Iterable[tuple[str, str | int]]) -> bytes:
-    """A record of these keys and values, which must be carried already."""
+    """A record of these keys and values, which `carried` must have altered."""
     return lines(fields).encode("ascii")
 
 
 def lines(fields: Iterable[tuple[str, str | int | None]]) -> str:
-    """Lines of a record: these keys and values, already carried; a missing value has no line."""
+    """Lines of a record: these keys and values, altered by `carried`; a missing value has no line."""
     return "".join([f"{key}: {value}\n" for key, value in fields if value is not None and value != ""])
 
 
 def whole(value: str | None) -> int | None:
-    """A value as a whole number; None if it is missing or not a number."""
+    """A value as a whole number; None if it is missing or not a whole number."""
     try:
         return None if value is None else int(value)
     except ValueError:
@@ -85,14 +86,14 @@ def whole(value: str | None) -> int | None:
 
 
 class TextMessage:
-    """The message around records: a header line."""
+    """Makes messages: a header line and records."""
 
     def __init__(self, kind: str, version: str) -> None:
         """`kind`: e.g. `APEL-summary-job-message`; `version`: e.g. `0.2`."""
         self._header = f"{kind}: v{version}\n".encode("ascii")
 
     def of(self, bodies: Sequence[bytes]) -> bytes:
-        """The complete message. Its size is the header's, the records', and a separator between any two of them."""
+        """The complete message. Its size is that of the header, the records, and a separator between two records."""
         return self._header + SEPARATOR.join(bodies)
 
     @property
@@ -102,25 +103,25 @@ class TextMessage:
 
 
 class TextRecord(msgspec.Struct, frozen=True):
-    """A record as it stands in a message: `number` from 1; `unreadable` are the lines without a colon."""
+    """A record of a message: `number` from 1; `unreadable` are the lines without a colon."""
 
     number: int
     pairs: tuple[tuple[str, str], ...]
     unreadable: tuple[str, ...] = ()
     fields: dict[str, str] = {}
-    """Values by key, made of `pairs`; of a key that is repeated the last, as the server takes it."""
+    """Values by key, made from `pairs`; of a repeated key the last value, as at the server."""
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "fields", dict(self.pairs))
 
     def get(self, key: str) -> str | None:
-        """The value of a key; None where it is missing or null."""
+        """The value of a key; None if it is missing or null."""
         value = self.fields.get(key)
         return None if value is None or is_null(value) else value
 
 
 class ParsedMessage(msgspec.Struct, frozen=True):
-    """A message in its parts: `header` is the whole first line, `version` as written, with its `v`."""
+    """The parts of a message: `header` is the whole first line, `version` as written, with its `v`."""
 
     header: str
     kind: str
@@ -129,11 +130,11 @@ class ParsedMessage(msgspec.Struct, frozen=True):
 
 
 class NotApelTextError(ValueError):
-    """The text has no header line with a colon: it is no APEL text message."""
+    """The text has no header line with a colon, so it is not an APEL text message."""
 
 
 def parse(text: str) -> ParsedMessage:
-    """The parts of a message, as the server takes it apart. Raises `NotApelTextError`."""
+    """Split a message into its parts, as the server does. Raises `NotApelTextError`."""
     lines = text.strip().splitlines()
     if not lines or ":" not in lines[0]:
         raise NotApelTextError("the first line is not the header of an APEL message (TYPE: vX.Y)")

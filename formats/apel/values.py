@@ -1,6 +1,6 @@
-"""Values of a run as APEL's text messages carry them, with a note of each alteration; and the key of a run's record.
+"""Values of a run as APEL's text messages contain them, with a note of each alteration; and the key of a run's record.
 
-Job records and summaries take them from here, so that a summary has the sums that the service computes over records.
+Job records and summaries both use them, so that a summary has the sums that the service computes from records.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from formats.view import View
 
 _UP_TO_620: Final = frozenset({"arc-6.20", "arc-6.17"})
 _NAMES_UP_TO_620: Final = re.compile(r"(?:/[-\w.]+)+")
-"""What ARC up to 6.20 takes for the group of a VOMS attribute: names up to the first other character, such as `=`."""
+"""Matches what ARC up to 6.20 writes as the group of a VOMS attribute: names up to the first other character, such as
+`=`."""
 
 
 def text(field: str, value: str | None, notes: list[Note]) -> str:
-    """A text by the rule of its field; empty if it is absent, omitted, or a word that the server treats as none."""
+    """A text by the rule of its field; empty if it is missing, omitted, or a word that the server treats as missing."""
     if not value or is_null(value):
         return ""
     rule = TEXTS[field]
@@ -47,12 +48,12 @@ def text(field: str, value: str | None, notes: list[Note]) -> str:
 
 
 def named(field: str, value: str | None, notes: list[Note]) -> str:
-    """As `text`, with the server's own word for none."""
+    """As `text`; `None`, the server's word, if it is missing."""
     return text(field, value, notes) or NULL
 
 
 def required(field: str, value: str | None, notes: list[Note]) -> str:
-    """As `text`; raises `CannotRenderError` if there is none."""
+    """As `text`; raises `CannotRenderError` if it is missing."""
     fitting = text(field, value, notes)
     if not fitting:
         raise CannotRenderError(RuleCode.MISSING_OR_NULL, field)
@@ -60,7 +61,7 @@ def required(field: str, value: str | None, notes: list[Note]) -> str:
 
 
 def number(rule: NumberRule, value: int | None, notes: list[Note]) -> int | None:
-    """A whole number in its range; None if it is absent or omitted."""
+    """A whole number in its range; None if it is missing or omitted."""
     if value is None or rule.least <= value <= rule.largest:
         return value
     if rule.outside == "hold":
@@ -70,7 +71,7 @@ def number(rule: NumberRule, value: int | None, notes: list[Note]) -> int | None
 
 
 def needed(rule: NumberRule, value: int | None, system: str = "") -> int:
-    """A whole number that must be present and in its range; else `CannotRenderError`. `system`: that of the run."""
+    """A whole number in its range; else raises `CannotRenderError`. `system`: that of the run."""
     if value is None:
         raise unreported(rule.field, system)
     if not rule.least <= value <= rule.largest:
@@ -79,7 +80,7 @@ def needed(rule: NumberRule, value: int | None, system: str = "") -> int:
 
 
 def seconds(field: str, amount_ms: int | None, system: str) -> int:
-    """Whole seconds of a duration of a run, half a second up; `CannotRenderError` where it is missing or negative."""
+    """Whole seconds of a duration, rounded half up; raises `CannotRenderError` if it is missing or negative."""
     rounded = amount_ms if amount_ms is None or amount_ms < 0 else duration_seconds(amount_ms)
     return needed(JOB_NUMBERS[field], rounded, system)
 
@@ -91,7 +92,7 @@ def finished(job: Job) -> None:
 
 
 def cpu_ms(job: Job) -> int | None:
-    """CPU time of a run: the total, else user plus system where both are known."""
+    """CPU time of a run: the total, else user plus system if both are known."""
     if job.cpu_ms is None and job.cpu_user_ms is not None and job.cpu_system_ms is not None:
         return job.cpu_user_ms + job.cpu_system_ms
     return job.cpu_ms
@@ -108,23 +109,24 @@ def processors(job: Job, notes: list[Note]) -> int:
 
 
 def user_name(job: Job, view: View, notes: list[Note]) -> str:
-    """GlobalUserName: the user's name as the view has it, slash form, or `None`."""
+    """GlobalUserName: the user's name as the view requires it, in slash form, or `None`."""
     return named("GlobalUserName", dn_for(job, view), notes)
 
 
 def submit_host(job: Job, view: View, notes: list[Note]) -> str:
-    """SubmitHost: one string for records, summaries and sync counts of a run."""
+    """SubmitHost: the same string in records, summaries, and sync counts."""
     return named("SubmitHost", apel_submit_host(job, view), notes)
 
 
 def vo_fields(job: Job, view: View, notes: list[Note]) -> tuple[str, str, str]:
-    """VO, VOGroup and VORole (facts on formats, 4.7): `atlas`, `/atlas/no`, `Role=production`; `None` for what is not.
+    """VO, VOGroup and VORole (facts on formats, 4.7): `atlas`, `/atlas/no`, `Role=production`; `None` for a missing
+    one.
 
-    With `vo_spelling = "arc"` the role is `/Role=production`, or `Role=NULL` where there is none, and the group of a
-    run without VOMS attributes is its VO, as ARC's publisher writes them since 6.21. Up to 6.20 it takes the word of
-    the role into the group (`/atlas/Role`) and has no role ever: `arc-6.20`; up to 6.19 a run without a VO has the
-    group `/` and `Role=NULL` too: `arc-6.17`. The APEL client keeps the role as the FQAN has it, `Role=NULL` included,
-    and takes the Unix group for the VO of a local job: `apel-client`.
+    With `vo_spelling = "arc"` the role is `/Role=production`, or `Role=NULL` if there is none, and the group of a run
+    without VOMS attributes is its VO, as in ARC's publisher since 6.21. `arc-6.20`: up to 6.20 the group ends with the
+    word `Role` (`/atlas/Role`), and the role is always `Role=NULL`. `arc-6.17`: up to 6.19 a run without a VO also has
+    the group `/` and `Role=NULL`. `apel-client`: the APEL client keeps the role as the FQAN has it, also `Role=NULL`,
+    and uses the Unix group as VO of a local job.
     """
     if view.vo_spelling == "apel-client":
         vo, group, role = _vo_fields_of_client(job)
@@ -145,7 +147,7 @@ def vo_fields(job: Job, view: View, notes: list[Note]) -> tuple[str, str, str]:
 
 
 def _vo_fields_of_client(job: Job) -> tuple[str | None, str | None, str | None]:
-    """VO, VOGroup and VORole as the APEL client takes them (facts on receivers, last section)."""
+    """VO, VOGroup and VORole as the APEL client writes them (facts on receivers, last section)."""
     if infrastructure_of(job) == "local":
         return job.local_group, None, None
     fqan = job.fqans[0].split(";", 1)[0] if job.fqans else ""
@@ -163,8 +165,10 @@ KEY_SETTINGS: Final = frozenset(
 
 
 class JobKey(NamedTuple):
-    """What APEL replaces an earlier record by (facts on formats, 4.8): site and LocalJobId as its database compares
-    them, and the end, epoch seconds. The submit host is not in it."""
+    """APEL's key of a job record: a record replaces the earlier one with the same key (facts on formats, 4.8).
+
+    Site and LocalJobId as its database compares them, and the end, epoch seconds; without the submit host.
+    """
 
     site: str
     local_id: str
@@ -172,9 +176,9 @@ class JobKey(NamedTuple):
 
 
 def job_key(job: Job, view: View) -> JobKey | None:
-    """The key of a run's record; None for one without an end, which has no record.
+    """The key of a run's record; None for a run without an end, which has no record.
 
-    Without a local id the global one stands in, as in the records.
+    If there is no local id, the global one is used, as in the records.
     """
     if job.end is None:
         return None

@@ -1,1 +1,1 @@
-"""Judging messages by their services' rules."""
+"""Check messages by the rules of their services."""

@@ -1,8 +1,8 @@
-"""Whether the APEL server would take a text message, and what it would make of it.
+"""Check whether the APEL server would accept a text message, and what it would store.
 
-Keeps the promise that what is sent is valid against what the service really accepts: the rules of facts on formats, 4,
-and facts on receivers, 2, applied to any message, ours or a peer's. An *error* makes the service refuse the whole
-message, for its loading is one transaction; a *warning* is a value that it alters or ignores.
+The rules are those of the facts on formats, 4, and on receivers, 2, applied to messages of any program. For an *error*
+the service refuses the whole message, since it loads a message in one transaction; a *warning* is a value that it
+alters or ignores.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _INSTANTS: Final = ("StartTime", "EndTime", "EarliestEndTime", "LatestEndTime")
 
 
 def check_text(text: str, now: int | None = None, most: int | None = None) -> list[Violation]:
-    """All that the server would refuse or alter in a message. `now` (epoch seconds) adds the rules of its clock.
+    """Everything that the server would refuse or alter in a message.
 
-    Beyond `most` errors the rest of the records is not looked at, which is the last error.
+    `now` (epoch seconds) adds the rules that depend on its clock. After `most` errors the other records are not
+    checked; the last error says so.
     """
     if not text.strip():
         return [Violation("error", 0, "", "an empty message stops the server's loader", "APEL server")]
@@ -53,8 +54,8 @@ def check_text(text: str, now: int | None = None, most: int | None = None) -> li
             found.append(violation)
             errors += violation.level == "error"
             if most is not None and errors >= most:
-                rule = f"not looked at from here on: {errors} rules are broken before"
-                return [*found, Violation("error", record.number, "", rule, "a bound of inspect")]
+                rule = f"not checked from here on: {errors} rules are broken before"
+                return [*found, Violation("error", record.number, "", rule, "a limit of inspect")]
     found += _equal_keys(message_type, message)
     return found
 
@@ -65,7 +66,9 @@ def _characters(text: str) -> Iterator[Violation]:
     if not text.isascii():
         yield Violation("error", 0, "", "not ASCII: SSM's receiver cannot decode it", "SSM")
     if looks_encrypted(text.encode("utf-8", "surrogatepass")):
-        yield Violation("error", 0, "", "names the media type of encrypted messages: SSM takes it for one", "SSM")
+        yield Violation(
+            "error", 0, "", "contains the media type of encrypted messages: SSM treats it as encrypted", "SSM"
+        )
 
 
 def _record(message_type: MessageType, record: TextRecord, now: int | None) -> Iterator[Violation]:
@@ -76,13 +79,11 @@ def _record(message_type: MessageType, record: TextRecord, now: int | None) -> I
         yield error("", f"a line without a colon: {shown(line)}" if line.strip() else "a blank line in a record")
     for key, times in Counter(key for key, _ in record.pairs).items():
         if times > 1:
-            yield Violation("warning", record.number, key, "there more than once: the last one counts", _SYNTAX)
+            yield Violation("warning", record.number, key, "occurs more than once: the last one counts", _SYNTAX)
         if key in message_type.ignored:
             yield Violation("warning", record.number, key, "ignored", _SYNTAX)
         elif key.startswith("APEL-") and key.endswith("-message"):
-            rule = (
-                "the header of another message: records before and behind it run together; one file holds one message"
-            )
+            rule = "the header of another message: records before and after it are joined; a file must have one message"
             yield error(key, rule)
         elif key not in message_type.fields:
             yield error(key, "unknown field")
@@ -140,7 +141,7 @@ def _scores(message_type: MessageType, record: TextRecord) -> Iterator[Violation
         try:
             scores = read_scores(value)
         except ValueError:
-            rule = f"expecting a list such as {{HEPscore23: 10.5}}: {shown(value)}"
+            rule = f"not a list such as {{HEPscore23: 10.5}}: {shown(value)}"
             yield Violation("error", record.number, key, rule, "APEL server")
             continue
         preferred = preferred_score(scores)
@@ -210,7 +211,7 @@ def _month(message_type: MessageType, record: TextRecord, now: int | None) -> It
 
 
 def _equal_keys(message_type: MessageType, message: ParsedMessage) -> Iterator[Violation]:
-    """Records that would replace one another: the last survives (facts on formats, 4.8)."""
+    """Records that would replace each other; the server keeps the last (facts on formats, 4.8)."""
     seen: dict[object, int] = {}
     for record in message.records:
         key = _key(message_type, record)

@@ -1,10 +1,10 @@
-"""Whether the APEL server would take a message of compute accounting records, and what it would make of it.
+"""Check whether the APEL server would accept a message of compute accounting records, and what it would store.
 
-Keeps the promise that what is sent is valid against what the service really accepts: the rules of the facts on formats,
-2.1, and the facts on receivers, 2. APEL applies no schema, takes the first element of a name wherever it stands, and
-loads a message whole or not at all: one record's error is the message's, and nobody is told.
+The rules are those of the facts on formats, 2.1, and on receivers, 2. APEL does not apply the schema, uses the first
+element with a name anywhere in the record, and loads all of a message or nothing: an error in one record is an error of
+the message, and the sender is not informed.
 
-What the checks of XML records share: looking into one record's element and collecting the rules it breaks.
+Also the common part of all checks of XML records: access to a record's elements, and the rules that it breaks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RecordCheck:
     """One record of a message. `found` are the rules that it breaks."""
 
     def __init__(self, element: etree._Element, number: int, source: str) -> None:
-        """`source`: where the rules come from unless one says otherwise."""
+        """`source`: the source of rules that do not name another."""
         self.element = element
         self.found: list[Violation] = []
         self._namespace = etree.QName(element).namespace or ""
@@ -51,37 +51,37 @@ class RecordCheck:
         self.found.append(Violation(level, self._number, field, rule, source or self._source))
 
     def elements(self, path: str) -> list[etree._Element]:
-        """Elements at a path below the record; steps without a namespace of their own have the record's."""
+        """Elements at a path below the record; steps without a namespace have that of the record."""
         return self.element.findall("/".join(f"{{{self._namespace}}}{step}" for step in path.split("/")))
 
     def texts(self, path: str) -> list[str]:
-        """Texts of the elements at a path, without blanks around them; an empty element's is empty."""
+        """Texts of the elements at a path, without surrounding blanks; empty for an empty element."""
         return [text.strip() for text in self.raw_texts(path)]
 
     def raw_texts(self, path: str, namespace: str | None = None) -> list[str]:
-        """Texts of the elements at a path as they are; steps have this namespace, or the record's."""
+        """Texts of the elements at a path, unchanged; steps have this namespace, or that of the record."""
         steps = "/".join(f"{{{namespace or self._namespace}}}{step}" for step in path.split("/"))
         return [element.text or "" for element in self.element.findall(steps)]
 
     def attribute(self, element: etree._Element, name: str) -> str | None:
-        """A qualified attribute: one without a prefix is not seen by any service."""
+        """A qualified attribute: the services ignore attributes without a prefix."""
         value = element.get(f"{{{self._namespace}}}{name}")
         return None if value is None else str(value)
 
     def lengths(self, path: str, rule: TextRule) -> None:
-        """No text at the path is longer than its column."""
+        """Check that no text at the path is longer than its column."""
         for text in self.texts(path):
             self.length(rule, text)
 
     def length(self, rule: TextRule, text: str) -> None:
-        """A text is not longer than its column."""
+        """Check that a text is not longer than its column."""
         if len(text) > rule.longest:
             self.error(rule.field, f"{len(text)} characters; the column has {rule.longest}")
         elif excess := rule.excess(text):
             self.error(rule.field, excess, "APEL server")
 
     def whole_number(self, field: str, text: str, rule: NumberRule) -> int | None:
-        """A whole number in its column's range; None, and an error, for anything else."""
+        """A whole number in its column's range; for anything else add an error and return None."""
         if not _WHOLE(text):
             self.error(field, f"not a whole number: {shown(text)}")
             return None
@@ -91,7 +91,8 @@ class RecordCheck:
         return int(text)
 
     def instant(self, field: str, text: str) -> int | None:
-        """An instant, epoch seconds, with warnings on what a service takes for granted; None where it is none."""
+        """An instant, epoch seconds, with a warning if the service has to assume its zone; None if it is not an
+        instant."""
         try:
             at = read_date_time(text)
         except (ValueError, OverflowError):
@@ -124,9 +125,9 @@ _BEFORE_ROOT: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?\s*(?:<\?xml\b[^>]*\?>)?\
 
 
 def check_compute_records(root: etree._Element, payload: bytes, now: int | None) -> list[Violation]:
-    """All that the server would refuse or alter in a message, given its bytes and its root element.
+    """Everything that the server would refuse or alter in a message, given its bytes and its root element.
 
-    `now` (epoch seconds) adds the rule of its clock.
+    `now` (epoch seconds) adds the rule that depends on its clock.
     """
     found = []
     if not payload.isascii():
@@ -135,7 +136,7 @@ def check_compute_records(root: etree._Element, payload: bytes, now: int | None)
         rule = "a comment or an instruction before the root: not recognised"
         found.append(Violation("error", 0, "", rule, _SOURCE))
     if looks_encrypted(payload):
-        rule = "names the media type of encrypted messages: SSM takes it for one"
+        rule = "contains the media type of encrypted messages: SSM treats it as encrypted"
         found.append(Violation("error", 0, "", rule, _SIGNING))
     records = record_elements(root)
     if not records:
@@ -152,15 +153,15 @@ def check_compute_records(root: etree._Element, payload: bytes, now: int | None)
 
 
 class _CarCheck(RecordCheck):
-    """One record, read as the server reads it: the first element of a name anywhere below."""
+    """One record, read as the server reads it: the first element with a name anywhere in it."""
 
     def first(self, name: str) -> str | None:
-        """The text of the first element of that name; None where there is none."""
+        """The text of the first element with that name; None if there is none."""
         element = next(self.element.iter(f"{{{CAR}}}{name}"), None)
         return None if element is None else (element.text or "").strip()
 
     def all_rules(self, now: int | None) -> tuple[str, ...]:
-        """Apply all; the key under which the server stores the record."""
+        """Apply all rules; return the key under which the server stores the record."""
         for name in ("Site", "LocalJobId", "WallDuration", "CpuDuration", "StartTime", "EndTime"):
             if not self.first(name):
                 self.error(name, "mandatory, and missing or empty", _RECEIVERS)
@@ -183,7 +184,7 @@ class _CarCheck(RecordCheck):
         durations = list(self.element.iter(f"{{{CAR}}}CpuDuration"))
         whole = [element for element in durations if self.attribute(element, "usageType") == "all"]
         if len(whole) > 1:
-            self.error("CpuDuration", "usageType all is there more than once", _RECEIVERS)
+            self.error("CpuDuration", "usageType all occurs more than once", _RECEIVERS)
         elif durations and not whole:
             self.warning("CpuDuration", "none with usageType all: the first one is used as the total", _RECEIVERS)
         if taken := (whole or durations)[:1]:

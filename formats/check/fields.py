@@ -1,9 +1,7 @@
-"""A record as it stands in a message, field by field: what two renderings of one record are compared by.
+"""The fields of a record, for comparing two renderings, and the origin of each: facts of the run, and the rule.
 
-Why a value stands in a record: the facts of the run it comes from, and the rule that made it what it is.
-
-The mapping tables of the formats' pages as data. Fields are named as `formats.check.fields` names them; a rule for a
-name without brackets is for all that have it.
+The rules are the mapping tables of the formats' pages as data. A rule for a name without brackets is for all fields
+with this name.
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ def fields_of(format_name: str, message: bytes) -> Fields:
 def each_fields_of(format_name: str, message: bytes) -> Iterator[Fields]:
     """The fields of each record of a message, each with its values in order.
 
-    An XML field is named by its path and the attributes that tell one from another (`Memory[KB,max,physical]`), any
-    other attribute, and every one of an empty element, is a field of its own (`Host@primary`). createTime is left out:
-    it changes with every version.
+    An XML field is named by its path and the attributes that distinguish it (`Memory[KB,max,physical]`). Any other
+    attribute, and each attribute of an empty element, is a separate field (`Host@primary`). createTime is omitted,
+    because it changes with every version.
     """
     form = FORMATS.get(format_name)
     if form is not None and form.is_xml:
@@ -56,7 +54,7 @@ def _gathered(pairs: Iterable[tuple[str, str]]) -> Fields:
 
 
 def changed_fields(before: Fields, after: Fields) -> Iterator[tuple[str, str | None, str | None]]:
-    """The fields that differ: name, value before, value after; None where the field was not there."""
+    """The fields that differ: name, value before, value after; None for a missing field."""
     for name in dict.fromkeys([*before, *after]):
         old, new = before.get(name), after.get(name)
         if old != new:
@@ -84,7 +82,8 @@ def _walk(parent: etree._Element, path: str) -> Iterator[tuple[str, str]]:
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """Where a field comes from: facts of the run (fields of `formats.job.Job`), settings of the target, and how."""
+    """The origin of a field: facts of the run (fields of `formats.job.Job`), settings of the target, and how they are
+    used."""
 
     facts: tuple[str, ...]
     how: str = "as it is"
@@ -92,7 +91,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Explained(msgspec.Struct, frozen=True):
-    """A field of a record: its value, the facts it was made of with their values, the settings and the rule."""
+    """A field of a record: its value, the facts from which it was made, with values, the settings, and the rule."""
 
     field: str
     value: str
@@ -102,7 +101,7 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 class NoExplanationError(KeyError):
-    """There are no rules for the records of a format of that name: they are not made of jobs one can name."""
+    """The records of this format have no rules: they are not made from single jobs."""
 
 
 def _r(*facts: str, how: str = "as it is", settings: tuple[str, ...] = ()) -> Rule:
@@ -119,7 +118,7 @@ _MACHINE: Final = _r(
 )
 _RECORD_ID: Final = _r("record_id", how="blanks and forbidden characters become %XX", settings=("record_id_prefix",))
 _GLOBAL_ID: Final = _r("global_id", "record_id", how="the global id, else the record id")
-_USER_NAME: Final = _r("user_dn", how="in slash form; sent, hashed or withheld", settings=("dn", "dn_key"))
+_USER_NAME: Final = _r("user_dn", how="in slash form; sent, hashed, or withheld", settings=("dn", "dn_key"))
 _CORES: Final = _r("cores", "slots", how="cores, else slots")
 _PROJECT: Final = _r("project", "account", how="the project, else the account")
 _BENCHMARK: Final = _r(
@@ -127,7 +126,7 @@ _BENCHMARK: Final = _r(
 )
 _VO_NAME: Final = _r("vo", "fqans", how="the VO, else that of the first VOMS attribute")
 _SUBMIT_HOST: Final = _r(
-    "endpoint_url", "endpoint_type", "cluster", how="the endpoint in the spelling set, else the cluster",
+    "endpoint_url", "endpoint_type", "cluster", how="the endpoint in the configured spelling, else the cluster",
     settings=("submit_host",),
 )  # fmt: skip
 _GRID: Final = _r(
@@ -140,7 +139,7 @@ _WALL: Final = _r("wall_ms", how=_SECONDS)
 _CPU_ALL: Final = _r("cpu_ms", "cpu_user_ms", "cpu_system_ms", how=f"the total, else user and system; {_SECONDS}")
 _USER_PART: Final = _r("cpu_user_ms", how=_SECONDS)
 _SYSTEM_PART: Final = _r("cpu_system_ms", how=_SECONDS)
-_HOSTS: Final = _r("hosts", how="host names, the first as primary; others are left out")
+_HOSTS: Final = _r("hosts", how="host names, the first as primary; other texts are omitted")
 
 _BOTH: Final[dict[str, Rule]] = {
     "RecordIdentity@recordId": _RECORD_ID,
@@ -172,7 +171,9 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
     "ogf-ur": _BOTH
     | {
         "JobIdentity/LocalJobId": _r(
-            "local_id", how="left out beyond 120 characters or with a slash first", settings=("local_id_prefix",)
+            "local_id",
+            how="omitted if longer than 120 characters or beginning with a slash",
+            settings=("local_id_prefix",),
         ),
         "UserIdentity/LocalUserId": _r("local_user", "local_group", how="for ARC user:group, else the user"),
         "UserIdentity/VO[voms]/Name": _VO_NAME,
@@ -182,7 +183,7 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
         "Disk": _r("scratch_bytes"),
         "Memory[KB,max,physical]": _r("memory_rss_kib"),
         "Memory[KB,max,shared]": _r("memory_virtual_kib"),
-        "Network": _r("stage_in_bytes", "stage_out_bytes", how="what was staged in and out, together"),
+        "Network": _r("stage_in_bytes", "stage_out_bytes", how="the sum of what was staged in and out"),
         "TimeDuration[stageIn]": _r("stage_in_ms", how=_SECONDS),
         "TimeDuration[stageOut]": _r("stage_out_ms", how=_SECONDS),
         "TimeInstant[submit]": _r("submit"),
@@ -192,7 +193,7 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
         "TimeInstant[executionEnd]": _r("execution_end"),
         "CpuDuration": _CPU_ALL,
         "ProjectName": _PROJECT,
-        "SubmitHost": _r("client_host", how="a host name, else left out"),
+        "SubmitHost": _r("client_host", how="a host name, else omitted"),
         "SubmitTime": _r("submit", settings=("ur_extensions",)),
         "UserTime": _r("cpu_user_ms", how=_SECONDS, settings=("ur_extensions",)),
         "KernelTime": _r("cpu_system_ms", how=_SECONDS, settings=("ur_extensions",)),
@@ -212,7 +213,9 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
         ),
         "UserIdentity/Group": msgspec.structs.replace(_VO_NAME, settings=("ascii_names",)),
         "UserIdentity/GroupAttribute[FQAN]": _r(
-            "fqans", how="the primary one first; none if APEL would read another VO from it", settings=("ascii_names",)
+            "fqans",
+            how="the primary one first; omitted if APEL would read another VO from it",
+            settings=("ascii_names",),
         ),
         "UserIdentity/GroupAttribute[vo-group]": _r("fqans", how="of the primary one, as the specification names it"),
         "UserIdentity/GroupAttribute[vo-role]": _r("fqans", how="of the primary one, as the specification names it"),
@@ -267,17 +270,17 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
 
 _JOB: Final = RULES["apel-job"]
 _MONTH: Final = _r("end", how="the UTC month of the end")
-_LEAST_SPELLING: Final = "; of several spellings that the service takes for one, the least"
+_LEAST_SPELLING: Final = "; of several spellings that the service treats as equal, the first in sort order"
 _GROUP: Final[dict[str, Rule]] = {
     "Month": _MONTH,
     "Year": _MONTH,
     "NodeCount": _JOB["NodeCount"],
     "Processors": _JOB["Processors"],
-    "EarliestEndTime": _r("end", how="the least of its jobs"),
-    "LatestEndTime": _r("end", how="the greatest of its jobs"),
+    "EarliestEndTime": _r("end", how="the earliest of its jobs"),
+    "LatestEndTime": _r("end", how="the latest of its jobs"),
     "WallDuration": _r("wall_ms", how=f"the sum of its jobs, exact; then {_SECONDS}"),
     "CpuDuration": _r("cpu_ms", "cpu_user_ms", "cpu_system_ms", how=f"the sum of its jobs, exact; then {_SECONDS}"),
-    "NumberOfJobs": _r(how="how many its jobs are"),
+    "NumberOfJobs": _r(how="the number of its jobs"),
     **{
         name: msgspec.structs.replace(_JOB[name], how=_JOB[name].how + _LEAST_SPELLING)
         for name in ("Site", "SubmitHost", "GlobalUserName", "VO", "VOGroup", "VORole")
@@ -294,13 +297,13 @@ GROUP_RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
         "NormalisedCpuDuration": _r("cpu_ms", "benchmarks", how=_TIMES_SCORE, settings=("benchmark_type",)),
     },
 }
-"""By format of groups and field: facts of each job of the group."""
+"""Rules by format of groups and by field; the facts are those of each job of the group."""
 
 
 def explain(format_name: str, fields: Fields, job: Job) -> Iterator[Explained]:
     """Every field of a record of `job`, or of a group that it is in, in the record's order.
 
-    The facts are those of this job, also where a value is a sum. Raises `NoExplanationError`.
+    The facts are those of this job, also if a value is a sum. Raises `NoExplanationError`.
     """
     rules = RULES.get(format_name) or GROUP_RULES.get(format_name)
     if rules is None:
@@ -315,6 +318,6 @@ def explain(format_name: str, fields: Fields, job: Job) -> Iterator[Explained]:
 
 
 def _bare(name: str) -> str:
-    """The name without what stands in brackets."""
+    """The name without the brackets and their content."""
     head, bracket, rest = name.partition("[")
     return head + rest.partition("]")[2] if bracket else name

@@ -1,8 +1,8 @@
-"""Whether a message is valid: against our own grammars of UR and CAR, and what their grammars cannot say.
+"""Validate messages against our grammars of UR and CAR, and by rules that grammars cannot express.
 
-Elements of foreign namespaces are taken away before a UR is checked: the standard has extensions, its grammar has no
-place for them (facts on formats, 0.8). Host names are those that services take
-(`formats.rules.is_host_name`), which are more than the standards' domainNameType.
+Elements of foreign namespaces are removed before a UR is checked: the standard allows extensions, but its schema does
+not (facts on formats, 0.8). Host names are those that services accept (`formats.rules.is_host_name`), more than the
+standards' domainNameType allows.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _SCHEMA_INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
 _ONCE: Final = (
     "WallDuration", "NodeCount", "Processors", "EndTime", "StartTime", "MachineName", "SubmitHost", "Queue",
 )  # fmt: skip
-"""Base properties of a UR: the standard means them to be there once, its grammar lets them repeat."""
+"""Base properties of a UR: by the standard each occurs once, but its schema allows repetition."""
 
 
 class SchemaViolation(msgspec.Struct, frozen=True):
-    """A rule that a message breaks: in which record (its id, or its position where it has none), field, rule."""
+    """A rule that a message breaks: the record (its id, or its position if it has none), field, and rule."""
 
     record: str
     field: str
@@ -39,11 +39,11 @@ class SchemaViolation(msgspec.Struct, frozen=True):
 
 
 class UnknownGrammarError(KeyError):
-    """There is no grammar for a format of that name."""
+    """No format with this name has a grammar."""
 
 
 def validate(format_name: str, payload: bytes) -> list[SchemaViolation]:
-    """What is wrong with a message of that format; empty where it is valid.
+    """What is invalid in a message of that format; empty if it is valid.
 
     Reports have rules instead of a grammar. Raises `UnknownGrammarError` for a format that has neither.
     """
@@ -105,7 +105,7 @@ def _grammar(file: str) -> etree.RelaxNG:
 
 
 def _frame(root: etree._Element) -> list[SchemaViolation]:
-    """What a `UsageRecords` has besides records."""
+    """Rules about a `UsageRecords` element, apart from its records."""
     if etree.QName(root).localname != "UsageRecords":
         return []
     records = set(record_elements(root))
@@ -122,7 +122,7 @@ def _label(record: etree._Element, namespace: str) -> str | None:
 
 
 def _violations(record: str, messages: Iterable[str]) -> list[SchemaViolation]:
-    """The grammar's messages, those on details joined to the one that names the element."""
+    """The messages of the schema validation; messages about details are joined to the one that names the element."""
     found, details = [], []
     for message in messages:
         details.append(message)
@@ -133,13 +133,13 @@ def _violations(record: str, messages: Iterable[str]) -> list[SchemaViolation]:
 
 
 def _beyond_grammar(record: etree._Element, namespace: str) -> list[tuple[str, str]]:
-    """What the standards ask for and their grammars do not."""
+    """Rules of the standards that their schemas do not express."""
     found = []
     counts = Counter(etree.QName(child).localname for child in record)
     if namespace == UR:
-        found += [(name, f"stands {counts[name]} times; once is meant") for name in _ONCE if counts[name] > 1]
+        found += [(name, f"occurs {counts[name]} times; it must occur once") for name in _ONCE if counts[name] > 1]
     if namespace == CAR:
         kinds = Counter(cpu.get(f"{{{CAR}}}usageType", "all") for cpu in record.findall(f"{{{CAR}}}CpuDuration"))
         if kinds["all"] != 1:
-            found.append(("CpuDuration", f"usageType all stands {kinds['all']} times; it must be there once"))
+            found.append(("CpuDuration", f"usageType all occurs {kinds['all']} times; it must occur once"))
     return found

@@ -1,7 +1,6 @@
-"""What a message is, what records it holds, and which rules it breaks: for every format there is, ours or a peer's.
+"""Recognise a message, its records, and the rules that it breaks, for all formats and messages of any program.
 
-The message as such, taken out of signatures and compression by the caller. Input is hostile: whatever the bytes are,
-there is an answer.
+The caller has removed signatures and compression. Input is hostile: there is a result for any bytes.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from formats.xml.read import CAR, FORMAT_OF_NAMESPACE, NotAMessageError, begins_
 from formats.xml.read import parse as parse_xml
 
 MOST_RECORDS: Final = 20_000
-"""Of a message; ten times what services take at once."""
+"""The most records of a message; ten times what services accept."""
 
 LARGEST_TEXT_BYTES: Final = 8 * 2**20
-"""Of a text message; services take a tenth of it."""
+"""The largest text message; services accept a tenth of it."""
 
 ENOUGH_VIOLATIONS: Final = 10_000
-"""Of a message that breaks so many rules of its service the grammar is not asked too: it would take minutes."""
+"""The number of broken rules of the service from which the grammar is not checked as well: it would take minutes."""
 
 
 class InspectedRecord(msgspec.Struct, frozen=True):
-    """A record of a message, from 1. `job`: where it tells of one run; `fields`: as they stand in a text message."""
+    """A record of a message, from 1. `job`: of a record about one run; `fields`: those of a text message."""
 
     number: int
     id: str
@@ -49,7 +48,7 @@ class InspectedRecord(msgspec.Struct, frozen=True):
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """A message: `format` by its name (empty: none of ours), `service` the one whose rules were applied."""
+    """A message: the name of its `format` (empty: unknown), and the `service` whose rules were applied."""
 
     format: str
     title: str
@@ -59,30 +58,30 @@ class Inspection(msgspec.Struct, frozen=True):
 
     @property
     def taken(self) -> bool:
-        """Whether the service would take the message."""
+        """Whether the service would accept the message."""
         return not any(violation.level == "error" for violation in self.violations)
 
     @property
     def valid(self) -> bool:
-        """Whether the service would take it and the format's grammar is kept too."""
+        """Whether the service would accept it, and it conforms to the format's grammar."""
         return self.taken and not any(self.is_of_grammar(violation) for violation in self.violations)
 
     def is_of_grammar(self, violation: Violation) -> bool:
-        """Whether this is a rule of the format's grammar. No service applies it, hence it is a warning."""
+        """Whether this is a rule of the format's grammar: a warning, since no service applies the grammar."""
         return self.format in FORMATS and violation.source == FORMATS[self.format].grammar_source
 
 
 def inspect_message(payload: bytes, now: int | None = None) -> Inspection:
-    """Tell what these bytes are. `now` (epoch seconds) adds the rules of a service's clock. Raises nothing."""
+    """Inspect these bytes. `now` (epoch seconds) adds the rules that depend on a service's clock. Raises nothing."""
     if not payload.strip():
-        return _unknown("an empty message", "nothing in it: the APEL server's loader would stop", "APEL server")
+        return _unknown("an empty message", "it is empty: the APEL server's loader would stop", "APEL server")
     if begins_as_xml(payload):
         return _inspect_xml(payload, now)
     if b"\0" in payload:
-        return _unknown("binary data", "has NUL bytes: no text and no XML", "APEL message format")
+        return _unknown("binary data", "contains NUL bytes: neither text nor XML", "APEL message format")
     if len(payload) > LARGEST_TEXT_BYTES:
-        rule = f"{len(payload)} bytes; at most {LARGEST_TEXT_BYTES} are looked at"
-        return _unknown("text too large to look at", rule, "a bound of inspect")
+        rule = f"{len(payload)} bytes; at most {LARGEST_TEXT_BYTES} are checked"
+        return _unknown("text too large to check", rule, "a limit of inspect")
     try:
         text = payload.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -98,14 +97,14 @@ def _inspect_xml(payload: bytes, now: int | None) -> Inspection:
     try:
         root = parse_xml(payload)
     except NotAMessageError as error:
-        return _unknown("XML of no known format", shown(error), "SGAS LUTS and APEL server")
+        return _unknown("XML of an unknown format", shown(error), "SGAS LUTS and APEL server")
     except RecursionError:
-        return _unknown("XML of no known format", "nested too deeply", "SGAS LUTS and APEL server")
+        return _unknown("XML of an unknown format", "nested too deeply", "SGAS LUTS and APEL server")
     namespace = etree.QName(root).namespace or ""
     form = FORMATS[FORMAT_OF_NAMESPACE[namespace]]
     if (count := len(record_elements(root))) > MOST_RECORDS:
-        rule = f"{count} records; at most {MOST_RECORDS} are looked at"
-        return _unknown(f"{form.title}, too large to look at", rule, "a bound of inspect")
+        rule = f"{count} records; at most {MOST_RECORDS} are checked"
+        return _unknown(f"{form.title}, too large to check", rule, "a limit of inspect")
     if namespace == CAR:
         violations = check_compute_records(root, payload, now)
     else:
@@ -113,7 +112,7 @@ def _inspect_xml(payload: bytes, now: int | None) -> Inspection:
     if len(violations) < ENOUGH_VIOLATIONS:
         violations += _grammar(form, payload, root, namespace)
     else:
-        rule = f"not asked: {len(violations)} rules of the service are broken"
+        rule = f"not checked: {len(violations)} rules of the service are broken"
         violations.append(Violation("warning", 0, "", rule, form.grammar_source))
     read_back = [record.job for record in read(payload)]
     records = tuple(InspectedRecord(number, job.record_id, job) for number, job in enumerate(read_back, 1))
@@ -144,7 +143,7 @@ def _inspect_report(payload: bytes) -> Inspection:
     try:
         report = read_report(payload)
     except NotAReportError as error:
-        return _unknown("JSON or CSV of no known format", shown(error), "utilization reports")
+        return _unknown("JSON or CSV of an unknown format", shown(error), "utilization reports")
     records = tuple(
         InspectedRecord(number, date_time(one.start), None, {name: str(value) for name, value in fields.items()})
         for number, (one, fields) in enumerate(zip(report.bins, builtins(report)["bins"], strict=True), 1)
@@ -157,13 +156,13 @@ def _inspect_text(text: str, now: int | None) -> Inspection:
     if text.lstrip().startswith(("{", CSV_BEGINS)):
         return _inspect_report(text.encode())
     if (count := text.count(RECORD_MARK)) >= MOST_RECORDS:
-        rule = f"{count} times {RECORD_MARK} between records; at most {MOST_RECORDS} records are looked at"
-        return _unknown("text too large to look at", rule, "a bound of inspect")
+        rule = f"{count} times {RECORD_MARK} between records; at most {MOST_RECORDS} records are checked"
+        return _unknown("text too large to check", rule, "a limit of inspect")
     violations = tuple(check_text(text, now, ENOUGH_VIOLATIONS))
     try:
         message = parse_text(text)
     except NotApelTextError:
-        return Inspection("", "text of no known format", "", (), violations)
+        return Inspection("", "text of an unknown format", "", (), violations)
     found = type_of(message.header, message.kind, message.version)
     if found is None:
         return Inspection("", f"text with the header {shown(message.header)}", "", (), violations)

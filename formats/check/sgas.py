@@ -1,8 +1,8 @@
-"""Whether SGAS would take a message of usage records, and what it would make of it.
+"""Check whether SGAS would accept a message of usage records, and what it would store.
 
-Keeps the promise that what is sent is valid against what the service really accepts: the rules of the facts on formats,
-1.4, and the facts on receivers, 1. SGAS applies no schema and stores a POST whole or not at all, so one record's error
-is the message's. What it does not store (disk, network, service levels) is no violation; what it spoils is a warning.
+The rules are those of the facts on formats, 1.4, and on receivers, 1. SGAS does not apply the schema, and stores all of
+a POST or nothing, so an error in one record is an error of the message. Values that it does not store (disk, network,
+service levels) are not violations; values that it alters are warnings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from formats.xml.read import UR, record_elements
 _SOURCE: Final = "SGAS LUTS"
 _RECEIVERS: Final = "SGAS LUTS"
 LARGEST_BODY_BYTES: Final = 2 * 2**20
-"""What the front end of an SGAS service takes as shipped."""
+"""The largest body that the front end of an SGAS service accepts, as shipped."""
 
 _LENGTHS: Final = (
     ("JobIdentity/GlobalJobId", Rules.GLOBAL_JOB_ID),
@@ -64,13 +64,13 @@ _KNOWN_EXTENSIONS: Final = frozenset(
 
 
 def check_usage_records(root: etree._Element, payload: bytes) -> list[Violation]:
-    """All that SGAS would refuse or alter in a message, given its bytes and its root element."""
+    """Everything that SGAS would refuse or alter in a message, given its bytes and its root element."""
     found = list(_message(root, payload))
     ids: Counter[str] = Counter()
     for number, element in enumerate(record_elements(root), 1):
         check = RecordCheck(element, number, _SOURCE)
         if etree.QName(element).localname != "JobUsageRecord":
-            check.error("", "its element is UsageRecord; the service takes JobUsageRecord only")
+            check.error("", "its element is UsageRecord; the service accepts only JobUsageRecord")
         record_id = _identity(check)
         _texts(check)
         _times(check)
@@ -90,12 +90,12 @@ def check_usage_records(root: etree._Element, payload: bytes) -> list[Violation]
 def _message(root: etree._Element, payload: bytes) -> list[Violation]:
     found = []
     if len(payload) > LARGEST_BODY_BYTES:
-        rule = f"{len(payload)} bytes; the front end as shipped takes {LARGEST_BODY_BYTES}"
+        rule = f"{len(payload)} bytes; the front end, as shipped, accepts {LARGEST_BODY_BYTES}"
         found.append(Violation("error", 0, "", rule, _RECEIVERS))
     try:
         payload.decode("utf-8")
     except UnicodeDecodeError:
-        rule = "not UTF-8, as which the service decodes it whatever it declares"
+        rule = "not UTF-8; the service decodes every message as UTF-8, whatever it declares"
         found.append(Violation("error", 0, "", rule, _RECEIVERS))
     records = record_elements(root)
     if records != [root] and len(records) < len(root):
@@ -133,7 +133,7 @@ def _identity(check: RecordCheck) -> str | None:
     if local_id == "":
         check.error("LocalJobId", "an empty element")
     elif local_id is not None and Rules.rewrites_record_id(local_id):
-        rule = "longer than 120 characters or with a slash first: dropped, and the record id is rewritten"
+        rule = "longer than 120 characters or beginning with a slash: dropped, and the record id is rewritten"
         check.warning("LocalJobId", rule, _RECEIVERS)
         if global_ids and not global_ids[-1]:
             check.error("GlobalJobId", "empty, and would be the record id", _RECEIVERS)
@@ -151,7 +151,7 @@ def _texts(check: RecordCheck) -> None:
     for vo in check.element.iter(f"{{{_VO}}}VO"):
         has_name = has_name or bool(vo.findtext(f"{{{_VO}}}Name"))
         if not has_name:
-            check.warning("VO/Name", "missing: nothing of the VO is stored")
+            check.warning("VO/Name", "missing: nothing about the VO is stored")
             continue
         for part in vo.iter(tag=etree.Element):
             column = _VO_LENGTHS.get(etree.QName(part).localname)
@@ -172,7 +172,7 @@ def _times(check: RecordCheck) -> None:
 
 
 def _time(check: RecordCheck, field: str, text: str) -> datetime | None:
-    """The instant as the service reads it; None, and an error or a warning, where it does not."""
+    """The instant as the service reads it; if it cannot, add an error or a warning and return None."""
     try:
         at = instant(text)
     except OverflowError:
@@ -219,7 +219,7 @@ def _amounts(check: RecordCheck) -> None:
 
 
 def _count(check: RecordCheck, field: str, text: str, column: NumberRule) -> None:
-    """A number that the service does not need: what it cannot read is stored as NULL."""
+    """Check a number that the service does not require: one that it cannot read is stored as NULL."""
     if not text:
         check.error(field, "an empty element", _RECEIVERS)
         return
@@ -247,7 +247,7 @@ def _duration(check: RecordCheck, field: str, text: str, *, bits: int = 32, summ
     elif not -(2 ** (bits - 1)) <= total_s < 2 ** (bits - 1):
         check.error(field, f"{total_s} seconds; the column has {2 ** (bits - 1) - 1}")
     elif total_s < 0:
-        check.warning(field, "negative, and stored so", _RECEIVERS)
+        check.warning(field, "negative; it is stored unchanged", _RECEIVERS)
     elif re.search("[.,]", text):
         check.warning(field, "the fraction of a second is cut", _RECEIVERS)
 

@@ -1,7 +1,7 @@
-"""Durations and instants as SGAS reads them, in seconds: more spellings than those of ISO 8601.
+"""Read durations and instants as SGAS does, in seconds: more spellings than those of ISO 8601.
 
-Of an instant only the beginning of date and time counts: what follows a form that is known is ignored. Fractions of
-seconds are cut, no zone means UTC (facts on formats, 1.4; measured with LUTS 3.8.1).
+Of an instant only the beginning of date and time counts: text after a known form is ignored. Fractions of seconds are
+truncated; without a zone it is UTC (facts on formats, 1.4; measured with LUTS 3.8.1).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DURATION: Final = re.compile(
 ).fullmatch
 
 YEARS_NOT_STORED: Final = range(13, 100)
-"""SGAS writes them without zeros, so that PostgreSQL cannot read them; earlier ones it takes for months."""
+"""SGAS writes these years without leading zeros, which PostgreSQL cannot read; earlier years it reads as months."""
 
 _COMMON: Final = re.compile(r"[12][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z").fullmatch
 _DATE: Final = re.compile(
@@ -41,7 +41,7 @@ _TIME: Final = re.compile(
 
 
 def duration_s(text: str) -> int | None:
-    """Whole seconds; None for what cannot be read, years and months among it. Raises `OverflowError`."""
+    """Whole seconds; None for text that cannot be read, also for years and months. Raises `OverflowError`."""
     seconds = _SECONDS(text)
     if seconds is not None:
         return int(seconds.group(1))
@@ -61,7 +61,7 @@ def duration_s(text: str) -> int | None:
 
 
 def instant(text: str) -> datetime | None:
-    """An instant in UTC; None for what cannot be read. Raises `OverflowError` outside of the years 1 to 9999."""
+    """An instant in UTC; None for text that cannot be read. Raises `OverflowError` outside the years 1 to 9999."""
     if is_common_instant(text):
         with suppress(ValueError):  # a month 0 is read as the first
             return datetime.fromisoformat(text)
@@ -79,18 +79,18 @@ def instant(text: str) -> datetime | None:
 
 
 def instant_s(text: str | None) -> int | None:
-    """Epoch seconds; None for what is absent or cannot be read. Raises `OverflowError`."""
+    """Epoch seconds; None for text that is missing or cannot be read. Raises `OverflowError`."""
     at = None if text is None else instant(text)
     return None if at is None else int(at.timestamp())
 
 
 def is_common_instant(text: str) -> bool:
-    """Whether an instant is spelled as nearly all are: it is one, or none, but never out of bounds."""
+    """Whether an instant has the most common spelling, which is valid or not an instant, but never out of bounds."""
     return _COMMON(text) is not None
 
 
 def is_common_duration(text: str) -> bool:
-    """Whether a duration is spelled as nearly all are, and fits 32 bits."""
+    """Whether a duration has the most common spelling, and fits 32 bits."""
     return len(text) <= len("PT999999999S") and _SECONDS(text) is not None
 
 

@@ -1,1 +1,1 @@
-"""Utilization as DQS measures it, and its message."""
+"""Utilization as DQS measures it, and its messages."""

@@ -1,15 +1,13 @@
 """Queue and CPU utilization of an interval, as the Distributed Queueing System measures them.
 
-Pure. Queue utilization of a bin is the time that jobs ran in it divided by the bin's size: how many queues were busy.
-CPU utilization is the same with each job's time weighted by its mean CPU time a second, user and system apart. A job
-is clipped to the interval; division by the size of a bin comes last, also where the last bin reaches beyond the end.
-(DQS accounting manual, "Measuring DQS Utilization" and "Calculating DQS Usage"; the facts on sources, DQS.)
-
-The manual's IStop is the last second that counts; here an interval is `start <= t < stop`, so `stop` is IStop + 1.
-
-Beside the manual's measures, and named differently: means over the part of a bin that lies in the interval, and the
-same weighted by slots. Sums are whole numbers to the very end, so that the sums over parts of the jobs add up to those
-over all of them, to the last digit; the cost is jobs plus bins.
+Pure. Queue utilization of a bin is the time that jobs ran in it, divided by the bin's size: how many queues were busy.
+CPU utilization is the same with each job's time weighted by its mean CPU time per second, separately for user and
+system. A job is clipped to the interval. The sums are divided by the full size of a bin, even if the last bin ends
+after the interval. (DQS accounting manual, "Measuring DQS Utilization" and "Calculating DQS Usage"; the facts on
+sources, DQS.) The manual's IStop is the last second that counts; here an interval is `start <= t < stop`, so `stop` is
+IStop + 1. Other names are used for measures that are not in the manual: means over the part of a bin that is in the
+interval, and the same weighted by slots. Sums are whole numbers, so that sums over parts of the jobs add up exactly to
+those over all jobs; the time is proportional to jobs plus bins.
 """
 
 from __future__ import annotations
@@ -21,7 +19,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 RATE: Final = 2**96
-"""A job's CPU time a second is kept as this fraction of a millisecond, rounded down: far finer than any float."""
+"""A job's CPU time per second is a whole number of this fraction of a millisecond, rounded down: far finer than any
+float."""
 
 MOST_BINS: Final = 1_000_000
 
@@ -29,7 +28,8 @@ KEYS: Final = (
     "queue", "host", "complex", "group", "user", "job", "vo", "project", "account", "department", "status", "pe",
     "slots", "task", "cluster", "reservation", "dn",
 )  # fmt: skip
-"""What runs are selected by (DQS accounting manual, "Matching a Job to a Request", and keys of other systems)."""
+"""The keys by which runs are selected (DQS accounting manual, "Matching a Job to a Request", and keys of other
+systems)."""
 
 
 class Ran(NamedTuple):
@@ -43,9 +43,9 @@ class Ran(NamedTuple):
 
 
 class Bins(msgspec.Struct, frozen=True):
-    """An interval, `start` to `stop` (not included), cut into bins of `size_s`; the last may reach beyond `stop`.
+    """An interval, `start` to `stop` (exclusive), divided into bins of `size_s`; the last may end after `stop`.
 
-    Raises ValueError for an interval that ends before it begins, bins finer than a second, or too many of them.
+    Raises ValueError for an interval that does not end after it begins, bins shorter than a second, or too many bins.
     """
 
     start: int
@@ -62,7 +62,7 @@ class Bins(msgspec.Struct, frozen=True):
 
     @classmethod
     def by_number(cls, start: int, stop: int, number: int) -> Bins:
-        """At most so many bins of equal whole seconds, which cover the interval. Raises ValueError, as the class."""
+        """At most `number` bins of equal whole seconds, which cover the interval. Raises ValueError, as the class."""
         if number < 1:
             raise ValueError("there must be at least one bin")
         if number > stop - start > 0:
@@ -75,16 +75,16 @@ class Bins(msgspec.Struct, frozen=True):
         return -(-(self.stop - self.start) // self.size_s)
 
     def edges(self) -> Iterator[tuple[int, int]]:
-        """For each bin its start, and how many of its seconds lie in the interval."""
+        """For each bin its start, and the number of its seconds in the interval."""
         for start in range(self.start, self.stop, self.size_s):
             yield start, min(self.size_s, self.stop - start)
 
 
 class Bin(msgspec.Struct, frozen=True):
-    """A bin of a report: `start` epoch seconds, `inside_s` how much of it lies in the interval.
+    """A bin of a report: `start` epoch seconds, `inside_s` the seconds of it in the interval.
 
-    `queue`, `cpu_user` and `cpu_system` are the manual's; `slots` is `queue` weighted by slots. Those with `_mean` are
-    divided by `inside_s` instead of the size of the bin. `jobs`: those that ran in it.
+    `queue`, `cpu_user` and `cpu_system` are the manual's measures; `slots` is `queue` weighted by slots. Those with
+    `_mean` are divided by `inside_s` instead of the size of the bin. `jobs`: the number that ran in it.
     """
 
     start: int
@@ -101,7 +101,7 @@ class Bin(msgspec.Struct, frozen=True):
 
 
 class BinSums(NamedTuple):
-    """What jobs used in a bin: seconds, CPU in ms times `RATE`, seconds times slots, and how many jobs did."""
+    """The usage of jobs in a bin: seconds, CPU in ms times `RATE`, seconds times slots, and the number of jobs."""
 
     seconds: int
     user: int
@@ -111,9 +111,10 @@ class BinSums(NamedTuple):
 
 
 class _UsageColumn:
-    """One kind of usage over the bins: what jobs used in bins that they fill in part, and their rates in those between.
+    """One kind of usage over the bins: the usage of jobs in bins that they fill in part, and their rates in the bins
+    between.
 
-    Of the rates only the changes from one bin to the next are kept, so that a job costs the same however long it is.
+    Only changes of the rates from one bin to the next are kept, so that a job costs the same whatever its length.
     """
 
     __slots__ = ("_part", "_step")
@@ -123,7 +124,8 @@ class _UsageColumn:
         self._step = [0] * count
 
     def add(self, rate: int, first: int, head: int, last: int, tail: int) -> None:
-        """A job of `head` seconds in its first bin, `tail` in its last where that is another, and all between."""
+        """Add a job with `head` seconds in its first bin, `tail` in its last one, if that is another, and all bins
+        between."""
         self._part[first] += rate * head
         if last > first:
             self._part[last] += rate * tail
@@ -131,28 +133,28 @@ class _UsageColumn:
             self._step[last] -= rate
 
     def sums(self, size_s: int) -> Iterator[int]:
-        """What was used in each bin."""
+        """The usage in each bin."""
         return (partly + size_s * rate for partly, rate in zip(self._part, accumulate(self._step), strict=True))
 
 
 class Tally:
-    """Adds up jobs over the bins of an interval. Each costs the same, however many bins it spans."""
+    """Adds up jobs over the bins of an interval. Each costs the same for any number of bins."""
 
     def __init__(self, bins: Bins) -> None:
         self.bins = bins
         self.jobs = 0
         """Jobs that ran in the interval."""
         self.zero_length = 0
-        """Jobs in the interval that started and ended in the same second: they use nothing, by the manual."""
+        """Jobs in the interval that started and ended in the same second: by the manual, they use nothing."""
         self._seconds = _UsageColumn(bins.count)
         self._user = _UsageColumn(bins.count)
         self._system = _UsageColumn(bins.count)
         self._slot_seconds = _UsageColumn(bins.count)
         self._running = [0] * (bins.count + 1)
-        """Jobs that ran in a bin: by how many they are more than in the bin before."""
+        """By bin, how many more jobs ran in it than in the bin before."""
 
     def add(self, job: Ran) -> bool:
-        """Tally a job; whether it lies in the interval. One that ends before it starts does not."""
+        """Add a job; return whether it overlaps the interval. One that ends before it starts does not."""
         start, stop, user_ms, system_ms, slots = job
         bins = self.bins
         length = stop - start
@@ -181,7 +183,7 @@ class Tally:
         return True
 
     def sums(self) -> Iterator[BinSums]:
-        """What was used in each bin, in order."""
+        """The usage in each bin, in order."""
         columns = (self._seconds, self._user, self._system, self._slot_seconds)
         sums = [column.sums(self.bins.size_s) for column in columns]
         return (BinSums._make(cell) for cell in zip(*sums, accumulate(self._running[:-1]), strict=True))
@@ -192,7 +194,7 @@ class Tally:
 
 
 def measured(bins: Bins, sums: Iterator[BinSums]) -> tuple[Bin, ...]:
-    """The utilization of each bin from what was used in it: the one place where anything is divided."""
+    """The utilization of each bin from the usage in it. Only this function divides."""
     size = bins.size_s
     return tuple(
         Bin(

@@ -1,7 +1,7 @@
-"""The utilization of a site as a message: JSON (version `json`, the default) and CSV (`csv`), both ways, and its rules.
+"""Write, read, and check the utilization of a site as a message: JSON (version `json`, the default) or CSV (`csv`).
 
-Both forms hold the same: site, interval, size of the bins, the measure that was asked for, and every bin. Instants are
-ISO 8601 UTC; numbers are written so that they read back as they were. In CSV every row repeats what holds for all.
+Both have site, interval, size of the bins, the requested measure, and every bin. Instants are ISO 8601 UTC; numbers are
+written so that they are read back exactly. In CSV every row repeats the values common to all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SOURCE: Final = "DQS accounting manual"
 
 
 class UtilizationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Utilization of a site from `start` to `stop` (not included), epoch seconds, in bins of `bin_s` seconds."""
+    """Utilization of a site from `start` to `stop` (exclusive), epoch seconds, in bins of `bin_s` seconds."""
 
     site: str
     start: int
@@ -44,11 +44,11 @@ class UtilizationReport(msgspec.Struct, frozen=True, kw_only=True):
 
 _LONG: Final = -1.2345678901234567e-300
 _WIDEST: Final = Bin(0, 2**31, _LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _LONG, 2**63)
-"""No bin is written with more characters."""
+"""The most characters of a written bin."""
 
 
 class NotAReportError(ValueError):
-    """The bytes are not a utilization report; the message says why."""
+    """The bytes are not a utilization report; the message has the reason."""
 
 
 class UtilizationFormat:
@@ -63,11 +63,11 @@ class UtilizationFormat:
         self.content_type = "text/csv; charset=utf-8" if self._csv else "application/json"
 
     def message(self, report: UtilizationReport) -> bytes:
-        """The report as it is sent. The interval must lie within the years 1 to 9999."""
+        """The report as it is sent. The interval must be within the years 1 to 9999."""
         return _to_csv(report) if self._csv else in_json(report)
 
     def bounds(self, report: UtilizationReport) -> tuple[int, int]:
-        """The most bytes that a message has around the bins of a report like this one, and for each bin."""
+        """The most bytes of a message besides the bins, for a report like this one, and the most for each bin."""
         one, two = (len(self.message(msgspec.structs.replace(report, bins=(_WIDEST,) * count))) for count in (1, 2))
         return one - (two - one), two - one
 
@@ -81,7 +81,7 @@ def _values(one: Bin) -> tuple[Any, ...]:
 
 
 def builtins(report: UtilizationReport) -> dict[str, Any]:
-    """The report as the JSON form has it, before it is written."""
+    """The content of the JSON form, as plain values."""
     bins = [dict(zip(_FIELDS, _values(one), strict=True)) for one in report.bins]
     return {**dict(zip(_COMMON, _common(report), strict=True)), "bins": bins}
 
@@ -170,7 +170,7 @@ def _report(read: _ReadReport) -> UtilizationReport:
 
 
 def check_report(report: UtilizationReport) -> list[Violation]:
-    """What is wrong with a report; records are its bins, from 1."""
+    """The rules that a report breaks; records are its bins, from 1."""
     try:
         bins = Bins(report.start, report.stop, report.bin_s)
     except ValueError as error:

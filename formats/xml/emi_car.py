@@ -1,9 +1,8 @@
-"""EMI Compute Accounting Record 1.2, as APEL takes it.
+"""EMI Compute Accounting Record 1.2, as APEL accepts it.
 
-Keeps the promise that what is sent is valid: against the official schema, whose order is strict, and against the rules
-of the APEL server (facts on formats, 2; facts on receivers, 2), which are in `formats.rules.CarRules`. APEL refuses a
-whole message for one record and tells nobody, so a record that would be refused is held here. The record's layout is
-`LAYOUT`.
+Records are valid against the official schema, in which the order is strict, and by the rules of the APEL server (facts
+on formats, 2; facts on receivers, 2), which are in `formats.rules.CarRules`. APEL silently refuses a whole message for
+one record, so a record that would be refused is held here. `LAYOUT` is the layout of a record.
 """
 
 from __future__ import annotations
@@ -46,13 +45,14 @@ NAMESPACES: Final = {
     "": "http://eu-emi.eu/namespaces/2012/11/computerecord",
     "urf": "http://eu-emi.eu/namespaces/2012/11/computerecord",
 }
-"""By prefix, as the root of a message declares them. APEL wants the attributes qualified, hence the second."""
+"""Namespaces by prefix, as the root of a message declares them. APEL requires qualified attributes, hence the second.
+"""
 
 STATUS: Final = {"completed": "completed", "failed": "failed", "aborted": "aborted", "cancelled": "aborted"}
-"""CAR's states of a finished run; it has none for one that was cancelled."""
+"""CAR's states of a finished run; it has none for a cancelled run."""
 
 UNKNOWN: Final = "None"
-"""The APEL server's own word for a value that is not known (facts on formats, 4.1)."""
+"""The APEL server's word for an unknown value (facts on formats, 4.1)."""
 
 FQAN: Final = "GroupAttribute@type=FQAN"
 
@@ -121,7 +121,7 @@ LAYOUT: Final = (
 
 
 class ComputeRecordFormat:
-    """EMI CAR for one view. Holds nothing else but caches."""
+    """Renders runs as EMI CAR for one view. It has no state except caches."""
 
     name = "emi-car"
     content_type = "application/xml"
@@ -148,8 +148,8 @@ class ComputeRecordFormat:
     def record(self, job: Job, created: int) -> Rendered:
         """Render one run; `created` is its createTime, epoch seconds.
 
-        Raises `CannotRenderError` where anything that the schema or the server insists on cannot be given: ids, state,
-        wall and CPU time, a benchmark, both times in order, machine and site.
+        Raises `CannotRenderError` if a value that the schema or the server requires is missing or unusable: ids, state,
+        wall and CPU time, benchmark, start and end in this order, machine, and site.
         """
         notes: list[Note] = []
         status = STATUS.get(job.status)
@@ -167,11 +167,11 @@ class ComputeRecordFormat:
         return Rendered(self._message.styled(body), tuple(notes), record_id)
 
     def _local_ids(self, job: Job, notes: list[Note]) -> str:
-        """LocalJobId, part of APEL's key, and ProcessIds. Without a local id the global one stands in."""
+        """LocalJobId, part of APEL's key, and ProcessIds. If there is no local id, the global one is used."""
         local_id = self._key(Rules.LOCAL_JOB_ID, job.local_id and self._view.local_id_prefix + job.local_id, notes)
         if not local_id:
             stand_in = job.global_id or job.record_id
-            rule = "none: the global job id stands in (official schema)"
+            rule = "missing: the global job id is sent (official schema)"
             notes.append(Note("LocalJobId", rule, fit.shown(job.local_id or ""), fit.shown(stand_in)))
             local_id = self._key(Rules.LOCAL_JOB_ID, stand_in, notes)
             if not local_id:
@@ -183,7 +183,9 @@ class ComputeRecordFormat:
         dn = self._name(Rules.GLOBAL_USER_NAME, dn_for(job, self._view), notes)
         local_user = self._name(Rules.LOCAL_USER_ID, job.local_user, notes)
         if not local_user:
-            notes.append(Note("LocalUserId", "none: the server's word for it (official schema)", "", UNKNOWN))
+            notes.append(
+                Note("LocalUserId", "missing: sent as the server's word for it (official schema)", "", UNKNOWN)
+            )
             local_user = UNKNOWN
         return (
             "<UserIdentity>"
@@ -197,9 +199,9 @@ class ComputeRecordFormat:
         )
 
     def _group_attributes(self, job: Job, notes: list[Note]) -> str:
-        """The VOMS attributes, the primary one first: the server takes the first FQAN, and from it the VO.
+        """The VOMS attributes, the primary one first: the server uses the first FQAN, and takes the VO from it.
 
-        Where it would count the record under another VO than `Group`, no FQAN is sent.
+        If it would count the record under another VO than `Group`, no FQAN is sent.
         """
         primary, parsed = job.fqans[0], parse_fqan(job.fqans[0])
         first, others = "", list(dict.fromkeys(fqan for fqan in job.fqans if fqan != primary))
@@ -223,7 +225,7 @@ class ComputeRecordFormat:
         return "".join(parts)
 
     def _ascii(self, rule: TextRule, value: str | None, notes: list[Note]) -> str | None:
-        """A text as it is, or in the ASCII form of APEL's text messages where the view asks for that."""
+        """A text unchanged, or in the ASCII form of APEL's text messages if the view requires this."""
         if not value or not self._view.ascii_names or (plain := carried(value)) == value:
             return value
         notes.append(Note(rule.field, CARRIED_RULE, fit.shown(value), fit.shown(plain)))
@@ -233,7 +235,7 @@ class ComputeRecordFormat:
         return fit.text(rule, self._ascii(rule, value, notes), notes)
 
     def _key(self, rule: TextRule, value: str | None, notes: list[Note]) -> str:
-        """A text of APEL's key, which no setting alters: it would be another record."""
+        """A text that is part of APEL's key. No setting alters it, because it would be another record."""
         if value and self._view.ascii_names and not value.isascii():
             raise CannotRenderError(RuleCode.NOT_ASCII, rule.field, value=fit.shown(value))
         return fit.text(rule, value, notes)
@@ -252,7 +254,7 @@ class ComputeRecordFormat:
         )
 
     def _service_levels(self, job: Job, notes: list[Note]) -> str:
-        """The chosen benchmark first, which is the one that APEL reads, then the others it knows."""
+        """The chosen benchmark first, because APEL reads the first one, then the others that APEL knows."""
         chosen = require_benchmark(job, self._view, notes)
         known = [choose_benchmark(job, View(site="", benchmark=name)) for name in BENCHMARKS]
         levels = dict.fromkeys([chosen, *filter(None, known)])
@@ -265,7 +267,7 @@ class ComputeRecordFormat:
         submit_host = self._name(Rules.SUBMIT_HOST, car_submit_host(job, self._view), notes)
         queue = self._name(Rules.QUEUE, job.queue, notes)
         if not queue:
-            notes.append(Note("Queue", "none: the server's word for it (official schema)", "", UNKNOWN))
+            notes.append(Note("Queue", "missing: sent as the server's word for it (official schema)", "", UNKNOWN))
             queue = UNKNOWN
         site = self._key(Rules.SITE, job.site or self._view.site, notes)
         if not site:
@@ -278,7 +280,7 @@ class ComputeRecordFormat:
 
 
 def _vo(job: Job) -> str | None:
-    """The VO; None for a word that the server takes for none in its text messages."""
+    """The VO; None for a word that the server treats as missing in its text messages."""
     vo = vo_of(job)
     return None if vo is None or is_null(vo) else vo
 
@@ -290,7 +292,7 @@ def _given(field: str, value: int | None, job: Job) -> int:
 
 
 def _check_times(job: Job, created: int) -> None:
-    """StartTime and EndTime must be there, in an order and a range that APEL takes."""
+    """StartTime and EndTime, which must be present, in this order, and in the range that APEL accepts."""
     start, end = _given("StartTime", job.start, job), _given("EndTime", job.end, job)
     if not 0 <= start <= end <= LAST_INSTANT:
         field = "EndTime" if start > end else "StartTime"

@@ -1,25 +1,21 @@
 """A record's layout as data, and the function that renders it.
 
-A layout is read from top to bottom: literal XML, elements with their source in the job and the rule they obey, and
-calls for what needs more thought. `compiled` turns it into one straight function: the common case of an element, a
-value within its rule, is decided in place, everything else by the element's maker in `formats.xml.layout`. It does what
-a loop over the layout would do, several times as fast.
+A layout is read from top to bottom: literal XML, elements with their source in the job and their rule, and calls for
+everything else. `compiled` makes one straight function of it: the common case of an element, a value within its rule,
+is handled in place, all other cases by the element's maker. It does the same as a loop over the layout, several times
+as fast.
 
-Makers of one XML element each: bound to name, attributes and rule once, then called for every record.
+A maker makes one XML element: it is bound to name, attributes, and rule once, then called for every record. It gets a
+value and the list of notes, and returns the element, or `""` for a value that is missing or omitted. The common case (a
+value within its rule) is handled first, other values by `formats.fit`.
 
-A maker takes a value and the list of notes and gives the element, or `""` for a value that is absent or left out. The
-common case (a value within its rule) is decided first; everything else goes to `formats.fit`.
+Parts of a record that many runs share (a user with groups, a queue on a machine, a host) are rendered once and cached;
+only the parts that differ in every run are rendered each time. This makes the formats fast. A cache is bounded, and its
+values are functions of the key and the format's view.
 
-Parts of a record that many runs share, rendered once: a user with groups, a queue on a machine, a host.
-
-This is where the speed of the formats comes from: what repeats is looked up, what is different in every run is
-rendered each time. A cache is bounded and holds nothing that is not a function of its key and the format's view.
-
-The message around XML records: a root element that declares the namespaces once, one record a line.
-
-GPUs, energy and whatever else a source counts, in the one place that UR and CAR have for it: ConsumableResource.
-
-No service reads them today (SGAS and APEL ignore the element); they are there for sites that keep the messages.
+Also the message around XML records (a root element that declares the namespaces once, and one record on each line), and
+ConsumableResource, the only element of UR and CAR for GPUs, energy, and other amounts of a source. No service reads it
+today (SGAS and APEL ignore the element); it is for sites that keep the messages.
 """
 
 from __future__ import annotations
@@ -56,7 +52,7 @@ def tags(name: str, attributes: str) -> tuple[str, str]:
 
 
 def _named(rule: NumberRule, name: str) -> NumberRule:
-    """The rule under the element's own name, which is what a note should say: some rules serve several elements."""
+    """The rule with the element's name, for notes: some rules apply to several elements."""
     return msgspec.structs.replace(rule, field=name.rpartition(":")[2])
 
 
@@ -78,7 +74,7 @@ def number_element(rule: NumberRule, name: str, attributes: str = "") -> NumberE
 
 
 def duration_element(rule: NumberRule, name: str, attributes: str = "") -> NumberElement:
-    """Element of a duration given in milliseconds, written in whole seconds; the rule is about the seconds."""
+    """Element of a duration given in milliseconds, written in whole seconds; the rule applies to the seconds."""
     opening, closing = tags(name, attributes)
     opening += "PT"
     closing = "S" + closing
@@ -129,7 +125,7 @@ def text_element(rule: TextRule, name: str, attributes: str = "") -> TextElement
 
 
 class Number(msgspec.Struct, frozen=True):
-    """An element of a whole number; `source` is an expression over the layout's arguments, as in all that follow."""
+    """An element of a whole number; `source`, here and below, is an expression with the layout's arguments."""
 
     source: str
     rule: NumberRule
@@ -141,13 +137,13 @@ class Number(msgspec.Struct, frozen=True):
         return number_element(self.rule, self.name, self.attributes)
 
     def usual(self, value: str) -> tuple[str, str]:
-        """For a variable of that name: the condition of the common case, and its text with `{expressions}`."""
+        """For a variable with that name: the condition of the common case, and its text with `{expressions}`."""
         opening, closing = tags(self.name, self.attributes)
         return f"{self.rule.least} <= {value} <= {self.rule.largest}", f"{opening}{{{value}}}{closing}"
 
 
 class Duration(msgspec.Struct, frozen=True):
-    """An element of a duration given in milliseconds; the rule is about its whole seconds, half a second up."""
+    """An element of a duration given in milliseconds; the rule applies to its whole seconds, rounded half up."""
 
     source: str
     rule: NumberRule
@@ -202,9 +198,10 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Together(msgspec.Struct, frozen=True):
-    """Consecutive elements that are usually all present and within their rules: then they are written at once.
+    """Consecutive elements that are usually all present and within their rules; if they are, they are written at once,
+    with the same result.
 
-    The result is the same. Their sources must not add notes.
+    Their sources must not add notes.
     """
 
     parts: tuple[Number | Duration | Instant, ...]
@@ -222,7 +219,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class SharedFragment(msgspec.Struct, frozen=True):
-    """What many runs share: an expression for a `FragmentCache`, and one for the key into it."""
+    """A fragment that many runs share: an expression for a `FragmentCache`, and one for its key."""
 
     source: str
     key: str
@@ -233,14 +230,14 @@ Part = str | Call | SharedFragment | Element | Together
 
 
 class _Names:
-    """Names for the variables and makers of a function in the making, and what they stand for."""
+    """Names of the variables and makers of a function, and their values."""
 
     def __init__(self, known: dict[str, Any]) -> None:
         self.known = known
         self._count = 0
 
     def new(self, kind: str, meaning: object = None) -> str:
-        """A name that is not taken; `meaning`, if given, is known by it."""
+        """An unused name; `meaning`, if given, is its value."""
         self._count += 1
         name = f"{kind}{self._count}"
         if meaning is not None:
@@ -251,7 +248,7 @@ class _Names:
 def compiled(arguments: Sequence[str], layout: Iterable[Part], names: dict[str, Any]) -> Callable[..., str]:
     """The function of these arguments that renders the layout; `notes` must be among the arguments.
 
-    `names` are what the expressions of the layout use besides the arguments.
+    `names` are the values that the expressions of the layout use besides the arguments.
     """
     taken = _Names({**names, "hours": HOURS, "minutes_and_seconds": MINUTES_AND_SECONDS, "is_plain": is_plain})
     lines: list[str] = []
@@ -293,7 +290,7 @@ def _lines(part: Call | SharedFragment | Element | Together, xml: str, taken: _N
 
 
 def _alone(part: Element, value: str, taken: _Names) -> str:
-    """The expression for an element of which nothing is known."""
+    """The expression for an element by itself."""
     condition, usual = part.usual(value)
     maker = taken.new("make", part.maker())
     absent = f"{value} is None"
@@ -303,16 +300,16 @@ def _alone(part: Element, value: str, taken: _Names) -> str:
 
 
 class HostCache:
-    """Host elements, kept by host: the hosts of a run are few, their combinations are many."""
+    """Caches Host elements by host: a run has few hosts, but there are many combinations."""
 
     def __init__(self, rule: NameRule, *, primary_last: bool = False) -> None:
-        """`primary_last`: for a service that keeps the last host only."""
+        """`primary_last`: for a service that keeps only the last host."""
         self._rule = rule
         self._primary_last = primary_last
         self._names: set[str] = set()
 
     def of(self, job: Job, notes: list[Note]) -> str:
-        """The hosts of a run; the first that has a proper name is the primary one."""
+        """The hosts of a run; the first with a valid name is the primary one."""
         primary = others = ""
         for host in job.hosts:
             if host.name in self._names or self._proper(host.name, notes):
@@ -332,19 +329,20 @@ class HostCache:
 
 
 DECLARATION: Final = '<?xml version="1.0" encoding="UTF-8"?>'
-"""ASCII is UTF-8 too, and SGAS decodes every message as UTF-8, whatever it declares."""
+"""ASCII is also UTF-8, and SGAS decodes every message as UTF-8, whatever it declares."""
 
 SEPARATOR: Final = b"\n"
 
 _UNPREFIXED: Final = re.compile(r"<(/?)(?=[A-Z])")
-"""A tag of the default namespace. Text never holds a `<`: it is escaped."""
+"""A tag of the default namespace. Text never contains `<`, because it is escaped."""
 
 
 class XmlMessage:
-    """A `UsageRecords` element of a format. The records use the prefixes that its root declares.
+    """A `UsageRecords` element of a format.
 
-    Elements stand in the default namespace or, in the style `prefixed`, carry the prefix `urf` as attributes always do:
-    the same to every parser of namespaces, and needed by readers that look for the prefix.
+    The records use the prefixes that its root declares. Elements are in the default namespace or, in the style
+    `prefixed`, have the prefix `urf`, as attributes always do: it is the same for a parser of namespaces, and needed by
+    readers that search for the prefix.
     """
 
     def __init__(self, namespaces: Mapping[str, str], style: NamespaceStyle) -> None:
@@ -357,31 +355,32 @@ class XmlMessage:
         self._tail = f"</{root}>\n".encode("ascii")
 
     def styled(self, body: str) -> bytes:
-        """A record, rendered in the default namespace, in the style of this message, and such that it can be signed.
+        """A record that was rendered in the default namespace, in the style of this message, and such that it can be
+        signed.
 
-        Whether it is signed or not: an element has one spelling, whichever way the message travels.
+        It has this spelling also if the message is not signed.
         """
         return referenced(_UNPREFIXED.sub(r"<\1urf:", body) if self._prefixed else body).encode("ascii")
 
     def of(self, bodies: Sequence[bytes]) -> bytes:
-        """The complete message of these records; without any, its frame."""
+        """The complete message of these records; without records, only its frame."""
         return SEPARATOR.join((self._head, *bodies, self._tail))  # at once: a message is large, and copying it costs
 
     @property
     def overhead_bytes(self) -> int:
-        """Bytes of the frame, with the line end behind the last record."""
+        """Bytes of the frame, with the line end after the last record."""
         return len(self._head) + 2 * len(SEPARATOR) + len(self._tail)
 
 
 GPUS = ("gpus", "devices")
 ENERGY = ("energy", "J")
-"""Description and units of the two that a job has fields for; an extra has its own name and no units."""
+"""Description and units of the two for which a job has fields; an extra has its own name and no units."""
 
 RESOURCES = (
     "consumable_resources(job, rules.RESOURCE, notes) "
     "if job.extras or job.gpus is not None or job.energy_j is not None else ''"
 )
-"""The call in a layout: most runs have none of them."""
+"""The call in a layout; most runs have no such resource."""
 
 
 def consumable_resources(job: Job, rule: TextRule, notes: list[Note]) -> str:

@@ -1,8 +1,8 @@
 """OGF Usage Record 1.0 (GFD.98) with the SGAS and ARC extensions.
 
-Keeps the promise that what is sent is valid: against the official schema once elements of foreign namespaces are taken
-away, and against the rules of the SGAS server (facts on formats, 1; facts on receivers, 1), which are in
-`formats.rules.SgasRules`. The record's layout is `LAYOUT`.
+Records are valid against the official schema, without elements of foreign namespaces, and by the rules of the SGAS
+server (facts on formats, 1; facts on receivers, 1), which are in `formats.rules.SgasRules`. `LAYOUT` is the layout of a
+record.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ NAMESPACES: Final = {
     "arc": "http://www.nordugrid.org/ws/schemas/ur-arc",
     "tr": "http://www.sgas.se/namespaces/2010/10/filetransfer",
 }
-"""By prefix, as the root of a message declares them. Attributes are qualified too, hence the prefix of the default."""
+"""Namespaces by prefix, as the root of a message declares them. Attributes are qualified too, so the default namespace
+also has a prefix."""
 
 STATUS: Final = {"completed": "completed", "failed": "failed", "aborted": "aborted", "cancelled": "aborted"}
-"""GFD.98's states of a finished run; it has none for one that was cancelled."""
+"""GFD.98's states of a finished run; it has none for a cancelled run."""
 
 
 _process_id = number_element(Rules.PROCESS_ID, "ProcessId")
@@ -62,7 +63,7 @@ _KB_MAX: Final = 'urf:storageUnit="KB" urf:metric="max"'
 _NETWORK_BYTES: Final = (
     "job.stage_out_bytes if job.stage_in_bytes is None else job.stage_in_bytes + (job.stage_out_bytes or 0)"
 )
-"""What was staged in and out, together: UR counts the network as a whole, and so does ARC."""
+"""The sum of what was staged in and out: UR, like ARC, has one amount for the network."""
 _USER: Final = "job.user_dn, job.local_user, job.fqans, job.vo, job.vo_issuer, job.local_group, job.system"
 _PLACE: Final = "job.endpoint_url, job.cluster, job.queue, job.project, job.account"
 
@@ -155,7 +156,7 @@ DOWNLOAD_LAYOUT: Final = (
 
 
 class UsageRecordFormat:
-    """OGF-UR for one view. Holds nothing else but caches."""
+    """Renders runs as OGF-UR for one view. It has no state except caches."""
 
     name = "ogf-ur"
     content_type = "application/xml"
@@ -190,8 +191,8 @@ class UsageRecordFormat:
     def record(self, job: Job, created: int) -> Rendered:
         """Render one run; `created` is its createTime, epoch seconds.
 
-        Raises `CannotRenderError` where the record id, the machine name, the state, or an amount that is charged for
-        cannot be given.
+        Raises `CannotRenderError` if the record id, the machine name, the state, or an amount that is charged is
+        missing or unusable.
         """
         notes: list[Note] = []
         status = STATUS.get(job.status)
@@ -205,19 +206,19 @@ class UsageRecordFormat:
         return Rendered(self._message.styled(body), tuple(notes) if notes else (), record_id)
 
     def _local_id(self, local_id: str, notes: list[Note]) -> str | None:
-        """LocalJobId. SGAS rewrites the *record* id of a run whose LocalJobId it dislikes."""
+        """LocalJobId. SGAS rewrites the *record* id of a run whose LocalJobId it cannot use."""
         given = self._view.local_id_prefix + local_id
         if not given.startswith("/"):
             return given
         notes.append(
-            Note("LocalJobId", "SGAS rewrites the record id of one with a slash first", fit.shown(given), None)
+            Note("LocalJobId", "SGAS rewrites the record id of one that begins with a slash", fit.shown(given), None)
         )
         return None
 
     def _user(self, job: Job, notes: list[Note]) -> str:
         local_user = job.local_user
         if local_user and job.local_group and job.is_of_grid:
-            local_user = f"{local_user}:{job.local_group}"  # as ARC writes it, and SGAS services hold it
+            local_user = f"{local_user}:{job.local_group}"  # as ARC writes it, and SGAS services have it
         local = fit.text(Rules.LOCAL_USER_ID, local_user, notes)
         name = fit.text(Rules.GLOBAL_USER_NAME, dn_for(job, self._view), notes)
         content = (
@@ -230,7 +231,7 @@ class UsageRecordFormat:
     def _vo(self, job: Job, notes: list[Note]) -> str:
         vo = fit.text(Rules.VO_NAME, vo_of(job), notes)
         if not vo:
-            return ""  # SGAS takes nothing about a VO that has no name
+            return ""  # SGAS stores nothing about a VO without a name
         kind = fit.text(Rules.VO_TYPE, self._view.vo_type, notes)
         issuer = fit.text(Rules.VO_ISSUER, job.vo_issuer, notes)
         attributes = []
@@ -275,7 +276,8 @@ def _process_ids(job: Job, notes: list[Note]) -> str:
 
 
 def _cpu_is_user_and_system(job: Job) -> bool:
-    """Whether user and system time are the whole CPU time, as far as it is known. SGAS adds up what it is sent."""
+    """Whether user and system time are the total CPU time, as far as it is known. SGAS adds up all values that it
+    gets."""
     if job.cpu_ms is None:
         return True
     if job.cpu_user_ms is None or job.cpu_system_ms is None:

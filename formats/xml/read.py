@@ -1,8 +1,8 @@
-"""Reading UR and CAR messages back, ours and those of others (ARC, SGAS' BaRT, the APEL client).
+"""Read UR and CAR messages, ours and those of others (ARC, SGAS' BaRT, the APEL client).
 
 Input is hostile: no entities, no DTD, no network, bounded size. A value that cannot be read is a problem of its record,
-never of the message. What a rendering cannot carry does not come back: durations are whole seconds, the network is one
-number (`extras["network_bytes"]`), the VOMS attributes of a UR have lost their capability (see the formats' pages).
+never of the message. Facts that a format cannot express are not read back: durations are whole seconds, the network is
+one number (`extras["network_bytes"]`), and the VOMS attributes of a UR have no capability (see the formats' pages).
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from formats.text import read_date_time, read_duration_ms
 from formats.xml import emi_car, ogf_ur
 
 MAX_BYTES: Final = 64 * 2**20
-"""A message larger than this is not read; services take far less."""
+"""A message larger than this is not read; services accept far less."""
 
 UR: Final = ogf_ur.NAMESPACES[""]
 CAR: Final = emi_car.NAMESPACES[""]
 FORMAT_OF_NAMESPACE: Final = {UR: ogf_ur.FORMAT.name, CAR: emi_car.FORMAT.name}
-"""Name of the format by the namespace of the root."""
+"""The format by the namespace of the root."""
 
 _NOT_TAKEN: Final = {
     "http://eu-emi.eu/namespaces/2012/11/aggregatedcomputerecord": "EMI's aggregated records, which APEL does not take",
     "http://eu-emi.eu/namespaces/2012/10/computerecord": "CAR 1.0 or 1.1; APEL takes 1.2",
     "http://schema.ogf.org/urf/2013/04/urf": "OGF Usage Record 2.0, which no service takes",
 }
-"""What a root of a neighbouring standard is, by its namespace (facts on formats, 2, 2.2 and 3)."""
+"""What a message of a related standard is, by the namespace of its root (facts on formats, 2, 2.2 and 3)."""
 
 _RECORDS: Final = {UR: frozenset({"JobUsageRecord", "UsageRecord"}), CAR: frozenset({"UsageRecord"})}
 _KIB: Final = {"B": 1 / 1024, "KB": 1, "MB": 1024, "GB": 1024**2, "TB": 1024**3, "PB": 1024**4, "EB": 1024**5}
@@ -58,7 +58,7 @@ class NotAMessageError(ValueError):
 
 
 class ReadRecord(msgspec.Struct, frozen=True):
-    """A record of a message. `job.system` is the format's name; `problems`: what in it could not be read."""
+    """A record of a message. `job.system` is the format's name; `problems`: values that could not be read."""
 
     job: Job
     created: int | None
@@ -114,7 +114,7 @@ class RecordSums(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_sums(payload: bytes) -> list[RecordSums]:
-    """Ids, ends and sums of the records of a UR or CAR message: what `read` says of them, many times as quick.
+    """Ids, ends, and sums of the records of a UR or CAR message: the same as from `read`, many times as fast.
 
     Raises `NotAMessageError`.
     """
@@ -173,7 +173,7 @@ def _milliseconds(text: str | None) -> int | None:
 
 
 class _RecordReader:
-    """One record's element: values by path, problems collected."""
+    """Reads the values of one record's element by path, and collects problems."""
 
     def __init__(self, element: etree._Element, namespace: str) -> None:
         self._element = element
@@ -321,7 +321,7 @@ class _RecordReader:
         return [value for value in values if value is not None]
 
     def _hosts(self) -> tuple[Host, ...]:
-        """The hosts, the primary one first, wherever it stands."""
+        """The hosts, the primary one first."""
         elements = sorted(self._all("Host"), key=lambda host: self._attribute(host, "primary") not in {"true", "1"})
         return tuple(Host(host.text) for host in elements if host.text)
 
@@ -398,7 +398,7 @@ class _RecordReader:
 
 
 def _steps(path: str) -> list[str]:
-    """Steps of a path whose namespaces, in braces, have slashes of their own."""
+    """Split a path at slashes, except those in namespaces, which are in braces."""
     steps, depth, step = [], 0, ""
     for char in path:
         depth += (char == "{") - (char == "}")

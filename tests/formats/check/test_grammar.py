@@ -93,7 +93,7 @@ def test_base_properties_are_there_once() -> None:
     message = renderer.message([renderer.record(job, CREATED).body]).replace(
         b"<Queue>q</Queue>", b"<Queue>q</Queue>" * 2
     )
-    assert validate("ogf-ur", message) == [SchemaViolation("ur-1", "Queue", "stands 2 times; once is meant")]
+    assert validate("ogf-ur", message) == [SchemaViolation("ur-1", "Queue", "occurs 2 times; it must occur once")]
 
 
 @pytest.mark.parametrize(

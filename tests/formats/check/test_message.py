@@ -58,7 +58,7 @@ def rules(inspection: Inspection, level: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("before", "after", "field", "rule"),
     [
-        ("JobUsageRecord", "UsageRecord", "", "takes JobUsageRecord only"),
+        ("JobUsageRecord", "UsageRecord", "", "accepts only JobUsageRecord"),
         (' urf:recordId="ur-ce1.example.org-MPh3FPuR0001"', "", "RecordIdentity@recordId", "mandatory"),
         ("urf:recordId", "recordId", "RecordIdentity@recordId", "must have the namespace's prefix"),
         ("ur-ce1.example.org-MPh3FPuR0001", "u" * 1001, "RecordIdentity@recordId", "1001 characters"),
@@ -110,7 +110,7 @@ def test_what_sgas_refuses(before: str, after: str, field: str, rule: str) -> No
         ("<GlobalJobId>MPh3FPuR0001</GlobalJobId>", "", "GlobalJobId", "replaces the first"),
         ("<LocalJobId>1000001", f"<LocalJobId>{'1' * 121}", "LocalJobId", "record id is rewritten"),
         ("<LocalJobId>1000001", "<LocalJobId>/1", "LocalJobId", "record id is rewritten"),
-        ("<vo:Name>atlas</vo:Name>", "", "VO/Name", "nothing of the VO"),
+        ("<vo:Name>atlas</vo:Name>", "", "VO/Name", "nothing about the VO"),
         ("<EndTime>2026-09-18T17:09:09Z</EndTime>", "", "EndTime", "missing"),
         ("<EndTime>2026", "<EndTime>late 2026", "EndTime", "stored as NULL"),
         ("<EndTime>2026-09-18T17:09:09Z", "<EndTime>2026-09-18T17:09:09", "EndTime", "taken as UTC"),
@@ -206,13 +206,13 @@ def test_messages_without_records() -> None:
     assert not inspect_message(record_format("emi-car", VIEW).message([])).taken
 
 
-def test_the_grammar_is_not_asked_of_a_hopeless_message() -> None:
+def test_the_grammar_is_not_checked_after_very_many_violations() -> None:
     empty = b"<JobUsageRecord/>" * (ENOUGH_VIOLATIONS // 4)
     payload = b'<UsageRecords xmlns="http://schema.ogf.org/urf/2003/09/urf">' + empty + b"</UsageRecords>"
     inspection = inspect_message(payload)
     told = [one.rule for one in inspection.violations if one.source == FORMATS["ogf-ur"].grammar_source]
     assert len(told) == 1
-    assert told[0].startswith("not asked")
+    assert told[0].startswith("not checked")
     assert not inspection.valid
 
 
@@ -220,7 +220,7 @@ def test_what_is_too_large_is_not_looked_at() -> None:
     frame = b'<UsageRecords xmlns="http://schema.ogf.org/urf/2003/09/urf">%b</UsageRecords>'
     for payload in (frame % (b"<JobUsageRecord/>" * (MOST_RECORDS + 1)), b"APEL: " + b"%%\n" * LARGEST_TEXT_BYTES):
         inspection = inspect_message(payload)
-        assert "too large to look at" in inspection.title
+        assert "too large to check" in inspection.title
         assert not inspection.taken
 
 
@@ -233,7 +233,7 @@ def test_text_is_looked_at_within_bounds() -> None:
         inspection = inspect_message((header + text).encode())
         assert not inspection.taken
         assert len(inspection.violations) <= ENOUGH_VIOLATIONS + 1
-        assert "not looked at from here on" in inspection.violations[-1].rule
+        assert "not checked from here on" in inspection.violations[-1].rule
 
 
 def test_warnings_alone_do_not_end_the_look_at_a_text() -> None:
@@ -273,16 +273,16 @@ def test_records_are_reported_with_their_jobs_or_fields() -> None:
         (b" \n ", "an empty message", "loader"),
         (b"\x00\x01\x02", "binary data", "NUL"),
         (b"APEL-summary-job-message: v0.2\nSite: \xff\n", "unreadable text", "not UTF-8"),
-        (b"<a/>", "XML of no known format", "root"),
-        (UR + UR, "XML of no known format", "a file must hold one message"),
-        (CAR.replace(b"2012/11", b"2012/10"), "XML of no known format", "APEL takes 1.2"),
-        (UR.replace(b"2003/09", b"2013/04"), "XML of no known format", "Record 2.0, which no service takes"),
-        (b"<a", "XML of no known format", "not well-formed"),
-        (b"<" * 5000, "XML of no known format", "not well-formed"),
-        (b"<a>" * 100_000, "XML of no known format", "not well-formed"),
-        (b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "XML of no known format", "document type definition"),
+        (b"<a/>", "XML of an unknown format", "root"),
+        (UR + UR, "XML of an unknown format", "a file must hold one message"),
+        (CAR.replace(b"2012/11", b"2012/10"), "XML of an unknown format", "APEL takes 1.2"),
+        (UR.replace(b"2003/09", b"2013/04"), "XML of an unknown format", "Record 2.0, which no service takes"),
+        (b"<a", "XML of an unknown format", "not well-formed"),
+        (b"<" * 5000, "XML of an unknown format", "not well-formed"),
+        (b"<a>" * 100_000, "XML of an unknown format", "not well-formed"),
+        (b"<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "XML of an unknown format", "document type definition"),
         (b"APEL-cloud-message: v0.4\nSite: x\n", "text with the header APEL-cloud-message: v0.4", "not recognised"),
-        (b"hello", "text of no known format", "not the header"),
+        (b"hello", "text of an unknown format", "not the header"),
         (b"APEL-summary-job-message: v0.1\n", "text with the header APEL-summary-job-message: v0.1", "not recognised"),
     ],
 )
@@ -301,7 +301,7 @@ def test_entities_are_never_expanded() -> None:
 
 
 def golden_messages(folder: Path) -> list[tuple[str, bytes]]:
-    """The messages of the golden files, without the notes behind them; held records have none."""
+    """The messages of the golden files, without the notes after them; held records have none."""
     found = []
     for path in sorted(folder.glob("*/*.txt")):
         content = path.read_bytes()

@@ -45,7 +45,7 @@ def test_it_reads_back_as_it_was(version: str, some: list[Ran], bins: Bins, site
 
 
 @BOTH
-def test_inspect_knows_it(version: str) -> None:
+def test_inspect_recognises_it(version: str) -> None:
     inspection = inspect_message(message(version, EXAMPLE_REPORT))
     assert (inspection.format, inspection.valid, len(inspection.records)) == ("utilization", True, 8)
     assert inspection.records[5].fields["queue"] == str(17 / 6)

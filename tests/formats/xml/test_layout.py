@@ -45,7 +45,7 @@ def one_by_one(*arguments: Any) -> str:
 
 
 def told(render: Callable[..., str], *values: Any) -> tuple[str, list[Note]]:
-    """What a function gives, or why it does not, and its notes."""
+    """The result of a function, or its error, and its notes."""
     notes: list[Note] = []
     try:
         return render(*values, notes), notes

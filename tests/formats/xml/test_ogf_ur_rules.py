@@ -377,7 +377,7 @@ def test_times_are_whole_seconds_of_utc() -> None:
     ]  # fmt: skip
 
 
-def test_memory_has_a_unit_of_bytes_and_a_metric_that_the_server_knows() -> None:
+def test_memory_has_a_unit_of_bytes_and_a_metric_that_the_server_reads() -> None:
     body = render(memory_rss_kib=1, memory_virtual_kib=2, swap_kib=3).body.decode()
     assert set(re.findall(r'<(?:Memory|Swap) urf:storageUnit="(\w+)" urf:metric="(\w+)"', body)) == {("KB", "max")}
 
@@ -398,7 +398,8 @@ def test_attributes_are_qualified() -> None:
 
 
 def test_a_corrected_record_has_the_ids_of_the_first() -> None:
-    """SGAS tells duplicates by record id and global id: a retry is harmless, a correction must not become a second."""
+    """SGAS recognises duplicates by record id and global id: a retry is harmless, a correction must not become a second
+    record."""
     first, corrected = render(global_id="g", wall_ms=1), render(global_id="g", wall_ms=2)
     assert first.record_id == corrected.record_id == "ur-1"
     assert values(first, "GlobalJobId") == values(corrected, "GlobalJobId")

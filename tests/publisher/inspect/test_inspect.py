@@ -163,7 +163,7 @@ def test_one_message_out_of_ams_by_itself() -> None:
         (b'{"receivedMessages": [{"ackId": "a"}]}', "without data"),
         (b'{"messages": [{"data": "%%%"}]}', "not base64"),
         (b'{"messages": [{"data": "\xc3\xa9"}]}', "not base64"),
-        (b'{"messages": [{"data": ""}]}', "nothing in it"),
+        (b'{"messages": [{"data": ""}]}', "it is empty"),
         (b"Content-Type: multipart/signed; boundary=b\n\n--b\n", "exactly two parts"),
         (b"Content-Type: text/plain\n\nhello", "not a detached signature"),
         (b"MIME-Version: 1.0\nContent-Type: application/pkcs7-mime\n\n!!", "--key"),
@@ -171,7 +171,7 @@ def test_one_message_out_of_ams_by_itself() -> None:
         (b"\x1f\x8bgarbage", "damaged compressed data"),
         (gzip.compress(SYNC)[:-9], "ends too early"),
         (b"\x7fELF" + bytes(100), "NUL"),
-        (b"", "nothing in it"),
+        (b"", "it is empty"),
     ],
 )
 def test_what_cannot_be_opened_says_why(content: bytes, rule: str) -> None:
