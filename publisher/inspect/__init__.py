@@ -1,1 +1,1 @@
-"""Opening messages: files, compression, S/MIME, AMS."""
+"""Open messages: files, compression, S/MIME, AMS."""

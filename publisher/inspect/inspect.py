@@ -18,10 +18,11 @@ from publisher.inspect.unwrap import DecryptionKeys, MessageLayer, unwrap
 
 
 def contents(paths: Sequence[Path]) -> Iterator[tuple[str, bytes | str]]:
-    """Label and content of each file; instead of the content, the reason (text) where it cannot be read.
+    """Label and content of each file; if it cannot be read, the reason (text) instead of the content.
 
-    `-` is standard input. Of a folder all regular files, links not followed, in order of their names. At most a byte
-    more than can be looked at is read. Raises `UsageError` for a path where there is nothing, before anything is read.
+    `-` is standard input. In a folder all regular files are read, in order of their names, without following links. At
+    most one byte more than the limit is read. Raises `UsageError` for a path that does not exist, before anything is
+    read.
     """
     for path in paths:
         if str(path) != "-" and not os.path.lexists(path):
@@ -52,7 +53,7 @@ def _content(file: Path) -> bytes | str:
 
 
 class Inspected(msgspec.Struct, frozen=True):
-    """A message: its place, its wrappings, and what it is."""
+    """A message: its place, the layers around it, and its inspection."""
 
     label: str
     layers: tuple[MessageLayer, ...]
@@ -60,9 +61,10 @@ class Inspected(msgspec.Struct, frozen=True):
 
 
 def inspect_files(paths: Sequence[Path], keys: DecryptionKeys, now: int) -> Iterator[Inspected]:
-    """The messages of these files, folders, or standard input (`-`). `now`: epoch seconds, for rules of the clock.
+    """The messages of these files, folders, or standard input (`-`).
 
-    Raises `UsageError` for a path where there is nothing; the content of a file raises nothing.
+    `now`: epoch seconds, for rules that depend on the clock. Raises `UsageError` for a path that does not exist; the
+    content of a file raises nothing.
     """
     for label, content in contents(paths):
         if isinstance(content, str):

@@ -32,19 +32,19 @@ _AUTHORITY_FILES = ("*.[0-9]", "*.pem", "*.crt")
 
 
 class DecryptionKeys(msgspec.Struct, frozen=True):
-    """The receiver's certificate and key, and the authorities; None where they were not given."""
+    """The receiver's certificate and key, and the authorities; None if they were not given."""
 
     certificate: x509.Certificate | None = None
     key: rsa.RSAPrivateKey | None = None
     authorities: tuple[x509.Certificate, ...] | None = None
     lists: RevocationLists = RevocationLists(None)
-    """The revocation lists beside the authorities."""
+    """The revocation lists in the folder of the authorities."""
 
 
 def load_keys(certificate: Path | None, key: Path | None, authorities: Path | None) -> DecryptionKeys:
     """The keys of these files; `authorities` is a file or a directory in hashed grid form.
 
-    Raises `UsageError` for a key without its certificate or the other way round, and `CredentialError`.
+    Raises `UsageError` for a key without its certificate or a certificate without its key, and `CredentialError`.
     """
     if (certificate is None) != (key is None):
         raise UsageError("--key and --certificate go together", hint="Give both, of the receiver of the message")
@@ -90,8 +90,8 @@ _MIME_HEADER: Final = re.compile(
 
 
 class MessageLayer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A wrapping that was taken off: `gzip`, `ams`, `encrypted`, `signed`; for a signature who signed, in slash form,
-    until when the certificate is valid (epoch seconds), and whether authorities were asked and vouch for it."""
+    """A layer that was removed: `gzip`, `ams`, `encrypted`, `signed`; for a signature also the signer in slash form,
+    until when the certificate is valid (epoch seconds), and whether it was verified with authorities."""
 
     kind: str
     signer: str = ""
@@ -101,7 +101,7 @@ class MessageLayer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Unwrapped(msgspec.Struct, frozen=True):
-    """The message inside. `payload` is None where it could not be read; `violations` then say why."""
+    """The message inside. `payload` is None if it could not be read; `violations` then have the reason."""
 
     label: str
     layers: tuple[MessageLayer, ...]
@@ -155,7 +155,7 @@ class _Unwrapping:
             yield from self.of(label, inner, (*layers, MessageLayer("encrypted")), found)
             return
         if looks_encrypted(content):
-            rule = "names the media type of encrypted messages: SSM takes it for one"
+            rule = "contains the media type of encrypted messages: SSM treats it as encrypted"
             found = (*found, Violation("error", 0, "", rule, _SIGNING))
         opened = verify.open_signed(content)
         certificate = opened.certificate
@@ -193,7 +193,7 @@ class _Unwrapping:
             yield Unwrapped(label, layers, content, found)  # a utilization report: a message as it is
             return
         if messages is None:
-            yield broken(label, "JSON, but neither what is published to AMS nor what is pulled from it, nor a report")
+            yield broken(label, "JSON, but neither a publish request or pull reply of AMS nor a report")
             return
         if not messages:
             yield Unwrapped(label, (*layers, MessageLayer("ams")), None, found)

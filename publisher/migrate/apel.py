@@ -410,7 +410,7 @@ class _ApelClient:
         summaries = FORMATS[target["records"]].is_snapshot
         if self._delivered_until is not None:
             target["delivered_until"] = iso(self._delivered_until)
-            text = f"what ended up to {iso(self._delivered_until)} counts as delivered by the APEL client, as given"
+            text = f"jobs that ended up to {iso(self._delivered_until)} count as delivered by the APEL client, as given"
             self.proposal.remark("state", "delivered_until", text)
         elif not summaries:
             text = (

@@ -149,7 +149,7 @@ class _Arc:
         for number, line in self._conf.problems:
             self.proposal.remark("not carried over", f"line {number}", f"is not understood: {line[:80]!r}")
         if _JURA not in self._conf.blocks:
-            text = "is not there: this site does not publish with ARC 6 or later"
+            text = "is missing: this site does not publish with ARC 6 or later"
             old = [name for name in ("grid-manager", "common/jura", "arex/jura/archiving") if name in self._conf.blocks]
             if "grid-manager" in old:
                 text += "; [grid-manager] is ARC 5's, whose job logs are not read"
@@ -288,7 +288,7 @@ class _Arc:
         if vos := block.all("vofilter"):
             target["vo"] = vos
             target["unknown_vo"] = "skip"
-            text = 'jobs of no VO are skipped, as ARC does; `unknown_vo = "hold"` would list them'
+            text = 'jobs without a VO are skipped, as in ARC; `unknown_vo = "hold"` would list them'
             self.proposal.remark("differs", f"{where} vofilter", text)
         self._batch(target, block)
         self._every(target, block, kind)
@@ -302,16 +302,16 @@ class _Arc:
         for key, default in (("project", "accounting"), ("topic", "gLite-APEL")):
             name = self._value(block, key) or default
             if not _TOPIC(name):
-                text = (
-                    f"{name!r} is not a name of the messaging service, but of the brokers before it; {default} is used"
-                )
+                text = f"{name!r} is a name of the earlier brokers, not of the messaging service; {default} is used"
                 self.proposal.remark("choose", f"{where} {key}", text)
                 name = default
             target[key] = name
         messages = self._value(block, "apel_messages") or "summaries"
         records, version = _RECORDS.get(messages, _RECORDS["summaries"])
         if messages == "both":
-            text = "job records and summaries of a site must not go to one service, which counts neither: summaries go"
+            text = (
+                "one service must not get job records and summaries of a site, or it counts neither: summaries are sent"
+            )
             self.proposal.remark("choose", f"{where} apel_messages", text)
         elif messages not in _RECORDS:
             text = f"{messages!r} is not known: summaries are sent (ARC sends sync messages only, and loses the jobs)"
@@ -340,8 +340,8 @@ class _Arc:
         release = self._release or (6, 21)
         if summaries and release < (6, 18):
             text = (
-                "knows no HEPscore23: jobs that have it in the accounting database were sent as HEPSPEC 1.0, in "
-                "another group than from here. If there are any, let ARC publish the month to its end, and set `since` "
+                "does not support HEPscore23: jobs that have it in the accounting database were sent as HEPSPEC 1.0, "
+                "in another group than here. If there are any, let ARC publish the month to its end, and set `since` "
                 "of the target to the next one"
             )
             self.proposal.remark("choose", f"ARC {'.'.join(map(str, release))}", text)
@@ -398,14 +398,14 @@ class _Arc:
         if mark is None:
             if self._state is not None:
                 text = (
-                    f"{self._state} knows nothing of it: every job in the accounting database is sent; set `since` "
+                    f"{self._state} has no state of it: every job in the accounting database is sent; set `since` "
                     "to begin later"
                 )
                 self.proposal.remark("choose", where, text)
             return None
         target["delivered_until"] = iso(mark.last_end)
         until, reported = iso(mark.last_end), iso(mark.last_report)
-        text = f"what ended up to {until} counts as delivered by ARC, which last reported {reported}"
+        text = f"jobs that ended up to {until} count as delivered by ARC, which last reported {reported}"
         self.proposal.remark("state", where, text)
         return mark
 

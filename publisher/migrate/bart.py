@@ -75,7 +75,7 @@ class _Bart:
         self._targets(delivered_until)
         self.proposal.site = site
         if not site:
-            text = "BaRT does not know it, and usage records do not carry it: set site.name, or give --site"
+            text = "BaRT does not have it, and usage records do not contain it: set site.name, or give --site"
             self.proposal.remark("choose", "site", text)
 
     def _value(self, block: Block, name: str) -> str | None:
@@ -108,7 +108,9 @@ class _Bart:
     def _sources(self) -> None:
         host = self._value(self._common, "hostname")
         if host is None:
-            text = "BaRT takes the name of its host: set `cluster` of the source to it, it is MachineName at SGAS"
+            text = (
+                "BaRT uses the name of its host: set `cluster` of the source to it, because it is MachineName at SGAS"
+            )
             self.proposal.remark("choose", "[common] hostname", text)
         systems = {"torque": self._torque, "slurm": self._slurm}
         for name, block in self._conf.blocks.items():
@@ -159,7 +161,7 @@ class _Bart:
             found = _MAPPED(line)
             if found is None:
                 self.proposal.remark(
-                    "not carried over", f"{path} line {number}", "is not a mapping; BaRT passes over it too"
+                    "not carried over", f"{path} line {number}", "is not a mapping; BaRT ignores it too"
                 )
             elif found[2].strip() not in {"-", ""}:
                 yield found[1].strip(), found[2].strip()
@@ -249,14 +251,14 @@ class _Bart:
             return {}
         if given is None and min(self._marks) < max(self._marks):
             text = (
-                f"BaRT came to {iso(min(self._marks))} with one batch system and to {iso(max(self._marks))} with "
-                "another; the earlier one is set. SGAS counts twice what was delivered between them, unless `shadow "
+                f"BaRT sent jobs up to {iso(min(self._marks))} of one batch system and up to {iso(max(self._marks))} "
+                "of another; the earlier one is set. SGAS counts twice what was delivered between them, unless `shadow "
                 "--take-over --against` BaRT's archive of records recognises it before the first run"
             )
             self.proposal.remark("choose", "delivered_until", text)
         by = "as given" if given is not None else "as its state says"
         self.proposal.remark(
-            "state", "delivered_until", f"what ended up to {iso(mark)} counts as delivered by BaRT, {by}"
+            "state", "delivered_until", f"jobs that ended up to {iso(mark)} count as delivered by BaRT, {by}"
         )
         return {"delivered_until": iso(mark)}
 

@@ -243,7 +243,7 @@ class ShadowComparison:
             yield from self._held(page.held)
         for kept, old in self._old.match_the_rest():
             if old is None:
-                reason = kept.held or "the other did not send it"
+                reason = kept.held or "the earlier publisher did not send it"
                 yield ShadowRecord(kept.name, "only here", reason=reason, run_id=kept.run_id)
             else:
                 is_settled = bool(self._settled([kept.run_id]))
@@ -311,7 +311,7 @@ class ShadowComparison:
         for each in left:
             old = paired.get(each.name)
             if old is None:
-                yield ShadowRecord(each.name, "only here", reason="the other did not send it")
+                yield ShadowRecord(each.name, "only here", reason="the earlier publisher did not send it")
             else:
                 self._old.mark_matched(old.name, each.name)
                 yield self._compared(each.name, old, each.fields, None)

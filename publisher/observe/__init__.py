@@ -1,1 +1,1 @@
-"""How a running publisher is watched: logs, metrics, notices by mail, the service manager."""
+"""Observe a running publisher: logs, metrics, notices by mail, the service manager."""

@@ -3,7 +3,7 @@
 Text for people or JSON, by structlog. Lines have names, numbers, and answers of services; never keys, tokens, or the
 content of records. Text of other programs is escaped: it cannot break a line or control a terminal.
 
-Promise kept here: if the log cannot be written, for example on a full disk, lines are lost and reported; nothing stops.
+If the log cannot be written, for example on a full disk, lines are lost, which is reported; the run continues.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": loggi
 
 
 class LogFile:
-    """An observer that writes a log. It opens the file again after it was moved, so that rotation needs no signal."""
+    """An observer that writes a log. It opens the file again after the file was moved, so that rotation needs no
+    signal."""
 
     def __init__(self, settings: Log, path: Path, warn: Callable[[str], None] = lambda _problem: None) -> None:
         """`warn` is called once a run when lines are lost. Raises `ConfigError` where the file cannot be opened."""
@@ -52,7 +53,7 @@ class LogFile:
         self._log: structlog.typing.FilteringBoundLogger = self._made()
 
     def begin(self) -> str:
-        """Begin a run; returns its id, which the lines of the run carry."""
+        """Begin a run; return its id, which is in every line of the run."""
         self._run = secrets.token_hex(4)
         self._warned = False
         try:

@@ -1,7 +1,7 @@
 """Notices by mail: one when a problem begins, one when it is over.
 
 The store has the problems that were reported. A mail that the server did not accept is sent again by the next run, and
-stops nothing else. The problems are a pure function of the status and the settings.
+does not affect anything else. The problems are a pure function of the status and the settings.
 """
 
 from __future__ import annotations
@@ -70,12 +70,14 @@ def _of_target(name: str, target: TargetStatus, settings: Notices, now: int) -> 
             f"usage-publisher records list --state rejected --target {name}",
         )
     if target.confirmation_overdue and target.unconfirmed_days is not None:
-        said = f" The last look had no evidence: {target.evidence_problem}." if target.evidence_problem else ""
+        said = (
+            f" The last reconciliation had no evidence: {target.evidence_problem}." if target.evidence_problem else ""
+        )
         yield Problem(
             f"target {name}: unconfirmed",
             f"The target {name} has accepted {counted(target.accepted - target.confirmed, 'job')} that its evidence "
             f"does not confirm, the oldest for {target.unconfirmed_days} days: the service may have refused what its "
-            f"broker accepted.{said} For what it has: usage-publisher reconcile {name}. Then ask those who run it.",
+            f"broker accepted.{said} Compare with usage-publisher reconcile {name}, then ask its administrator.",
         )
     days = target.certificate_days_left
     if days is not None and days < settings.certificate_days:

@@ -34,8 +34,8 @@ from publisher.whole_file import write_whole
 
 
 class TargetTally(msgspec.Struct, frozen=True):
-    """Since the process began: messages answered, records and bytes that the service took, tries after the first,
-    seconds from the departure of a message to its answer."""
+    """Since the process began: messages answered, records and bytes that the service accepted, repeated attempts,
+    seconds from sending a message to its answer."""
 
     posts: int = 0
     records: int = 0
@@ -235,7 +235,7 @@ def serve(collector: StatusCollector, listen: str, warn: Callable[[str], object]
 
 
 class _Supervisor:
-    """Keeps a listener process running on a bound socket, and gives it the metrics."""
+    """Keeps a listener process running on a bound socket, and sends it the metrics."""
 
     def __init__(self, collector: StatusCollector, bound: socket.socket, warn: Callable[[str], object]) -> None:
         """Takes `bound` over: connections wait in its queue while no listener runs. Raises OSError."""

@@ -49,7 +49,7 @@ class _Channel:
             self._asked = True
 
     def read(self) -> bytes | None:
-        """The whole text, once all of it has arrived. Raises EOFError where the parent has ended."""
+        """The complete text, when all of it has arrived. Raises EOFError if the parent has ended."""
         received = self._channel.recv(1 << 16)
         if not received:
             raise EOFError
@@ -75,7 +75,7 @@ class _ScrapeConnection:
         """Whether the whole request has arrived."""
 
     def read(self) -> bool:
-        """Read what has arrived; False where the other side has closed."""
+        """Read what has arrived; False if the other side has closed."""
         try:
             received = self.connection.recv(_MOST_HEADER_BYTES)
         except BlockingIOError:
@@ -88,7 +88,7 @@ class _ScrapeConnection:
         return bool(received)
 
     def send(self) -> bool:
-        """Send what can be sent; True where there is more."""
+        """Send what can be sent; True if there is more."""
         try:
             self.answer = self.answer[self.connection.send(self.answer) :]
         except BlockingIOError:

@@ -1,9 +1,9 @@
-"""Compare day by day, where a service gives sums by machine, user, VO, and day, and no records, as SGAS does.
+"""Compare day by day, if a service gives only sums by machine, user, VO, and day, as SGAS does.
 
 If jobs, wall time, and CPU time of a user and VO agree for a day of a machine, all their jobs of that day are
 confirmed. If not, some of these jobs are missing; all of them may be sent again, since the service ignores those it
 has. Names that only one side has are compared by their sums, because the service may spell them differently. Memory
-holds a sum for each machine, user, VO, and day; it does not grow with the jobs.
+contains a sum for each machine, user, VO, and day; it does not grow with the jobs.
 
 Numbers of jobs are exact. Sums of hours agree within the rounding that the service states.
 """

@@ -1,8 +1,8 @@
-"""Compare group by group, where the evidence has sums: from summaries in a directory, or from a file.
+"""Compare group by group, if the evidence has sums: from summaries in a directory, or from a file.
 
 What was sent is added up by the fields that the evidence has: a file by month and submit host is compared with what was
-sent by month and submit host. A group that is sent again replaces the one at the service. Memory holds the groups of a
-month.
+sent by month and submit host. A group that is sent again replaces the one at the service. Memory contains the groups of
+a month.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ _NO_HOST = "none"
 
 
 class GroupCell(msgspec.Struct):
-    """Sums of a cell. `keys`: the groups sent from here that are in it.
+    """Sums of a cell.
 
-    Of some of it: `unclear`: it is unknown whether the service has it; `taken`: another program took the message away;
-    `fixed`: it is of an erased person, whom the service knows by the earlier name: sent again, it would count twice.
+    `keys`: the groups sent from here that are in it. For a part of it: `unclear`: it is unknown whether the service has
+    it; `taken`: another program removed the message; `fixed`: it is of an erased person, whom the service has under the
+    earlier name, so that sending it again would count twice.
     """
 
     jobs: int = 0

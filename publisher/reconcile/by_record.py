@@ -1,4 +1,4 @@
-"""Compare record by record, where the evidence names records. Memory holds a page of the ledger."""
+"""Compare record by record, if the evidence names records. Memory contains a page of the ledger."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOT_SELECTED: Final = "known here, and this target does not select it"
 
 
 class ByRecord:
-    """Compares one target. `spool`: a directory whose messages another program takes away."""
+    """Compares one target. `spool`: a directory from which another program takes messages."""
 
     def __init__(
         self,
@@ -147,9 +147,10 @@ class ByRecord:
 
 
 class _FoundRecord(msgspec.Struct, frozen=True, gc=False):
-    """What the service has of a run. `record`: None where it has none, or the message was `taken_away` from a folder.
+    """What the service has of a run. `record`: None if it has none, or if the message was `taken_away` from a folder.
 
-    `difference`: how its sums differ; `why_ambiguous`: other runs have the same key there, and it may be one of theirs.
+    `difference`: how its sums differ; `why_ambiguous`: other runs have the same key there, and it may be one of
+    theirs.
     """
 
     record: EvidenceRecord | None

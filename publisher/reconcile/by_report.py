@@ -1,7 +1,7 @@
 """Compare report by report: each as it was last sent with the one that the service has for the same interval.
 
-A report that is sent again replaces the one at the service. The runs that ended in a period are confirmed if all of
-its reports agree. Memory holds the reports of a month.
+A report that is sent again replaces the one at the service. The runs that ended in a period are confirmed if all of its
+reports agree. Memory contains the reports of a month.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MEASURES: Final = ("queue", "cpu_user", "cpu_system", "slots", "jobs")
 
 
 class ByReport:
-    """Compares one target. `spool`: a directory whose messages another program takes away."""
+    """Compares one target. `spool`: a directory from which another program takes messages."""
 
     def __init__(
         self,

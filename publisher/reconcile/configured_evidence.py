@@ -1,4 +1,4 @@
-"""Read the `evidence` of a target: the file or URL that says what the service has."""
+"""Read the `evidence` of a target: the file or URL with what the service has."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from publisher.targets.identity import Identity, TargetContext
 
 @contextmanager
 def configured_evidence(settings: TargetSettings, evidence: str, context: TargetContext) -> Iterator[Path]:
-    """Give the path of the file, or of a copy of what the URL has; the copy is removed at the end.
+    """Give the path of the file, or of a copy of the content of the URL; the copy is removed at the end.
 
     A URL is fetched with the target's credentials, time-out, and proxy. Raises `UnreachableError`, `TargetError`, and
-    `CredentialError` where it cannot be fetched, and `StoreFullError` where there is no room for the copy.
+    `CredentialError` if it cannot be fetched, and `StoreFullError` if there is no room for the copy.
     """
     if not evidence.startswith("https://"):
         yield Path(evidence)

@@ -1,9 +1,9 @@
 """Read a file of what a service has: CSV or JSON, from a portal, a sync test, or an administrator's query.
 
 Each row is a group of jobs (month, number of jobs, times, and other fields) or, if it has a record id, one record. In
-the names of columns, case, blanks, and signs do not count. Unknown columns are named in a note and not used. CSV is
-read row by row; JSON as a whole, up to `MOST_JSON_BYTES`. Numbers and times are decimal ASCII digits within bounds, and
-fields and lines have a maximum length: anything else is an error that names the row.
+the names of columns, case, blanks, and punctuation are ignored. Unknown columns are named in a note and not used. CSV
+is read row by row; JSON as a whole, up to `MOST_JSON_BYTES`. Numbers and times are decimal ASCII digits within bounds,
+and fields and lines have a maximum length: anything else is an error that names the row.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def read_messages(
 ) -> tuple[list[EvidenceGroup], Sequence[str]]:
     """Add the records to the temporary database; return the groups, and notes on what could not be read.
 
-    Memory holds one message and the groups. Raises `TargetError` where the directory cannot be read.
+    Memory contains one message and the groups. Raises `TargetError` if the directory cannot be read.
     """
     found: dict[tuple[str, str], EvidenceGroup] = {}
     notes: list[str] = []

@@ -54,7 +54,7 @@ class EvidenceReports(msgspec.Struct):
 
 
 def reports_of_messages(kept: Iterable[KeptMessage], site: str, now: int) -> EvidenceReports:
-    """Read the messages of a directory in the order of their writing. Memory holds a report of each interval."""
+    """Read the messages of a directory in the order of their writing. Memory contains a report of each interval."""
     found = EvidenceReports(site, {}, [])
     for message in kept:
         if isinstance(message.content, str):
@@ -71,7 +71,7 @@ def reports_of_messages(kept: Iterable[KeptMessage], site: str, now: int) -> Evi
 def reports_of_file(path: Path, site: str, now: int) -> EvidenceReports:
     """Read a file: a message as it was sent, or JSON with many reports, such as the holdings of the simulator.
 
-    Raises `UsageError` where it cannot be read, or has no report of this site.
+    Raises `UsageError` if it cannot be read, or has no report of this site.
     """
     try:
         if path.stat().st_size > MOST_JSON_BYTES:

@@ -18,10 +18,10 @@ ALL_MEASURES: Final[tuple[Measure, ...]] = ("jobs", "wall", "cpu")
 
 Kind = Literal["missing", "suspect", "differs", "hours", "foreign", "superseded", "unsettled"]
 """`missing`: sent, and not there. `suspect`: one of several jobs of which some are not there, and the service does not
-say which. `differs`: a record, group or report that is there with other values than were sent, the number of jobs of
-a group among them. `hours`: as many jobs as were sent, with other hours than rounding explains. `foreign`: there, and
-not from this store. `superseded`: the service keeps the first version of a run that changed. `unsettled`: there, though
-our ledger says otherwise."""
+say which. `differs`: a record, group or report that is there with other values than were sent, the number of jobs of a
+group among them. `hours`: as many jobs as were sent, with other hours than rounding explains. `foreign`: there, but not
+from this store. `superseded`: the service keeps the first version of a run that changed. `unsettled`: there, but not
+accepted by our ledger."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -38,9 +38,9 @@ class MonthFound(msgspec.Struct):
 
     `sent`: accepted, also in an earlier version; of these an earlier publisher delivered `assumed`, according to an
     import, and no kept receipt names `without_receipt`. `service_*`: what the service has, None if it is not known;
-    seconds, of all processors together where `per_core`. Differences are counted in jobs, for summaries and sums
-    by group in groups. `other_hours`: those of `differing` whose number of jobs is as it was sent. `taken`: in messages
-    that were taken away from a directory, as is meant to happen. `is_done`: the comparison was not interrupted.
+    seconds, of all processors together where `per_core`. Differences are counted in jobs, for summaries and sums by
+    group in groups. `other_hours`: those of `differing` whose number of jobs is as it was sent. `taken`: in messages
+    that another program took from a directory, as intended. `is_done`: the comparison was not interrupted.
     """
 
     month: Month

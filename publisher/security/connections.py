@@ -1,10 +1,10 @@
-"""Listening sockets, and one that limits its connections: in all, from one address, and the time that one waits.
+"""Listening sockets with limits: of all connections, of those from one address, and of the time that a connection
+waits.
 
-Used by the page and by the listener for metrics. Idle connections must not keep others out: one on which no whole
-request has arrived for `wait_s` is closed (during a TLS handshake, within a header, between two requests), and where
-there are too many, the one that has waited longest is closed.
-
-Only the standard library is imported: a listener in a process of its own stays small.
+The page and the listener for metrics use them. Idle connections must not block others: a connection without a complete
+request for `wait_s` (during a TLS handshake, within a header, between two requests) is closed, and if there are too
+many, the one that has waited longest is closed. Only the standard library is imported, so that a separate listener
+process stays small.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 _RESERVED_DESCRIPTORS: Final = 64
-"""What a process has open besides its connections: the store, files of reports, what libraries use."""
+"""Descriptors reserved for other use than connections: the store, files of reports, libraries."""
 _FEWEST: Final = 8
 _CLOSING: Final = 32
-"""Connections at most that are shut down and not closed yet."""
+"""The most connections that are shut down and not yet closed."""
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 """The beginning of an IPv6 address that is a mapped IPv4 address (RFC 4291, 2.5.5.2)."""
 
@@ -37,7 +37,7 @@ def is_loopback(host: str) -> bool:
 def bound_socket(host: str, port: int) -> socket.socket:
     """A TCP socket that listens at `host` and `port`; connections wait in its queue until they are accepted.
 
-    Raises `OSError` where the name does not resolve, or the address is in use or not one of this host.
+    Raises `OSError` if the name does not resolve, or the address is in use or not one of this host.
     """
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     bound = socket.socket(family, kind, protocol)
@@ -52,7 +52,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
 
 
 class Connection(socket.socket):
-    """An accepted connection. It is known to its listener until it is closed."""
+    """An accepted connection. Its listener counts it until it is closed."""
 
     def __init__(self, plain: socket.socket, listener: Listener, address: Any) -> None:
         super().__init__(plain.family, plain.type, plain.proto, fileno=plain.detach())
@@ -64,15 +64,15 @@ class Connection(socket.socket):
         self.dropped = False
 
     def is_answered(self) -> None:
-        """A whole request has arrived: it does not wait until it waits again."""
+        """Note that a complete request has arrived: the connection does not wait until `waits` is called."""
         self.waits_since = None
 
     def waits(self) -> None:
-        """It waits from now on: for a request, or for the other side to read what was sent."""
+        """Note that it waits from now on: for a request, or until the other side has read what was sent."""
         self.waits_since = time.monotonic()
 
     def drop(self) -> None:
-        """Shut it down: its reader then meets the end of the stream, and closes it."""
+        """Shut it down: its reader then reaches the end of the stream, and closes it."""
         self.dropped = True
         with suppress(OSError):  # the other side has closed
             self.shutdown(socket.SHUT_RDWR)
@@ -84,7 +84,7 @@ class Connection(socket.socket):
 
 
 class Listener(socket.socket):
-    """A listening socket with these limits. Used by one thread."""
+    """A listening socket with limits. Used by one thread."""
 
     def __init__(
         self,
@@ -95,8 +95,8 @@ class Listener(socket.socket):
         wait_s: float,
         is_proxy: Callable[[str], bool] = lambda _host: False,
     ) -> None:
-        """`bound` listens and is taken over. A proxy (`is_proxy`) connects for many: only the limit in all applies to
-        it."""
+        """Takes over the listening socket `bound`. A proxy (`is_proxy`) connects for many clients: only the total limit
+        applies to it."""
         super().__init__(bound.family, bound.type, bound.proto, fileno=bound.detach())
         self._most = _affordable(most)
         self._most_of_client = most_of_address
@@ -105,7 +105,7 @@ class Listener(socket.socket):
         self._open: dict[tuple[str, int], Connection] = {}
 
     def accept(self) -> tuple[Connection, Any]:
-        """The next connection that there is room for; others are closed at once."""
+        """The next connection within the limits; others are closed at once."""
         while True:
             plain, address = super().accept()
             connection = Connection(plain, self, address)
@@ -121,7 +121,7 @@ class Listener(socket.socket):
 
     @contextmanager
     def answering(self, place: tuple[str, int] | None) -> Iterator[None]:
-        """A whole request of the connection from `place` is being answered: meanwhile it does not wait."""
+        """While a complete request of the connection from `place` is answered, the connection does not wait."""
         connection = self._open.get(place) if place is not None else None
         if connection is not None:
             connection.is_answered()
@@ -138,14 +138,14 @@ class Listener(socket.socket):
             connection.drop()
 
     def drop_overdue(self) -> None:
-        """Close the connections that have waited too long. To be called several times a second."""
+        """Close the connections that have waited too long. Call it several times a second."""
         since = time.monotonic() - self._wait_s
         for connection in self._waiting():
             if connection.waits_since is not None and connection.waits_since < since:
                 connection.drop()
 
     def close(self) -> None:
-        """Listen no more, and close the connections that wait."""
+        """Stop listening, and close the connections that wait."""
         for connection in self._waiting():
             connection.drop()
         super().close()
@@ -154,7 +154,7 @@ class Listener(socket.socket):
         return [each for each in self._open.values() if each.waits_since is not None and not each.dropped]
 
     def _make_room(self, new: Connection) -> bool:
-        """Whether the new connection may stay, after the one that has waited longest was closed for it if need be."""
+        """Whether the new connection may stay; if necessary, the one that has waited longest is closed for it."""
         if len(self._open) >= self._most + _CLOSING:
             return False
         kept = [each for each in self._open.values() if not each.dropped]
@@ -174,7 +174,7 @@ class Listener(socket.socket):
 
 
 def _affordable(most: int) -> int:
-    """`most`, or fewer where this process has not so many descriptors left."""
+    """`most`, or fewer if this process has fewer descriptors left."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         return most
@@ -182,7 +182,8 @@ def _affordable(most: int) -> int:
 
 
 def _client(host: str) -> bytes:
-    """What counts as one client: an IPv4 address, or a /64 network of IPv6, in which a host can have any address."""
+    """The address that identifies one client: an IPv4 address, or a /64 network of IPv6, in which a host can have any
+    address."""
     try:
         return socket.inet_pton(socket.AF_INET, host)
     except OSError:

@@ -1,7 +1,8 @@
-"""The client certificate and its key: loaded once, checked before anything is signed or sent with them.
+"""The client certificate and its key: loaded once, and checked before anything is signed or sent with them, so that
+nothing is sent unsigned.
 
-Promise kept here: what is sent is signed or not sent at all. A certificate that a service would refuse is refused here,
-with what to do. A key is read through one file descriptor, on which mode and owner are checked.
+A certificate that a service would refuse is refused here, with advice. A key is read through one file descriptor, on
+which mode and owner are checked.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _READ = 4
 
 
 class ClientCredentials(msgspec.Struct, frozen=True):
-    """A certificate with its key, checked. `chain` are the further certificates of the file: for TLS, never to sign."""
+    """A checked certificate with its key. `chain`: the other certificates of the file, for TLS, not for signing."""
 
     certificate: x509.Certificate
     chain: tuple[x509.Certificate, ...]
@@ -48,17 +49,17 @@ class ClientCredentials(msgspec.Struct, frozen=True):
 
     @property
     def slash_dn(self) -> str:
-        """The subject as OpenSSL prints it on one line, as SSM and SGAS know it: `/DC=org/.../CN=host`."""
+        """The subject as OpenSSL prints it on one line; SSM and SGAS use this form: `/DC=org/.../CN=host`."""
         return slash_dn(self.certificate.subject)
 
     @property
     def rfc2253_dn(self) -> str:
-        """The subject in RFC 2253 order: `CN=host,...,DC=org`, as nginx and the AMS token service know it."""
+        """The subject in RFC 2253 order; nginx and the AMS token service use this form: `CN=host,...,DC=org`."""
         return rfc2253_dn(self.certificate.subject)
 
     @property
     def expires_s(self) -> int:
-        """Epoch seconds of the end of validity."""
+        """End of validity, epoch seconds."""
         return int(self.certificate.not_valid_after_utc.timestamp())
 
     def days_left(self, now_s: float) -> int:
@@ -70,7 +71,8 @@ class ClientCredentials(msgspec.Struct, frozen=True):
         require_valid(self.certificate, now_s, self.certificate_file)
 
     def pem(self) -> bytes:
-        """Certificate, chain and key in one PEM text, for a TLS context. Holds the key: not for any file or log."""
+        """Certificate, chain, and key in one PEM text, for a TLS context. It contains the key: never write it to a file
+        or log."""
         parts = [self.certificate, *self.chain]
         return b"".join(part.public_bytes(serialization.Encoding.PEM) for part in parts) + self.key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -135,9 +137,10 @@ def load_key(file: Path) -> PrivateKey:
 
 
 def read_secret(file: Path, what: str) -> bytes:
-    """The content of a file that only its owner (we, or root) can read: checked on the very descriptor it is read from.
+    """The content of a file that only its owner (this user or root) can read.
 
-    Raises `CredentialError`. Links are followed: what they lead to is what is checked.
+    This is checked on the descriptor from which the content is read; for a link, it is the file to which it leads.
+    Raises `CredentialError`.
     """
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
@@ -219,7 +222,7 @@ def _unreadable(what: str, file: Path, error: OSError) -> CredentialError:
 
 
 def _is_readable_by_others(descriptor: int, status: os.stat_result) -> bool:
-    """Whether anybody but the owner can read. With an access list the mode's group bits are only its mask."""
+    """Whether other users than the owner can read. With an access list the mode's group bits are only its mask."""
     try:
         acl = os.getxattr(descriptor, "system.posix_acl_access")
     except OSError:
@@ -228,9 +231,10 @@ def _is_readable_by_others(descriptor: int, status: os.stat_result) -> bool:
 
 
 def acl_lets_others_read(acl: bytes, own_id: int) -> bool:
-    """Whether a POSIX access list (Linux's extended attribute) lets anybody read but the owner, us and root.
+    """Whether a POSIX access list (Linux's extended attribute) allows other users to read than the owner, this user,
+    and root.
 
-    systemd hands credentials to a service as files of root with an entry for the service's user.
+    The credentials that systemd gives to a service are files of root with an entry for the service's user.
     """
     entries = list(_ACL_ENTRY.iter_unpack(acl[_ACL_HEADER.size :]))
     mask = next((permission for tag, permission, _ in entries if tag == _ACL_MASK), 0o7)

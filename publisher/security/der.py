@@ -1,4 +1,4 @@
-"""DER (ITU-T X.690), as far as signatures and names need it: bounded, with definite lengths and no guessing."""
+"""The part of DER (ITU-T X.690) for signatures and names: bounded, with definite lengths only."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class DerError(ValueError):
 
 
 class Element(msgspec.Struct, frozen=True):
-    """One element: its tag, its content and its whole encoding."""
+    """One element: its tag, its content, and its complete encoding."""
 
     tag: int
     content: bytes
     encoded: bytes
 
     def children(self) -> list[Element]:
-        """The elements inside. Raises `DerError` where this one is primitive."""
+        """The elements inside. Raises `DerError` if this one is primitive."""
         if not self.tag & _CONSTRUCTED:
             raise DerError(f"element with tag {self.tag:#x} has no parts")
         elements: list[Element] = []
@@ -75,15 +75,15 @@ def read(data: bytes, position: int = 0) -> Element:
 
 
 def read_all(data: bytes) -> Element:
-    """The only element of `data`. Raises `DerError` where there is more."""
+    """The only element of `data`. Raises `DerError` if there is more data."""
     element = read(data)
     if len(element.encoded) != len(data):
-        raise DerError("there is something after the element")
+        raise DerError("there are data after the element")
     return element
 
 
 def write(tag: int, *parts: bytes) -> bytes:
-    """The encoding of an element whose content is `parts` one after the other."""
+    """The encoding of an element with the content `parts`, joined."""
     length = sum(map(len, parts))
     if length < 0x80:
         header = bytes((tag, length))

@@ -1,13 +1,13 @@
-"""Subjects of certificates, in the spellings by which services know them, and the hash by which OpenSSL finds a CA.
+"""Subjects of certificates in the spellings of the services, and the hash by which OpenSSL finds a CA.
 
-SSM compares the signer's name in slash form: each attribute with its short name in OpenSSL, also where several are one
+SSM compares the signer's name in slash form: each attribute with its short name in OpenSSL, also if several are one
 part of the name, `UNDEF` for one that OpenSSL does not know, and the bytes of its value read as UTF-8. nginx, before
-SGAS, and the token service of AMS have the form of RFC 2253. Both compared with OpenSSL 3.0 and SSM 4.0.
+SGAS, and the token service of AMS use the form of RFC 2253. Both forms were compared with OpenSSL 3.0 and SSM 4.0.
 
-The hash (`X509_NAME_hash`, since OpenSSL 1.0) needs no child process. The name is brought into a canonical form: every
-character string becomes UTF-8, white space is trimmed and folded to one blank, ASCII letters become small; the relative
-names are encoded in DER without the outer SEQUENCE. The hash is the first four bytes of the SHA-1 of that, read with
-the lowest byte first. SHA-1 is only a file name here.
+The hash (`X509_NAME_hash`, since OpenSSL 1.0) is computed without a child process. The name is converted to a canonical
+form: every character string becomes UTF-8, white space is trimmed and reduced to one blank, ASCII letters become lower
+case; the relative names are encoded in DER without the outer SEQUENCE. The hash is the first four bytes of the SHA-1 of
+this, in little-endian order. SHA-1 serves only as a file name here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SHORT_NAMES: Final = {
     "2.5.4.46": "dnQualifier", "2.5.4.51": "houseIdentifier", "2.5.4.65": "pseudonym", "2.5.4.72": "role",
     "2.5.4.97": "organizationIdentifier", "2.5.4.100": "dnsName",
 }  # fmt: skip
-"""OpenSSL's, of the attributes that names of persons, hosts, and services have."""
+"""OpenSSL's short names of the attributes in names of persons, hosts, and services."""
 
 _SPECIAL: Final = re.compile(r'^[# ]|[,+"\\<>;]| $')
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
@@ -63,12 +63,12 @@ def slash_dn(name: x509.Name) -> str:
 
 
 def rfc2253_dn(name: x509.Name) -> str:
-    """A name as OpenSSL writes it after RFC 2253, last part first: `CN=host,DC=org`."""
+    """A name as OpenSSL writes it by RFC 2253, last part first: `CN=host,DC=org`."""
     return ",".join("+".join(_rfc2253(*each) for each in reversed(part)) for part in reversed(list(_parts(name))))
 
 
 def _parts(name: x509.Name) -> Iterator[list[tuple[str, Element]]]:
-    """Of each part of a name its attributes, by object identifier, in their order in the certificate."""
+    """The attributes of each part of a name, by object identifier, in their order in the certificate."""
     for part in read_all(name.public_bytes()).children():
         pairs = (attribute.children() for attribute in part.children())
         yield [(identifier.oid(), value) for identifier, value in pairs]

@@ -1,12 +1,12 @@
 """HTTP over TLS for all services: the only module that uses httpx.
 
 An exchange ends in a `Reply` or in a `Failure` that says whether the service may have processed the request: what was
-certainly not sent waits, what may have arrived is sent again with the same ids. Nothing waits without a limit: one
-clock runs from connecting to the last byte of the answer, so that an answer that arrives byte by byte ends as well.
-When the program is stopped, the answer has a few more seconds.
+certainly not sent waits, what may have arrived is sent again with the same ids. Every wait has a limit: one deadline
+applies from connecting to the last byte of the answer, also to an answer that arrives byte by byte. When the program is
+stopped, the answer has a few more seconds.
 
-Connections are kept. A service may close one between two posts; a request on a closed connection, with nothing read in
-return, is sent once more on a new connection. That does no harm even if it was processed: the ids are the same.
+Connections are kept open. A service may close one between two posts; a request on a closed connection, to which no byte
+was answered, is sent once more on a new connection. This is harmless even if it was processed: the ids are the same.
 """
 
 # ruff: noqa: E402 - a line before the imports is for them
@@ -56,10 +56,10 @@ _HINTS: dict[FailureKind, str] = {
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """How the time of an exchange is measured. `clock`: seconds, monotonic.
+    """How the time of an exchange is measured.
 
-    `check_every_s`: how often the deadline, and whether the program is to stop, are checked during a wait for an
-    answer; `grace_s`: how long an answer may still take then.
+    `clock`: seconds, monotonic. `check_every_s`: how often the deadline and a request to stop are checked while waiting
+    for an answer; `grace_s`: how long an answer may take after a request to stop.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -71,7 +71,7 @@ USUAL_TIMING = Timing()
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An answer: header names in lower case. The body of an error is kept only at its beginning."""
+    """An answer: header names in lower case. Of the body of an error only the beginning is kept."""
 
     status: int
     headers: Mapping[str, str]
@@ -92,7 +92,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Parts(Protocol):
-    """The body of a request in parts: `len` is their size in bytes; each iteration gives the same bytes."""
+    """The body of a request in parts: `len` is their total size in bytes; each iteration gives the same bytes."""
 
     def __len__(self) -> int: ...
 
@@ -113,7 +113,7 @@ class HttpClient:
         stopping: Callable[[], bool] = lambda: False,
         timing: Timing = USUAL_TIMING,
     ) -> None:
-        """`credentials` is asked when a connection is first needed, and again after `close`; `stopping` at any time.
+        """`credentials` is called when a connection is first needed, and again after `close`; `stopping` at any time.
 
         Raises `ConfigError` for a URL that would send credentials in plain text.
         """
@@ -147,7 +147,7 @@ class HttpClient:
             sent = sent or failure.sent
 
     def close(self) -> None:
-        """Close the connection. The next request opens a new one, with credentials and authorities read anew."""
+        """Close the connection. The next request opens a new one, and reads credentials and authorities again."""
         if self._client is not None:
             self._client.close()
         self._client = None
@@ -186,11 +186,11 @@ class HttpClient:
 
 
 class _AnswerTooLargeError(httpcore.NetworkError):
-    """The answer has more bytes than any answer may have."""
+    """The answer has more bytes than allowed."""
 
 
 class _Exchange:
-    """The progress of the present exchange, and its deadline."""
+    """The progress of the current exchange, and its deadline."""
 
     def __init__(self, stopping: Callable[[], bool], timing: Timing) -> None:
         self._stopping = stopping
@@ -207,7 +207,7 @@ class _Exchange:
 
     @property
     def check_every_s(self) -> float:
-        """How long to wait for a part of the answer at a time."""
+        """How long to wait for a part of the answer before the next check."""
         return self._timing.check_every_s
 
     @property
@@ -238,7 +238,8 @@ class _Exchange:
 
 
 class _Stream(httpcore.NetworkStream):
-    """A connection whose reads and writes end at the deadline of the exchange, to a server that is not revoked."""
+    """A connection whose reads and writes end at the deadline of the exchange. The server's certificate is not
+    revoked."""
 
     def __init__(self, stream: httpcore.NetworkStream, progress: _Exchange, lists: RevocationLists) -> None:
         self._stream = stream
@@ -280,7 +281,7 @@ class _Stream(httpcore.NetworkStream):
 
 
 class _Backend(httpcore.SyncBackend):
-    """Opens connections that keep to the deadline."""
+    """Opens connections with the deadline."""
 
     def __init__(self, progress: _Exchange, lists: RevocationLists) -> None:
         self._progress = progress
@@ -357,7 +358,7 @@ class _AnswerBody(httpx.SyncByteStream):
 
 
 def _read(response: httpx.Response) -> Reply:
-    """The whole answer. Of an error, a beginning is enough, and its status counts even where the rest is cut off."""
+    """The complete answer. For an error the beginning is enough, and its status counts even if the rest is cut off."""
     success = response.status_code // 100 == 2
     limit = _LARGEST_ANSWER_BYTES if success else _LARGEST_ERROR_BYTES
     body = bytearray()
@@ -375,7 +376,7 @@ def _read(response: httpx.Response) -> Reply:
 
 
 def _classified(error: Exception, progress: _Exchange, peer: httpx.URL, *, plain: bool) -> Failure:
-    """`plain`: the URL begins with http://; a service that expects TLS answers that with nothing that can be read."""
+    """`plain`: the URL begins with http://; a service that expects TLS gives an answer to this that cannot be read."""
     hint = ". The URL begins with http://: if the service uses TLS, write https://" if plain else ""
     if isinstance(error, httpcore.TimeoutException) and progress.stopped:
         return Failure("stopped", "the program was stopped before the answer came", progress.written)
@@ -427,7 +428,7 @@ def _connect_failure(error: Exception, peer: httpx.URL) -> Failure | None:
 
 
 def _place(url: httpx.URL) -> str:
-    """Host and port that a URL means."""
+    """Host and port of a URL."""
     host = f"[{url.host}]" if ":" in url.host else url.host
     return f"{host} port {url.port or (443 if url.scheme == 'https' else 80)}"
 

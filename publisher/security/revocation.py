@@ -1,10 +1,11 @@
-"""Revocation lists (CRLs) of a directory of authorities: each certificate of a chain whose issuer has one is looked up.
+"""Revocation lists (CRLs) in a directory of authorities: each certificate of a chain is looked up, if its issuer has a
+list.
 
-OpenSSL either demands a list of every authority of a chain or looks up the leaf alone, so that one authority without a
-list leaves the lists of the others unused. Here a missing list leaves unchecked only what its own authority issued. A
-list that is there counts: one that has expired, or cannot be read or verified, is an error. An indirect list revokes
-only what its entries' issuers issued (RFC 5280, 5.3.3); a delta list revokes, and does not replace the complete list
-(RFC 5280, 5.2.4).
+OpenSSL either requires a list of every authority of a chain or looks up only the leaf, so that one authority without a
+list leaves the lists of the others unused. Here, if a list is missing, only the certificates of this authority are not
+checked. A list that exists must be usable: one that has expired, or cannot be read or verified, is an error. An
+indirect list revokes only certificates of its entries' issuers (RFC 5280, 5.3.3); a delta list revokes, and does not
+replace the complete list (RFC 5280, 5.2.4).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _PEM_BEGIN: Final = b"-----BEGIN X509 CRL-----"
 
 
 class RevocationError(ValueError):
-    """A certificate cannot be accepted because of a revocation list. The text says of which, and why."""
+    """A certificate cannot be accepted because of a revocation list. The text names the list and the reason."""
 
 
 class RevokedError(RevocationError):
@@ -42,7 +43,7 @@ class RevokedError(RevocationError):
 
 
 class RevocationLists:
-    """The lists of a directory. Each is read, and its signature verified, when it is first needed."""
+    """The lists of a directory. Each is read, and its signature is verified, when it is first needed."""
 
     def __init__(self, directory: Path | None) -> None:
         """None: there are no lists."""
@@ -52,7 +53,7 @@ class RevocationLists:
     def check(self, chain: Sequence[x509.Certificate], at: datetime) -> None:
         """Look up each certificate of a verified chain, from the leaf to the trusted one, in its issuer's lists.
 
-        Raises `RevokedError`, and `RevocationError` where a list cannot be used at `at` (UTC).
+        Raises `RevokedError`, and `RevocationError` if a list cannot be used at `at` (UTC).
         """
         for certificate, issuer in pairwise(chain):
             lists = [(file, one) for file, one in self._of(issuer) if _covers(one, certificate)]
@@ -70,7 +71,7 @@ class RevocationLists:
                 raise RevocationError(_reason(issuer, complete, at))
 
     def _of(self, issuer: x509.Certificate) -> list[tuple[Path, x509.CertificateRevocationList]]:
-        """The lists of an authority. Raises `RevocationError` where one cannot be read, or is not signed by it."""
+        """The lists of an authority. Raises `RevocationError` if one cannot be read, or is not signed by it."""
         known = self._known.get(issuer)
         if known is None:
             known = self._known[issuer] = self._read(issuer)
@@ -111,7 +112,7 @@ def read_lists(file: Path) -> list[x509.CertificateRevocationList]:
 
 
 def has_expired(one: x509.CertificateRevocationList, at: datetime) -> bool:
-    """Whether a later list should have been there at `at` (UTC)."""
+    """Whether a newer list should have been published by `at` (UTC)."""
     return one.next_update_utc is not None and one.next_update_utc < at
 
 
@@ -120,19 +121,19 @@ def _is_current(one: x509.CertificateRevocationList, at: datetime) -> bool:
 
 
 def _is_not_yet_valid(one: x509.CertificateRevocationList, at: datetime) -> bool:
-    """Whether the list is not valid yet at `at`, by more than clocks usually differ."""
+    """Whether the list is not yet valid at `at`, with a tolerance for differences of clocks."""
     return one.last_update_utc > at + timedelta(seconds=CLOCK_SKEW_S)
 
 
 def _is_delta(one: x509.CertificateRevocationList) -> bool:
-    """Whether the list holds only the changes since a complete list."""
+    """Whether the list contains only the changes since a complete list."""
     return any(extension.oid == x509.DeltaCRLIndicator.oid for extension in one.extensions)
 
 
 def _reason(
     issuer: x509.Certificate, lists: Sequence[tuple[Path, x509.CertificateRevocationList]], at: datetime
 ) -> str:
-    """The text of the error for an authority that has lists, none of them current at `at`."""
+    """The text of the error for an authority whose lists are all not current at `at`."""
     files = ", ".join(dict.fromkeys(file.name for file, _ in lists))
     whose = f"the revocation list of {issuer.subject.rfc4514_string()}"
     early = [one.last_update_utc for _, one in lists if _is_not_yet_valid(one, at)]
@@ -145,7 +146,7 @@ def _reason(
 
 
 def _is_of_key(one: x509.CertificateRevocationList, issuer: x509.Certificate) -> bool:
-    """Whether the identifiers of the key, where both have one, are the same (RFC 5280, 5.2.1)."""
+    """Whether the identifiers of the key are the same, if both have one (RFC 5280, 5.2.1)."""
     try:
         of_list = one.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
         of_issuer = issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.key_identifier
@@ -160,7 +161,8 @@ def _is_signed_by(one: x509.CertificateRevocationList, issuer: x509.Certificate)
 
 
 def _covers(one: x509.CertificateRevocationList, certificate: x509.Certificate) -> bool:
-    """Whether the list is about such certificates: some are about authorities only, or about all others only."""
+    """Whether the list applies to such certificates: some lists apply only to authorities, or only to other
+    certificates."""
     try:
         scope = one.extensions.get_extension_for_class(x509.IssuingDistributionPoint).value
     except x509.ExtensionNotFound:
@@ -195,7 +197,7 @@ def _revokes(one: x509.CertificateRevocationList, certificate: x509.Certificate)
 
 
 def _is_release(entry: x509.RevokedCertificate) -> bool:
-    """Whether the entry takes a certificate off hold: it is not revoked any more."""
+    """Whether the entry removes a certificate from hold, so that it is no longer revoked."""
     try:
         reason = entry.extensions.get_extension_for_class(x509.CRLReason).value.reason
     except x509.ExtensionNotFound:

@@ -1,16 +1,15 @@
-"""S/MIME as the APEL server takes it: signed, and encrypted where asked. Keeps "signed or not sent at all".
+"""S/MIME as the APEL server accepts it: signed, and optionally encrypted.
 
-The shape is the one found accepted (the facts on receivers, section 3): `multipart/signed` over a `text/plain` part,
-ASCII, exactly one certificate. The S/MIME writer of `cryptography` goes through `email` and costs ten times what the
-signature does; so the structure and the text around it are written by us, and only digest and signature are computed.
+A message that cannot be signed is not sent. The form was tested (the facts on receivers, section 3): `multipart/signed`
+over a `text/plain` part, ASCII, exactly one certificate. The S/MIME writer of `cryptography` uses `email` and takes ten
+times as long as the signature; so structure and text are written here, and only digest and signature are computed by
+the library. The signature is over canonical line ends (CRLF); on the wire lines end with LF, which verifiers of text
+convert. So the size of a message depends only on the size of its payload, and batches can be cut before they are
+signed.
 
-The signature is over canonical line ends (CRLF); on the wire lines end with LF, which verifiers of text put right.
-So the size of a message depends on nothing but the size of its payload, and batches can be cut before they are signed.
-
-Detached signatures: `SignedData` of CMS (RFC 5652), with one signer and no certificate but the signer's.
-
-`cryptography` can build these, but only over content that lies in memory as it is signed. Messages are signed with
-other line ends than they travel with; here only a digest is needed, and no second copy of each message.
+Detached signatures: `SignedData` of CMS (RFC 5652), with one signer and only the signer's certificate. `cryptography`
+can build these, but only over content in memory. Messages are signed with other line ends than those on the wire; here
+only a digest is needed, and no second copy of each message.
 """
 
 from __future__ import annotations
@@ -146,7 +145,8 @@ class Signer:
         self._envelope_overhead = 0 if recipient is None else len(_envelope(sample, recipient)) + _CIPHER_BLOCK_BYTES
 
     def sign(self, payload: bytes) -> bytes:
-        """The finished message: signed, then encrypted if there is a recipient. Raises as `sign_in_parts`."""
+        """The finished message: signed, then encrypted if there is a recipient. Raises the errors of
+        `sign_in_parts`."""
         return b"".join(self.sign_in_parts(payload))
 
     def sign_in_parts(self, payload: bytes) -> tuple[bytes, ...]:
@@ -182,7 +182,7 @@ class Signer:
 
 
 def _canonical_digest(payload: bytes) -> bytes:
-    """SHA-256 of the signed part with CRLF line ends, piece by piece: a copy of it all would cost more."""
+    """SHA-256 of the signed part with CRLF line ends, piece by piece, which is faster than copying it."""
     digest = hashlib.sha256(_PART_HEADER.replace(b"\n", b"\r\n"))
     for start in range(0, len(payload), _PIECE_BYTES):
         digest.update(payload[start : start + _PIECE_BYTES].replace(b"\n", b"\r\n"))

@@ -1,9 +1,9 @@
-"""TLS contexts for clients: 1.2 or later, the server verified and its name checked, our certificate sent.
+"""TLS contexts for clients: 1.2 or later, with verification of the server and its name, and our certificate.
 
 Building a context is slow, so `publisher.security.http` builds one for each service and keeps it. Certificate
-authorities come from a directory in the hashed form of grid sites, where only files named HASH.N count, or from one
-file. Revocation lists in that directory (HASH.rN) are honoured (`publisher.security.revocation`), after the handshake
-and before anything is sent; an authority that has none there is trusted without.
+authorities come from a directory in the hashed form of grid sites, in which only files named HASH.N are used, or from
+one file. Revocation lists in that directory (HASH.rN) are checked (`publisher.security.revocation`) after the handshake
+and before anything is sent; an authority without a list is trusted.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _DER = 2
 
 
 class Trust(msgspec.Struct, frozen=True):
-    """The authorities to trust: of a hashed directory, a file, both, or (neither given) of the system."""
+    """The trusted authorities: of a hashed directory, a file, or both; if neither is given, those of the system."""
 
     ca_directory: Path | None = None
     ca_file: Path | None = None
 
     def revocation_lists(self) -> RevocationLists:
-        """The revocation lists of the directory, read when they are first needed."""
+        """The revocation lists of the directory; each is read when it is first needed."""
         return RevocationLists(self.ca_directory)
 
     def authorities(self) -> int | None:
-        """The number of authorities' files in the directory; None where no directory is configured."""
+        """The number of authorities' files in the directory; None if no directory is configured."""
         if self.ca_directory is None:
             return None
         try:
@@ -52,7 +52,7 @@ class Trust(msgspec.Struct, frozen=True):
 def make_context(trust: Trust, credentials: ClientCredentials | None) -> ssl.SSLContext:
     """A context for connections to one service.
 
-    Raises `CredentialError` where the directory has no authority, and where TLS cannot use the certificate.
+    Raises `CredentialError` if the directory has no authority, or TLS cannot use the certificate.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -81,14 +81,15 @@ def make_context(trust: Trust, credentials: ClientCredentials | None) -> ssl.SSL
 def verified_chain(connection: Any) -> list[x509.Certificate]:
     """The chain that the handshake verified, from the server's certificate to the trusted one.
 
-    `connection` is a TLS object of `ssl`, or the one below it, which httpcore gives: Python 3.11 has the chain there.
+    `connection` is a TLS object of `ssl`, or the object inside it, which httpcore gives: Python 3.11 has the chain
+    there.
     """
     below = getattr(connection, "_sslobj", connection)
     return [x509.load_der_x509_certificate(one.public_bytes(_DER)) for one in below.get_verified_chain()]
 
 
 def _add_certificate(context: ssl.SSLContext, credentials: ClientCredentials) -> None:
-    """Make `context` send our certificate: the bytes that were checked, from memory; its file is not read again."""
+    """Make `context` send our certificate, from the checked bytes in memory; its file is not read again."""
     descriptor = os.memfd_create("client", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(descriptor), "wb") as stream:

@@ -1,8 +1,8 @@
-"""Opening of S/MIME messages, as the receiving services do it: signature verified, or nothing comes out.
+"""Open S/MIME messages as the receiving services do; content is returned only if the signature is valid.
 
-Used by `inspect` and by the simulator. It takes what SSM takes (the facts on receivers, section 3): a detached
+`inspect` and the simulator use this. It accepts what SSM accepts (the facts on receivers, section 3): a detached
 signature, `multipart/signed` over a MIME entity, with exactly one certificate, the signer's. `cryptography` signs but
-does not verify CMS, so the few structures of RFC 5652 that matter are read here.
+does not verify CMS, so the necessary structures of RFC 5652 are read here.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _HEADER_END = re.compile(rb"\r?\n\r?\n")
 
 
 class SmimeError(ValueError):
-    """A message is not signed or encrypted as it should be. The text says what is wrong with it."""
+    """A message is not signed or encrypted correctly. The text has the reason."""
 
 
 class SignedContent(msgspec.Struct, frozen=True):
-    """What was signed: `payload` (line ends as they came, transfer encoding undone) and who signed it."""
+    """Signed content: `payload` (with its line ends, transfer encoding decoded) and the signer."""
 
     payload: bytes
     certificate: x509.Certificate
@@ -60,7 +60,7 @@ def is_enveloped(message: bytes) -> bool:
 
 
 def decrypt(message: bytes, certificate: x509.Certificate, key: rsa.RSAPrivateKey) -> bytes:
-    """The message inside an enveloped one. Raises `SmimeError` where it is not for this key or is damaged."""
+    """The message inside an enveloped one. Raises `SmimeError` if it is damaged, or not for this key."""
     headers, body = _entity(message)
     if headers.get_content_type() not in _ENVELOPED_TYPES:
         raise SmimeError(f"not an encrypted message: its type is {headers.get_content_type()}")
@@ -71,7 +71,7 @@ def decrypt(message: bytes, certificate: x509.Certificate, key: rsa.RSAPrivateKe
 
 
 def open_signed(message: bytes) -> SignedContent:
-    """Verify the signature of a `multipart/signed` message and return what was signed, and by whom.
+    """Verify the signature of a `multipart/signed` message, and return the content and the signer.
 
     The certificate is not checked against any authority: see `verify_issued`. Raises `SmimeError`.
     """
@@ -93,7 +93,7 @@ def open_signed(message: bytes) -> SignedContent:
 def verify_detached(signed_data: bytes, content: bytes) -> x509.Certificate:
     """Verify a DER `SignedData` without content over `content` (canonical line ends). Returns the signer's certificate.
 
-    Raises `SmimeError` for any other structure, several signers or certificates, and signatures that do not fit.
+    Raises `SmimeError` for any other structure, several signers or certificates, or a signature that does not match.
     """
     try:
         certificate, signer = _single_signer(signed_data)
@@ -102,7 +102,7 @@ def verify_detached(signed_data: bytes, content: bytes) -> x509.Certificate:
     except SmimeError:
         raise
     except InvalidSignature:
-        raise SmimeError("the signature does not fit the signer's certificate") from None
+        raise SmimeError("the signature does not match the signer's certificate") from None
     except (ValueError, IndexError, UnsupportedAlgorithm) as error:
         raise SmimeError(f"the signature or its certificate cannot be read: {error}") from error
     return certificate
@@ -111,10 +111,10 @@ def verify_detached(signed_data: bytes, content: bytes) -> x509.Certificate:
 def verify_issued(
     certificate: x509.Certificate, authorities: Sequence[x509.Certificate], at: datetime, lists: RevocationLists
 ) -> None:
-    """Check that `authorities` issued `certificate`, up to a self-signed one, all within their dates at `at` (UTC),
-    and none of the chain is revoked by `lists`.
+    """Check that `authorities` issued `certificate`, up to a self-signed one, that all are valid at `at` (UTC), and
+    that `lists` revoke none of the chain.
 
-    As SSM: purposes are not looked at. Raises `SmimeError`.
+    As in SSM, purposes are not checked. Raises `SmimeError`.
     """
     current = certificate
     chain = [certificate]
@@ -159,7 +159,7 @@ def _issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
 def _single_signer(signed_data: bytes) -> tuple[x509.Certificate, list[Element]]:
     content_info = read_all(signed_data).children()
     if content_info[0].oid() != _SIGNED_DATA:
-        raise SmimeError("the signature part holds no SignedData")
+        raise SmimeError("the signature part does not contain SignedData")
     parts = content_info[1].children()[0].children()
     certificates = [part.children() for part in parts if part.tag == _CERTIFICATES]
     if len(certificates) != 1 or len(certificates[0]) != 1:

@@ -46,8 +46,8 @@ class Rejected(msgspec.Struct, frozen=True):
 class ApelHoldings(msgspec.Struct, frozen=True):
     """What the APEL server has. `record_ids`: how often each recordId of a CAR was loaded.
 
-    `reports`: of utilization, the last of each site and interval. APEL has no use for them; a portal of a site's own,
-    for which this broker stands as well, has.
+    `reports`: the last utilization report of each site and interval. APEL does not use them; they are for a portal that
+    reads from this broker.
     """
 
     jobs: dict[Key, HeldRow]

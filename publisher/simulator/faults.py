@@ -28,12 +28,11 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `kind`: "status" answers `code` with a text such as the service has for it; "html" and "json" answer `code` (give
     200) with a body that the protocol does not have; "close" ends the connection without an answer, "reset" likewise
     with a TCP reset; "slow" lets the answer drip, a byte every `interval_s`; "hang" answers nothing until the client
-    gives up; "expire" makes every token invalid (401) and leaves the rest to the service.
-    `stored`: the request takes effect first, and only its answer is affected.
-    `service`: only there (None: every one). `match`: only messages in which this regular expression is found;
-    `texts`: only messages that hold one of these texts, literally. For AMS both look at the message, not at its base64.
-    Of the requests that match, the first `skip` pass; the fault applies to each further one with `probability`, at most
-    `count` times.
+    gives up; "expire" makes every token invalid (401) and leaves the rest to the service. `stored`: the request takes
+    effect first, and only its answer is affected. `service`: only there (None: every one). `match`: only messages in
+    which this regular expression is found; `texts`: only messages that contain one of these texts, literally. For AMS
+    both look at the message, not at its base64. Of the requests that match, the first `skip` pass; the fault applies to
+    each further one with `probability`, at most `count` times.
     """
 
     kind: Kind

@@ -1,11 +1,11 @@
 """Read records of the same shape without parsing each of them, so that the simulator costs little in a benchmark.
 
-A record is cut into tags and texts, and these into the children of the record, each of which is read by itself. The
-first child of a sequence of tags is read by the parser with a mark in every text, which shows where each value is;
-the next ones of the same tags need only be looked up. This is correct because `<` and `>` alternate all through the
-message, so that equal tags mean equal structure, with any texts; the values of `RecordIdentity`, which differ from
-record to record, count as texts. Anything beyond this (comments, CDATA, declarations, character references, `xmlns` in
-a varying tag) and every error is left to the parser, and only the parser refuses a message.
+A record is split into tags and texts, and these into the children of the record, each of which is read separately. The
+first child with a sequence of tags is read by the parser with a mark in every text, which shows where each value is;
+further children with the same tags are looked up. This is correct because `<` and `>` alternate in the whole message,
+so that equal tags mean equal structure, with any texts; the values of `RecordIdentity`, which differ from record to
+record, count as texts. Everything else (comments, CDATA, declarations, character references, `xmlns` in a varying tag)
+and every error is left to the parser, and only the parser refuses a message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST_KEY = 16 * 1024
 
 
 class NotUsageRecordsError(ValueError):
-    """Not well formed, not UTF-8, or not a message of usage records. SGAS says `Processing Failed`, and no more."""
+    """Not well formed, not UTF-8, or not a message of usage records. SGAS answers only `Processing Failed`."""
 
 
 Leaf: TypeAlias = tuple[str, str, tuple[tuple[str, str], ...]]
@@ -45,7 +45,7 @@ MANY: Final = frozenset(
 )  # fmt: skip
 
 EMPTY: Final = "Empty"
-"""The slot of a leaf whose text is the slot of an empty element, which another may have followed."""
+"""The slot of a leaf whose text is the slot of an empty element, after which another may follow."""
 
 
 _Attributes: TypeAlias = tuple[tuple[str, str], ...]
@@ -56,9 +56,9 @@ class _UncommonRecordError(Exception):
 
 
 class _TextChild(NamedTuple):
-    """A child of a record with nothing but a text: its closing tag, and its slot where SGAS looks at it.
+    """A child of a record that contains only text: its closing tag, and its slot if SGAS uses it.
 
-    `kept`: the attributes of one of which each counts, else None.
+    `kept`: the attributes, if each occurrence of the element counts, else None.
     """
 
     closing: str
@@ -67,15 +67,15 @@ class _TextChild(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    """Where the values of a child stand in the list of its varying attributes, texts and `constants`: place, slot, and
-    the attributes of one of which each counts, else None."""
+    """Where the values of a child are in the list of its varying attributes, texts, and `constants`: place, slot, and
+    the attributes, if each occurrence counts, else None."""
 
     places: tuple[tuple[int, str, _Attributes | None], ...]
     constants: tuple[str, ...]
 
 
 class _ChildrenShape:
-    """What was learnt of the children of records that begin, with their messages, with the same tags."""
+    """The known shapes of the children of records whose messages and records begin with the same tags."""
 
     def __init__(self, start: str, opening: str, end: str) -> None:
         self.before = f"{start}<{opening}>"
@@ -85,7 +85,7 @@ class _ChildrenShape:
 
 
 class _IdentityTag(NamedTuple):
-    """The tag of a RecordIdentity without its values, with marks in their place, and the values."""
+    """The tag of a RecordIdentity with marks in place of its values, and the values."""
 
     blank: str
     marked: str
@@ -93,7 +93,7 @@ class _IdentityTag(NamedTuple):
 
 
 def collected(leaves: Iterable[Leaf]) -> Values:
-    """A record from its values in the order in which they stand."""
+    """A record from its values in their order."""
     singles: dict[str, str] = {}
     many: list[Leaf] = []
     for leaf in leaves:
@@ -110,7 +110,7 @@ _Parser = Callable[[str], Iterator[list[Leaf]]]
 
 
 class Shapes:
-    """The shapes learnt so far. May be used by several threads: the worst is that a shape is learnt twice."""
+    """The shapes known so far. Several threads may use it: at worst a shape is made twice."""
 
     def __init__(self, parser: _Parser) -> None:
         """`parser` reads a whole message; it raises `NotUsageRecordsError`."""
@@ -118,7 +118,7 @@ class Shapes:
         self._kinds: dict[tuple[str, str], _ChildrenShape] = {}
 
     def read(self, body: bytes, text: str) -> list[Values] | None:
-        """The records of a message (`text` is `body` decoded), or None for one that the parser must judge."""
+        """The records of a message (`text` is `body` decoded), or None for one that the parser must read."""
         markup = body.translate(None, _NOT_MARKUP)
         if markup != b"<>" * (len(markup) // 2) or len(body.translate(None, _CONTROLS)) != len(body):
             return None

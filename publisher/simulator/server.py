@@ -59,7 +59,8 @@ class Head(msgspec.Struct, frozen=True):
 class HttpReader:
     """Reads the requests of one connection, one after the other.
 
-    Each has a parser of its own, which knows nothing of the answers: a fault may be an answer that h11 does not send.
+    Each request has a separate parser, which does not see the answers: a fault may be an answer that h11 does not
+    send.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -268,8 +269,8 @@ class SimulatorServer:
             thread.start()
 
     def _connection(self, raw: socket.socket) -> None:
-        """One connection from handshake to end. Its socket is kept under its descriptor's own object: a TLS socket
-        takes the descriptor over, so the raw one is a duplicate by which `close` can wake the thread."""
+        """Handle one connection from handshake to end. A TLS socket takes over the descriptor, so a duplicate of the
+        raw socket is kept, by which `close` can wake the thread."""
         try:
             with contextlib.suppress(OSError, ssl.SSLError):  # a client may disconnect at any time
                 raw.settimeout(_IDLE_S)

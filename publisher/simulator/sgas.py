@@ -1,12 +1,13 @@
-"""SGAS LUTS behind nginx, as measured (the facts on receivers, 1): a transaction a POST, an answer a record.
+"""SGAS LUTS with nginx before it, as measured (the facts on receivers, 1): one transaction for each POST, one answer
+for each record.
 
-Like the service it keeps the first version of a record under its recordId, unless the GlobalJobId says that it is
+Like the service it keeps the first version of a record under its recordId, unless the GlobalJobId shows that it is
 another job. Everything is in memory. Which records are refused, with which answers, was measured with LUTS 3.8.1
 (`sgas_rows`).
 
 Queries: `query` with sums per machine, user and VO, `customquery/usage-publisher` as docs/reference/targets/sgas.conf
-defines it, and `monitor` (facts on receivers, 1). As LUTS, it answers 500 to what LUTS refuses in text instead of
-bytes: a query or monitor without the right, an argument that it does not know, a custom query that is not defined.
+defines it, and `monitor` (facts on receivers, 1). Like LUTS, it answers 500 where LUTS writes its refusal as text
+instead of bytes: a query or monitor request without the right, an unknown argument, a custom query that is not defined.
 
 Hours of `query` are rounded as in the view of LUTS: those of each row to 0.01 h, before they are added. Here a row is a
 record. The real service aggregates equal records into one row about 20 s after an insert, and this one at once.
@@ -453,7 +454,8 @@ def _labels(name: str) -> list[str]:
 
 
 def _is_no_multipart(content_type: str, body: bytes) -> bool:
-    """Whether Twisted refuses a body that is declared as a form with parts and is not one; SGAS ignores the type."""
+    """Whether Twisted refuses a body because it is declared as a multipart form and is not one; SGAS ignores the
+    type."""
     kind, _, parameters = content_type.partition(";")
     if kind.strip().lower() != "multipart/form-data":
         return False

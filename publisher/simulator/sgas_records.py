@@ -1,11 +1,10 @@
 """Splits a UsageRecords message as SGAS does, into the values of each record (facts on formats, 1.4).
 
-Only the elements that SGAS reads count, where it looks for them. Order does not matter, unknown elements are ignored,
-of repeated ones the last counts. XML is parsed without entities, DTD, and network. The schema is not applied: SGAS does
-not apply it either.
-
-Most messages are thousands of records of one shape. A record with the same sequence of tags as one that was parsed
-before needs no parser: its texts are at the same places (`record_shapes`). All other records are parsed.
+Only the elements that SGAS reads, in the places where it expects them, count. Order does not matter, unknown elements
+are ignored, of repeated ones the last counts. XML is parsed without entities, DTD, and network. The schema is not
+applied: SGAS does not apply it either. Most messages are thousands of records of one shape. A record with the same
+sequence of tags as one that was parsed before needs no parser: its texts are at the same places (`record_shapes`). All
+other records are parsed.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _TRANSFER = "http://www.sgas.se/namespaces/2010/10/filetransfer"
 
 
 class _Branch(NamedTuple):
-    """An element of which SGAS reads the children: slots, or branches, by tag. `slot`: its own, whose text is its type,
-    or whether it has a child that is known.
+    """An element whose children SGAS reads: slots, or branches, by tag. `slot`: that of the element itself, with its
+    type as text, or whether it has a known child.
     """
 
     children: dict[str, str | _Branch]
@@ -140,4 +139,4 @@ def _attributes(element: etree._Element) -> tuple[tuple[str, str], ...]:
 
 
 SHAPES: Final = Shapes(parsed)
-"""What was learnt of the shapes of records, by all simulators of this process."""
+"""The shapes of records that all simulators of this process have met."""

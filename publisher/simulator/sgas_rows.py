@@ -1,4 +1,5 @@
-"""What SGAS makes of one record, and what makes it refuse the message (facts on formats, 1.4; on receivers, 1).
+"""What SGAS stores of one record, and the values for which it refuses the message (facts on formats, 1.4; on receivers,
+1).
 
 Its program fails at some values (`ProcessingFailedError`: HTML without a reason), or its database does
 (`DatabaseRefusedError`: the message of PostgreSQL): while it parses the message, after it checked that the sender may
@@ -61,11 +62,11 @@ class DatabaseRefusedError(ValueError):
 
 
 class UsageRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record as stored. Durations and instants stay as sent until somebody asks; `children`: it has runtime
-    environments or transfers, so that its row cannot be deleted.
+    """A record as stored.
 
-    `refusal`: why SGAS fails over it once the sender may insert. `refusal_if_new`: why PostgreSQL cannot store it,
-    which does not matter if it has the record.
+    Durations and instants stay as sent until they are queried; `children`: it has runtime environments or transfers, so
+    that its row cannot be deleted. `refusal`: why SGAS fails at it if the sender may insert. `refusal_if_new`: why
+    PostgreSQL cannot store it, which does not matter if it has the record.
     """
 
     record_id: str
@@ -207,7 +208,7 @@ def _fits(slot: str, text: str, refusals: _InsertProblems) -> None:
 
 
 def _compresses(text: bytes) -> bool:
-    """Whether PostgreSQL stores it in less. It finds repetitions and nothing else, as does zlib with a fixed code."""
+    """Whether PostgreSQL stores it in fewer bytes. It finds only repetitions, like zlib with a fixed code."""
     packer = zlib.compressobj(strategy=zlib.Z_FIXED)
     packed = len(packer.compress(text) + packer.flush())
     return packed < len(text) * 3 / 4 and packed <= _LARGEST_INDEXED
@@ -229,7 +230,7 @@ def _memory(text: str, attributes: tuple[tuple[str, str], ...], refusals: _Inser
 
 
 def _vo(values: dict[str, str], leaves: Sequence[Leaf], refusals: _InsertProblems) -> None:
-    """Of several VOs the last type counts, and the last attributes; nothing of a VO without a name."""
+    """Of several VOs the last type and the last attributes count; nothing is stored of a VO without a name."""
     if not values.get("VoName") or max(len(text) for _, text, _ in leaves) <= _SHORTEST_LIMIT:
         return
     kind, is_first = "", True

@@ -27,8 +27,7 @@ from publisher.text import utf8
 Cursor = Mapping[str, Any]
 """Where reading stopped, as plain JSON values; only the source knows their meaning. Empty: read from the beginning.
 
-One key is read by others: `waiting`, a list of texts, each of which describes input that waits for more input to
-complete it.
+Others read only the key `waiting`: a list of texts, each of which describes incomplete input.
 """
 
 
@@ -119,7 +118,7 @@ class Page(msgspec.Struct, frozen=True):
     recognised: Recognised = NONE_RECOGNISED
     recovered: tuple[Recovered, ...] = ()
     merged: int = 0
-    """What was understood and is a part of a run that another record is of."""
+    """Input that was understood and is a part of a run that has another record."""
     share: float | None = None
     """About how much of the source is read, 0 to 1; None: unknown."""
 
@@ -127,8 +126,8 @@ class Page(msgspec.Struct, frozen=True):
 class Line(enum.Enum):
     """The meaning of a line that gives no job by itself.
 
-    `SKIPPED`: understood, and not a run to keep, such as a job that never started; counted. `MERGED`: a part of a run
-    that another record is of, such as a slave or a step; counted. `IGNORED`: not a record, such as a comment; not
+    `SKIPPED`: understood, but not a run to keep, such as a job that never started; counted. `MERGED`: a part of a run
+    that has another record, such as a slave or a step; counted. `IGNORED`: not a record, such as a comment; not
     counted. `MORE`: kept by the parser until later lines complete it; not counted.
     """
 
@@ -297,7 +296,7 @@ def encode_page(page: Page | EncodedPage, *, classed: bool) -> EncodedPage:
 
 
 def waiting_in(cursor: Cursor) -> tuple[str, ...]:
-    """What waits in a cursor for more input to complete it: sentences for people."""
+    """The incomplete input in a cursor: sentences for people."""
     found = cursor.get(WAITING)
     return tuple([text for text in found if isinstance(text, str)]) if isinstance(found, list) else ()
 
@@ -314,7 +313,7 @@ def required_path(name: str, settings: schema.SourceSettings, what: str, example
 
 
 class Reader(Protocol):
-    """What collecting needs of a source, in this process or in a worker."""
+    """The part of a source that collecting uses, in this process or in a worker."""
 
     name: str
     kind: str

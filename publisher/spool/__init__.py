@@ -1,1 +1,1 @@
-"""Spooling contexts: the contents of the store, written to files or to another database as they change."""
+"""Spooling contexts: write the contents of the store to files or to another database, as they change."""

@@ -1,9 +1,8 @@
 """Objects as they are spooled: a key, attributes, and the sublists that the spooling framework distinguishes.
 
-A kind says what its objects have: single values; lists of values (the framework's lists of references); name/value
-pairs; and subordinate objects, which exist only with the object they belong to. Formats know nothing but this.
-
-Trouble with a spooling context. It never stops what the store is for: what could not be written is kept to be.
+A kind defines what its objects have: single values; lists of values (the framework's lists of references); name/value
+pairs; and subordinate objects, which exist only with their object. Formats depend only on this. An error of a spooling
+context never stops the publisher: what could not be written is written later.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from publisher.errors import PublisherError
 
 Scalar = Literal["int", "float", "text", "bytes", "flag"]
 Values = Mapping[str, Any]
-"""By attribute: a scalar; a tuple of scalars; a dictionary of name/value pairs; a tuple of such mappings, for
-subordinate objects. What an object has not got is left out."""
+"""Values by attribute: a scalar; a tuple of scalars; a dictionary of name/value pairs; or, for subordinate objects, a
+tuple of such mappings. Missing values are omitted."""
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -37,7 +36,7 @@ class Kind(msgspec.Struct, frozen=True):
         return (*self.scalars, *self.lists, *self.pairs)
 
     def only(self, names: Collection[str]) -> Kind:
-        """The kind with only these attributes and subordinate objects."""
+        """This kind with only these attributes and subordinate objects."""
         return Kind(
             self.name,
             {name: of for name, of in self.scalars.items() if name in names},
@@ -47,7 +46,7 @@ class Kind(msgspec.Struct, frozen=True):
         )
 
     def of(self, item: Object) -> Object:
-        """Return an object with those values that this kind has."""
+        """Return an object with the values that this kind has."""
         values = {name: value for name, value in item.values.items() if name in self.attributes or name in self.parts}
         return Object(item.kind, item.key, values)
 
@@ -61,7 +60,7 @@ class Object(msgspec.Struct, frozen=True):
 
 
 def key_of(*words: object) -> str:
-    """The key of an object that several words identify together: equal only for equal words."""
+    """The key of an object that several words together identify; keys are equal only for equal words."""
     return ",".join(quote(str(word), safe="/@:+=") for word in words)
 
 

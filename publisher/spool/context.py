@@ -25,7 +25,7 @@ class SpoolingContext(Protocol):
         ...
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
-        """Tidy up: drop what was replaced later."""
+        """Clean up: remove what was replaced later."""
         ...
 
     def shutdown(self) -> None:
@@ -41,11 +41,11 @@ class SpoolingContext(Protocol):
         ...
 
     def write_object(self, kind: Kind, item: Object) -> bool:
-        """Write an object unless it is there unchanged; return whether anything was written."""
+        """Write an object unless it exists unchanged; return whether anything was written."""
         ...
 
     def delete_object(self, kind: Kind, key: str) -> None:
-        """Remove an object, if it is there."""
+        """Remove an object, if it exists."""
         ...
 
     def read_list(self, kind: Kind) -> Iterator[Object]:
@@ -57,7 +57,7 @@ class SpoolingContext(Protocol):
         ...
 
     def note(self, text: str | None) -> None:
-        """Store one text for the context as a whole; None deletes it."""
+        """Store a text for the whole context; None deletes it."""
         ...
 
     def noted(self) -> str | None:

@@ -1,12 +1,12 @@
-"""Another database: a table a kind, and one for each sublist, whose rows name the object they belong to.
+"""Another database: a table for each kind, and one for each sublist; its rows have the key of their object.
 
     spool_jobs                  key and attributes
     spool_jobs_fqans            a list: key, position, value
     spool_jobs_extras           name/value pairs: key, position, name, value (as text that shows its type)
     spool_jobs_hosts            subordinate objects: key, position, their attributes
 
-Only attributes that changed are updated, and only sublists that changed are put in anew. What no column can hold, a
-number beyond 64 bits or a text with NUL, is in the column `odd` beside it, as JSON.
+Only changed attributes are updated, and only changed sublists are inserted again. Values that no column can hold (a
+number beyond 64 bits, a text with NUL) are in the column `odd`, as JSON.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Database:
             self._engine.dispose()
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
-        """Nothing to do: objects that are gone leave nothing."""
+        """Nothing to do: removed objects leave nothing."""
 
     def commit(self) -> None:
         """Commit all changes since the last commit in one transaction."""
@@ -202,7 +202,7 @@ class Database:
             return Object(kind.name, key, values)
 
     def _of(self, kind: Kind) -> _KindTables:
-        """The tables of a kind, made where they are missing; columns that are no longer written stay, and are empty."""
+        """The tables of a kind, created if they are missing; columns that are no longer written stay, and are empty."""
         if kind.name not in self._tables:
             made = self._tables[kind.name] = _KindTables(kind)
             for table in (made.main, *made.subs.values()):
@@ -265,7 +265,7 @@ def _rows(kind: Kind, name: str, value: Any) -> list[dict[str, Any]]:
 
 
 def _fitting(row: dict[str, Any]) -> dict[str, Any]:
-    """A row as databases can hold it: numbers beyond 64 bits and texts with NUL go into the column `odd`."""
+    """A row that databases can store: numbers beyond 64 bits and texts with NUL are moved to the column `odd`."""
     odd = {
         name: value
         for name, value in row.items()
@@ -285,7 +285,7 @@ def _fitting(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(row: dict[str, Any]) -> dict[str, Any]:
-    """The original of a fitted row."""
+    """The original row of one made by `_fitting`."""
     if row[_ODD] is None:
         return row
     extra, numbers = msgspec.json.decode(row[_ODD])

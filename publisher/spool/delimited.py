@@ -1,4 +1,4 @@
-"""One file a kind, a fixed delimiter between attributes; what changes is appended, as `publisher.spool.journal` says.
+"""One file for each kind, with a delimiter between attributes; changes are appended (`publisher.spool.journal`).
 
     jobs.txt          a line of names, then one line an object: a serial number, `+` or `-`, the key, the attributes
     jobs.hosts.txt    subordinate objects: the serial number of the line they belong to, and their attributes
@@ -40,7 +40,7 @@ class Delimited(Journal):
         return self._mark.join(names)
 
     def lines_of(self, kind: Kind, item: Object) -> dict[str, list[str]]:
-        """The object's line and those of its subordinate objects, under one serial number."""
+        """The lines of the object and its subordinate objects, with one serial number."""
         serial = str(self._next_serial(kind))
         found: dict[str, list[str]] = {}
         for part, fields in kind.parts.items():
@@ -124,7 +124,7 @@ class Delimited(Journal):
         return of_line
 
     def _next_serial(self, kind: Kind) -> int:
-        """Greater than all before, in any file of the kind, also where the clock went back."""
+        """Greater than all before, in any file of the kind, even if the clock was set back."""
         last = self._serials.get(kind.name)
         if last is None:
             files = [self.file_of(kind), *(self.file_of(kind, part) for part in kind.parts)]
@@ -134,7 +134,7 @@ class Delimited(Journal):
 
 
 class _PartLines:
-    """Lines of parts, read along with those of their objects."""
+    """Lines of parts, read in parallel with those of their objects."""
 
     def __init__(self, lines: Iterator[str], serial_of: Callable[[str], int]) -> None:
         self._lines = lines
@@ -147,7 +147,7 @@ class _PartLines:
         self._next = (self._serial_of(line), line) if line is not None else None
 
     def of(self, serial: int) -> list[str]:
-        """The lines of one object; those of earlier ones that never came to be are passed over."""
+        """The lines of one object; lines of earlier objects that were not completed are skipped."""
         found = []
         while self._next is not None and self._next[0] <= serial:
             if self._next[0] == serial:

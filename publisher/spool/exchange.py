@@ -1,7 +1,7 @@
-"""Export and import: all contents of the store as files of a format of the contexts, and back into an empty store.
+"""Export and import: all contents of the store as files in a format of the contexts, and back into an empty store.
 
-Each runs in one transaction: an export is one state, an import is complete or nothing. Every job is compared with its
-digest, every kind with the number of objects written, and the store is checked before it is kept.
+Each runs in one transaction: an export is one state, and an import is complete or has no effect. Every job is compared
+with its digest, every kind with the number of objects written, and the store is checked before the commit.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def import_(store: Store, folder: Path, begin_kind: Callable[[str], None] = lamb
 
 
 class _Importer:
-    """Inserts objects into the store, kind by kind, those first to which others refer."""
+    """Inserts objects into the store, kind by kind; kinds to which others refer come first."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -235,7 +235,7 @@ class _Importer:
 
 
 class _Join:
-    """The values of the grid log for the jobs at hand, as exported."""
+    """The exported values of the grid log for the current jobs."""
 
     def __init__(self) -> None:
         self.items: Sequence[Object] = ()

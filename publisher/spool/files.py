@@ -23,7 +23,7 @@ _HIDDEN: Final = re.compile(r"^\.")
 
 @contextmanager
 def errors_named(place: Path) -> Iterator[None]:
-    """Turn errors of the system into `SpoolError`, which names the place."""
+    """Convert errors of the system to `SpoolError`, which names the place."""
     try:
         yield
     except OSError as error:
@@ -69,7 +69,7 @@ class Folder:
                 return None
 
     def replace(self, file: Path, text: str) -> bool:
-        """Set the text of a file; return False if it was the same."""
+        """Write the text of a file; return False if it was the same."""
         if self.read(file) == text:
             return False
         with errors_named(self.path):
@@ -132,7 +132,7 @@ class Folder:
         self._unsynced.discard(self.path / folder)
 
     def sync(self) -> None:
-        """Sync what was written to disk: all at once, which is much faster than one by one."""
+        """Sync what was written to disk, all files at once, which is much faster than one by one."""
         with errors_named(self.path):
             for place in sorted(self._unsynced):
                 with suppress(FileNotFoundError):  # removed since
@@ -159,7 +159,7 @@ class Folder:
 
 
 class FolderContext:
-    """What contexts in a folder with a file an object share: see `publisher.spool.context.SpoolingContext`."""
+    """Base of contexts with one file for each object: see `publisher.spool.context.SpoolingContext`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = Folder(folder)
@@ -169,14 +169,14 @@ class FolderContext:
         self.noted = self._folder.noted
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
-        """Nothing is left of objects that are gone."""
+        """Nothing to do: removed objects leave nothing."""
 
     def shutdown(self) -> None:
         """Nothing is kept open."""
 
 
 def _make(folder: Path) -> None:
-    """A private folder in private folders, where they are missing."""
+    """Create a private folder, and missing private folders above it."""
     if not folder.is_dir():
         _make(folder.parent)
         folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)

@@ -1,6 +1,7 @@
-"""Contexts with one file for each kind: a change is appended, one write a commit, and the last line of a key counts.
+"""Contexts with one file for each kind: changes are appended, with one write for each commit, and the last line of a
+key counts.
 
-A kill leaves a line without an end, which the next write removes, or a commit that is written again, which changes
+A kill leaves an incomplete line, which the next write removes, or a commit that is written again, which changes
 nothing. In files that are written once (`once`) each key has one line, and reading keeps nothing in memory.
 """
 
@@ -35,22 +36,22 @@ class Journal(ABC):
 
     @abstractmethod
     def lines_of(self, kind: Kind, item: Object) -> dict[str, list[str]]:
-        """The lines of an object by the part they are of; that of the object itself has no name and comes last."""
+        """The lines of an object by part; the line of the object itself has no part name and comes last."""
         ...
 
     @abstractmethod
     def end_of(self, kind: Kind, key: str) -> str:
-        """The line of an object that is gone."""
+        """The line that records the removal of an object."""
         ...
 
     @abstractmethod
     def key_of_line(self, kind: Kind, line: str) -> tuple[str, bool]:
-        """The key of a line, and whether the object is there."""
+        """The key of a line, and whether the object exists."""
         ...
 
     @abstractmethod
     def object_of(self, kind: Kind, line: str, parts: dict[str, list[str]]) -> Object:
-        """The object of its line, and those of its parts."""
+        """The object, from its line and those of its parts."""
         ...
 
     @abstractmethod
@@ -60,12 +61,12 @@ class Journal(ABC):
 
     @abstractmethod
     def serial_of(self, line: str) -> int:
-        """Which line of the object's a line of a part belongs to."""
+        """The serial number that connects a line of a part with the line of its object."""
         ...
 
     @abstractmethod
     def parts_of(self, kind: Kind) -> Callable[[str], dict[str, list[str]]]:
-        """What gives the lines of the parts of one object line after the other, in the order of the file."""
+        """A function that gives the lines of the parts for one object after the other, in the order of the file."""
         ...
 
     # --- of all
@@ -75,19 +76,19 @@ class Journal(ABC):
         return self._folder.path / f"{kind.name}{'.' if part else ''}{part}{self._suffix}"
 
     def clear(self, kind: Kind) -> None:
-        """The files of the kind go."""
+        """Remove the files of the kind."""
         for part in ("", *kind.parts):
             self._pending.pop(self.file_of(kind, part), None)
             self._folder.remove(self.file_of(kind, part))
 
     def write_object(self, kind: Kind, item: Object) -> bool:
-        """Append it; on disk with the next commit."""
+        """Append the object; it is on disk after the next commit."""
         for part, lines in self.lines_of(kind, item).items():
             self._put(kind, part, lines)
         return True
 
     def delete_object(self, kind: Kind, key: str) -> None:
-        """Append a line that says the object is gone."""
+        """Append a line that records the removal."""
         self._put(kind, "", [self.end_of(kind, key)])
 
     def _put(self, kind: Kind, part: str, lines: list[str]) -> None:
@@ -129,8 +130,8 @@ class Journal(ABC):
         return next((item for item in self.read_list(kind) if item.key == key), None)
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
-        """Remove lines that no longer count. Files of parts go first: at any instant an object that counts has its
-        parts."""
+        """Remove lines that no longer count. Files of parts are replaced first: at any instant an object that counts
+        has its parts."""
         for kind in kinds:
             if self.file_of(kind).exists():
                 self._tidy(kind)
@@ -162,7 +163,7 @@ class Journal(ABC):
         return lines
 
     def _last(self, kind: Kind) -> set[int]:
-        """The numbers of the lines that count, about 24 bytes a key."""
+        """The numbers of the lines that count; about 24 bytes for each key."""
         places: dict[bytes, int] = {}
         for number, line in enumerate(self._body(kind)):
             key, there = self.key_of_line(kind, line)

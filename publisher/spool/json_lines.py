@@ -1,9 +1,10 @@
-"""One file a kind, one JSON object a line, sublists inside; what changes is appended, the last line of a key counts.
+"""One file for each kind, one JSON object on each line, with its sublists; changes are appended, the last line of a key
+counts.
 
-    {"key":"...","values":{...}}     an object as it is now
-    {"key":"...","values":null}      an object that is gone
+    {"key":"...","values":{...}}     the present object
+    {"key":"...","values":null}      a removed object
 
-`maintain` leaves out the lines that do not count any more.
+`maintain` removes the lines that no longer count.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ class JsonLines(Journal):
         return {"": [msgspec.json.encode(_JournalEntry(item.key, values)).decode()]}
 
     def end_of(self, kind: Kind, key: str) -> str:  # noqa: ARG002 - the others need it
-        """The line of an object that is gone."""
+        """The line that records the removal of an object."""
         return msgspec.json.encode(_JournalEntry(key, None)).decode()
 
     def key_of_line(self, kind: Kind, line: str) -> tuple[str, bool]:
-        """The key of a line, and whether the object is there."""
+        """The key of a line, and whether the object exists."""
         try:
             found = _key_of(line.encode())
         except msgspec.DecodeError as error:
@@ -86,5 +87,5 @@ class JsonLines(Journal):
         return 0
 
     def parts_of(self, kind: Kind) -> Callable[[str], dict[str, list[str]]]:  # noqa: ARG002 - the others need it
-        """They stand in the object's line."""
+        """They are in the object's line."""
         return lambda _line: {}

@@ -1,9 +1,8 @@
-"""The kinds of object there are: jobs and their versions, made from the record of a run; and a kind for each table.
+"""The kinds of object: jobs and their versions, made from the record of a run; and a kind for each table.
 
-Tables refer to each other by internal numbers; objects do by what they are called: a source and a target by name, a run
-by its record id, a message by the number it was sent under.
-
-Objects out of the store, in the store's order; memory does not grow with their number.
+Tables refer to each other by internal numbers; objects refer to a source or target by name, to a run by its record id,
+to a message by the number under which it was sent. Objects are read in the store's order; memory does not grow with
+their number.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from publisher.store.transitions import CONFIRMED
 _SCALARS: Final[Mapping[Any, Scalar]] = {int: "int", float: "float", str: "text", bool: "flag"}
 _BENCHMARKS: Final = "benchmarks"
 _SEVERAL: Final = frozenset({"fqans"})
-"""Of what a grid log says: lists."""
+"""The values of a grid log that are lists."""
 
 
 def _scalar_of(hint: Any) -> Scalar:
@@ -63,7 +62,7 @@ _OF_RUNS: Final[Mapping[str, Scalar]] = {"source": "text", "stored_at": "int", "
 _GRID_TEXTS: Final[Mapping[str, Scalar]] = {f"grid_{name}": "text" for name in IDENTITY_FIELDS if name not in _SEVERAL}
 _GRID_LISTS: Final[Mapping[str, Scalar]] = {f"grid_{name}": "text" for name in IDENTITY_FIELDS if name in _SEVERAL}
 JOBS: Final = _kind_of_jobs("jobs", {**_OF_RUNS, **_GRID_TEXTS}, _GRID_LISTS)
-"""Runs. `grid_log` says whether the grid log of the source names a run, `grid_*` what it says."""
+"""Runs. `grid_log`: whether the grid log of the source has the run; `grid_*`: its values there."""
 VERSIONS: Final = _kind_of_jobs("versions", {"stored_at": "int", "digest": "bytes"}, {})
 """Earlier versions of runs."""
 
@@ -72,7 +71,7 @@ _DEFAULTS: Final = {field.name: field for field in msgspec.structs.fields(Job)}
 
 
 def values_of_job(job: Job) -> dict[str, Any]:
-    """What a job has that is not as a matter of course."""
+    """The values of a job, without default values."""
     found: dict[str, Any] = {}
     for name, field in _DEFAULTS.items():
         value = getattr(job, name)
@@ -104,13 +103,13 @@ def job_of_values(values: Mapping[str, Any]) -> Job:
 REFERENCES: Final[Mapping[str, str]] = {
     "source_id": "source", "target_id": "target", "run_id": "record_id", "batch_id": "message",
 }  # fmt: skip
-"""How a column that holds the number of a row elsewhere is called in an object."""
+"""The names in objects of columns that contain the number of a row in another table."""
 _NAMED: Final = {"source", "target", "record_id"}
 _CALLED: Final = {"batches": "messages", "groups": "summaries"}
 
 
 class TableKind(msgspec.Struct, frozen=True):
-    """A table whose rows are objects; `key` the columns that identify one, `states` the words for its states."""
+    """A table whose rows are objects; `key`: the columns that identify one; `states`: the words for its states."""
 
     table: Table
     kind: Kind
@@ -155,7 +154,7 @@ def kind_named(name: str) -> Kind:
 
 
 def object_of_row(each: TableKind, row: Mapping[str, Any]) -> Object:
-    """A row, its references given as names, as an object."""
+    """A row as an object, with names in place of internal numbers."""
     values = {name: value for name, value in row.items() if value is not None}
     if "state" in values:
         values["state"] = each.states.get(values["state"], str(values["state"]))

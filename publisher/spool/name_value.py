@@ -1,15 +1,14 @@
-r"""One object a file, one name and its value a line, with white space between: as Grid Engine spools its objects.
+r"""One file for each object, with one name and value on each line, separated by white space, as Grid Engine spools
+objects.
 
     jobs/3f/ur-torque,.../object     names and values; lists as texts with commas, pairs as name=value
     jobs/3f/ur-torque,.../hosts      subordinate objects in files beside it: a line of names, then one line each
 
-An object without subordinate ones may have them in its next version, so each has a folder of its own.
-
-Values as text in files of lines, both ways.
-
-What would end a line, a field or an item is written `\xHH` (`\uHHHH`, `\UHHHHHHHH`), as are the backslash and what
-cannot be printed; an absent value is `\N`, which no text becomes. The value of a name/value pair says its type by how
-it looks: a number is a number, and text that looks like one has its first character spelled so.
+An object without subordinate objects may have them in its next version, so each object has a folder. This module also
+converts values to text and back, for all files of lines. A character that would end a line, a field, or an item is
+written `\xHH` (`\uHHHH`, `\UHHHHHHHH`), and so are the backslash and unprintable characters; a missing value is `\N`,
+which no text becomes. The type of the value of a name/value pair is visible: a number is written as a number, and text
+that looks like a number has its first character escaped.
 """
 
 from __future__ import annotations
@@ -127,13 +126,13 @@ def loose_of(text: str) -> Any:
 
 
 def joined(values: Sequence[str], mark: str) -> str:
-    """One line of fields between marks, which the fields do not hold."""
+    """One line of fields separated by marks, which the fields do not contain."""
     return mark.join(values) + "\n"
 
 
 _OBJECT: Final = "object"
 _KEY: Final = "spooled_as"
-"""What the key is called in the files: no attribute is."""
+"""The name of the key in the files; no attribute has this name."""
 _WIDTH: Final = 21
 _MARKS: Final = "\t"
 
@@ -150,11 +149,11 @@ class Classic(FolderContext):
                         folder.rmdir()
 
     def clear(self, kind: Kind) -> None:
-        """The folder of the kind goes."""
+        """Remove the folder of the kind."""
         self._folder.remove_all(kind.name)
 
     def write_object(self, kind: Kind, item: Object) -> bool:
-        """Subordinate objects first, so that an object that is new is there when all of it is."""
+        """Write subordinate objects first, so that a new object exists only when it is complete."""
         folder = self._place(kind, item.key)
         written = False
         for part, fields in kind.parts.items():
@@ -168,7 +167,7 @@ class Classic(FolderContext):
         return self._folder.replace(folder / _OBJECT, _object_text(kind, item)) or written
 
     def delete_object(self, kind: Kind, key: str) -> None:
-        """The object first, its subordinate ones then."""
+        """Remove the object first, then its subordinate objects."""
         folder = self._place(kind, key)
         for name in (_OBJECT, *kind.parts):
             self._folder.remove(folder / name)

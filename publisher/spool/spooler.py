@@ -1,13 +1,10 @@
-"""Contexts kept up with the store: an observer of its transactions.
+"""Keeps the contexts up to date with the store, as an observer of its transactions.
 
-What changes is put down in the transaction that changes it, by triggers; when it is committed it is written to every
-context, and then crossed off. So a kill at any instant leaves contexts that the next process brings up to date. Trouble
-with a context stops nothing else: it is reported, and it is filled anew by the next process that finds it usable.
-
-What changed, put down by the database in the transaction that changes it: nothing can be forgotten.
-
-The triggers are there as long as contexts are configured. They count how often an object changed, so that what changes
-while it is written out is written again.
+Triggers of the database record each change in the transaction that makes it, so none can be missed. After the commit it
+is written to every context, and its record is removed. So after a kill at any instant the next process brings the
+contexts up to date. An error of a context affects nothing else: it is reported, and the next process that can use the
+context fills it again. The triggers exist while contexts are configured. They count how often an object changed, so
+that an object that changes while it is written is written again.
 """
 
 from __future__ import annotations
@@ -54,11 +51,11 @@ _BODIES: Final[dict[str, Callable[[str], str]]] = {
 }
 _EVENTS: Final = (("insert", "NEW"), ("update", "NEW"), ("delete", "OLD"))
 _OF_WATCHED_COLUMNS: Final = f" OF {', '.join(column.name for column in runs.c if column is not runs.c.mark)}"
-"""The columns of a run whose change is one of the object: its mark only says that it is still what it was."""
+"""The columns of a run whose change is a change of the object; a new mark only means that the run is unchanged."""
 
 
 def install(connection: Connection) -> str:
-    """Install the triggers if they are missing; return their generation, which changes when they were gone."""
+    """Install the triggers if they are missing; return their generation, which changes if they were missing."""
     known = generation(connection)
     if known is not None:
         return known
@@ -96,7 +93,7 @@ def remove(connection: Connection) -> None:
 
 
 def generation(connection: Connection) -> str | None:
-    """Of the triggers; None where there are none."""
+    """Generation of the triggers; None if there are none."""
     query = select(spool_changes.c.key).where(spool_changes.c.kind == _GENERATION)
     return connection.execute(query).scalar_one_or_none()
 
@@ -154,7 +151,7 @@ ReportProblem = Callable[[str, str], None]
 
 
 class ContextState(msgspec.Struct, frozen=True):
-    """How a context is. `problem`: why it could not be written; None: it has all that was committed."""
+    """The state of a context. `problem`: why it could not be written; None: it has everything that was committed."""
 
     name: str
     format: str
@@ -196,7 +193,7 @@ class Spooler:
         self.commit()
 
     def _make_ready(self, name: str) -> None:
-        """Start a context, and fill it if it is new, has other kinds or attributes now, or could not be written
+        """Start a context, and fill it if it is new, its kinds or attributes changed, or it could not be written
         before."""
         context = self._contexts[name]
         note = f"{self._generation} {_filled_with(self._settings[name])}"
@@ -232,13 +229,13 @@ class Spooler:
             return True
 
     def prepare(self, connection: Connection) -> None:
-        """Note whether the transaction leaves something to be written."""
+        """Note whether the transaction has changes to write."""
         if pending(connection, 1):
             self._due.set()
 
     def commit(self) -> None:
-        """Write the recorded changes, unless another thread or process does so: that one will find them, or the next
-        one."""
+        """Write the recorded changes, unless another thread or process does so: then that one or the next one writes
+        them."""
         if not self._due.is_set() or not self._at_work.acquire(blocking=False):
             return
         try:
@@ -283,7 +280,7 @@ class Spooler:
             set_broken(connection, name, is_broken=True)
 
     def maintain(self) -> None:
-        """Try skipped contexts again, write the recorded changes, and tidy up."""
+        """Try skipped contexts again, write the recorded changes, and clean up."""
         for name in list(self._problems):
             self._make_ready(name)
         self._due.set()
@@ -323,7 +320,8 @@ def _write(context: SpoolingContext, kind: Kind, changed: Iterable[tuple[str, Ob
 
 
 def _kinds_of(name: str, settings: SpoolContext) -> dict[str, Kind]:
-    """The kinds of a context, each with the attributes that are written. Raises `ConfigError` for one that is not."""
+    """The kinds of a context, each with the attributes that are written. Raises `ConfigError` for an unknown
+    attribute."""
     found: dict[str, Kind] = {}
     for each in settings.kinds:
         kind = kind_named(each)
@@ -341,7 +339,7 @@ def _kinds_of(name: str, settings: SpoolContext) -> dict[str, Kind]:
 
 
 def _filled_with(settings: SpoolContext) -> str:
-    """What a context was filled with: another text is a reason to fill it anew."""
+    """A text about the content of a context: if it changes, the context is filled again."""
     words = [f"{each}({','.join(sorted(settings.attributes.get(each, ())))})" for each in sorted(settings.kinds)]
     return " ".join(words).replace("()", "")
 

@@ -1,9 +1,9 @@
-"""One object a file, as XML, sublists inside it.
+"""One file for each object, as XML, with its sublists.
 
     <jobs key="..."><queue>main</queue><fqans><item>/atlas</item></fqans><extras><pair name="x">1</pair></extras>
     <hosts><part><name>wn1</name></part></hosts></jobs>
 
-Characters that XML cannot hold are escaped as in the other files of text.
+Characters that XML cannot express are escaped as in the other text files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Xml(FolderContext):
     """See the module and `publisher.spool.context`."""
 
     def clear(self, kind: Kind) -> None:
-        """The folder of the kind goes."""
+        """Remove the folder of the kind."""
         self._folder.remove_all(kind.name)
 
     def write_object(self, kind: Kind, item: Object) -> bool:
@@ -36,7 +36,7 @@ class Xml(FolderContext):
         return self._folder.replace(self._place(kind, item.key), etree.tostring(root, encoding="unicode") + "\n")
 
     def delete_object(self, kind: Kind, key: str) -> None:
-        """The file goes."""
+        """Remove its file."""
         self._folder.remove(self._place(kind, key))
 
     def read_list(self, kind: Kind) -> Iterator[Object]:

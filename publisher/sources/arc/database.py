@@ -137,7 +137,7 @@ class ArcDatabase:
         self._select = f"SELECT {', '.join(columns)} FROM AAR"  # noqa: S608
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
     @contextmanager

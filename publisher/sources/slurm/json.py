@@ -100,7 +100,7 @@ def _text(value: Any) -> str:
         return ""
     text = str(value)
     if "\0" in text:
-        raise LineError("a text holds NUL")
+        raise LineError("a text contains NUL")
     return text
 
 

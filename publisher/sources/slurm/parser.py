@@ -69,7 +69,7 @@ class SlurmParser:
 
     Both contain texts of users unchanged, so a record may have many lines, and one of them may look like a record or a
     header. After the beginning of a record that is cut in a text, such a line waits for the next line: if that one ends
-    the record, the line belonged to its text. (What a user can forge nevertheless: docs/reference/sources/slurm.md.)
+    the record, the line belonged to its text. (What users can still forge is in docs/reference/sources/slurm.md.)
     """
 
     reads: frozenset[str] = frozenset({"slurm", "slurm-jobcomp"})

@@ -54,8 +54,8 @@ _NO_TEXT: Final = ("",) * len(sacct.FREE_TEXT)
 _IDS: Final = tuple(sacct.NUMBERS.index(name) for name in ("JobIDRaw", "Cluster", "Submit"))
 _CONSTANT: Final = ("JobIDRaw", "JobID", "Cluster", "User", "Submit", "Start")
 _WITHOUT_TEXT: Final = (
-    "sacct gave no account and name for this run, or two different ones, when it was asked for them. It is asked again "
-    "at each run of the publisher within `overlap`, and the run is stored once they are there"
+    "sacct printed no account and name for this run, or two different ones. It is asked again "
+    "at each run of the publisher within `overlap`, and the job is stored when sacct prints them"
 )
 
 

@@ -95,7 +95,7 @@ def test_what_one_side_has_alone(shadowed: Inside) -> None:
     assert done.code == 3
     assert (done.object["only_here"], done.object["only_there"]) == (1, 1)
     alone = {each["kind"]: each["reason"] for each in done.object["records"]}
-    assert alone == {"only here": "the other did not send it", "only there": "no source here has it"}
+    assert alone == {"only here": "the earlier publisher did not send it", "only there": "no source here has it"}
 
 
 def test_ids_of_its_own_do_not_hide_the_same_job(shadowed: Inside) -> None:

@@ -1,4 +1,4 @@
-"""Opening signed and encrypted messages: OpenSSL's and ours alike; everything else is refused with a reason."""
+"""Open signed and encrypted messages, OpenSSL's and ours; everything else is refused with a reason."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_an_altered_message_is_rejected(pki: Pki) -> None:
     with pytest.raises(verify.SmimeError, match="altered after it was signed"):
         verify.open_signed(message.replace(b"EXAMPLE-SITE", b"ANOTHER-SITE"))
     bare = signed_by_library(pki, pkcs7.PKCS7Options.NoAttributes)
-    with pytest.raises(verify.SmimeError, match="does not fit"):
+    with pytest.raises(verify.SmimeError, match="does not match the signer"):
         verify.open_signed(bare.replace(b"EXAMPLE-SITE", b"ANOTHER-SITE"))
 
 
