@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not asked for. Left out, not skipped: a skip would hide among those that matter."""
+    """Leave out tests that were not requested. They are not skipped: a skip would hide among those that matter."""
     asked = str(config.option.markexpr)
     left_out = {marker for marker in ("long", "bench") if marker not in asked}
     if RUN_LONG:
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _needed_extras(item: pytest.Item) -> set[str]:
-    """Those that its markers name; and that of the driver, where it has the server of the tests."""
+    """The extras that its markers name, and that of the database driver, if it uses the tests' server."""
     named = {name for marker in item.iter_markers("extra") for name in marker.args}
     return named | {"postgresql"} if "postgresql" in getattr(item, "fixturenames", ()) else named
 
@@ -111,7 +111,8 @@ def fixtures() -> Path:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Official schemas and samples beside the checkout; a test that compares with them is skipped without."""
+    """Official schemas and samples in a folder next to the checkout; without it, a test that compares with them is
+    skipped."""
     path = ROOT.parent / "shared"
     if not (path / "schemas").is_dir():
         pytest.skip(REFERENCE_MISSING)

@@ -48,7 +48,7 @@ class LedgerRows(msgspec.Struct, frozen=True):
 
 
 class Balance(msgspec.Struct, frozen=True):
-    """What became of the wanted runs: nowhere at all, or more than once at the receiver."""
+    """The due runs that are nowhere, and those that are more than once at the receiver."""
 
     lost: frozenset[str]
     twice: frozenset[str]
@@ -65,7 +65,7 @@ def rows_of(file: Path) -> Rows:
 
 
 def ledger(rows: Rows, target: str) -> LedgerRows:
-    """The ledger of a target as it stands in the store; the counters without what was purged, which stays in them."""
+    """The ledger of a target in the store; the counters without purged jobs, which stay in them."""
     states = rows(
         "SELECT record_id, state FROM deliveries JOIN runs ON runs.id = run_id "
         "JOIN targets ON targets.id = target_id WHERE targets.name = ?",
@@ -92,7 +92,7 @@ def ledger(rows: Rows, target: str) -> LedgerRows:
 
 
 def purged(rows: Rows, record_ids: Collection[str]) -> set[str]:
-    """Those of these runs that were purged: the store keeps a hash of their ids."""
+    """The purged ones of these runs: the store keeps a hash of their ids."""
     marks = {bytes(row[0]) for row in rows("SELECT run FROM purged_runs")}
     return {
         record_id for record_id in record_ids if hashlib.blake2b(record_id.encode(), digest_size=16).digest() in marks
@@ -108,11 +108,11 @@ def stored(rows: Rows) -> dict[str, Job]:
 def balance(
     wanted: Collection[str], books: LedgerRows, arrived: Mapping[str, int], deselected: Collection[str] = frozenset()
 ) -> Balance:
-    """Hold a target's ledger against the sources and the receiver.
+    """Compare a target's ledger with the sources and the receiver.
 
-    `wanted`: record ids of the finished runs that the target is to have; `deselected`: finished runs that it is not to
-    have (it may have got them while they were wanted); `arrived`: how often each record came to the receiver and was
-    taken. Raises `AssertionError` where the ledger is not sound; what is lost or came twice is for the caller to judge.
+    `wanted`: record ids of the finished runs that the target should have; `deselected`: finished runs that it should
+    not have (it may have got them while they were selected); `arrived`: how often the receiver accepted each record.
+    Raises `AssertionError` if the ledger is inconsistent; what is lost or came twice is returned.
     """
     name, states = books.target, books.states
     assert books.counters == Counter(states.values()), f"{name}: counters are not what counting gives"
@@ -149,7 +149,7 @@ def assert_versions_agree(books: LedgerRows, jobs: Mapping[str, Job], wall_s: Ma
 
 
 def assert_counted_once(target: str, keys: Mapping[str, Collection[object]]) -> None:
-    """A receiver that knows records by a key of their facts has each under one; `keys` by record id."""
+    """A receiver that identifies records by a key of their facts has each under one key; `keys` by record id."""
     twice = sorted(record_id for record_id, known in keys.items() if len(known) > 1)
     assert not twice, f"{target}: counted twice, under two keys: {twice[:5]} and {len(twice)} in all"
 

@@ -1,7 +1,7 @@
-"""The oracle of sums: what the source's own accounting adds up to is what the bodies add up to that a service keeps.
+"""The oracle of sums: the sums of the source's own accounting are those of the bodies that a service keeps.
 
-Beside that of counts (`tests.oracle`). For every format, by month, VO, and user: jobs, wall time times cores, and CPU
-time, in whole numbers of the last unit that the format has: seconds, rounded once for a record and once for a group;
+`tests.oracle` is that of counts. For every format, by month, VO, and user: jobs, wall time times cores, and CPU time,
+in whole numbers of the last unit that the format has: seconds, rounded once for a record and once for a group;
 normalised seconds; for utilization seconds times slots in each report, and milliseconds of CPU time. Bodies are read
 here as XML and text, not with the program.
 """
@@ -27,7 +27,7 @@ _NOBODY: Final = frozenset({"", "None"})
 
 
 class Key(NamedTuple):
-    """Of whom a sum is, and of which month of ends (UTC); empty: unknown. A utilization report has its start alone."""
+    """The owner of a sum, and its month of ends (UTC); empty: unknown. A utilization report has only its start."""
 
     month: str
     vo: str
@@ -42,7 +42,7 @@ class Sum(NamedTuple):
     cpu: int = 0
 
     def plus(self, other: Sum) -> Sum:
-        """Both together."""
+        """The sum of both."""
         return Sum(self.jobs + other.jobs, self.wall + other.wall, self.cpu + other.cpu)
 
 
@@ -50,7 +50,7 @@ class CountedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A finished run as the source's own accounting has it: epoch seconds and milliseconds.
 
     `ran`: from when until when it ran, where that is not all the time from its start to its end. `score`: type and
-    thousandths of its benchmark; `rest`: what else tells its group at a receiver from others.
+    thousandths of its benchmark; `rest`: what else distinguishes its group at a receiver.
     """
 
     end: int
@@ -67,7 +67,7 @@ class CountedRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> Key:
-        """Of whom and of when it is."""
+        """Its owner and month."""
         return Key(month_of(self.end), self.vo, self.user)
 
 
@@ -195,7 +195,7 @@ def _added(parts: Iterable[tuple[Key, Sum]]) -> dict[Key, Sum]:
 
 
 class CountedBody(NamedTuple):
-    """A record, group, or report of a message: what the receiver tells it from others by, whose it is, and its sum."""
+    """A record, group, or report of a message: its key at the receiver, its owner, and its sum."""
 
     identity: Hashable
     key: Key
@@ -301,7 +301,8 @@ def _plain_summaries(payload: bytes) -> Iterator[CountedBody]:
 
 
 def _reports(payload: bytes) -> Iterator[CountedBody]:
-    """One report: seconds times slots and milliseconds of CPU time of all its bins. Its jobs are those of each bin."""
+    """The sums of one report: seconds times slots and milliseconds of CPU time of all its bins. Its jobs are those of
+    each bin."""
     report = json.loads(payload)
     wall, cpu = Fraction(0), Fraction(0)
     for each in report["bins"]:

@@ -19,7 +19,7 @@ PUBLISHED = frozenset({"completed", "failed"})
 
 @pytest.fixture(scope="session")
 def database(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sample, beside which SQLite may write."""
+    """A copy of the sample, in a folder in which SQLite may write."""
     copy = tmp_path_factory.mktemp("arc") / "accounting.db"
     shutil.copyfile(shared / "samples" / "arc" / "accounting-200.db", copy)
     return copy
@@ -53,7 +53,7 @@ def arc_payloads(shared: Path) -> dict[str, list[bytes]]:
 
 @pytest.fixture(scope="session")
 def arc_records(arc_payloads: dict[str, list[bytes]]) -> dict[str, dict[str, Fields]]:
-    """ARC's records by format and record id. ARC sends sync counts after CARs, which are not XML."""
+    """ARC's records by format and record id. After CARs ARC sends sync counts, which are not XML."""
     return {
         name: {
             record_id: fields

@@ -1,9 +1,9 @@
-"""Where our records differ from those of ARC 6.17's publisher, and why. This list is what the tests hold us to.
+"""Where our records differ from those of ARC 6.17's publisher, and why.
 
-`defects` are numbers of the table of defects of ARC's publisher in the facts on formats, 5.1. A difference without one
-is no other value of ours but a value that ARC leaves out or that names the publishing program; `reason` then says where
-it comes from. `records` is how many of the sample's records differ: neither more nor fewer may. `value` is what ours
-must be, from ARC's record and from ARC's database. `switch` is the setting of a target that takes the difference away.
+The tests compare with this list. `defects` are numbers of the table of defects of ARC's publisher in the facts on
+formats, 5.1. A difference without one is a value that ARC omits or that names the publishing program; `reason` then
+says where it comes from. `records` is the exact number of the sample's records that differ. `value` is what ours must
+be, from ARC's record and from ARC's database. `switch` is the setting of a target that removes the difference.
 """
 
 from __future__ import annotations

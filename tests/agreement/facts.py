@@ -1,4 +1,4 @@
-"""What ARC's accounting database says of each job, by plain SQL and nothing of ours: what added values must be."""
+"""The values of each job in ARC's accounting database, read with plain SQL only: what added values must be."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ROWS = """
 
 
 def facts_of(path: Path) -> dict[str, Facts]:
-    """Of every job that ARC publishes, by its id."""
+    """The facts of every job that ARC publishes, by its id."""
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
         found = {}
         for row, job_id, interface, url, submit, exit_code, user_s, kernel_s in database.execute(_ROWS).fetchall():

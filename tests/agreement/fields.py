@@ -1,9 +1,9 @@
-"""Messages taken apart by the plainest means, none of them ours: lxml for records in XML, lines for text.
+"""Messages split by simple means, without our code: lxml for records in XML, lines for text.
 
-A record is its fields by name, each with all its values in the order they stand. The name is the path below the record
-with the attributes that tell one such property from another (`Memory[max,KB,physical]`); attributes that carry a value
-of their own are fields (`RecordIdentity@recordId`). Values are compared as values: a duration in seconds, a score as a
-number (`17.50` is `17.5`), an absent `metric` as the schema's default, `total`.
+A record is its fields by name, each with all its values in their order. The name is the path below the record with the
+attributes that distinguish such properties (`Memory[max,KB,physical]`); attributes with a value are fields
+(`RecordIdentity@recordId`). Values are compared as values: a duration in seconds, a score as a number (`17.50` is
+`17.5`), an absent `metric` as the schema's default, `total`.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def test_a_listed_difference_is_just_that(
 
 @pytest.mark.parametrize(("name", "difference"), CASES)
 def test_a_difference_has_a_reason(name: str, difference: ArcDifference) -> None:
-    """Without a defect of ARC it only adds or reorders, or has a switch, or names the program that publishes."""
+    """A difference without a defect of ARC only adds or reorders, or has a switch, or names the publishing program."""
     assert difference.reason
     added = difference.reason.startswith(("added:", "reordered:"))
     names_the_program = difference.field in {"Middleware@version", "Middleware@description"}
@@ -91,7 +91,7 @@ def test_a_difference_has_a_reason(name: str, difference: ArcDifference) -> None
 
 @pytest.mark.parametrize("name", TABLES)
 def test_what_is_added_is_not_in_arcs_record(name: str, arc_records: dict[str, dict[str, Fields]]) -> None:
-    """Or it is more of the same: the first value, which is the one that services take, is ARC's."""
+    """Or the added values follow ARC's first value, which is the one that services use."""
     for difference in TABLES[name]:
         if difference.reason.startswith("added:") and difference.field != "UserIdentity/GroupAttribute[FQAN]":
             there = [record for record in arc_records[name].values() if difference.field in record]

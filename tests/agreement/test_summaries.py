@@ -51,7 +51,7 @@ FOLDED: Final = {
 
 
 def summaries(view: View, jobs: Iterable[Job]) -> list[Row]:
-    """Our summaries of these runs, taken apart."""
+    """The fields of our summaries of these runs."""
     fold = Fold(view)
     for job in jobs:
         fold.add(job)
@@ -62,7 +62,7 @@ def summaries(view: View, jobs: Iterable[Job]) -> list[Row]:
 
 
 def counts(view: View, jobs: Iterable[Job]) -> list[Row]:
-    """Our sync counts of these runs, taken apart."""
+    """The fields of our sync counts of these runs."""
     fold = SyncFold(view)
     for job in jobs:
         fold.add(job)

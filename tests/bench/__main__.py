@@ -1,8 +1,8 @@
 """The measurements: `python -m tests.bench [--quick | --full] [--json FILE] [NAME...]`; `--list` shows the names, and
 `--plot FILE.svg RESULTS.json...` draws time and memory against size from what `--json` wrote.
 
-A NAME chooses the rows whose name holds it. Every row and its baseline run one after the other, each in a process of
-its own, on inputs that are the same every time (kept in `.bench/`). What the columns mean is in
+A NAME chooses the rows whose name contains it. Every row and its baseline run one after the other, each in a separate
+process, on inputs that are always the same (kept in `.bench/`). What the columns mean is in
 docs/internals/performance.md.
 """
 
@@ -131,7 +131,7 @@ def measure(row: BenchRow, scale: Scale, inputs: Path) -> dict[str, Any] | None:
 
 
 def in_child(measurement: Measurement, size: int, inputs: Path) -> Measured:
-    """Measure in a process of its own. Raises `RuntimeError` where it fails."""
+    """Measure in a separate process. Raises `RuntimeError` if it fails."""
     module = sys.modules[measurement.__module__].__spec__
     name = module.name if module is not None else measurement.__module__
     command = [sys.executable, "-m", "tests.bench.child", name, measurement.__name__, str(inputs), str(size)]

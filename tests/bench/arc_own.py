@@ -1,7 +1,7 @@
-"""Rows: the main job beside ARC's own publisher, on the same jobs and to the same services.
+"""Rows: the main job compared with ARC's own publisher, with the same jobs and services.
 
-It comes from Debian's packages, fetched once and unpacked among the inputs; nothing is installed. Where they cannot be
-had, or Python is too new for it, these rows are left out.
+It comes from Debian's packages, fetched once and unpacked in the folder of inputs; nothing is installed. If they are
+not available, or Python is too new for it, these rows are left out.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ apel_messages={messages}
 
 @lru_cache
 def missing(kept: Path) -> str:
-    """Why there is no such publisher here; empty where there is, among the inputs that are `kept`."""
+    """Why this publisher is missing; empty if it is in the folder of inputs (`kept`)."""
     if sys.version_info >= _TOO_NEW:
         return f"ARC {VERSION}'s publisher does not run with this Python"
     root = kept / UNPACKED
@@ -155,7 +155,7 @@ def sgas_beside_arc(bench: Bench) -> None:
     unless=missing,
 )
 def sgas_beside_arc_mended(bench: Bench) -> None:
-    """The same, beside ARC's without a TLS context for each connection."""
+    """The same, compared with ARC's publisher without a TLS context for each connection."""
     delivering.to_sgas_as_arc(bench)
 
 

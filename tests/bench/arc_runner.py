@@ -52,7 +52,7 @@ def _context(authorities: str, certificate: str, key: str) -> ssl.SSLContext:
 
 
 class _SharedTlsConnection(http.client.HTTPSConnection):
-    """In place of its own, which loads all authorities of the system each time, and then those that it was told."""
+    """Replaces its own class, which loads all authorities of the system each time, and then the configured ones."""
 
     def __init__(self, *, host: str, port: int, key_file: str, cert_file: str, cacerts_path: str) -> None:
         super().__init__(host, port, context=_context(cacerts_path, cert_file, key_file))

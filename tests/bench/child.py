@@ -1,4 +1,4 @@
-"""A measurement in a process of its own: `python -m tests.bench.child MODULE FUNCTION INPUTS SIZE`; prints JSON."""
+"""A measurement in a separate process: `python -m tests.bench.child MODULE FUNCTION INPUTS SIZE`; prints JSON."""
 
 from __future__ import annotations
 

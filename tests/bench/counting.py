@@ -1,8 +1,8 @@
-"""An SGAS that believes everything, as a process: `python -m tests.bench.counting DIRECTORY`.
+"""An SGAS that checks nothing, as a process: `python -m tests.bench.counting DIRECTORY`.
 
-The simulated service takes every record apart and judges it, which costs a third as much as making and sending it, on
-the same cores. A site's SGAS is another machine's work. This one reads what comes, finds the records' ids, remembers
-them and answers as SGAS does.
+The simulated service parses and checks every record, which costs a third as much as making and sending it, on the same
+cores. The SGAS of a site runs on another machine. This one reads messages, finds and keeps the records' ids, and
+answers as SGAS does.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Counting:
         return Response(413, b"")
 
     def handle(self, request: Request) -> Response:
-        """Take records, or tell how many were taken, as the simulator does."""
+        """Accept records, or return how many were accepted, as the simulator does."""
         if request.path == f"{_ADMIN}/stats":
             with self._lock:
                 counted = {"records": len(self._rows), "received": self._received, "posts": self._posts}

@@ -35,7 +35,7 @@ def deliver(bench: Bench, kind: str, serving: Serving = services, **settings: ob
 
 
 def require_arrival(running: BenchServices, bench: Bench, *, messages_alone: bool = False) -> None:
-    """Nothing counts that did not arrive: every job that ran, once; of very many to AMS, every message."""
+    """Require that every job that ran arrived once; with very many jobs to AMS, that every message arrived."""
     counted = running.stats()
     ran = jobs_that_ran(inputs.arc_database(bench))
     sgas, ams = counted["sgas"], counted["ams"]
@@ -78,7 +78,7 @@ def plain_sgas(bench: Bench, serving: Serving = services) -> None:
 
 
 def plain_sgas_that_counts(bench: Bench) -> None:
-    """The plain publisher to an SGAS that judges nothing."""
+    """The plain publisher to an SGAS that checks nothing."""
     plain_sgas(bench, counting)
 
 
@@ -100,7 +100,7 @@ def to_sgas(bench: Bench) -> None:
 
 @row("ARC database to an SGAS that only counts", SIZES, beside=("plain publisher, no store", plain_sgas_that_counts))
 def to_sgas_that_counts(bench: Bench) -> None:
-    """The same, to a service that judges nothing, so that the cores are the publisher's."""
+    """The same, to a service that checks nothing, so that the publisher has the cores."""
     deliver(bench, "sgas", counting, batch_records=SGAS_RECORDS)
 
 

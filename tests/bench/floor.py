@@ -1,4 +1,4 @@
-"""Rows: what nobody can be quicker than: the bytes of the records over loopback TLS, and nothing else."""
+"""Rows: the lower limit of the time: only the bytes of the records over loopback TLS."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def distances(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 @row(_BYTES, Sizes(10_000, 100_000, 1_000_000))
 def tls_bytes(bench: Bench) -> None:
-    """As many bytes as so many usage records have (2.4 kB each), over one connection to another process."""
+    """As many bytes as the usage records have (2.4 kB each), over one connection to another process."""
     block = bytes(_BLOCK)
     with sink(bench.folder / "pki") as tls, bench.timed(bench.size):
         for _ in range(bench.size * RECORD_BYTES // _BLOCK):

@@ -23,7 +23,7 @@ TWO_YEARS = (1_730_419_200, 1_793_491_200)
 
 
 def kept(bench: Bench, name: str, make: Callable[[Path], None]) -> Path:
-    """The input of that name and the bench's size, made now if it is not there. Never half of one."""
+    """The input with that name and the bench's size, made now if it is missing, and always complete."""
     bench.inputs.mkdir(parents=True, exist_ok=True)
     path = bench.inputs / f"{name}-{bench.size}"
     if not path.exists():
@@ -47,7 +47,7 @@ def arc_database_of_two_years(bench: Bench) -> Path:
 
 
 def jobs(bench: Bench) -> list[Job]:
-    """So many jobs as the source `arc` reads them, with a benchmark each."""
+    """Jobs as the source `arc` reads them, each with a benchmark."""
     source = make_source("ce1", schema.SourceSettings(type="arc", path=arc_database(bench)))
     found: list[Job] = []
     for page in source.pages({}):

@@ -1,8 +1,8 @@
-"""Measuring in a process of its own: wall and CPU seconds of the timed part, and the most memory the process ever had;
-of a command, it and the processes that it starts together.
+"""Measure in a separate process: wall and CPU seconds of the timed part, and the peak memory of the process; for a
+command, of it and the processes that it starts together.
 
-A measurement is a function of a `Bench`. It prepares what it needs, does the work inside `bench.timed()` (or has a
-command do it, by `bench.command()`), and tells how many records that was. Several runs give their median.
+A measurement is a function of a `Bench`. It prepares what it needs, does the work inside `bench.timed()` (or by a
+command in `bench.command()`), and returns the number of records. The median of several runs counts.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Measured:
 
 @dataclass
 class Bench:
-    """What a measurement is given: `inputs`, a folder whose files may be kept for the next time; a `folder` of its own
+    """The arguments of a measurement: `inputs`, a folder whose files may be kept for the next time; a separate `folder`
     for everything else; a `size`, in records."""
 
     inputs: Path
@@ -63,7 +63,7 @@ class Bench:
 
     @contextlib.contextmanager
     def timed(self, records: int) -> Iterator[None]:
-        """The part that is measured. May come several times."""
+        """The part that is measured; may be used several times."""
         cpu, wall = _cpu_s(), time.perf_counter()
         yield
         self.runs.append(Measured(records, time.perf_counter() - wall, _cpu_s() - cpu, peak_mib()))
@@ -91,12 +91,11 @@ class Bench:
 
 
 class _Watched:
-    """What a process and those that it starts hold of memory together, looked at often: `peak_kib`. Pages that several
-    share count once.
+    """Samples the memory of a process and those that it starts together: `peak_kib`.
 
-    To tell what is shared the kernel walks through all pages, while the process waits: a tenth of the time of a row, if
-    done each time. So what each holds is looked at, shared or not, and the rest only where that has grown since it was
-    lowest, and now and then.
+    Pages that several share count once. To find what is shared the kernel walks through all pages, while the process
+    waits: a tenth of the time of a row, if done each time. So the memory of each, shared or not, is sampled, and shared
+    pages are counted only if that has grown since its minimum, and from time to time.
     """
 
     def __init__(self, pid: int) -> None:
@@ -163,8 +162,8 @@ def median(runs: Sequence[Measured]) -> Measured:
 
 
 def peak_mib() -> float:
-    """The most memory this process had. Where the kernel tells it of the program alone, that: `getrusage` still knows
-    the size of whoever started it."""
+    """The peak memory of this process; if possible, of the program alone: `getrusage` includes the size of the process
+    that started it."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
             if line.startswith("VmHWM:"):

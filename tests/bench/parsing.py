@@ -1,4 +1,4 @@
-"""Rows: reading each kind of source, beside the plainest pass over the same file that a script would make."""
+"""Rows: reading each kind of source, compared with the simplest pass of a script over the same file."""
 
 from __future__ import annotations
 

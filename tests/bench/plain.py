@@ -1,9 +1,9 @@
-"""A plain publisher of the same records, to compare with: the steps that ARC's publisher takes, without its mistakes
-and without any trick.
+"""A plain publisher of the same records, to compare with: it takes the same steps as ARC's publisher, without its
+errors and without optimisation.
 
-Jobs come one by one, each with a query to every side table; a record is a tree of lxml elements, serialised by itself;
-each message is signed by the library's own S/MIME writer and sent over a new connection with a TLS context of its own.
-There is no store: what was sent is forgotten.
+Jobs are read one by one, each with a query to every side table; a record is a tree of lxml elements, serialised by
+itself; each message is signed by the library's S/MIME writer and sent over a new connection with a new TLS context. It
+has no store.
 """
 
 from __future__ import annotations

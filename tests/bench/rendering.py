@@ -1,4 +1,4 @@
-"""Rows: rendering each format, beside trees of lxml elements; signing, beside the signature alone."""
+"""Rows: rendering each format, compared with trees of lxml elements; signing, compared with the signature alone."""
 
 from __future__ import annotations
 

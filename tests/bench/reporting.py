@@ -1,4 +1,5 @@
-"""Rows: utilization reports, from the store and from an archive, beside the manual's walk over the same jobs."""
+"""Rows: utilization reports, from the store and from an archive, compared with the manual's algorithm on the same
+jobs."""
 
 from __future__ import annotations
 
@@ -203,7 +204,7 @@ def views_kept(bench: Bench) -> None:
     unit="jobs",
 )
 def preparing(bench: Bench) -> None:
-    """What `serve` does at its start, beside the first answers: all runs into memory."""
+    """What `serve` does at its start, during the first answers: read all runs into memory."""
     with Publisher.from_file(_site(bench), read_only=True) as publisher:
         kept = ReportCache(publisher.store, publisher.config, print, lambda: _STOP)
         with bench.timed(bench.size):

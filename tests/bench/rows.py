@@ -57,7 +57,7 @@ def row(
     unit: str = "records",
     unless: Callable[[Path], str] = lambda _kept: "",
 ) -> Callable[[Measurement], Measurement]:
-    """Put a measurement into the table, beside a baseline."""
+    """Add a measurement to the table, with a baseline."""
 
     def add(measurement: Measurement) -> Measurement:
         baseline_name, baseline = beside or ("", None)

@@ -1,4 +1,4 @@
-"""The simulated services as a process of their own, for measurements from end to end."""
+"""The simulated services as a separate process, for measurements from end to end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.bench import plain
 
 @dataclass(frozen=True)
 class BenchServices:
-    """Where they listen, and the files to reach them with."""
+    """The addresses of the services, and the files for connecting to them."""
 
     ready: dict[str, str]
 
@@ -35,7 +35,7 @@ class BenchServices:
         return f"\n[targets.{kind}]\n" + "\n".join(lines) + "\n"
 
     def connection(self, url: str) -> plain.PlainConnection:
-        """For the plain publisher."""
+        """A connection of the plain publisher."""
         return plain.PlainConnection(
             self.ready[url], self.ready["ca_file"], self.ready["certificate"], self.ready["key"]
         )
@@ -70,7 +70,7 @@ def services(folder: Path) -> contextlib.AbstractContextManager[BenchServices]:
 
 
 def counting(folder: Path) -> contextlib.AbstractContextManager[BenchServices]:
-    """An SGAS alone that judges nothing, running while inside."""
+    """Context manager: an SGAS that checks nothing."""
     return _running("tests.bench.counting", str(folder))
 
 

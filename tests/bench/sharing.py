@@ -44,7 +44,8 @@ def republish(bench: Bench) -> None:
 
 
 def share(bench: Bench, publishers: int) -> None:
-    """So many processes publish what waits, all started at once. Raises `RuntimeError` where a record came twice."""
+    """Publish what waits with several processes, started at the same time. Raises `RuntimeError` if a record came
+    twice."""
     with serving() as server:
         config = make_site(bench, FILES)
         url = server.url(server.new_database())
@@ -84,7 +85,7 @@ def _ended(process: subprocess.Popen[bytes]) -> tuple[int, resource.struct_rusag
 
 
 def one(bench: Bench) -> None:
-    """By a single publisher."""
+    """The same work by a single publisher."""
     share(bench, 1)
 
 

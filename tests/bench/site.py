@@ -49,7 +49,7 @@ records = "apel-summary"
 
 
 def make_site(bench: Bench, targets: str) -> Path:
-    """Write the configuration, lay a copy of the database beside it; the configuration's path."""
+    """Write the configuration and a copy of the database; return the configuration's path."""
     return _make_site(bench, HEAD + targets, arc_database(bench), "accounting.db")
 
 

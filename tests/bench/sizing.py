@@ -61,7 +61,7 @@ def on_sqlite(bench: Bench) -> None:
 
 @row("store at size, PostgreSQL", Sizes(None, 100_000, 3_000_000))
 def on_postgresql(bench: Bench) -> None:
-    """The same on PostgreSQL with its own settings; the CPU time of its server is told apart."""
+    """The same on PostgreSQL with its own settings; the CPU time of its server is a separate figure."""
     with serving(**DEFAULTS) as server:
         _Sized(bench, server.url(server.new_database()), server.cpu_s, server).measure()
 
@@ -113,7 +113,7 @@ class _Sized:
         self.bench.runs.append(replace(made, note=f"{jobs} jobs stored", figures=self.figures))
 
     def command(self, name: str, *arguments: str) -> Measured:
-        """Put down what a command costs: `usage-publisher` with these arguments."""
+        """Record the cost of a command: `usage-publisher` with these arguments."""
         server_s = self.server_cpu_s()
         cost = self.bench.cost_of(self.bench.size, *COMMAND, "--config", self.config, "--quiet", *arguments)
         self.figures[f"{name} s"] = cost.wall_s
@@ -124,7 +124,7 @@ class _Sized:
         return cost
 
     def sizes(self, when: str, jobs: int, tables: Sequence[str] = TABLES) -> dict[str, float]:
-        """Put down how large the store is, and tables with their indexes; gives bytes for each of so many jobs."""
+        """Record the size of the store, and of tables with their indexes; return bytes for each job."""
         with self.connected() as connection:
             if self.is_on_server:
                 whole, each = "SELECT pg_database_size(current_database())", "SELECT pg_total_relation_size(:name)"

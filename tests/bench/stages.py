@@ -1,8 +1,8 @@
-"""Row: the CPU time of an ARC job on its way to AMS as a signed CAR, stage by stage, beside the floor of each stage:
-the least that any program with this store and this service must do in its place.
+"""Row: the CPU time of an ARC job until it is sent to AMS as a signed CAR, stage by stage, with the floor of each
+stage: the least that any program with this store and this service must do.
 
-Each stage is called on the prepared result of the one before, in one process and with the batches of a real run; so the
-program itself has no code for measuring. The service, worker processes, and starting are not counted.
+Each stage is called with the prepared result of the previous one, in one process and with the batches of a real run; so
+the program itself has no code for measuring. The service, worker processes, and starting are not counted.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def collect_new(bench: Bench) -> None:
 
 @row("collect arc, all unchanged", SIZES, beside=("bare sqlite3, rows read", plain_rows))
 def collect_unchanged(bench: Bench) -> None:
-    """The same database read again as a whole: every run compared with what is stored."""
+    """All of the same database read again: every run is compared with what is stored."""
     config = make_site(bench, DELIVERED)
     prepare(bench, "collect")
     bench.command(bench.size, "--config", config, "collect", "--since", "2026-01-01")
@@ -45,7 +45,7 @@ def collect_gridengine_new(bench: Bench) -> None:
 
 @row("collect gridengine, all unchanged", SIZES, beside=("csv module", plain_colon))
 def collect_gridengine_unchanged(bench: Bench) -> None:
-    """The same file read again as a whole: every run compared with what is stored."""
+    """All of the same file read again: every run is compared with what is stored."""
     config = make_gridengine_site(bench, DELIVERED)
     prepare(bench, "collect")
     bench.command(bench.size, "--config", config, "collect", "--since", "2026-01-01")
@@ -87,7 +87,7 @@ def plain_fold(bench: Bench) -> None:
     beside=("SQL GROUP BY over ARC's database", plain_fold),
 )
 def fold_month(bench: Bench) -> None:
-    """One job more in a month that was sent: folded anew, changed groups sent to a folder."""
+    """One more job in a month that was sent: the month is folded again, and changed groups are sent to a folder."""
     config = make_site(bench, SUMMARIES)
     prepare(bench, "run")
     with ArcWriter(bench.folder / "accounting.db") as writer:

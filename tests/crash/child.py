@@ -4,10 +4,10 @@
 
 is a fork server: it has loaded everything, and forks a process for each line of JSON that it reads, a `ChildTask`; it
 answers with a line, an `ProcessEnding`, when that process has ended. A step is an event that the program reports, a
-statement to its store, or anything that it writes: a statement that changes something, a file made, renamed or
-removed. A task with step -1 is not killed; its ending names every step, and so says how many there are. What Python
-does not see, as the pages of a backup, meets a limit on the size of files: the system ends the process in the middle
-of the write that exceeds it.
+statement to its store, or anything that it writes: a statement that changes something, a file created, renamed, or
+removed. A task with step -1 is not killed; its ending names every step, and so gives their number. Writes that Python
+does not see, such as the pages of a backup, are stopped by a limit on the size of files: the system ends the process in
+the middle of the write that exceeds it.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def run_forked(task: ChildTask) -> ProcessEnding:
                 os.dup2(err.fileno(), 2)
                 live(task)
                 code = 0
-            except BaseException:  # noqa: BLE001 - it is told, and the process ends
+            except BaseException:  # noqa: BLE001 - it is reported, and the process ends
                 traceback.print_exc()
             finally:
                 sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""One fork_server and one simulator for all deaths."""
+"""One fork server and one simulator for all killed processes."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Make(Protocol):
     """Makes a site."""
 
     def __call__(self, kind: Kind, workers: int = 1) -> CrashSite:
-        """Of this kind, with so many messages on their way at a time."""
+        """A site of this kind, with this number of messages in flight at a time."""
         ...
 
 
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
-    """Where processes come from."""
+    """The server that forks processes."""
     with ForkServer() as running:
         yield running
 
@@ -49,5 +49,5 @@ def make(tmp_path: Path, fork_server: ForkServer, simulator: Simulator) -> Make:
 
 @pytest.fixture(scope="session")
 def guarantees(root: Path, rewrite_golden: bool) -> Guarantees:
-    """The table of docs/internals/guarantees.md, in a file of its own."""
+    """The table of docs/internals/faults.csv."""
     return Guarantees(root / "docs" / "internals" / "faults.csv", rewrite=rewrite_golden)

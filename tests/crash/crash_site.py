@@ -93,7 +93,7 @@ class CrashSite:
         )
 
     def copy(self, folder: Path) -> CrashSite:
-        """The same site as it stands, in another folder. What services hold is not copied."""
+        """A copy of the site in another folder, without the content of its services."""
         shutil.copytree(self.folder, folder)
         return CrashSite(folder, self.kind, *self.helpers)
 
@@ -116,7 +116,7 @@ class CrashSite:
         return oracle.ledger(oracle.rows_of(self.folder / "store.db"), "spool")
 
     def arrived(self) -> dict[str, int]:
-        """How often each record came: for files, how often it stands there."""
+        """How often each record came: for files, how often it occurs in them."""
         if self.kind == "files":
             found: Counter[str] = Counter()
             for file in self.spool.glob("*.xml"):
@@ -143,7 +143,7 @@ class CrashSite:
         return receiver.total()
 
     def assert_sound(self) -> None:
-        """Whatever happened, nothing is lost: the ledger knows every job that the source was read for."""
+        """Nothing is lost: the ledger has every job that was read from the source."""
         rows = oracle.rows_of(self.folder / "store.db")
         if not rows("SELECT name FROM sqlite_master WHERE name = 'deliveries'"):
             return  # it died before there was a store
@@ -154,14 +154,14 @@ class CrashSite:
             oracle.assert_conserved(books.states, books, self.arrived())
 
     def flying(self) -> int:
-        """Messages of which the store does not say what became of them."""
+        """Messages whose outcome the store does not have."""
         rows = oracle.rows_of(self.folder / "store.db")
         if not rows("SELECT name FROM sqlite_master WHERE name = 'batches'"):
             return 0
         return len(rows(f"SELECT id FROM batches WHERE state = {int(BatchState.IN_FLIGHT)}"))
 
     def toll(self, times: int = 1) -> Toll:
-        """What is lost and what came oftener than so many times, counted from what the service really holds."""
+        """What is lost, and what came more often than allowed, counted from what the service has."""
         wanted = self.wanted()
         if self.kind in SUMMARIES:
             return Toll(max(0, len(wanted) - self.sums()[0]), 0)
@@ -169,7 +169,7 @@ class CrashSite:
         return Toll(len(wanted.keys() - arrived.keys()), sum(came > times for came in arrived.values()))
 
     def assert_delivered(self, times: int = 1) -> int:
-        """Everything is at the service and accepted; gives how many records came oftener than so many times."""
+        """Everything is at the service and accepted; return how many records came more often than allowed."""
         wanted = self.wanted()
         books = self.ledger()
         assert books.counters == {State.ACCEPTED: len(wanted)}

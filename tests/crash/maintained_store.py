@@ -50,7 +50,7 @@ class MaintainedStore:
         return kept
 
     def copy(self, name: str) -> MaintainedStore:
-        """The same as it stands, in another folder beside it."""
+        """A copy in another folder next to it."""
         return MaintainedStore(self.site.copy(self.folder.parent / name), self._fork_server)
 
     def remove(self) -> None:
@@ -70,7 +70,7 @@ class MaintainedStore:
         return self._fork_server.run(task)
 
     def config(self, command: Keeping) -> Path:
-        """That of the store which a command works on."""
+        """The configuration of the store on which a command works."""
         return self.folder / ("new.toml" if command == "import" else "publisher.toml")
 
     def _what(self, command: Keeping) -> str:
@@ -84,7 +84,7 @@ class MaintainedStore:
         return f"sqlite:///{place}" if command == "copy" else str(place)
 
     def person(self) -> str:
-        """Who has most jobs, as the first store knew it."""
+        """The person with most jobs, as in the first store."""
         with closing(sqlite3.connect(self.folder / "accounting.db")) as connection:
             query = "SELECT Users.Name FROM AAR JOIN Users ON Users.ID = UserID GROUP BY 1 ORDER BY count(*) DESC, 1"
             return str(connection.execute(query).fetchone()[0])
@@ -100,7 +100,7 @@ class MaintainedStore:
         return contents_of(self.store(command))
 
     def assert_sound(self, command: Keeping) -> None:
-        """Nothing in the store contradicts itself."""
+        """Assert that the store is consistent."""
         store = open_store(f"sqlite:///{self.store(command)}")
         try:
             with store.read() as connection:

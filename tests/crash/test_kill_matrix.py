@@ -67,7 +67,7 @@ def killed_at(site: CrashSite, command: Command, unit: Unit, steps: Iterable[int
         toll = copy.toll(times)
         worst = worst.or_worse(toll).or_worse(Toll(flying=flying))
         if toll.lost:
-            continue  # the caller tells
+            continue  # reported by the caller
         assert copy.assert_delivered(times) <= BATCH * site.workers, f"step {step}: sent twice what was not in flight"
         if copy.kind == "files":
             assert sum(copy.arrived().values()) == len(copy.wanted()) or command == "republish"
@@ -159,7 +159,7 @@ def test_killed_while_a_store_is_created(make: Make, guarantees: Guarantees) -> 
     guarantees.row("kill creation", "no store or a complete one", 0, 0)
 
 
-# --- told to stop
+# --- interrupted
 
 
 def test_interrupted_it_finishes_the_batch_and_ends(make: Make, guarantees: Guarantees) -> None:

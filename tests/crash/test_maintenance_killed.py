@@ -1,7 +1,8 @@
-"""Looking after the store, killed at every step: all or nothing, or a month; what is half done is taken for nothing.
+"""Maintenance of the store, killed at every step: it has all of its effect or none, or that of whole months; what is
+incomplete is not used.
 
-A step is a statement that changes a store, a commit, or a file made, renamed or removed. What SQLite writes itself,
-such as the pages of a backup, is cut off by the system where a file would become larger than so many bytes.
+A step is a statement that changes a store, a commit, or a file created, renamed, or removed. What SQLite writes itself,
+such as the pages of a backup, is cut off by the system when a file would become larger than a limit.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WORDS: dict[Keeping, str] = {
 
 
 class Deaths:
-    """One command, undisturbed once and killed again and again, each time on new site."""
+    """One command, run once to its end, and then killed repeatedly, each time on a new site."""
 
     def __init__(self, make: Make, fork_server: ForkServer, command: Keeping, form: str = "json-lines") -> None:
         self.command = command
@@ -52,7 +53,7 @@ class Deaths:
         self.found: list[Balance] = []
 
     def at_step(self, step: int) -> None:
-        """Killed before so many steps are done."""
+        """Killed before this number of steps is done."""
         kept = self.first.copy(f"step-{step}")
         ending = kept.run(self.command, step, self.form)
         self._mends(kept, ending, signal.SIGKILL)
@@ -86,9 +87,8 @@ class Deaths:
         kept.remove()
 
     def _check_the_next_run(self, kept: MaintainedStore) -> None:
-        """Nothing contradicts itself, and the next run from that store sends nothing: everything is known.
-
-        Whatever a death leaves, at the end the store is the same as this one.
+        """The store is consistent, and the next run from it sends nothing, since everything was delivered. Whatever a
+        kill leaves, at the end the store is the same as this one.
         """
         kept.assert_sound(self.command)
         waiting = oracle.ledger(oracle.rows_of(kept.store(self.command)), "other")

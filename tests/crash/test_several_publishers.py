@@ -42,12 +42,12 @@ class Shared:
         assert site.run("collect").code == 0
 
     def rows(self, query: str, *values: object) -> Sequence[tuple[Any, ...]]:
-        """Of the store, past the program."""
+        """Rows of the store, read without the program."""
         with psycopg.connect(f"host={self._server.sockets} user=postgres dbname={self._database}") as connection:
             return connection.execute(query.replace("?", "%s"), values).fetchall()
 
     def process(self, step: int = -1) -> subprocess.Popen[bytes]:
-        """A publisher; at this event (-1: at none) it stands still."""
+        """A publisher that stops without ending at this event (-1: at none)."""
         task = ChildTask(str(self.site.config), "publish", step, signal_name="STOP")
         return subprocess.Popen(
             [sys.executable, "-c", LIVE, msgspec.json.encode(task)], cwd=ROOT, stdout=subprocess.DEVNULL
@@ -69,7 +69,7 @@ class Shared:
 
 @pytest.mark.parametrize("step", [12, pytest.param(3, marks=pytest.mark.long)])
 def test_one_hangs_and_is_killed_beside_others(make: Make, postgresql: PostgresqlServer, step: int) -> None:
-    """What it has in flight, and the rest of its part, nobody touches while it lives."""
+    """While it lives, no other publisher sends what it has in flight, or the rest of its part."""
     shared = Shared(make("sgas"), postgresql)
     hanging = shared.process(step)
     assert os.WIFSTOPPED(os.waitpid(hanging.pid, os.WUNTRACED)[1])

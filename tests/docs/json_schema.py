@@ -61,7 +61,7 @@ def schema_of(title: str, samples: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _schema(key: str, samples: list[Any]) -> dict[str, Any]:
-    """What all these values of a key have in common; any value where there is no sample."""
+    """The common schema of all these values of a key; any value if there is no sample."""
     types = sorted({_type(value) for value in samples})
     if "integer" in types and "number" in types:
         types.remove("integer")

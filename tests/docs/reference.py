@@ -115,7 +115,7 @@ def value_kind(hint: Any) -> str:
 
 
 def default_text(field: FieldInfo, kind: str) -> str:
-    """That the key is required, or its default as it would be written; empty where it has none."""
+    """ "required", or the default of the key as it would be written; empty if it has none."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)

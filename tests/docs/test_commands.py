@@ -48,9 +48,9 @@ def test_command_lines_parse(page: Path) -> None:
 
 
 def parse(words: list[str]) -> None:
-    """Follow the words from group to command; raises what click raises for those that are wrong.
+    """Follow the words from group to command; raises the errors of click for wrong ones.
 
-    A command without any word behind it is only named, so what it needs may be missing.
+    A command without arguments is only named, so required arguments may be missing.
     """
     command = commands.root()
     names: list[str] = []

@@ -99,7 +99,7 @@ def test_an_installed_package_brings_a_source_a_format_and_a_target(site: AddOnS
     assert json.loads(rendered.stdout)["records"] == 5
 
 
-def test_check_knows_what_the_package_brings(site: AddOnSite) -> None:
+def test_check_accepts_what_the_package_brings(site: AddOnSite) -> None:
     checked = site.command("--json", "check")
     assert "usage.json can be written" in checked.stdout
 

@@ -1,4 +1,4 @@
-"""The tables of fields and limits beside the pages of the formats, made from the rules that the program applies."""
+"""The tables of fields and limits in the folder of the formats' pages, made from the rules that the program applies."""
 
 from __future__ import annotations
 

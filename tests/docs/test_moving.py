@@ -46,7 +46,7 @@ class Walk:
             yield from (line for line in block.splitlines() if line.strip())
 
     def here(self, text: str) -> str:
-        """With the paths of the page put below the folder."""
+        """The text with the paths of the page moved below the folder."""
         return OURS.sub(lambda found: f"{self.folder}/{found[1]}/", text)
 
     def walk(self, *, until: str = "") -> None:
@@ -71,7 +71,7 @@ class Walk:
                 self.adapt()
 
     def rendered(self, *arguments: str) -> str:
-        """What our program would send, as if another had sent it: behind the line with the payloads, nothing."""
+        """What our program would send, as if another had sent it: nothing after the line with the payloads."""
         return self.program("--config", self.config, "render", arguments[0], "--target", *arguments[1:]).ok().out
 
     def adapt(self) -> None:
@@ -92,7 +92,7 @@ class Walk:
         return file
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
-        """Of the store."""
+        """Rows of the store."""
         connection = sqlite3.connect(self.folder / "var" / "lib" / "usage-publisher" / "store.db")
         try:
             return connection.execute(query).fetchall()

@@ -1,4 +1,4 @@
-"""The README's site works as it stands: its configuration and commands, on simulated SGAS and APEL."""
+"""The README's configuration and commands work unchanged, with simulated SGAS and APEL."""
 
 from __future__ import annotations
 

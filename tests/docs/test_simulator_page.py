@@ -1,4 +1,4 @@
-"""The page about the simulator: its piece of Python runs as it stands."""
+"""The Python example on the page about the simulator runs unchanged."""
 
 from __future__ import annotations
 

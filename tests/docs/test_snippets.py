@@ -38,7 +38,8 @@ SHOWN: Final = [
 
 
 def completed(page: Path, table: dict[str, Any]) -> dict[str, Any]:
-    """A part of a file with what stands around it: the site; the type of a source; the table that lone keys are of."""
+    """A part of a file, completed by what it lacks: the site; the type of a source; the table to which single keys
+    belong."""
     if page.parent.name in {"sources", "targets"} and not any(isinstance(value, dict) for value in table.values()):
         table = {page.parent.name: {"it": {"path": "/var/log/it", "type": page.stem, **table}}}
     for source in table.get("sources", {}).values():
@@ -133,6 +134,6 @@ def test_a_command_that_is_shown_is_run(line: str, shown_site: Inside, tmp_path:
 
 
 def test_nothing_is_left_out_for_nothing() -> None:
-    """Every reason stands for a line that is shown somewhere."""
+    """Every reason applies to a line that is shown somewhere."""
     shown = [line.removeprefix("usage-publisher ") for line in lines(PAGES)]
     assert [start for start in LEFT_OUT if not any(line.startswith(start) for line in shown)] == []

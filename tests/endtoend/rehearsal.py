@@ -1,4 +1,4 @@
-"""A site on this machine: an ARC database, the simulated services, and the program as a process of its own."""
+"""A site on this machine: an ARC database, the simulated services, and the program as a separate process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Rehearsal:
         self.configuration = folder / "publisher.toml"
 
     def configure(self, targets: str, *, retry: str = "attempts = 1\n") -> None:
-        """Write the configuration with these target tables; `{sgas}`, `{ams}` and `{token}` stand for the URLs."""
+        """Write the configuration with these target tables; `{sgas}`, `{ams}`, and `{token}` are replaced by the
+        URLs."""
         names = {
             "sgas": f'type = "sgas"\nurl = "{self.simulator.sgas_url}"\n{retry}',
             "ams": f'type = "ams"\nurl = "{self.simulator.ams_url}"\nauth_url = "{self.simulator.token_url}"\n{retry}',

@@ -28,13 +28,13 @@ def simulator(pki: Pki) -> Iterator[Simulator]:
 
 @pytest.fixture(scope="session")
 def guarantees(root: Path, rewrite_golden: bool) -> Guarantees:
-    """The table of docs/internals/guarantees.md, in a file of its own."""
+    """The table of docs/internals/faults.csv."""
     return Guarantees(root / "docs" / "internals" / "faults.csv", rewrite=rewrite_golden)
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A file system of its own in the folder `disk`."""
+    """A separate file system in the folder `disk`."""
     disk = SmallDisk(tmp_path / "disk")
     try:
         yield disk

@@ -49,7 +49,7 @@ def files_no_larger_than(most_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def full_when(site: Site, number: int) -> Iterator[None]:
-    """Have no file grow any more once so many messages left: what another program that fills the disk comes to."""
+    """Let no file grow after this number of messages was sent, as if another program had filled the disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     left = 0
 
@@ -77,7 +77,7 @@ class SmallDisk:
         assert _mounts(path, "size=2m")
 
     def remount(self, options: str) -> None:
-        """With other options."""
+        """Mount it again with other options."""
         subprocess.run(["mount", "-o", f"remount,{options}", str(self.path)], check=True)
 
     def unmount(self) -> None:
@@ -85,7 +85,7 @@ class SmallDisk:
         subprocess.run(["umount", "--lazy", str(self.path)], check=True)
 
     def fill(self, but_bytes: int = 0) -> None:
-        """Leave room for so many bytes, in whole blocks."""
+        """Leave room for this number of bytes, in whole blocks."""
         ballast = self.path / "ballast"
         with ballast.open("wb", buffering=0) as file:
             try:

@@ -35,7 +35,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """For the table."""
+        """The result in words, for the table."""
         told = [f"{self.accepted} accepted"]
         if self.rejected:
             told.append(f"{self.rejected} rejected")
@@ -114,7 +114,7 @@ class FaultySite(Site):
         return dict(self.simulator.apel.holdings().record_ids)
 
     def wanted(self) -> set[str]:
-        """The finished runs that the source has told of."""
+        """The finished runs that the source has."""
         return {item.record_id for item in self.sources["ce1"].log if isinstance(item, Job) and item.finished}
 
     def balance(self) -> Balance:
@@ -130,7 +130,7 @@ class FaultySite(Site):
 
     @contextmanager
     def at_batch(self, number: int, action: Any) -> Iterator[None]:
-        """Do something once, when so many batches were answered and settled."""
+        """Do something once, when this number of batches was answered and settled."""
         answered = 0
 
         def watch(event: Event) -> None:

@@ -48,7 +48,7 @@ class Kept:
         self.site.reopen()
 
     def do(self) -> None:
-        """The command, in a process of its own as it were."""
+        """The command, as if in a separate process."""
         site, maintenance = self.site, self.site.publisher.maintenance
         try:
             if self.command == "purge":

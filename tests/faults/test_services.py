@@ -182,7 +182,7 @@ def test_the_same_receipt_for_two_batches(
 def test_an_answer_that_names_no_record_that_was_sent(
     tmp_path: Path, simulator: Simulator, pki: Pki, guarantees: Guarantees, key: str, answer: bytes | None, taken: int
 ) -> None:
-    """One record a message, so that any object with one key looks like its receipt."""
+    """Messages have one record, so that any object with one key looks like a receipt."""
     arrived: dict[str, int] = {}
     receipts: list[bytes] = []
     is_up = False
@@ -224,7 +224,7 @@ def test_a_name_that_does_not_resolve(tmp_path: Path, simulator: Simulator, ends
 
 
 def test_a_handshake_that_fails(tmp_path: Path, simulator: Simulator, ends_well: Ending) -> None:
-    with serve(lambda _request, connection: connection.cut()) as plain:  # no TLS at all behind this port
+    with serve(lambda _request, connection: connection.cut()) as plain:  # the server at this port has no TLS
         site = FaultySite(tmp_path, simulator, url=f"https://localhost:{plain.port}/sgas")
         first = site.run()
     assert (first.code, first.waiting) == (1, JOBS)

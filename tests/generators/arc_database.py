@@ -2,8 +2,8 @@
 
     python -m tests.generators.arc_database PATH --jobs 10000 --seed 1 [--varied | --hostile]
 
-`create` makes a whole database at once; `ArcWriter` writes to one as ARC does, statement by statement, for tests of
-what happens beside a live writer: jobs accepted, events, jobs finished late, with or without events, and changed.
+`create` makes a complete database; `ArcWriter` writes to one as ARC does, statement by statement, for tests with a live
+writer: jobs accepted, events, jobs finished late, with or without events, and changed.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class ArcWriter:
         return (record_id, job.job_id, job.local_id, *ids, *counts, *used, job.volume_in, job.volume_out)
 
     def add(self, job: ArcJob) -> int:
-        """Write a whole job; its RecordID."""
+        """Write a complete job; return its RecordID."""
         record_id = int(self.connection.execute(_AAR, self.row(None, job)).lastrowid or 0)
         for table, rows in _side_rows(record_id, job).items():
             self._insert(table, rows)
@@ -121,7 +121,7 @@ class ArcWriter:
         self._insert("JobEvents", [(record_id, key, instant(at))])
 
     def finish(self, record_id: int, job: ArcJob, *, events: bool = True) -> None:
-        """Write the end of an accepted job; without `events`, only the rows that are no events."""
+        """Write the end of an accepted job; without `events`, only the rows that are not events."""
         self.update(record_id, job)
         sides = _side_rows(record_id, job)
         for table in ("RunTimeEnvironments", "DataTransfers"):
@@ -159,7 +159,8 @@ def _side_rows(record_id: int, job: ArcJob) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def create(path: Path, jobs: int, seed: int = 1, kind: Kind = "clean", first: int = FIRST, last: int = LAST) -> None:
-    """Make a database of so many jobs. It is left as ARC leaves it when it stops: WAL mode, nothing in the WAL."""
+    """Make a database with this number of jobs. It is in the state in which ARC leaves it when it stops: WAL mode,
+    nothing in the WAL."""
     path.unlink(missing_ok=True)
     with ArcWriter(path, new=True, indexes=False) as writer:
         connection = writer.connection

@@ -52,7 +52,7 @@ _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 
 @dataclass(slots=True)
 class ArcJob:
-    """One job as its rows say it; times epoch seconds UTC, wall and CPU seconds, memory KiB, sizes bytes."""
+    """One job as in its rows; times in epoch seconds UTC, wall and CPU in seconds, memory in KiB, sizes in bytes."""
 
     job_id: str | bytes
     submit: int
@@ -190,7 +190,7 @@ def _transfers(rng: random.Random, job: ArcJob, number: int, submit: int, lrms_e
 
 
 def unfinished(job: ArcJob) -> ArcJob:
-    """The same job as it stands before its end: accepted, perhaps begun."""
+    """The same job before its end: accepted, perhaps begun."""
     job.status, job.end, job.local_id = "in-progress", 0, None
     job.exit_code = job.nodes = job.cores = job.memory = job.virtual = 0
     job.wall = job.cpu_user = job.cpu_kernel = job.scratch = job.volume_in = job.volume_out = 0
@@ -244,7 +244,7 @@ def vary(rng: random.Random, job: ArcJob, which: int) -> ArcJob:
 
 
 def spoil(rng: random.Random, job: ArcJob, which: int) -> ArcJob:
-    """Break the job: no reader can make a whole record of it, or only with care."""
+    """Damage the job: a reader cannot make a complete record of it, or only with care."""
     match which % 7:
         case 0:
             job.status = "vanished"

@@ -1,13 +1,12 @@
-"""The dictionary with which stored runs are compressed, trained on invented records of all sources.
+"""The dictionary with which stored runs are compressed, trained on synthetic records of all sources.
 
     python -m tests.generators.dictionary        (or: make dictionary)
 
-What is in a dictionary is in every store and can be erased from none, so nothing but invented names may be in it: the
-records are those of the generators here, read by the sources as those of a site are. A site's own dictionary would save
-little (`docs/internals/performance.md`).
-
-A dictionary that stores use is never made again. Make a new one where the fields of records have changed much, under a
-new number, with forms of its own in `publisher.encoded_run`, and leave the old one and its forms as they are.
+The content of a dictionary is in every store and cannot be erased, so it must contain only invented names: the records
+are those of the generators here, read by the sources like those of a site. A dictionary for each site would save little
+(`docs/internals/performance.md`). Never make a dictionary that stores use again. If the fields of records have changed
+much, make a new one, with a new number and new forms in `publisher.encoded_run`, and leave the old one and its forms
+unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _WHOLE_OF: Final = 8
 
 
 def sources(folder: Path, each: int) -> Iterator[tuple[str, Path]]:
-    """Files of all kinds of source with so many invented records, by the kind."""
+    """Files of all kinds of source with this number of invented records, by kind."""
     bench = Bench(folder, folder, each)
     for kind in ("clean", "varied"):
         path = folder / f"arc-{kind}.db"

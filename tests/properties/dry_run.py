@@ -110,7 +110,7 @@ def _not_due(site: Site, name: str) -> list[Period]:
 
 
 def _keys(site: Site, name: str, due: list[Item]) -> dict[int, str]:
-    """By run, the keys under which the service knows these records."""
+    """The keys of these records at the service, by run."""
     settings = site.config.targets[name]
     if settings.format.evidence_id is None:
         return {item.members.run_ids[0]: item.key for item in due}
@@ -208,7 +208,7 @@ class AcceptedGroup(NamedTuple):
 
 
 def _accepted_groups(site: Site, name: str) -> dict[tuple[str, int, str], AcceptedGroup]:
-    """By kind, number of the period, and key."""
+    """The accepted groups by kind, number of the period, and key."""
     query = (
         "SELECT groups.kind, month, key, digest, batch_id FROM groups JOIN targets ON targets.id = target_id "
         "WHERE targets.name = ? AND groups.state = ?"

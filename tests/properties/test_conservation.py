@@ -1,9 +1,9 @@
-"""Conservation: whatever happens, every finished run is where the ledger says, and counted once where it must be.
+"""Conservation: whatever happens, every finished run is where the ledger says, and is counted once where it must be.
 
-Jobs arrive late, change, vanish, are wanted no longer, lack a benchmark until one is configured; three
-services (one keeps first versions, one last versions, one takes summaries) fail in every way; runs overlap; time jumps;
-the power goes at any event. The oracle is `tests.oracle`, asked after every step; and whenever all services are well,
-all that was ever told is there, and the sums of the receiver's summaries are the sums of the runs.
+Jobs arrive late, change, vanish, are no longer selected, lack a benchmark until one is configured; three services (one
+keeps first versions, one last versions, one accepts summaries) fail in every way; runs overlap; time jumps; the power
+fails at any event. The oracle `tests.oracle` is used after every step; and whenever all services work, everything that
+the sources ever had is there, and the sums of the receiver's summaries are the sums of the runs.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class InTurn(RecordReceiver):
         self._lock = threading.Lock()
 
     def post(self, message: Message) -> Outcome:
-        """One after the other."""
+        """Messages are handled one after the other."""
         with self._lock:
             return super().post(message)
 
 
 class Faulty:
-    """What a service answers while it has a certain trouble."""
+    """A service with a fault, and its answers."""
 
     def __init__(self, kind: str, receiver: RecordReceiver, poison: set[str]) -> None:
         self.kind = kind
@@ -262,7 +262,7 @@ class ConservationMachine(RuleBasedStateMachine):
             try:
                 self.site.publisher.retry(State.SUPERSEDED, name, [record_id])
             except UsageError:
-                continue  # no longer wanted: nothing of it is to be sent
+                continue  # no longer selected: it must not be sent
             self.receivers[name].remove(record_id)
 
     @rule(name=st.sampled_from(NAMES))
@@ -334,7 +334,7 @@ class ConservationMachine(RuleBasedStateMachine):
             oracle_of_sums.assert_sums_conserved(form, sent, each.bodies_of(accepted))
 
     def _the_sources_are_stored(self) -> None:
-        """Every finished run that a source still tells of is in the store, in a version that was told."""
+        """Every finished run that a source still has is in the store, in a version that the source had."""
         jobs = oracle.stored(self.site.rows)
         told: dict[str, list[Job]] = {}
         for source in self.site.sources.values():

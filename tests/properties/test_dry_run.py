@@ -53,7 +53,7 @@ class DryRunServices:
     """A site with a target of each kind, all of which take everything."""
 
     def __init__(self, folder: Path, *, unread: bool = False) -> None:
-        """`unread`: its source cannot be read to the end at first, so that no month is known whole."""
+        """`unread`: at first its source cannot be read to the end, so that no month is complete."""
         self.source, self.other_source = ListSource("ce1", page=4), ListSource("ce2", page=4)
         self.source.fails = "cut off" if unread else None
         receivers: list[RecordReceiver] = []
@@ -93,7 +93,7 @@ class DryRunServices:
         for name, target in self.site.config.targets.items():
             if target.format.shape == "summary":  # otherwise it is refused
                 self.publish(name)
-        with suppress(UsageError):  # nobody of that name is known, or not any more
+        with suppress(UsageError):  # nobody of that name is known, or no longer
             self.site.publisher.maintenance.forget(f"/CN={user}", f"/CN=erased {USERS.index(user)}")
 
     def wait(self, seconds: int) -> None:

@@ -1,4 +1,5 @@
-"""Whatever becomes of a log while it is read, its runs are those of the whole log; a bad line costs only itself."""
+"""Whatever happens to a log while it is read, its runs are those of the whole log; an invalid line affects only
+itself."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def read(file: Path, name: str, seen: Seen) -> Seen:
 
 
 def whole(place: Path, name: str, content: bytes) -> Seen:
-    """What one reading of all of it gives."""
+    """The result of one reading of the whole log."""
     file = place / "log"
     file.write_bytes(content)
     return read(file, name, Seen())

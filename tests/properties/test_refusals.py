@@ -1,4 +1,4 @@
-"""One bad item stops only itself: whichever months, days, or records a service refuses, all others arrive.
+"""One bad item affects only itself: whichever months, days, or records a service refuses, all others arrive.
 
 Summaries, reports, and sync counts are rejected in the run in which the service accepts another one, before or after
 them, of the same month or another. A bad record needs other records that are accepted after it. If the service refuses
@@ -36,12 +36,12 @@ EXTRA: Final = 99
 
 
 def end_in_month(place: int) -> int:
-    """In August to November, by their place."""
+    """An end in August to November, by the place."""
     return NOVEMBER + END_S - 31 * DAY_S * (PERIODS - 1 - place)
 
 
 def end_in_day(place: int) -> int:
-    """In one of the first days of November, by their place."""
+    """An end in one of the first days of November, by the place."""
     return NOVEMBER + END_S + DAY_S * place
 
 
@@ -82,7 +82,7 @@ class GroupedSite:
         self.site.collect()
 
     def assert_the_bad_alone_are_rejected(self) -> None:
-        """Or nothing, if there are only bad ones."""
+        """Assert that only bad items are rejected, or none, if there are only bad ones."""
         expected = {State.ACCEPTED: self.good, State.REJECTED: self.bad}
         if not self.good:
             expected = {State.ACCEPTED: set(), State.REJECTED: set()}

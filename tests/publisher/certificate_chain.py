@@ -52,7 +52,7 @@ class Chain:
         entry_issuer: trustme.CA | None = None,
         append: bool = False,
     ) -> Path:
-        """A list of an authority that is good for so many days from now (negative: it has expired).
+        """Write a list of an authority that is valid for this number of days from now (negative: it has expired).
 
         It was issued `age_s` seconds ago (negative: it is not valid yet). `base` makes it a delta list of that number.
         The first entry names `entry_issuer`. `append` adds the list to the file instead of replacing the file.

@@ -1,6 +1,5 @@
-"""Which store a test's sites have: a file, or a database on a server that runs as long as the tests do; simulators.
-
-A module whose tests are to hold on both says `pytestmark = pytest.mark.either_store`.
+"""The store of a test's sites: a file, or a database on a server that runs as long as the tests; and simulators. A
+module whose tests should pass on both has `pytestmark = pytest.mark.either_store`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Receiving services as models in memory: what each keeps of the messages it gets, with faults by script.
+"""Models of receiving services in memory: what each keeps of the messages that it gets, with scripted faults.
 
-They obey the facts on receivers: SGAS takes a message whole or not at all and keeps the first version of a record; APEL
-replaces a record, and a summary, by the last one of the same key.
+They follow the facts on receivers: SGAS stores all of a message or nothing and keeps the first version of a record;
+APEL replaces a record, and a summary, by the last one with the same key.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def records_of(message: Message) -> dict[str, int]:
 
 
 class RecordReceiver:
-    """A target of the pipeline and the service behind it, in one. `held` is what the service keeps."""
+    """A target of the pipeline, and the service to which it sends. `held` is what the service keeps."""
 
     def __init__(self, name: str, kind: str = "sgas", limit_bytes: int | None = None) -> None:
         self.name = name
@@ -61,7 +61,7 @@ class RecordReceiver:
         return self._limit_bytes
 
     def post(self, message: Message) -> Outcome:
-        """Judge and store a message."""
+        """Check and store a message."""
         self.messages.append(message)
         fault = self.fault(message)
         if fault is not None:
@@ -103,7 +103,7 @@ class RecordReceiver:
             kept.pop(record_id, None)
 
     def check(self) -> list[Finding]:
-        """Nothing to find."""
+        """No findings."""
         return []
 
     def close(self) -> None:
@@ -121,13 +121,13 @@ class RecordReceiver:
 
 
 class AnyReceiver(RecordReceiver):
-    """Takes messages of any format, and keeps nothing of them."""
+    """Accepts messages of any format, and keeps nothing of them."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "directory")
 
     def store(self, message: Message) -> Accepted:
-        """Nothing is kept."""
+        """Keep nothing."""
         return Accepted({"file": message.batch_id})
 
 

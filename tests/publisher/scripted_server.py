@@ -1,4 +1,4 @@
-"""A server on a real socket that answers as a test scripts it, with TLS and client certificates where asked."""
+"""A server on a real socket that answers as a test scripts it, optionally with TLS and client certificates."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ SCORE: Final = (Benchmark("HEPscore23", 14.2),)
 
 
 def make_job(number: int, *, wall_s: int = 100, **facts: Any) -> Job:
-    """A finished run that every target wants; all of it a function of its number unless told otherwise."""
+    """A finished run that every target selects; by default all its values are functions of its number."""
     end = facts.pop("end", NOVEMBER + 3600 + number)
     usual: dict[str, Any] = {
         "record_id": f"ur-ce1.example.org-{number:04}",
@@ -114,11 +114,11 @@ class ListSource:
                 return
 
     def complete_since(self) -> int | None:
-        """As told."""
+        """The given time."""
         return self._complete_since
 
     def check(self) -> list[Finding]:
-        """Nothing to find."""
+        """No findings."""
         return []
 
 
@@ -178,7 +178,7 @@ class Killed(BaseException):
 
 
 class Site:
-    """See the module. `receivers` are both the targets of the configuration and the services behind them."""
+    """See the module. `receivers` are both the targets of the configuration and the services to which they send."""
 
     def __init__(self, folder: Path, sources: Sequence[ListSource], receivers: Sequence[RecordReceiver]) -> None:
         self.folder = folder
@@ -210,7 +210,7 @@ class Site:
 
     @classmethod
     def beside(cls, site: Self) -> Self:
-        """Another process at the same site, with the same configuration, services and clock."""
+        """Another process at the same site, with the same configuration, services, and clock."""
         other = cls.__new__(cls)
         other.__dict__.update(site.__dict__, events=[], watch=lambda _event: None, _publisher=None)
         return other
@@ -233,7 +233,7 @@ class Site:
 
     @property
     def store_url(self) -> str:
-        """Of the store, as it is configured."""
+        """The configured URL of the store."""
         return self._server.url(self.database) if self._server is not None else "sqlite:///store.db"
 
     @property
@@ -288,7 +288,7 @@ class Site:
         return self.publisher.publish(names, circuits=circuits)
 
     def publish_to(self, name: str) -> Delivery:
-        """To one."""
+        """Publish to one target."""
         return self.publish(name)[name]
 
     def republish(self, name: str, from_: int, until: int, *, only_missing: bool = False) -> Delivery:

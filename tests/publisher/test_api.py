@@ -1,4 +1,4 @@
-"""The library: what the commands do, asked for by name, and what it says when it is asked for what is not there."""
+"""The library: what the commands do, as methods, and its errors for names that do not exist."""
 
 from __future__ import annotations
 

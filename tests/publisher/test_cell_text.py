@@ -1,4 +1,4 @@
-"""One way to write a value for people, in tables, on the page, and beside pictures."""
+"""One way to write a value for people, in tables, on the page, and in pictures."""
 
 from __future__ import annotations
 

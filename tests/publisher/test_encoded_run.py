@@ -1,4 +1,4 @@
-"""Runs as they are stored: whatever a source gives comes back whole, and what is damaged is refused."""
+"""Runs as they are stored: everything that a source gives is read back unchanged, and damaged data are refused."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_facts_of_a_class_are_together_in_a_run() -> None:
 
 
 def test_runs_of_another_class_are_read_with_its_facts() -> None:
-    """Which `store check` finds by the digest."""
+    """`store check` finds this by the digest."""
     run, other = encode_run(make_job(1)), encode_run(make_job(2, queue="short"))
     assert digest(decode_run(run.stored, other.facts)) != run.digest
 

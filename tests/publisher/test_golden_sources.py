@@ -1,7 +1,7 @@
 """Golden files of every format and version, from the fixtures of every source.
 
-The jobs are those that each source reads from its fixtures (their own golden files). Where a source has no benchmark
-the configuration would give one, so these get one. After the message stands what was altered, and what is held and why.
+The jobs are those that each source reads from its fixtures (their own golden files). If a source has no benchmark, the
+configuration would have one, so such jobs get one. After the message comes what was altered, and what is held and why.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FORMS = [(name, version) for name, versions in VERSIONS.items() for version in v
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> dict[str, list[Job]]:
-    """By source the first finished runs, with a benchmark each."""
+    """The first finished runs of each source, each with a benchmark."""
     database = load(fixtures / "arc" / "accounting.sql", tmp_path_factory.mktemp("arc") / "accounting.db")
     found = {"arc": Read(arc_source(database)).given}
     found |= {name: msgspec.json.decode((fixtures / file).read_bytes(), type=list[Job]) for name, file in READ.items()}
@@ -118,7 +118,7 @@ def made(name: str, version: str, jobs: Sequence[Job]) -> Iterator[str]:
 
 
 def _report(view: View, jobs: Sequence[Job]) -> str:
-    """Of the day in which the first job ended."""
+    """A report of the day in which the first job ended."""
     day = period_of("day", min(job.end or 0 for job in jobs))
     tally = Tally(Bins(day.start, day.stop, 6 * 3600))
     for job in jobs:

@@ -83,7 +83,7 @@ def test_the_latest_entry_counts() -> None:
 
 
 def test_an_entry_of_another_schedd_is_not_taken() -> None:
-    """Two schedds number their jobs alike; the name of the schedd is in GlobalJobId only."""
+    """Two schedds use the same job numbers; the name of the schedd is only in GlobalJobId."""
     job = job_of(local_id="1.0", global_id="a.example.org#1.0#1790816340")
     own = GridLogEntry(END - 100, "a.example.org#1.0#1790816340", "/CN=Ada")
     other = GridLogEntry(END - 50, "b.example.org#1.0#1790816340", "/CN=Eve")

@@ -1,4 +1,4 @@
-"""copy, check, backup: the whole store dealt with, whatever it holds, and right after a kill or on a full disk."""
+"""copy, check, backup: they handle all of the store, with any content, directly after a kill, and on a full disk."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_store_moves_to_a_server_and_back_with_everything(tmp_path: Path, bare
     back = f"sqlite:///{tmp_path}/back/store.db"
     copy_store(bare, back, 1, told.append)
     assert everything(back) == everything(here)
-    # new rows of every kind get numbers of their own
+    # new rows of every kind get new numbers
     other = Site(tmp_path, [site.sources["ce1"]], list(site.receivers.values()))
     other.table["store"] = {"url": bare}
     other.sources["ce1"].add(make_job(200), make_job(201, vo="cms"))
@@ -120,7 +120,7 @@ def test_nothing_is_copied_while_a_publisher_is_at_work(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_is_not_the_same_is_not_kept(tmp_path: Path) -> None:
-    """One row is lost on the way."""
+    """One row is lost during the copy."""
     site = fill(tmp_path)
     site.reopen()
     other = f"sqlite:///{tmp_path}/other/store.db"
@@ -153,7 +153,7 @@ def test_a_copy_that_finds_the_disk_full_leaves_nothing(tmp_path: Path) -> None:
 
 
 def limit_pages(store: Store, pages: int) -> None:
-    """Let the disk be full behind so many pages."""
+    """Let the disk be full after this number of pages."""
     engine: Engine = store._engine
     engine.dispose()
 

@@ -1,4 +1,4 @@
-"""Add-ons that are defective: what they do wrong is told as theirs, and ends nothing but what they were asked for."""
+"""Defective add-ons: their errors are reported as theirs, and end only what they were called for."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def telling(error: Exception) -> str:
 
 
 class Crashing(ListSource):
-    """Fails behind its first page."""
+    """Fails after its first page."""
 
     def __init__(self, name: str, error: Exception) -> None:
         super().__init__(name, page=2)
@@ -75,7 +75,7 @@ def added(source: Any) -> AddedSource:
 
 @pytest.mark.parametrize("error", [*DEFECTS, UnreachableError("no route")])
 def test_a_source_that_fails_harms_no_other(tmp_path: Path, error: Exception) -> None:
-    """What it gave is stored, the others are read; mended it goes on where it was."""
+    """What it gave is stored, the others are read; when it is fixed, it continues where it stopped."""
     bad, good = Crashing("bad", error), ListSource("good")
     bad.add(*make_jobs(5))
     good.add(*make_jobs(3, first=11))
@@ -231,7 +231,7 @@ def test_an_outcome_stays_what_it_is_and_a_receipt_can_be_kept() -> None:
 
 
 def test_every_other_problem_of_a_target_stays_its_own(tmp_path: Path) -> None:
-    """A run goes on beside it, and nothing of it is in flight."""
+    """A run continues with the others, and no message of it is in flight."""
 
     class Odd(RecordReceiver):
         def payload_limit_bytes(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Files under names that somebody gave: whole or not at all, never through a link."""
+"""Files with names given by people: written completely or not at all, never through a link."""
 
 from __future__ import annotations
 

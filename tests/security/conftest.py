@@ -1,4 +1,4 @@
-"""The sites of the commands' tests, and the simulator of its own."""
+"""The sites of the commands' tests, and a separate simulator."""
 
 from tests.publisher.cli.conftest import collected, collected_site, fresh, fresh_site
 from tests.publisher.simulator.conftest import client, connect, pki, simulator

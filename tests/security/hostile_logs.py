@@ -86,7 +86,8 @@ class GridEngineColon(HostileLog):
     may_differ = ("name", "account", "extras")
 
     def can_be_written(self, field: str, text: bytes) -> bool:
-        """Not the beginning of a record on a line of its own, which the true rest completes: see the page."""
+        """Text that is not the beginning of a record on a separate line, which the real rest would complete: see the
+        page."""
         return b"\n" not in text or text.rpartition(b"\n")[2].count(b":") < 4
 
     def job(self, number: int, field: str, text: bytes) -> bytes:
@@ -156,7 +157,8 @@ class Torque(HostileLog):
     may_differ = ("name", "account", "extras")
 
     def can_be_written(self, field: str, text: bytes) -> bool:
-        """What is asked for ends a start record, so a line feed in it cannot be told from its end: see the page."""
+        """Requested resources end a start record, so a line feed in them cannot be distinguished from its end: see the
+        page."""
         return not (field.startswith("Resource_List.") and re.search(rb"\n\d\d/\d\d/\d{4} ", text))
 
     def text_of(self, number: int, field: str, text: bytes, *, ended: bool) -> bytes:
@@ -228,7 +230,7 @@ class Pbs(Torque):
 
 
 class Lsf(HostileLog):
-    """Text stands in double quotes, a quote in it twice; line feeds are written as they are."""
+    """Text is in double quotes, a quote in it is doubled; line feeds are written unchanged."""
 
     kind = "lsf"
     file = "lsb.acct"

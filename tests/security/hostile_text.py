@@ -110,7 +110,7 @@ def hostile_texts(
     """Every hostile text, by name.
 
     `delimiters`: what separates fields or records. `headers`: lines that change how later lines are read. `records`:
-    whole records of a run that never was, in the format under test, with the same columns as the input.
+    complete records of an invented run, in the format under test, with the same columns as the input.
     """
     texts = dict(GENERAL)
     for by in delimiters:
@@ -139,10 +139,10 @@ def hostile_texts(
 def assert_harmless(
     baseline: Seen, attacked: Seen, own: Collection[str], may_differ: Sequence[str] = ("name", "extras")
 ) -> None:
-    """Assert that a hostile text harmed nobody but the job that has it.
+    """Assert that a hostile text harmed only the job that has it.
 
-    `baseline` read the input with a harmless text, `attacked` the same input with the hostile one. `own`: record ids
-    of the runs that have it. No other run may be added, changed, or lost. Each own run is stored with every value but
+    `baseline` read the input with a harmless text, `attacked` the same input with the hostile one. `own`: record ids of
+    the runs that have it. No other run may be added, changed, or lost. Each own run is stored with every value but
     those of the fields `may_differ` as in the baseline, or the attacked reading lists more that is unreadable.
     """
     assert set(own) <= baseline.jobs.keys(), "the harmless text must be readable, or the test shows nothing"

@@ -1,6 +1,6 @@
-"""Hostile input, as one suite: each attack is refused or neutralised, by the command or the service that meets it.
+"""Hostile input, as one suite: each attack is refused or neutralised, by the command or the service that gets it.
 
-The parts have their own tests beside them; these are the attacks as somebody would try them.
+The parts have their own tests; these are the attacks as an attacker would try them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def bomb() -> str:
 
 @contextmanager
 def listener() -> Iterator[tuple[str, list[bytes]]]:
-    """An address that nobody may ask; what came."""
+    """An address to which nothing must connect, and what came."""
     came: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.2)

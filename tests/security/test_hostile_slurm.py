@@ -74,7 +74,7 @@ def written(raw: bytes) -> str:
 
 @pytest.mark.parametrize("column", FIELDS)
 def test_sacct_that_is_run(sacct: Sacct, column: str) -> None:
-    """Nobody's run changes, and the run of the user is stored whatever its text is."""
+    """No run of others changes, and the run of the user is stored with any text."""
     texts = [written(raw) for raw in LIVE.values()]
     sacct.rows(*rows(column, [HARMLESS] * len(texts)))
     baseline = read_on(source(sacct, 1_000), Seen())
@@ -103,7 +103,7 @@ def table(by: bytes, column: str, text: bytes) -> bytes:
 
 
 def harmless(read: Callable[[bytes], Seen], runs: int, texts: dict[str, bytes], may_differ: Sequence[str]) -> None:
-    """Read the input with each of the texts, and assert that it harms nobody else."""
+    """Read the input with each of the texts, and assert that it harms no other user."""
     baseline = read(HARMLESS.encode())
     assert (len(baseline.jobs), baseline.unreadable) == (runs, [])
     wrong: list[str] = []
@@ -206,7 +206,8 @@ def test_a_document(fixtures: Path, tmp_path: Path, name: str, field: str, may_d
 
 
 def test_each_job_of_a_document_that_cannot_be_read_is_listed(tmp_path: Path) -> None:
-    """Their places are the same, so what is kept of them tells them apart, and tells the same at each reading."""
+    """Their places are the same, so what is kept of them must distinguish them, and must be the same at each
+    reading."""
     jobs = [{"job_id": number, "state": {"current": "?!"}} for number in (1, 2, 3)]
     first = saved(tmp_path / "sacct.json", json.dumps({"jobs": jobs}).encode())
     again = saved(tmp_path / "sacct.json", json.dumps({"jobs": jobs[:0:-1]}).encode())

@@ -38,7 +38,7 @@ def texts_of(log: HostileLog, field: str) -> Iterator[tuple[str, bytes]]:
     ("log", "field"),
     [pytest.param(log, field, id=f"{type(log).__name__}-{field}") for log in KINDS for field in log.fields],
 )
-def test_a_hostile_text_harms_nobody(log: HostileLog, field: str, tmp_path: Path) -> None:
+def test_a_hostile_text_harms_no_other_user(log: HostileLog, field: str, tmp_path: Path) -> None:
     baseline = log.read(tmp_path / "before", log.content(field, HARMLESS))
     assert not baseline.unreadable
     own = [record_id for record_id, job in baseline.jobs.items() if job.local_user == f"u{ATTACKER}"]
@@ -121,7 +121,7 @@ def arc_change(path: Path, record_id: int, field: str, text: bytes) -> None:
 
 
 @pytest.mark.parametrize("field", ARC_FIELDS)
-def test_a_hostile_text_in_arcs_database_harms_nobody(field: str, tmp_path: Path) -> None:
+def test_a_hostile_text_in_arcs_database_harms_no_other_user(field: str, tmp_path: Path) -> None:
     arc_database.create(tmp_path / "plain.db", 5)
     differs = (
         "name", "project", "local_user", "local_group", "client_host", "hosts", "service_class", "local_id", "user_dn",
@@ -172,7 +172,7 @@ def entries_of(path: Path, content: bytes) -> tuple[list[GridLogEntry], list[Unr
 
 @pytest.mark.parametrize("escaped", [True, False], ids=["escaped", "as it is"])
 @pytest.mark.parametrize("field", BLAH_FIELDS)
-def test_a_hostile_text_in_a_grid_log_gives_nobody_another_identity(escaped: bool, field: str, tmp_path: Path) -> None:
+def test_a_hostile_text_in_a_grid_log_changes_no_identity(escaped: bool, field: str, tmp_path: Path) -> None:
     before, _ = entries_of(tmp_path / "log", blah(escaped, field, b""))
     others_before = [each for each in before if each.lrms_id != f"{ATTACKER}.s"]
     victim = blah(escaped, field, b"").splitlines()[0].replace(b"u5", b"rival")
@@ -181,7 +181,7 @@ def test_a_hostile_text_in_a_grid_log_gives_nobody_another_identity(escaped: boo
     failed = []
     for name, text in texts.items():
         if not escaped and b'"\n' in text:
-            continue  # the end of a line for all that its text tells: see the page
+            continue  # by its text, it could be the end of a line: see the page
         entries, unreadable = entries_of(tmp_path / "log", blah(escaped, field, text))
         others_after = [each for each in entries if each.lrms_id != f"{ATTACKER}.s"]
         own = [each for each in entries if each.lrms_id == f"{ATTACKER}.s"]

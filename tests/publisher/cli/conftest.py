@@ -1,4 +1,4 @@
-"""Sites in three conditions; each test gets a copy of its own."""
+"""Sites in three conditions; each test gets a copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.publisher.cli.program import Program
 
 @pytest.fixture(scope="session")
 def fresh_site(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Program:
-    """Nothing was done yet."""
+    """A new site, on which nothing was done."""
     folder = tmp_path_factory.mktemp("fresh")
     load(fixtures / "arc" / "accounting.sql", folder / "accounting.db")
     return Program(folder)

@@ -1,4 +1,4 @@
-"""The real command in a process of its own, over a site in a folder: an ARC database, folders as targets."""
+"""The real command in a separate process, with a site in a folder: an ARC database, folders as targets."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Done:
 
 
 class Program:
-    """The command in a folder, with the configuration there. The environment says nothing of the caller's."""
+    """The command in a folder, with the configuration there. Its environment contains nothing of the caller's."""
 
     def __init__(self, folder: Path, text: str = WHOLE) -> None:
         self.folder = folder
@@ -84,7 +84,7 @@ class Program:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the process sees of ours."""
+        """The environment of the process."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "PYTHONPATH") if name in os.environ}
         return {**kept, "HOME": str(self.folder), "USAGE_PUBLISHER_CONFIG": str(self.config), "COLUMNS": "500"}
 
@@ -121,7 +121,7 @@ class Program:
             connection.close()
 
     def copy(self, folder: Path) -> Self:
-        """The same site, as it stands, in another folder."""
+        """A copy of the site in another folder."""
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
         return type(self)(folder, self.config.read_text(encoding="utf-8"))
 
@@ -130,7 +130,7 @@ class Inside(Program):
     """The command in this process, which saves its start: where what a command does is the point, and no process is."""
 
     def __call__(self, *arguments: str | Path, answers: str | None = None, **variables: str) -> Done:
-        """Run a command to its end, as a process of its own would."""
+        """Run a command to its end, like a separate process."""
         streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
         out, err = streams
         with (

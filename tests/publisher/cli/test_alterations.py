@@ -1,4 +1,4 @@
-"""What rendering held and altered, as people are told it."""
+"""What rendering held and altered, as people see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""held and rejected: list, show, retry, waive; unreadable: settle. Every decision is put down."""
+"""held and rejected: list, show, retry, waive; unreadable: settle. Every decision is recorded."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_unreadable_input_is_settled_with_a_reason(fresh: Program) -> None:
 def test_a_log_that_was_rotated_out_of_sight_is_an_error_until_it_is_found_or_settled(
     fresh: Program, fixtures: Path
 ) -> None:
-    """From the log of Grid Engine to the exit codes."""
+    """Tested from the log of Grid Engine to the exit codes."""
     lines = (fixtures / "gridengine" / "accounting-8.1.9").read_bytes().splitlines(keepends=True)
     log = fresh.folder / "accounting"
     old = fresh.folder / "old"

@@ -1,4 +1,4 @@
-"""render --diff: what would be sent beside what was last delivered."""
+"""render --diff: what would be sent compared with what was last delivered."""
 
 from __future__ import annotations
 

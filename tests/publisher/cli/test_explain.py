@@ -18,7 +18,7 @@ def test_values_facts_and_rules(collected: Program) -> None:
 
 
 def test_what_the_configuration_added_is_reported(collected: Program) -> None:
-    """The one job of the fixture that has no benchmark of its own."""
+    """Uses the only job of the fixture that has no benchmark in its source."""
     (record,) = collected("render", "emi-car", "--explain", "1000026", "--json").ok().object["records"]
     assert "benchmarks" in record["added"]
     (level,) = [value for value in record["values"] if value["field"].startswith("ServiceLevel")]
@@ -58,7 +58,7 @@ def test_a_summary_shows_its_jobs_and_what_each_brings(collected: Program) -> No
 
 
 def test_a_summary_shows_the_rules_of_the_configuration(collected: Program) -> None:
-    """The one job of the fixture that has no benchmark of its own is alone in its group."""
+    """The only job of the fixture that has no benchmark in its source is alone in its group."""
     (record,) = collected("render", "apel-summary", "--explain", "1000026", "--json").ok().object["records"]
     assert record["added"] == ["benchmarks"]
     assert record["group"]["jobs"] == 1

@@ -1,4 +1,4 @@
-"""import, as people use it: it shows first, writes only where it is told to, and what it writes can be used."""
+"""import, as people use it: it shows first, writes only the given file, and this file can be used."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_it_shows_and_changes_nothing(fresh: Program, fixtures: Path, state: Pat
 
 
 def untimed(configuration: str) -> str:
-    """Without the moment of the import."""
+    """The text without the time of the import."""
     return re.sub(r" at 20[0-9TZ:-]+", "", configuration)
 
 
@@ -81,7 +81,7 @@ def test_what_is_not_a_file(fresh: Program) -> None:
 
 @pytest.fixture
 def queued(fresh: Program) -> Path:
-    """A message that SSM left behind; our target for APEL is a folder."""
+    """A message that SSM left; our target for APEL is a folder."""
     queue = fresh.folder / "outgoing" / "5ba24c88"
     queue.mkdir(parents=True)
     text = "APEL-sync-message: v0.1\nSite: EXAMPLE-SITE\nSubmitHost: ce9\nNumberOfJobs: 3\nMonth: 10\nYear: 2026\n%%\n"
@@ -89,7 +89,7 @@ def queued(fresh: Program) -> Path:
     return queue.parent
 
 
-def test_a_queue_left_behind(fresh: Program, queued: Path) -> None:
+def test_a_queue_that_ssm_left(fresh: Program, queued: Path) -> None:
     shown = fresh("import", "ssm-queue", queued, "summaries", "--dry-run").ok()
     assert "apel-sync" in shown.out
     assert not (fresh.folder / "summaries").exists()

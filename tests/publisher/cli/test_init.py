@@ -136,7 +136,7 @@ def test_an_answer_is_never_taken_for_toml(fresh: Program, pki: Pki) -> None:
     assert "evil" not in fresh("--config", "new.toml", "status", "--json").ok().object["targets"]
 
 
-def test_nobody_answers(fresh: Program) -> None:
+def test_without_a_terminal_it_is_an_error(fresh: Program) -> None:
     done = fresh("--config", "new.toml", "init")
     assert done.code == 2
     assert "Name of the site, as in GOCDB: standard input is not a terminal. Answer with an option" in done.err
@@ -185,7 +185,7 @@ def test_what_a_log_does_not_have_is_asked(fresh: Program, pki: Pki, root: Path)
     }  # fmt: skip
 
 
-def test_what_a_log_does_not_have_and_nobody_answers_is_a_problem(fresh: Program, pki: Pki, root: Path) -> None:
+def test_a_value_missing_in_log_and_answers_is_a_problem(fresh: Program, pki: Pki, root: Path) -> None:
     log = grid_engine_log(root, fresh)
     found = fresh("--config", "new.toml", "init", "--json", *answers(fresh, pki, source=str(log))).ok().object
     assert ["--benchmark" in problem or "--complete-since" in problem for problem in found["problems"]] == [True, True]
@@ -218,7 +218,7 @@ def _own_terminal() -> None:
 def on_terminal(
     program: Program, lines: list[str], *arguments: str, interrupts: Sequence[str] = (), **variables: str
 ) -> tuple[int, str]:
-    """Run `init` on a terminal of its own where somebody types these lines; its exit code, and the screen.
+    """Run `init` on a new terminal in which these lines are typed; return its exit code and the screen.
 
     `interrupts` are typed one by one, each after a question.
     """

@@ -1,4 +1,4 @@
-"""A store that was made is told of, once: whoever expected to find his own there has mistyped its place."""
+"""A new store is reported, once: if an existing one was expected, its place is mistyped."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def harmless(text: str) -> bool:
 
 @pytest.fixture(scope="module")
 def hostile(fresh_site: Program, tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """One site for all: what one command changes makes no difference to what the others show."""
+    """One site for all tests: a change by one command does not affect what the others show."""
     fresh = fresh_site.copy(tmp_path_factory.mktemp("hostile"))
     name = HOSTILE.replace("\x00", "")
     fresh.change_database("UPDATE Users SET Name = ? WHERE ID = 1", f"/CN={name}")

@@ -1,4 +1,4 @@
-"""run: once, twice at once, and until it is told to stop."""
+"""run: once, twice at the same time, and until it is interrupted."""
 
 from __future__ import annotations
 

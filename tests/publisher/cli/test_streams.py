@@ -131,7 +131,7 @@ def on_terminal(site: Program, *command: str) -> str:
     try:
         while part := os.read(ours, 1 << 16):
             shown += part
-    except OSError:  # how Linux says that nobody has the terminal open any more
+    except OSError:  # the error of Linux when no process has the terminal open any more
         pass
     os.close(ours)
     assert process.wait(60) in {0, 3}
@@ -208,7 +208,7 @@ def test_messages_that_cannot_be_written_change_nothing(fresh: Program) -> None:
 
 @pytest.mark.parametrize("command", [("--help",), ("run",), ("status", "--json")], ids=" ".join)
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_are_taken_for_nobody(published: Program, command: tuple[str, ...], closed: str) -> None:
+def test_closed_streams_are_not_an_error(published: Program, command: tuple[str, ...], closed: str) -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, *command], cwd=published.folder,
         env=published.environment, capture_output=True, check=False, timeout=120,

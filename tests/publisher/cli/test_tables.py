@@ -1,4 +1,4 @@
-"""Tables: whole where they fit, a paragraph a row where their columns would be too narrow to read."""
+"""Tables: shown as tables if they fit; with a paragraph for each row if columns would be too narrow to read."""
 
 from __future__ import annotations
 

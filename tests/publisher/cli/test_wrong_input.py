@@ -222,7 +222,7 @@ def test_plain_http_to_a_service_with_tls_says_that_https_is_needed(collected: P
 
 
 def test_an_error_of_the_program_is_a_message_with_a_code_of_its_own(collected: Program) -> None:
-    """A function that is missing stands for any fault."""
+    """A missing function represents any fault."""
     program = (
         "import sys; from publisher.cli import main, status_cmd; del status_cmd.status_json; "
         "sys.argv = ['usage-publisher', *sys.argv[1:]]; main.main()"

@@ -162,7 +162,7 @@ def test_a_finished_run_that_a_source_calls_running_again_stays_finished(tmp_pat
 
 
 def test_a_run_is_found_by_the_ids_that_it_has_now(tmp_path: Path) -> None:
-    """A database may tell the batch system's id of a job only when it has ended."""
+    """A database may have the batch system's id of a job only when the job has ended."""
     site, _ = site_of(tmp_path, make_job(1, local_id=None, status="running", end=None), make_job(2, local_id="17"))
     site.collect()
     site.sources["ce1"].add(make_job(1, local_id="4711"), make_job(2, local_id="18", global_id="ce1/18"))
@@ -252,7 +252,7 @@ def test_a_window_read_again_finds_what_was_missed_and_moves_no_cursor(tmp_path:
     before = site.rows("SELECT cursor, at_end, last_collected FROM sources")
     site.now += 500
     source = site.sources["ce1"]
-    source.log.insert(0, make_job(9, end=NOVEMBER + 5))  # behind the cursor
+    source.log.insert(0, make_job(9, end=NOVEMBER + 5))  # after the cursor
     assert site.collect()["ce1"].new == 0
     before = site.rows("SELECT cursor, at_end, last_collected FROM sources")
     site.now += 500

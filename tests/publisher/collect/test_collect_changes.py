@@ -69,7 +69,7 @@ def test_a_changed_record_may_replace_a_rejected_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_that_nobody_wants_any_more_is_taken_back_where_it_was_never_sent(tmp_path: Path, kind: str) -> None:
+def test_a_delivery_that_is_no_longer_selected_is_removed_if_it_was_never_sent(tmp_path: Path, kind: str) -> None:
     site, service = site_of(tmp_path, *make_jobs(2), kind=kind)
     site.collect()
     site.sources["ce1"].add(make_job(1, status="aborted"))
@@ -80,7 +80,7 @@ def test_a_run_that_nobody_wants_any_more_is_taken_back_where_it_was_never_sent(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_that_nobody_wants_any_more_is_superseded_where_it_was_sent(tmp_path: Path, kind: str) -> None:
+def test_a_delivery_that_is_no_longer_selected_is_superseded_if_it_was_sent(tmp_path: Path, kind: str) -> None:
     site, _ = site_of(tmp_path, *make_jobs(2), kind=kind)
     site.collect()
     site.publish()
@@ -91,7 +91,7 @@ def test_a_run_that_nobody_wants_any_more_is_superseded_where_it_was_sent(tmp_pa
     site.assert_counters_right()
 
 
-def test_a_run_that_is_wanted_only_after_a_change_is_put_down_then(tmp_path: Path) -> None:
+def test_a_run_that_is_selected_after_a_change_is_enqueued_then(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, make_job(1, status="aborted"))
     site.collect()
     assert site.states("neic") == {}

@@ -1,4 +1,5 @@
-"""What rules add: nothing over what the source tells, the first that gives a value, to a class what to its runs."""
+"""What rules add: they never override the source, the first with a value counts, and a class gets the same as its
+runs."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_a_target_without_local_jobs_takes_back_what_turned_out_to_be_local(clus
     assert_grid(cluster.sent())
 
 
-def test_with_require_a_run_waits_for_good(cluster: GridCluster) -> None:
+def test_with_require_a_run_stays_held(cluster: GridCluster) -> None:
     cluster.source["grid_log"]["require"] = True
     cluster.log(torque_line(1, NOW - 20 * DAY))
     cluster.run()

@@ -97,7 +97,7 @@ def test_a_target_gets_what_it_wants(tmp_path: Path, wish: dict[str, object], wa
     assert set(service.held) == ids(*wanted)
 
 
-def test_of_batch_systems_every_run_that_ran_is_wanted(tmp_path: Path) -> None:
+def test_of_batch_systems_every_run_that_ran_is_selected(tmp_path: Path) -> None:
     jobs = [
         make_job(n, system="slurm", status=s) for n, s in enumerate(("completed", "failed", "aborted", "cancelled"))
     ]

@@ -110,7 +110,7 @@ class Made:
         self._before = Counted.runs
 
     def since(self) -> int:
-        """How many since this was asked the last time."""
+        """The number since the last call."""
         before, self._before = self._before, Counted.runs
         return self._before - before
 
@@ -164,10 +164,10 @@ def test_a_row_that_changed_is_read_and_is_a_new_version(site: Site, made: Made)
     assert made.since() == 0
 
 
-def test_a_change_of_which_no_record_tells_is_read_once(site: Site, made: Made) -> None:
+def test_a_change_without_a_record_is_read_once(site: Site, made: Made) -> None:
     stored = marks(site)
     benchmark = "SELECT * FROM JobExtraInfo WHERE InfoKey = 'benchmark' ORDER BY RecordID LIMIT 1"
-    change(site, f"INSERT INTO JobExtraInfo {benchmark}")  # one that stands twice counts once
+    change(site, f"INSERT INTO JobExtraInfo {benchmark}")  # one that occurs twice counts once
     made.since()
     assert again(site) == Collected(read=len(stored), unchanged=len(stored))
     assert made.since() == 1

@@ -1,4 +1,5 @@
-"""Slaves of DQS: in the record of their run, in no record of their own, and in every report that they ran in."""
+"""Slaves of DQS: they are in the record of their run, have no record themselves, and are in the reports of all times
+when they ran."""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ class OldSite:
         return {(known.run.record_id, known.run.job.cpu_ms) for known in self.publisher.jobs(Window())}
 
     def reports(self) -> dict[int, tuple[int, int]]:
-        """By day how many lines ran in it, and for how many seconds, as the last report of it says."""
+        """The number of lines that ran on each day, and their seconds, by the last report of the day."""
         found: dict[int, tuple[int, int]] = {}
         files = [file for file in (self.folder / "reports").iterdir() if file.is_file()]
         for file in sorted(files, key=lambda file: file.stat().st_mtime_ns):

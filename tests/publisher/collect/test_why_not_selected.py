@@ -1,4 +1,4 @@
-"""Why a target does not want a run is told by what decided it."""
+"""The reason why a target does not select a run names the setting that decided it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_run_that_a_target_does_not_want(
 
 
 def test_it_is_the_rules_of_the_configuration_that_decide(tmp_path: Path) -> None:
-    """A run whose VO a rule tells is of that VO, here as in planning."""
+    """A run whose VO is from a rule counts as of that VO, here as in planning."""
     site = site_of(tmp_path, settings={"vo": ["alice"]}, facts={"vo": None, "fqans": ()})
     (known,) = site.publisher.job("1")
     assert known.not_selected == {}, "unknown VOs are held"
@@ -76,7 +76,7 @@ def test_it_is_the_rules_of_the_configuration_that_decide(tmp_path: Path) -> Non
     assert site.publisher.job("1")[0].not_selected == {}
 
 
-def test_what_was_sent_and_is_no_longer_wanted_has_both(tmp_path: Path) -> None:
+def test_what_was_sent_and_is_no_longer_selected_has_both(tmp_path: Path) -> None:
     site = site_of(tmp_path, settings={}, facts={})
     site.publish()
     site.sources["ce1"].add(make_job(1, status="aborted"))

@@ -47,7 +47,7 @@ def _is_literal(node: ast.AST) -> bool:
 
 
 def comparisons(code: str) -> Iterator[tuple[str, set[str]]]:
-    """Each comparison with a literal, match, or call of `startswith`, with the names of ours that are in it."""
+    """Each comparison with a literal, match, or call of `startswith`, with the names of kinds in it."""
     for node in ast.walk(ast.parse(code)):
         words: set[str] = set()
         if isinstance(node, ast.Compare):

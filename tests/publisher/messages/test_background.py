@@ -1,4 +1,4 @@
-"""Rendering in a worker process: the same messages as rendering here, whoever renders; one that dies costs nothing."""
+"""Rendering in a worker process gives the same messages as rendering here; nothing is lost if it dies."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_renderer_that_is_killed_costs_nothing(tmp_path: Path) -> None:
     assert service.posted() == [make_job(number).record_id for number in range(MANY) if number not in WITHOUT_VO]
 
 
-def test_a_run_that_stops_leaves_no_process_behind(tmp_path: Path) -> None:
+def test_a_run_that_stops_leaves_no_process(tmp_path: Path) -> None:
     before = _children()
     site, service = _site(tmp_path, worth=1)
     begun: set[int] = set()
@@ -155,7 +155,7 @@ def test_of_a_window_no_other_runs_are_rendered(site: Site, jobs: int) -> None:
     assert [item.latest_end for page in pages for item in page.items] == ends[50 : 50 + jobs]
 
 
-def test_what_troubles_the_other_process_is_raised_here(site: Site, tmp_path: Path) -> None:
+def test_an_error_of_the_other_process_is_raised_here(site: Site, tmp_path: Path) -> None:
     pages = _pages(site, WORTH_RUNS, f"sqlite:///{tmp_path}/gone.db").pages(False)
     for _ in range(3):
         next(pages)

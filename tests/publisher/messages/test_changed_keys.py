@@ -110,7 +110,7 @@ def test_services_with_another_key_do_not_care(tmp_path: Path, service: RecordRe
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=["end time", "local id"])
-def test_one_that_was_in_flight_when_the_power_went_is_held_too(tmp_path: Path, change: dict[str, object]) -> None:
+def test_one_that_was_in_flight_at_a_power_failure_is_held_too(tmp_path: Path, change: dict[str, object]) -> None:
     service = RecordReceiver("apel", "ams")
     source = ListSource("ce1")
     source.add(*make_jobs(5))

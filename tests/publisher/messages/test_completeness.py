@@ -1,4 +1,4 @@
-"""Why a month is held: every source that cannot tell is named at once, so that all can be mended at once."""
+"""Why a month is held: all sources without completeness are named together, so that all can be fixed together."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_sources_that_know_their_first_day(tmp_path: Path) -> None:
 
 
 def site_of(folder: Path, unsure: int) -> Site:
-    """A site with one source that can tell, and so many that cannot."""
+    """A site with one complete source, and this number of sources whose completeness is unknown."""
     sources = [ListSource(f"c{number}", complete_since=None) for number in range(1, unsure + 1)]
     site = Site(folder, [ListSource("whole"), *sources], [RecordReceiver("neic")])
     site.collect()

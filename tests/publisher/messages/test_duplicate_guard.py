@@ -76,7 +76,7 @@ def test_the_dry_run_of_a_target_that_was_never_planned_for_says_the_same(
         ({"wall_s": 5}, {}, True),
         ({}, {"end": 1_795_000_000}, False),
         ({}, {"local_id": "8"}, False),
-        ({"local_id": None}, {"local_id": None}, False),  # their global ids stand in
+        ({"local_id": None}, {"local_id": None}, False),  # their global ids are used instead
     ],
 )
 def test_what_the_key_is(

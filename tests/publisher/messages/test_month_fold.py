@@ -98,7 +98,7 @@ def ends(draw: st.DrawFn, month: Month) -> int:
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A run, the source it is of, what its grid log told, and how its delivery stands."""
+    """A run, its source, its entry in the grid log, and the state of its delivery."""
 
     job: Job
     source: str

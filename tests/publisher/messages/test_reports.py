@@ -1,4 +1,4 @@
-"""Reports: one for each whole period, sent when it is complete, and again when a late job changed it."""
+"""Reports: one for each period, sent when the period is complete, and again when a late job changed it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_month_that_is_over_is_sent_and_the_present_one_waits(tmp_path: Path) 
 
 
 def test_days_before_the_first_are_reported_once_something_ended_still_earlier(tmp_path: Path) -> None:
-    """What a run used of days before the one it ended in counts in them, as soon as they lie behind the first."""
+    """The usage of a run in days before the one in which it ended counts in these days, if they are after the first."""
     long, early = ran(1, OCTOBER + 20, OCTOBER + 3 * DAY + 40), ran(2, OCTOBER, OCTOBER + 60)
     site, portal = site_of(tmp_path, long, period="day", bin="1d")
     site.publish()
@@ -163,7 +163,7 @@ def test_no_period_before_the_first_end_is_reported_for_a_job_with_an_absurd_sta
     assert portal.seconds() == {OCTOBER: 60}
 
 
-def test_a_run_that_changed_or_is_no_longer_wanted_leaves_the_months_it_was_in(tmp_path: Path) -> None:
+def test_a_run_that_changed_or_is_no_longer_selected_leaves_its_months(tmp_path: Path) -> None:
     september = OCTOBER - 30 * DAY
     site, portal = site_of(
         tmp_path,
@@ -335,7 +335,8 @@ def test_render_shows_the_very_messages(tmp_path: Path) -> None:
 def test_however_jobs_turn_up_the_service_ends_with_the_reports_of_them_all(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """In days, over a fortnight: jobs of any length, in any order, some in a later version, with runs in between."""
+    """Reports of days, over two weeks: jobs of any length, in any order, some in a later version, with runs in
+    between."""
     site, portal = site_of(tmp_path_factory.mktemp("site"), period="day", bin="6h")
     site.now = NOVEMBER
     final: dict[int, tuple[int, int]] = {}

@@ -1,4 +1,4 @@
-"""Summaries and sync counts: whole months, sent when they changed, each replacing the one before."""
+"""Summaries and sync counts: of whole months, sent when they changed, each replacing the previous one."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_group_that_vanished_is_sent_with_no_jobs(tmp_path: Path) -> None:
     assert sorted(service.times_sent.values()) == [2, 2]
 
 
-def test_a_run_that_is_no_longer_wanted_leaves_its_month(tmp_path: Path) -> None:
+def test_a_run_that_is_no_longer_selected_leaves_its_month(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, user_job(1, "Ada"), user_job(2, "Bo"))
     site.publish()
     site.sources["ce1"].add(user_job(2, "Bo", status="aborted"))
@@ -110,7 +110,7 @@ def test_a_run_waived_while_it_is_held_is_no_longer_due(tmp_path: Path) -> None:
     assert service.total()[0] == 1
 
 
-# --- months that are not known whole
+# --- months that are not known to be complete
 
 
 def test_a_month_that_is_not_known_whole_is_held_with_the_reason_and_released_by_complete_since(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_run_without_a_benchmark_is_held_alone_and_released_when_one_is_config
     assert site.counted("apel") == {State.ACCEPTED: 2}
 
 
-# --- republish, order, trouble
+# --- republish, order, errors
 
 
 def test_republish_sends_whole_months_again(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""import apel: a whole configuration from client.cfg, parser.cfg and sender.cfg."""
+"""import apel: a complete configuration from client.cfg, parser.cfg, and sender.cfg."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def remarks(proposal: Proposal, kind: str) -> dict[str, str]:
 
 
 def changed(fixtures: Path, tmp_path: Path, **changes: str) -> list[Path]:
-    """The files with options changed; one that is not there yet goes behind the block's name."""
+    """The files with options changed; a missing option is added after the block's name."""
     found = []
     for path in files(fixtures):
         lines = path.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""import arc: a whole configuration from arc.conf and publishing.db, with a remark on all that is not the same."""
+"""import arc: a complete configuration from arc.conf and publishing.db, with a remark on every difference."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Captured:
         return Accepted(dict.fromkeys(message.record_ids, "1") or {"message": "1"})
 
     def check(self) -> list[Any]:
-        """Nothing to find."""
+        """No findings."""
         return []
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class Move:
     # --- the oracle: ARC's own database
 
     def truth(self) -> list[tuple[str, int, int]]:
-        """Of each job that ARC publishes: its id, its end, and its wall seconds."""
+        """Id, end, and wall seconds of each job that ARC publishes."""
         query = (
             "SELECT a.JobID, a.EndTime, a.UsedWalltime FROM AAR a JOIN Status s ON s.ID = a.StatusID "
             "WHERE s.Name IN ('completed', 'failed')"

@@ -1,4 +1,4 @@
-"""import sgas-bart: a whole configuration from bart.conf, its maps and its state."""
+"""import sgas-bart: a complete configuration from bart.conf, its maps, and its state."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ RECORD: Final = (
 
 
 def _jobs(first: int, count: int) -> dict[tuple[str, int], str]:
-    """Lines of the log by what tells their jobs apart: the id without the server, and the end."""
+    """Lines of the log by what distinguishes their jobs: the id without the server, and the end."""
     found = {}
     for number in range(first, first + count):
         name, end = IDS[number % len(IDS)].format(number), OCTOBER + number * 3_600
@@ -111,7 +111,7 @@ class BartCluster:
         self.program("run").ok()
 
     def at_sgas(self) -> Counter[tuple[str, int]]:
-        """How many records SGAS has of each job: BaRT's and ours have ids of their own."""
+        """How many records SGAS has of each job: BaRT's and ours have different ids."""
         query = "SELECT local_id, end_time FROM runs WHERE record_id = ?"
         ours = [self.program.rows(query, str(record))[0] for record in self.simulator.sgas.holdings()]
         return Counter([*self.archive, *((str(number), int(end)) for number, end in ours)])

@@ -1,7 +1,8 @@
-"""Whatever order a move goes in: each job is delivered by the one before or by us, by one of them at least, and once.
+"""In any order of the steps of a move, each job is delivered once, by the earlier publisher or by us.
 
-Jobs are found before and after the first reading, filters change, shadows come and go, somebody takes over by time. The
-oracle: accepted from here = at the receiver, once; assumed are never sent unless asked for; nothing else disappears.
+Jobs are found before and after the first reading, filters change, targets become shadows and active again, jobs are
+taken over by time. The oracle: accepted from here = at the receiver, once; assumed jobs are never sent unless
+requested; nothing else disappears.
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ def test_two_tasks_that_are_one_record_there_are_named(fixtures: Path, tmp_path:
 
 
 def test_a_record_of_the_client_delivers_one_of_two_runs_with_its_key(fixtures: Path, tmp_path: Path) -> None:
-    """Two batch systems number alike: only a person knows whether they are one job, and which was sent."""
+    """Two batch systems use the same numbers: only a person knows whether they are one job, and which was sent."""
     site = ClientSite(fixtures, tmp_path / "site", "torque", records="apel-job")
     text = site.config.read_text()
     (source,) = re.findall(r"^\[sources\.lrms\]\n(?:.+\n)+", text, flags=re.MULTILINE)

@@ -126,7 +126,7 @@ def test_several_of_ours_for_one_of_theirs(old: OldRecords, tmp_path: Path) -> N
 def test_a_job_that_is_spelled_as_theirs_takes_its_record_from_one_that_is_alike(
     old: OldRecords, tmp_path: Path
 ) -> None:
-    """Whichever is looked at first: the other was not delivered, and must be sent."""
+    """In any order: the other one was not delivered, and must be sent."""
     read(old, tmp_path, HEADER + "SITE\t7\t2026-10-01 01:30:00\n")
     found = matched(old, ("alike", fields("7.1"), "7_1"), ("spelled as theirs", fields("7"), "7"))
     assert found["alike"] is None

@@ -1,4 +1,4 @@
-"""import ssm-queue: what SSM left behind is sent as it is, once, oldest first, and nothing of it is lost."""
+"""import ssm-queue: the messages that SSM left are sent unchanged, once, oldest first, and none is lost."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def summary(month: int, jobs: int = 1) -> str:
 
 
 class Left:
-    """A queue that SSM left behind, and a site that takes it over."""
+    """A queue that SSM left, and a site that takes it over."""
 
     def __init__(self, folder: Path, receiver: RecordReceiver, **settings: object) -> None:
         self.path = folder / "outgoing"
@@ -71,7 +71,7 @@ class Left:
         self._number = 0
 
     def add(self, text: str | bytes) -> str:
-        """Put a message behind the others."""
+        """Add a message after the others."""
         self._number += 1
         name = f"5ba24c8{self._number // 10}/5ba24c8f0f{self._number:04x}"
         file = self.path / name
@@ -106,7 +106,7 @@ class Left:
 
 
 class Jobs(RecordReceiver):
-    """A service that keeps whole messages."""
+    """A service that keeps complete messages."""
 
     def store(self, message: Message) -> Accepted:
         """Take it."""
@@ -123,7 +123,7 @@ class StopsAfterOne(Jobs):
         return 2000 if self.stops else 4000
 
     def post(self, message: Message) -> Outcome:
-        """Judge and store the first."""
+        """Check the messages, and store the first."""
         if self.stops and self.messages:
             return Transient("not now")
         return super().post(message)

@@ -170,7 +170,7 @@ def listening() -> Iterator[int]:
 
 
 def asked(port: int, request: str, host: str = "127.0.0.1") -> bytes:
-    """All that is answered."""
+    """The complete answer."""
     with socket.create_connection(("127.0.0.1", port), 60, source_address=(host, 0)) as connection:
         connection.sendall(request.encode())
         answer = b""
@@ -262,7 +262,7 @@ def test_a_listener_is_not_started_again_after_the_end() -> None:
         end()
     assert not Path(f"/proc/{killed}").exists(), "a zombie"
     with socket.create_server(("127.0.0.1", port)):
-        pass  # nobody else listens there
+        pass  # no other process listens there
 
 
 def _known() -> set[str]:

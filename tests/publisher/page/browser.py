@@ -108,7 +108,7 @@ class Browser:
 
     @contextmanager
     def tab(self, *, width: int = 1200, height: int = 900, phone: bool = False, scripts: bool = True) -> Iterator[Tab]:
-        """A page of its own, with cookies of its own."""
+        """A new page, with separate cookies."""
         context = self.ask("Target.createBrowserContext")["browserContextId"]
         target = self.ask("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -208,7 +208,7 @@ class Tab:
         return {"clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}}
 
     def roles(self) -> list[tuple[str, str]]:
-        """What a screen reader is told: roles and names, in order."""
+        """What a screen reader gets: roles and names, in order."""
         nodes = self.ask("Accessibility.getFullAXTree")["nodes"]
         return [
             (str(node["role"]["value"]), str(node.get("name", {}).get("value", "")))
@@ -229,7 +229,7 @@ class Tab:
         return found
 
     def requests(self) -> list[str]:
-        """The addresses that were asked for."""
+        """The addresses that were requested."""
         return [
             str(event["params"]["request"]["url"])
             for event in self._browser.events

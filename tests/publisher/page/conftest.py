@@ -177,9 +177,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where pictures of this run go: the folder that `PICTURES` names, else one that is thrown away.
-
-    `PICTURES=docs/images make test TESTS=tests/publisher/page` makes those of the documents anew, with few colours.
+    """The folder for pictures of this run: that of `PICTURES`, else a temporary one. `PICTURES=docs/images make test
+    TESTS=tests/publisher/page` makes those of the documents again, with few colours.
     """
     named = os.environ.get("PICTURES")
     folder = Path(named).absolute() if named else tmp_path_factory.mktemp("pictures")

@@ -431,12 +431,12 @@ def test_only_our_own_form_logs_in(guarded: PageClient, rest: dict[str, Any], co
     assert guarded.came == []
 
 
-def test_where_all_may_see_nobody_logs_in(opened: PageClient) -> None:
+def test_without_a_token_file_there_is_no_login(opened: PageClient) -> None:
     assert opened.ask("/login").headers["location"] == "/"
     assert opened.ask("/login", "POST", data={"token": "x"}).status_code == 403
 
 
-def test_a_broken_token_file_shuts_the_door(publisher: Publisher, tmp_path: Path) -> None:
+def test_a_broken_token_file_gives_no_access(publisher: Publisher, tmp_path: Path) -> None:
     site = PageClient(publisher, People(token_file(tmp_path)))
     (tmp_path / "tokens.toml").chmod(0o644)
     (tmp_path / "tokens.toml").write_text("broken", encoding="utf-8")

@@ -66,7 +66,7 @@ def test_a_group_may_have_fewer_views(tmp_path: Path) -> None:
         ("users = 3", "cannot be used"),
     ],
 )
-def test_a_wrong_file_lets_nobody_in(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_file_gives_no_access(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said.replace("[", "\\[")) as caught:
         people(tmp_path, text)
     assert str(tmp_path / "tokens.toml") in str(caught.value)

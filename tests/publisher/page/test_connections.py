@@ -1,4 +1,5 @@
-"""The page's connections, on real sockets and TLS: who only connects keeps nobody out; what is not HTTP is refused."""
+"""The page's connections, on real sockets and TLS: idle connections do not block others; what is not HTTP is
+refused."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def asked(connection: socket.socket, text: str) -> bytes:
 
 
 @pytest.mark.parametrize("greeted", [False, True], ids=["silent", "silent after the handshake"])
-def test_silent_connections_keep_nobody_out(tls_site: Program, trusting: ssl.SSLContext, greeted: bool) -> None:
+def test_silent_connections_do_not_block_others(tls_site: Program, trusting: ssl.SSLContext, greeted: bool) -> None:
     with Served(tls_site) as served, ExitStack() as stack:
         for _ in range(240):
             silent = stack.enter_context(connected(served.url))

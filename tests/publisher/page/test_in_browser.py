@@ -16,7 +16,7 @@ MONTH = "since=2026-11-01&days=30&shown=1&legend=1"
 
 
 def looks_right(tab: Tab, width: int) -> None:
-    """Nothing sticks out at the side, and the browser has nothing to complain about."""
+    """Nothing is wider than the page, and the browser reports no problem."""
     assert tab.value("document.documentElement.scrollWidth") <= width
     assert tab.complaints() == []
 

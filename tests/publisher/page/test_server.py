@@ -1,4 +1,4 @@
-"""The command `serve` in a process of its own: where it listens, whom it refuses, what it leaves behind."""
+"""The command `serve` in a separate process: where it listens, whom it refuses, what it leaves when it ends."""
 
 from __future__ import annotations
 

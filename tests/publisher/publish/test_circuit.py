@@ -1,4 +1,4 @@
-"""A service that keeps failing is asked less often by a program that stays, and never forgotten."""
+"""A daemon tries a service that keeps failing less often, and never gives up."""
 
 from __future__ import annotations
 

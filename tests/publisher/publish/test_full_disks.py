@@ -1,9 +1,10 @@
-"""Random lives of a service whose disk fills and frees, with bad records among the good: none that is good is rejected.
+"""Random histories of a service whose disk fills and is freed, with bad records among the good: no good record is
+rejected.
 
-SGAS answers 500 to bad data and when its disk is full; what it holds it ignores, and answers well to. A service that
-fills twice within one run, both times just when the same record is tried alone, cannot be told from a bad record; all
-else can, and every life here is of that kind: the disk fills at most once a run, at any moment, for as long as it
-likes, from one run into the next as well.
+SGAS answers 500 to bad data and when its disk is full; records that it has it ignores, with a good answer. If the disk
+fills twice within one run, both times exactly when the same record is tried alone, this cannot be distinguished from a
+bad record; in all other cases it can, and every history here is such a case: the disk fills at most once in a run, at
+any moment, for any time, also into the next run.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Disk(RecordReceiver):
         return self._posts_of_run in self.full
 
     def post(self, message: Message) -> Outcome:
-        """One after the other."""
+        """Messages are handled one after the other."""
         with self._lock:
             self._posts_of_run += 1
             if self.is_full and set(message.record_ids) - self.held.keys():
@@ -102,7 +103,7 @@ class Life:
             self.lost.add(record_id)
 
     def get_well(self) -> None:
-        """The disk is free for good, and new jobs turn up: then everything comes where it belongs."""
+        """The disk stays free, and new jobs turn up: then everything gets into its right state."""
         self.service.begin_run(range(0))
         self._runs_of_a_well_service()
         if self.lost:

@@ -169,7 +169,7 @@ def test_a_rejected_job_that_changes_while_its_group_is_made_again_is_not_settle
 
 
 def test_a_group_that_is_again_as_it_was_is_no_repeated_request(tmp_path: Path) -> None:
-    """A service that answers what it knows from memory would keep the version between."""
+    """A service that answers repeated requests from memory would keep the version in between."""
     source = ListSource("ce1")
     service = SummaryReceiver("apel")
     site = Site(tmp_path, [source], [service])
@@ -360,7 +360,8 @@ def test_a_whole_month_of_bad_groups_does_not_keep_the_next_ones_waiting(tmp_pat
 
 
 def test_a_count_of_which_nothing_shows_whether_it_is_bad_waits_also_with_several_workers(tmp_path: Path) -> None:
-    """The first month's is taken when it is tried again: the service was ill, so one refusal more is asked for."""
+    """The first month's count is accepted when it is tried again: the service was failing, so one more refusal is
+    needed."""
     source = ListSource("ce1")
     source.add(*(make_job(number, end=NOVEMBER - (3 - number) * 30 * DAY_S) for number in range(1, 4)))
     service = RecordReceiver("apel", "ams")
@@ -400,7 +401,7 @@ class RefusingPortal(RecordReceiver):
 
 
 class PortalOfSmallMessages(RefusingPortal):
-    """One that takes messages of a few bins."""
+    """A portal that accepts only messages of a few bins."""
 
     def payload_limit_bytes(self) -> int | None:
         """As configured."""
@@ -431,7 +432,7 @@ def test_a_bad_report_of_the_oldest_period_is_rejected_and_later_ones_are_sent(t
 
 
 def test_jobs_of_a_rejected_report_are_settled_with_the_parts_that_replace_it(tmp_path: Path) -> None:
-    """It was too large for the portal, and the site has smaller messages since."""
+    """The report was too large for the portal; since then the site sends smaller messages."""
     source = ListSource("ce1")
     source.add(*(make_job(number, end=NOVEMBER + number % 2 * DAY_S + number * 3600) for number in range(1, 21)))
     portal = RefusingPortal()

@@ -41,7 +41,7 @@ def again(site: Site, name: str = "apel", *, only_missing: bool = False) -> None
 
 
 @pytest.mark.parametrize("step", [1, 5, 8])
-def test_killed_and_asked_for_once_more_it_sends_what_is_left(tmp_path: Path, step: int) -> None:
+def test_after_a_kill_a_repeated_request_sends_what_is_left(tmp_path: Path, step: int) -> None:
     service = RecordReceiver("apel", "ams")
     site = delivered(tmp_path, service)
     assert site.killed_at(step, lambda: again(site))
@@ -297,7 +297,7 @@ def test_reports_that_are_due_go_with_it(tmp_path: Path) -> None:
 
 
 def test_of_two_runs_with_one_key_the_first_is_sent_though_it_was_rejected(tmp_path: Path) -> None:
-    """Both wait again, so that the second is held once more."""
+    """Both wait again, so that the second is held again."""
     service = RecordReceiver("apel", "ams")
     sources = [ListSource("ce1"), ListSource("ce2")]
     sources[0].add(*make_jobs(5))

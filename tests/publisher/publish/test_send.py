@@ -1,4 +1,4 @@
-"""Sending: batches, each outcome, trying again, being told to stop."""
+"""Sending: batches, each outcome, retries, interruption."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_a_wrong_place_is_not_reported_as_refused_credentials(tmp_path: Path, mi
 def test_facts_of_a_class_that_cannot_be_read_stop_sending(
     tmp_path: Path, facts: bytes, error: type[Exception]
 ) -> None:
-    """Though the record could be rendered without them: a grid log may have told something, which they would say."""
+    """Even if the record could be rendered without them: they might contain values from a grid log."""
     site, service = site_of(tmp_path, 3)
     with site.publisher.store.write() as connection:
         connection.execute(update(classes).values(facts=facts))

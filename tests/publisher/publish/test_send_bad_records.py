@@ -1,4 +1,4 @@
-"""Sending: bisecting in few posts, a service that is down told from a record that is bad."""
+"""Sending: bisecting in few posts, and distinguishing a failing service from a bad record."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def mixed_site(folder: Path, machines: Sequence[str], **settings: object) -> tup
     return site, receiver
 
 
-def test_records_of_a_machine_that_is_not_allowed_are_parted_in_one_step(tmp_path: Path) -> None:
+def test_records_of_a_machine_that_is_not_allowed_are_separated_in_one_step(tmp_path: Path) -> None:
     machines = [ELSEWHERE if number % 3 == 0 else HOME for number in range(1000)]
     site, service = mixed_site(tmp_path, machines)
     delivery = site.publish_to("neic")
@@ -273,7 +273,7 @@ def test_where_every_machine_is_refused_everything_waits(tmp_path: Path) -> None
     assert service.posts <= 30
 
 
-def test_of_a_machine_that_is_not_allowed_none_is_rejected_while_the_service_is_not_well(tmp_path: Path) -> None:
+def test_no_record_of_a_forbidden_machine_is_rejected_while_the_service_fails(tmp_path: Path) -> None:
     site, service = mixed_site(tmp_path, [ELSEWHERE if number % 2 else HOME for number in range(60)])
     service.fault = lambda message: checks_machines(message) or (DOWN if service.posts > 3 else None)
     site.publish()

@@ -43,7 +43,7 @@ def test_other_contents_have_another_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["after the service stored it", "before it reached the service"])
-def test_what_was_in_flight_when_the_power_went_is_sent_again_under_the_same_id(tmp_path: Path, stored: bool) -> None:
+def test_what_was_in_flight_at_a_power_failure_is_sent_again_under_the_same_id(tmp_path: Path, stored: bool) -> None:
     site, service = site_of(tmp_path, 250)
     kind = BatchAnswered if stored else BatchInFlight
     second_of_kind = 1

@@ -24,7 +24,8 @@ JOBS, BATCH, PUBLISHERS = 400, 5, 4
 
 
 class Crowded(RecordReceiver):
-    """A service that answers the first messages only when so many senders have come, and knows who sent what."""
+    """A service that answers the first messages only when this number of senders has come, and records who sent
+    what."""
 
     def __init__(self, together: int) -> None:
         super().__init__("neic", "ams")
@@ -60,7 +61,7 @@ def site_of(folder: Path, service: RecordReceiver, jobs: int = JOBS) -> Site:
 
 
 def publish_beside(site: Site, count: int) -> list[Delivery]:
-    """So many publishers, each with a connection of its own, at the same time."""
+    """Several publishers, each with its own connection, at the same time."""
 
     def publish(_number: int) -> Delivery:
         with site.another_publisher() as publisher:
@@ -130,7 +131,7 @@ def test_a_part_whose_publisher_died_is_taken_over_at_once(tmp_path: Path) -> No
     assert site.counted("neic") == {State.ACCEPTED: JOBS}
 
 
-def test_parts_of_a_batch_that_are_sent_again_apart_have_ids_of_their_own(tmp_path: Path) -> None:
+def test_parts_of_a_batch_that_are_sent_again_separately_have_other_ids(tmp_path: Path) -> None:
     """Under one id the second would replace the first in a directory, or be taken for the first (Idempotency-Key)."""
     service = RecordReceiver("neic", "ams")
     site = site_of(tmp_path, service, jobs=PUBLISHERS * BATCH)
@@ -170,7 +171,7 @@ def test_what_one_has_in_flight_is_not_touched_by_another(tmp_path: Path) -> Non
 
 
 def run_beside(site: Site, service: RecordReceiver, left: int) -> tuple[Delivery, int]:
-    """Another publisher, who comes when so many jobs are left to send; and the exit code of its command."""
+    """Run another publisher when this number of jobs is left to send; return the exit code of its command."""
     beside: list[tuple[Delivery, int]] = []
 
     def let_another_run(_message: Message) -> Outcome | None:
@@ -197,7 +198,7 @@ def test_a_publisher_that_is_done_while_others_still_send_has_not_failed(tmp_pat
 
 
 @pytest.mark.parametrize("left", [150, 30])
-def test_a_late_publisher_takes_the_parts_that_nobody_sends(tmp_path: Path, left: int) -> None:
+def test_a_late_publisher_sends_the_parts_that_no_other_sends(tmp_path: Path, left: int) -> None:
     """What is left would not be cut up any more."""
     assert left < PUBLISHERS * BATCH * 10
     service = RecordReceiver("neic", "ams")

@@ -56,7 +56,7 @@ class SigningSite(Site):
         }
 
     def payloads(self) -> list[bytes]:
-        """What was sent, as it is read behind the signature."""
+        """The payloads that were sent, after the signature is removed."""
         return [open_signed(file.read_bytes()).payload for file in sorted((self.folder / "sent").glob("*.eml"))]
 
 
@@ -67,7 +67,7 @@ def hostile(number: int, field: str, text: str) -> Job:
 
 
 def sent_of(payloads: list[bytes], records: str) -> int:
-    """Jobs in the messages, without the sync counts beside them."""
+    """Jobs in the messages, without the sync counts."""
     if records in {"ogf-ur", "emi-car"}:
         return sum(len(read(payload)) for payload in payloads if payload.startswith(b"<?xml"))
     found = [record for payload in payloads for record in parse(payload.decode("ascii")).records]

@@ -1,4 +1,5 @@
-"""What an earlier publisher delivered: told apart from what we delivered, counted, and nothing else counts as such."""
+"""Jobs that an earlier publisher delivered: distinguished from those that we delivered, counted, and no other jobs
+count as such."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ def test_a_first_reading_in_several_goes_is_one(tmp_path: Path) -> None:
     assert site.publisher.status().targets["neic"].assumed == 5
 
 
-def test_what_is_wanted_later_was_not_delivered_before(tmp_path: Path) -> None:
+def test_jobs_selected_later_do_not_count_as_delivered(tmp_path: Path) -> None:
     service = RecordReceiver("neic")
     site = moved(tmp_path, service)
     site.configure("neic", vo=["atlas"])

@@ -21,8 +21,8 @@ pytestmark = pytest.mark.either_store
 
 
 class Busy(RecordReceiver):
-    """A service that counts how many messages it holds at once, and answers none before `together` are there; but the
-    last, after so many `rounds` of them."""
+    """A service that counts how many messages it has at the same time, and answers none before `together` are there,
+    except the last, after `rounds` rounds of them."""
 
     def __init__(self, together: int = 1, rounds: int = 3) -> None:
         super().__init__("neic")
@@ -194,7 +194,7 @@ class Filling(Busy):
 
 
 def test_what_was_taken_beside_a_refused_message_does_not_show_that_the_service_is_well(tmp_path: Path) -> None:
-    """It may have been taken before the disk was full."""
+    """It may have been accepted before the disk was full."""
     site = site_of(tmp_path, 200, Filling(1, 31))
     site.configure("neic", workers=2, batch_records=30)
     assert "accepts no new record any more" in str(site.publish_to("neic").sent.paused)
@@ -218,7 +218,7 @@ def test_what_was_taken_that_it_may_have_had_does_not_show_that_the_service_is_w
 
 
 def test_a_message_lost_with_its_credentials_may_have_been_taken_at_an_earlier_try(tmp_path: Path) -> None:
-    """And that credentials were refused is told, whatever ended the run."""
+    """The refusal of credentials is reported, whatever ended the run."""
 
     class Expiring(Busy):
         def __init__(self) -> None:

@@ -82,7 +82,7 @@ def confirmed(site: Site) -> int:
 
 
 def asked(simulator: Simulator, pki: Pki, method: str, path: str, body: bytes | None = None) -> bytes:
-    """What the simulator answers to somebody else."""
+    """The answer of the simulator to another client."""
     client = Client(simulator, pki.client)
     try:
         answer = client(method, path, body)

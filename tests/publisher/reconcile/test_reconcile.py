@@ -1,4 +1,4 @@
-"""reconcile with SGAS over real sockets: what is lost is found, sent again and confirmed; what is foreign is told.
+"""reconcile with SGAS over real sockets: what is lost is found, sent again, and confirmed; what is foreign is reported.
 
 Services are the simulators, with TLS; the store and the pipeline are the real ones.
 """

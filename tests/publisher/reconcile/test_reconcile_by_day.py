@@ -1,4 +1,4 @@
-"""The findings on days, users and VOs, from sums alone: what agrees, what is short, and what cannot be told."""
+"""The findings on days, users, and VOs, from sums alone: what agrees, what is missing, and what is uncertain."""
 
 from __future__ import annotations
 

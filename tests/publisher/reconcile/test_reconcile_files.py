@@ -53,7 +53,7 @@ def test_an_administrators_list_of_records_names_each_one(simulator: Simulator, 
     assert found.again_jobs == 1, "SGAS would ignore the one that it has with other values"
 
 
-def test_records_of_other_months_and_of_jobs_that_are_not_wanted_are_distinguished(
+def test_records_of_other_months_and_of_unselected_jobs_are_distinguished(
     simulator: Simulator, pki: Pki, tmp_path: Path
 ) -> None:
     early, deselected = make_job(1, end=OCTOBER + 5), make_job(2, vo="alice")

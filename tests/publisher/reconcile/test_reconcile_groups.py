@@ -1,4 +1,4 @@
-"""reconcile of summaries and sync counts, and with what a portal or the simulator of AMS tells of groups."""
+"""reconcile of summaries and sync counts, also with groups from a portal or from the simulator of AMS."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ OTHER-SITE,https://elsewhere,11,2026,atlas,7,1,1,1%
 
 
 @pytest.mark.parametrize("records", ["apel-summary", "emi-car"])
-def test_a_portals_numbers_agree_or_differ_and_sending_again_mends_them(
+def test_a_portals_numbers_agree_or_differ_and_sending_again_corrects_them(
     simulator: Simulator, pki: Pki, tmp_path: Path, records: str
 ) -> None:
     site = site_of(tmp_path, pki, of_two_users(), apel=ams(simulator, records))

@@ -1,4 +1,4 @@
-"""reconcile of reports: those of a directory, or of a file, beside what was sent, period by period."""
+"""reconcile of reports: those of a directory or a file compared with what was sent, period by period."""
 
 from __future__ import annotations
 

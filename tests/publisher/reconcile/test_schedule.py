@@ -178,7 +178,7 @@ def test_what_was_sent_again_is_confirmed_in_the_next_run(
 
 
 def asked_months(site: Site, slow: Callable[[Month], bool]) -> list[Month]:
-    """The months that SGAS is asked for from now on. Answers on those that are slow take all the time of a run."""
+    """The months for which SGAS is queried from now on. The answer for a slow month takes all the time of a run."""
     asked_for: list[Month] = []
 
     class Slow:
@@ -206,7 +206,7 @@ def asked_months(site: Site, slow: Callable[[Month], bool]) -> list[Month]:
 
 
 def be_slow(site: Site, answers: int) -> None:
-    """Let so many answers of SGAS take longer than a run has for them."""
+    """Let this number of answers of SGAS take longer than the time limit of a run."""
     asked_for = asked_months(site, lambda _month: len(asked_for) <= answers)
 
 

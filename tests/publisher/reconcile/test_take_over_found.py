@@ -48,7 +48,7 @@ def take_over(site: Site, file: Path, meanwhile: Callable[[], object] = lambda: 
 
 
 def of_two_sources() -> tuple[Job, Job]:
-    """Two jobs with one key at APEL: batch systems that number alike."""
+    """Two jobs with one key at APEL: two batch systems with the same numbers."""
     return make_job(7), make_job(7, record_id="ur-ce2.example.org-0007", global_id="other", wall_s=60)
 
 
@@ -132,7 +132,7 @@ def new_store(folder: Path, name: str, *jobs: Job) -> Site:
 
 
 def test_what_a_directory_has_with_other_values_is_sent_again_under_the_same_id(tmp_path: Path) -> None:
-    """It may be the run as it was before it changed: its reader replaces it, as APEL does, or ignores what comes."""
+    """It may be the run before it changed: the reader replaces it, as APEL does, or ignores the new one."""
     new_store(tmp_path, "lost", *make_jobs(2)).publish()
     site = new_store(tmp_path, "new", make_job(1), make_job(2, wall_s=77))
     with site.publisher.reconcile((), [NOV]) as found:

@@ -48,7 +48,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def qacct(real: Path) -> str:
-    """What the real one said, by whether it was asked for master tasks alone."""
+    """The output of the real qacct, by whether it was asked only for master tasks."""
     return f'case "$*" in *" -m "*) cat "{real}/qacct-m-slots.txt";; *) cat "{real}/qacct-slots.txt";; esac'
 
 

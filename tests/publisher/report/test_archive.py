@@ -109,7 +109,7 @@ def test_a_purged_store_takes_nothing_out_of_an_archive(tmp_path: Path) -> None:
 
 
 class _Invented:
-    """So many runs, all alike."""
+    """A number of equal runs."""
 
     def __init__(self, number: int) -> None:
         self.codings = {name: Coding(lambda raw: (str(raw),)) for name in WORDS}

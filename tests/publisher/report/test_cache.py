@@ -49,7 +49,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("paths", {}),
     ("paths", {"filters": {"job": "*2*"}}),
     ("job", {"filters": {"job": "*3*"}}),
-    ("job", {"filters": {"job": "ge-1*"}}),  # behind the prefix of a source
+    ("job", {"filters": {"job": "ge-1*"}}),  # after the prefix of a source
 ]
 
 
@@ -158,7 +158,7 @@ def test_what_is_new_changed_gone_or_renamed_is_made_good(tmp_path: Path) -> Non
     assert kept.reads == before
 
     def forget() -> None:
-        """A run's class and the text of its job, as `store forget` changes them: nothing else tells of it."""
+        """Change a run's class and the text of its job, as `store forget` does, and nothing else."""
         with site.publisher.store.write() as connection:
             gone = runs.c.record_id.in_([job.record_id for job in jobs[:5]])
             connection.execute(update(runs).where(gone).values(end_time=None, finished=0))

@@ -93,7 +93,7 @@ def test_the_same_reports(every_source: Publisher, archive: Path, scheduler: str
 
 
 def test_an_interval_after_all_runs(every_source: Publisher, archive: Path) -> None:
-    """No month is asked for, and no cluster."""
+    """No month is read, and no cluster is used."""
     request = ReportRequest(start=UNTIL + 10**8, stop=UNTIL + 2 * 10**8, archive=archive, dask="tcp://127.0.0.1:1")
     made = make("totals", ReportContext(None, every_source.config, UNTIL), request)
     assert made.nothing == "no run is in the interval"

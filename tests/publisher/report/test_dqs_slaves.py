@@ -27,7 +27,7 @@ def act(host: str, master: int, number: int, start: int, end: int) -> str:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
-    """Job 1 has a slave that goes on for 400 days behind its master; job 2 has none; job 3 ended before both."""
+    """Job 1 has a slave that runs for 400 days after its master; job 2 has none; job 3 ended before both."""
     folder = tmp_path_factory.mktemp("slaves")
     lines = [
         act("alpha", 1, 1, BEGIN, BEGIN + DAY),

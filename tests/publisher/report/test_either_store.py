@@ -100,7 +100,7 @@ def test_what_cannot_be_read_whole_is_not_read_in_part(tmp_path: Path, stored: b
 
 
 def test_tasks_of_an_array_are_found_in_order_of_bytes(tmp_path: Path) -> None:
-    """Whatever the locale of a server is, ids that begin alike lie together in its index."""
+    """With any locale of the server, ids with the same beginning are adjacent in its index."""
     ids = ("7", "7.1", "7[2]", "7-3", "7.head.example.org", "70", "70.1", "7a", "17.7", "lsf/7")
     site = collected(
         tmp_path,

@@ -87,7 +87,7 @@ def test_scarce(site: Publisher) -> None:
 
 
 def test_waiting(site: Publisher) -> None:
-    """Those that wait are not there yet; those that ran waited until then."""
+    """Waiting jobs are not in it; those that ran waited until they started."""
     found = view(site, "waiting").facts["all"]
     assert found["jobs"] == 5
     assert found["longest_s"] == at(3, 12) - at(1)
@@ -95,7 +95,7 @@ def test_waiting(site: Publisher) -> None:
 
 @pytest.mark.parametrize("interval", ["overlapping", "ended"])
 def test_utilization(site: Publisher, interval: Interval) -> None:
-    """Of runs that are over."""
+    """Only runs that ended count."""
     found = view(site, "utilization", interval=interval, bin_s=24 * HOUR)
     assert table(found, "slots")[:2] == [(0.0,), (pytest.approx((CORES * (4 + 3)) / 24),)]
 

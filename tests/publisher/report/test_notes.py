@@ -1,4 +1,4 @@
-"""What a report does not count is said: amounts that a source does not tell, and months that were purged."""
+"""Notes name what a report does not count: amounts that a source lacks, and months that were purged."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_a_completion_log_does_not_have_is_unknown_and_not_zero(site: Progr
     assert "notes" not in site("report", "utilization", *MONTH, "--measure", "queue", "--json").ok().object
 
 
-def test_an_archive_knows_it_too_and_one_of_an_older_program_says_nothing(site: Program) -> None:
+def test_an_archive_has_it_too_and_one_of_an_older_program_does_not(site: Program) -> None:
     site("archive", "archive", *MONTH).ok()
     assert totals(site, "--by", "cluster", "--archive", "archive") == totals(site, "--by", "cluster")
     import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""What makes no sense is told, with what would; what is odd is counted by a documented rule."""
+"""Invalid input is reported, with what is valid; unusual input is counted by a documented rule."""
 
 from __future__ import annotations
 

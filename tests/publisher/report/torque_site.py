@@ -1,10 +1,8 @@
-"""A small cluster of TORQUE, to be reckoned by hand: four jobs on two nodes in the first days of March.
+"""A small cluster of TORQUE, for calculation by hand: four jobs on two nodes in the first days of March.
 
-job  owner  nodes      from              until             what it shows
-1    ada    n1 2       03-01 18:00       03-02 06:00       crosses midnight
-2    ada    n1 4       03-02 12:00       03-02 18:00       the whole node; 4 GiB
-3    bob    n1 1 n2 2  03-02 18:00       03-03 06:00       on two nodes, crosses midnight; started twice
-4    bob    n2 1       03-03 12:00       (still runs)
+job owner nodes from until what it shows 1 ada n1 2 03-01 18:00 03-02 06:00 crosses midnight 2 ada n1 4 03-02 12:00
+03-02 18:00 the whole node; 4 GiB 3 bob n1 1 n2 2 03-02 18:00 03-03 06:00 on two nodes, crosses midnight; started twice
+4 bob n2 1 03-03 12:00 (still runs)
 """
 
 from __future__ import annotations
@@ -86,7 +84,7 @@ def torque_site(folder: Path, more: str = "", nodes: str = NODES) -> Publisher:
 
 
 def view(publisher: Publisher, name: str, **asked: object) -> Report:
-    """A view of the cluster as it is at `NOW`; from 1 to 4 March unless asked otherwise."""
+    """A view of the cluster at `NOW`; by default from 1 to 4 March."""
     given: dict[str, object] = {"start": at(1), "stop": at(4), "period": "day", **asked}
     request = ReportRequest(**given)  # type: ignore[arg-type]
     return make(name, ReportContext(publisher.store, publisher.config, NOW), request)

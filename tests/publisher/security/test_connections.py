@@ -75,7 +75,7 @@ def test_one_that_is_answered_stays_and_the_new_one_is_refused(stack: ExitStack)
         with listening.answering(place):
             refused = connected(stack, listening)
             listening.settimeout(0.01)
-            with pytest.raises(TimeoutError):  # nobody else is there
+            with pytest.raises(TimeoutError):  # there are no other connections
                 listening.accept()
             assert is_ended(refused)
             assert not is_ended(first)
@@ -107,7 +107,7 @@ def test_a_client_that_waits_too_long_is_closed_and_one_that_is_answered_is_not(
     assert is_ended(asks)
 
 
-def test_at_the_end_nobody_is_kept_waiting(stack: ExitStack) -> None:
+def test_at_the_end_no_client_waits(stack: ExitStack) -> None:
     listening = listener(stack)
     client = connected(stack, listening)
     accepted(stack, listening)

@@ -180,7 +180,7 @@ def test_the_connection_to_a_proxy_is_checked_as_well(chain: Chain, pki: Pki) ->
 
 
 def relayed(request: ScriptedRequest, connection: ScriptedConnection) -> None:
-    """A proxy's answer to CONNECT: what comes goes to the port asked for, and back, until one side ends."""
+    """A proxy's answer to CONNECT: data go to the requested port, and back, until one side ends."""
     with socket.create_connection(("127.0.0.1", int(request.path.rpartition(":")[2])), 30) as server:
         connection.answer(200)
         others: dict[socket.socket, socket.socket] = {connection.sock: server, server: connection.sock}

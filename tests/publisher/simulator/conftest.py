@@ -1,4 +1,4 @@
-"""One PKI for all tests of the simulator; a simulator a test."""
+"""One PKI for all tests of the simulator; a new simulator for each test."""
 
 from __future__ import annotations
 

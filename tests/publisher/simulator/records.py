@@ -30,7 +30,7 @@ def record(
     cpu: Iterable[str] = ("PT3000S",),
     more: str = "",
 ) -> str:
-    """One JobUsageRecord. `global_id` "" means a good one, None that there is none."""
+    """One JobUsageRecord. `global_id`: "" for a valid one, None for none."""
     record_id = f"ur-{number}" if record_id is None else record_id
     global_id = f"gsiftp://ce1.example.org/jobs/{number}" if global_id == "" else global_id
     attributes = f' ur:recordId="{record_id}"' if record_id else ""

@@ -1,4 +1,4 @@
-"""The simulator as a process of its own, as a site starts it for a rehearsal."""
+"""The simulator as a separate process, as a site starts it for a rehearsal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The throw-away PKI: OpenSSL itself finds and judges what it made."""
+"""The temporary PKI: OpenSSL finds and verifies its certificates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading by shape gives what the parser gives, for whatever stands in a message."""
+"""Reading by shape gives the same as the parser, for any message."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def fuzz(parser: LineParser, lines: Sequence[bytes], rounds: int) -> int:
 
 
 def fuzz_records(parser: LineParser, records: Sequence[bytes], rounds: int) -> int:
-    """As `fuzz`, with records of several lines, each changed as a whole and then fed line by line."""
+    """As `fuzz`, with records of several lines, each of which is changed and then fed line by line."""
     chance = random.Random(20261121)
     runs = 0
     for _ in watched(rounds):
@@ -114,7 +114,7 @@ _ODD: Final = (
 
 
 def mutated(lines: Sequence[bytes], rounds: int) -> Iterator[bytes]:
-    """So many lines, each one of these with up to four changes. Watches the memory of the process meanwhile."""
+    """A number of lines, each one of these with up to four changes. Watches the memory of the process meanwhile."""
     chance = random.Random(20261121)
     for _ in watched(rounds):
         yield changed(lines, chance).replace(b"\n", b" ")

@@ -12,7 +12,7 @@ from tests.publisher.sources.log_reading import Seen, parse_all, read_on
 
 
 def parse_to_end(parser: EndingParser, lines: Sequence[bytes]) -> Seen:
-    """What a parser makes of lines and of the end behind them."""
+    """The results of a parser for lines and the end after them."""
     seen, _ = parse_all(parser, lines)
     for outcome in parser.finish():
         if isinstance(outcome, Job):

@@ -217,7 +217,7 @@ def test_an_error_of_the_worker_is_raised_with_its_class(settings: schema.Source
 def test_nothing_is_imported_from_the_working_directory(
     settings: schema.SourceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which may be anybody's."""
+    """It may belong to any user."""
     (tmp_path / "publisher").mkdir()
     for name in ("publisher/__init__.py", "msgspec.py"):
         (tmp_path / name).write_text("raise SystemExit(7)", "utf-8")

@@ -51,7 +51,7 @@ def test_bytes_that_are_not_utf8_are_kept() -> None:
     assert found.user_dn == "/CN=Ad\\xe9"
 
 
-def test_a_line_that_names_nobody_is_passed_over() -> None:
+def test_a_line_without_a_user_is_skipped() -> None:
     assert entry(f'{AT} "userDN=" "lrmsID=1" "localUser=3"'.encode()) is None
     assert entry(b"") is None
 

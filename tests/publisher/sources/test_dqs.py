@@ -109,7 +109,8 @@ def act_files(draw: st.DrawFn) -> list[bytes]:
 
 @given(written=act_files(), most=st.integers(1, 4), cut=st.integers(0, 40))
 def test_any_order_of_the_lines_gives_the_same_tallies(written: list[bytes], most: int, cut: int) -> None:
-    """However few jobs are remembered, in two reads and once more: each line counts once, each master's is a record."""
+    """However few jobs are remembered, in two reads and again: each line counts once, and each master's line is a
+    record."""
     seen = Seen()
     for part in (written[:cut], written[cut:], written):
         parser = DqsParser("c", most_jobs=most)

@@ -25,7 +25,7 @@ def test_every_built_in_type_can_be_loaded() -> None:
 
 
 def test_every_log_that_shows_its_kind_is_one_that_can_be_seen() -> None:
-    """And no log is of two kinds."""
+    """No log is of two kinds."""
     logs = [log for kind in SOURCE_KINDS.values() for log in kind.logs]
     assert sorted(set(logs)) == sorted(logs)
     assert set(logs) <= set(LOG_KINDS)

@@ -1,6 +1,6 @@
-"""Every sample of real and public logs gives exactly the runs that stand in its golden file, a line each.
+"""Every sample of real and public logs gives exactly the runs in its golden file, one on each line.
 
-The goldens hold no names of people. What decides the odd ones is told in the README beside them.
+The golden files contain no names of people. The README in their folder explains the unusual ones.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def test_what_is_exported_comes_back_equal(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", FILE_FORMATS)
 def test_what_a_grid_log_gave_is_read_back(tmp_path: Path, form: str) -> None:
-    """Of a user with a certificate, of one with a token, and of a run that has no entry yet."""
+    """Tested with a user with a certificate, one with a token, and a run without an entry."""
     for name in ("site", "other"):
         (tmp_path / name).mkdir()
     site = TorqueCluster(tmp_path / "site")
@@ -112,7 +112,7 @@ def test_what_a_grid_log_gave_is_read_back(tmp_path: Path, form: str) -> None:
     assert known["2"].job.fqans == ("/atlas/Role=production",)
     assert [run.awaits_grid_log for run in known.values()] == [False, False, True]
     one, two = ((tmp_path / name, form) for name in ("one", "two"))
-    assert _told_texts(*one) == _told_texts(*two)
+    assert _comparable_texts(*one) == _comparable_texts(*two)
 
 
 ROUTED = """\
@@ -129,7 +129,7 @@ x509UserProxyFQAN = "/CN=Bob,/atlas/Role=production"
 """
 
 
-def _told_texts(folder: Path, form: str) -> dict[str, str]:
+def _comparable_texts(folder: Path, form: str) -> dict[str, str]:
     found = texts(folder)
     return {name: _without_serials(text) for name, text in found.items()} if form == "delimited" else found
 

@@ -111,7 +111,7 @@ def chosen_contents(site: Site, form: str, names: tuple[str, ...]) -> list[Objec
 
 
 def test_chosen_attributes(site: Site) -> None:
-    """A context may have some attributes of a kind, whatever they are in its format; other kinds stay whole."""
+    """A context may have only some attributes of a kind, in any format; other kinds stay complete."""
     for each in site.table["spool"].values():
         each["attributes"] = {"jobs": list(CHOSEN)}
     site.sources["ce1"].add(FULL)
@@ -131,7 +131,7 @@ def test_chosen_attributes(site: Site) -> None:
 
 
 def test_other_attributes_fill_a_context_anew(site: Site) -> None:
-    """More, fewer, or others than before: nothing is left of what is no longer written, and nothing is missing."""
+    """More, fewer, or other attributes: nothing is left of those that are no longer written, and nothing is missing."""
     site.sources["ce1"].add(FULL)
     site.collect()
     for names in (("local_id", "queue"), CHOSEN, ("hosts", "end"), ("local_id",)):
@@ -221,7 +221,7 @@ def test_a_transaction_that_is_rolled_back_leaves_no_trace(site: Site) -> None:
 
 
 class Dying:
-    """A context that dies after so many objects of all contexts, the last of which it has committed."""
+    """A context that dies after this number of objects of all contexts, of which it has committed the last."""
 
     left = 0
 
@@ -287,7 +287,7 @@ def test_without_contexts_there_are_no_triggers(tmp_path: Path) -> None:
 
 
 def test_a_mark_that_is_added_to_a_run_is_not_a_change_of_the_run(site: Site) -> None:
-    """It tells that the source has still what it had."""
+    """It means that the source still has the same run."""
     site.collect()
     site.publish()
     with site.publisher.store.write() as connection:

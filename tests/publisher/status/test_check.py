@@ -23,7 +23,7 @@ from tests.publisher.site import NOW, ListSource, Site, make_jobs
 
 @pytest.fixture
 def pki(tmp_path: Path) -> Pki:
-    """One of the test's own: it is spoiled."""
+    """A separate PKI, because the test damages it."""
     return make_pki(tmp_path / "pki")
 
 

@@ -1,4 +1,4 @@
-"""check: a target for which no job is meant is told with the reason, so that nobody waits for what never comes."""
+"""check: a target that selects no job is reported with the reason, so that nobody waits for jobs that never come."""
 
 from __future__ import annotations
 

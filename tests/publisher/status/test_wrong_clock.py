@@ -1,4 +1,4 @@
-"""A clock that was wrong once: times that it noted for the future count as not known, and somebody is told."""
+"""A clock that was wrong once: stored times in the future count as unknown, which is reported."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_shadow_is_rehearsed_again_as_well(tmp_path: Path) -> None:
 
 
 def test_a_source_read_by_a_wrong_clock_is_not_known_to_be_read_up_to_now(tmp_path: Path) -> None:
-    """A report is of a whole day: nobody looked yet whether more ran in this one."""
+    """A report is of a whole day: it is not yet known whether more jobs ran in this one."""
     site, portal = site_of(tmp_path, ran(1, NOVEMBER, NOVEMBER + 60), period="day")
     site.now = NOVEMBER + YEARS
     site.collect()

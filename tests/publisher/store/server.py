@@ -1,4 +1,4 @@
-"""A real PostgreSQL from a wheel: a socket in a private folder, no network, gone with the tests."""
+"""A real PostgreSQL from a wheel: a socket in a private folder, no network, removed after the tests."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class PostgresqlServer:
         open_store(self.url(_TEMPLATE)).close()
 
     def url(self, database: str, user: str = "postgres") -> str:
-        """Of a database, as the configuration has it."""
+        """The URL of a database, as in the configuration."""
         return f"postgresql://{user}@/{database}?host={self.sockets}"
 
     def new_database(self) -> str:
-        """A database of its own with an empty store, by its name."""
+        """The name of a new database with an empty store."""
         name = self._free.pop() if self._free else self._create(_TEMPLATE)
         self._made.append(name)
         return name
@@ -89,7 +89,7 @@ class PostgresqlServer:
         self.run(f"CREATE DATABASE {database} TEMPLATE {template}")
 
     def cut_off(self, database: str) -> None:
-        """End the sessions of a database, and let nobody in until `let_in`."""
+        """End the sessions of a database, and refuse new ones until `let_in`."""
         self.run(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
         self.run("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", database)
 
@@ -124,9 +124,10 @@ class PostgresqlServer:
 
 @contextmanager
 def serving(**others: str) -> Iterator[PostgresqlServer]:
-    """A server that runs until the end of the block. It refuses to run as root, and is run as `nobody` then.
+    """A server that runs until the end of the block.
 
-    `others`: settings that are to be otherwise than tests have them.
+    PostgreSQL refuses to run as root, so for root it is run as `nobody`. `others`: settings that differ from those of
+    the tests.
     """
     folder = Path(mkdtemp(prefix="publisher-pg-"))  # short: a socket's path has 107 bytes
     try:
@@ -178,7 +179,7 @@ def serving(**others: str) -> Iterator[PostgresqlServer]:
 
 
 def _ticks(pid: int, most: int) -> list[int]:
-    """User and system time of a process in ticks, and behind them those of its children that ended."""
+    """User and system time of a process in ticks, then those of its children that ended."""
     with suppress(OSError):  # it ended meanwhile: its parent has its time
         return [int(word) for word in Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[11:15]][
             :most
@@ -199,7 +200,7 @@ def _programs(folder: Path) -> Path:
     installed, copy = _installed(), folder / "wheel" / "package" / "pginstall18"
     for part in ("bin", "lib", "share"):
         shutil.copytree(installed / part, copy / part, symlinks=True, ignore=shutil.ignore_patterns("*.a"))
-    libraries = f"{installed.parent.name}.libs"  # the programs look for them beside their package
+    libraries = f"{installed.parent.name}.libs"  # the programs search for them in the folder of their package
     shutil.copytree(installed.parent.parent / libraries, folder / "wheel" / libraries)
     for path in (folder / "wheel", *(folder / "wheel").rglob("*")):
         if not path.is_symlink():

@@ -1,4 +1,5 @@
-"""The store as a file: private, locked, full, read-only, corrupt. Each trouble has its kind, and nothing is sent."""
+"""The store as a file: private, locked, full, read-only, corrupt. Each problem has its error class, and nothing is
+sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of grid logs in the store: everything they tell comes back, and an erased person does not."""
+"""Entries of grid logs in the store: all their values are read back, except those of an erased person."""
 
 from __future__ import annotations
 

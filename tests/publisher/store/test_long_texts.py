@@ -1,6 +1,6 @@
-"""Long and strange texts from outside, in every column that an index is over: nothing of them stops a run.
+"""Long and unusual texts from outside, in every column with an index: none of them stops a run.
 
-PostgreSQL takes at most 2,704 bytes in an index, after compression: the texts here cannot be compressed.
+PostgreSQL accepts at most 2,704 bytes in an index, after compression: the texts here cannot be compressed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_long_fields_of_a_log_stop_nothing(tmp_path: Path, records: str, length:
     cluster.log(torque_line(1, NOW - 100_000))
     for number, field in enumerate(FIELDS):
         for place, end in ((number, NOW - 90_000), (number + 100, NOW - 80_000)):
-            fields = {"jobname": "sim", field: incompressible(length, place)}  # a name stands with each account
+            fields = {"jobname": "sim", field: incompressible(length, place)}  # each account has a name
             cluster.log(torque_line(100 + place, end, **fields))
     cluster.log(torque_line(2, NOW))
     cluster.run()

@@ -1,4 +1,4 @@
-"""How the database goes about what is asked often: by an index, however many runs and deliveries there are."""
+"""How the database executes frequent queries: by an index, for any number of runs and deliveries."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def on_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture(params=["filled", "empty"])
 def either(request: pytest.FixtureRequest, on_sqlite: Store, tmp_path: Path) -> Iterator[Store]:
-    """A store of which the planner knows how large it is, and one of which it does not."""
+    """A store whose size the planner has, and one whose size it does not have."""
     if request.param == "filled":
         yield on_sqlite
         return
@@ -186,7 +186,7 @@ def _of(store: Store, name: str) -> Callable[[], object]:
 
 
 class _TakenBackError(Exception):
-    """Nothing of this is to stay."""
+    """Raised to roll back everything."""
 
 
 def _steps_of_sqlite(store: Store, asked: list[tuple[str, Any]]) -> list[str]:
@@ -231,7 +231,8 @@ QUESTIONS: Final = (*OPEN, *ANY, STATUS)
 
 
 def _large(name: str) -> frozenset[str]:
-    """What must not be read as a whole. `status` counts the groups of a target: some for each month, not each run."""
+    """The tables that must not be read completely. `status` counts the groups of a target: some for each month, not for
+    each run."""
     return LARGE - {"groups"} if name == STATUS else LARGE
 
 
@@ -335,7 +336,7 @@ def test_a_run_with_nothing_to_do_and_status_read_nothing_as_a_whole(tmp_path: P
 
 
 def test_to_count_deliveries_sqlite_sorts_none(either: Store) -> None:
-    """By target and state it would first sort all of them, in memory."""
+    """Grouped by target and state it would first sort all of them, in memory."""
     with either.read() as connection:
         asked = _asked(either, lambda: integrity.miscounted(connection))
     steps = _steps_of_sqlite(either, [(sql, values) for sql, values in asked if "FROM deliveries" in sql])

@@ -316,7 +316,7 @@ def test_the_lock_of_a_killed_process_lapses_at_once(site: Site) -> None:
 
 
 def _after_a_moment(site: Site) -> bool:
-    """Publish as soon as the server has noticed that the other process is gone."""
+    """Publish as soon as the server has noticed that the other process ended."""
     return any(not site.publish_to("sgas").busy for _ in range(500))
 
 

@@ -27,7 +27,7 @@ def _mark(site: Site) -> Path:
 
 
 def _with_backup(folder: Path, *, after: int, jobs: int = 50) -> tuple[Site, RecordReceiver, bytes]:
-    """A site of which a backup was made when so many messages had left, and which then sent the rest."""
+    """A site of which a backup was made after this number of messages was sent, and which then sent the rest."""
     site, service = site_of(folder, jobs, batch_records=BATCH)
     backup = b""
 

@@ -1,4 +1,4 @@
-"""One module alone writes the states of deliveries and their counters."""
+"""Only one module writes the states of deliveries and their counters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WRITING = {
 
 
 def aliases(tree: ast.Module) -> dict[str, str]:
-    """The names under which a module knows the two tables."""
+    """The names of the two tables in a module."""
     found = {"schema.deliveries": "deliveries", "schema.counters": "counters"}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "publisher.store.schema":

@@ -20,7 +20,7 @@ from tests.publisher.store.filled_site import fill
 from tests.publisher.store.migrating import migrate_from_nothing
 
 
-def test_the_program_knows_its_newest_migration() -> None:
+def test_the_head_of_the_program_is_its_newest_migration() -> None:
     config = Config()
     config.set_main_option("script_location", str(SCHEMA.migrations))
     assert ScriptDirectory.from_config(config).get_heads() == [SCHEMA.head]

@@ -1,4 +1,4 @@
-"""The directory target: what SSM's queue reader finds, whole or not at all, once for each batch."""
+"""The directory target: SSM's queue reader finds each batch once, completely or not at all."""
 
 from __future__ import annotations
 

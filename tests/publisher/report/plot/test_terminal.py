@@ -84,7 +84,7 @@ def test_layers_differ_without_colours() -> None:
     assert not any("#" in str(span.style) for line in plain_styles for span in line.spans)
 
 
-def test_months_are_on_the_axis_and_their_bars_apart() -> None:
+def test_months_are_on_the_axis_and_their_bars_are_separate() -> None:
     made = lines(months(12), 160)
     assert "Dec 2024" in made[-1]
     assert "Feb" in made[-1]

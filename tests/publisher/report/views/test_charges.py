@@ -329,8 +329,8 @@ queue = "free"
     assert (facts["lost_runs"], facts["charged_for_lost_runs"]) == (2, "0.50")
 
 
-def test_items_with_equal_prices_and_factors_can_be_told_apart() -> None:
-    """Two factors of 2 for different queues, and a price with a name of its own."""
+def test_items_with_equal_prices_and_factors_are_distinguished() -> None:
+    """Two factors of 2 for different queues, and a price with a name."""
     charges = Charges(
         prices=(Price(resource="cores", price=Decimal(1), name="Cores", type="fat", hours="22-06"),),
         job_factors=(Factor(factor=Decimal(2), queue="short"), Factor(factor=Decimal(2), queue=("gpu", "big*"))),
@@ -369,7 +369,7 @@ def local(*when: int) -> int:
 
 @pytest.fixture(scope="module")
 def in_oslo(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
-    """Of one core each: over the night in which clocks go forward, over that in which they go back, and one that ends
+    """Jobs of one core: over the night in which clocks go forward, over that in which they go back, and one that ends
     half an hour after the local midnight of 1 November, which is 31 October in UTC."""
     times = [
         (local(3, 28, 20), local(3, 29, 8)),

@@ -77,7 +77,7 @@ def test_core_occupation_by_day(site: Publisher) -> None:
     [("week", ["2026-W09", "2026-W10"], [6.0, 24.0]), ("month", ["2026-03"], [30.0]), ("year", ["2026"], [30.0])],
 )
 def test_other_periods_have_the_same_hours(site: Publisher, period: str, names: list[str], used_h: list[float]) -> None:
-    """Core 0 of n1: 6 h on Sunday 1 March, the last day of a week; 18 and 6 h on the two days behind it."""
+    """Core 0 of n1: 6 h on Sunday 1 March, the last day of a week; 18 and 6 h on the next two days."""
     found = view(site, "occupation", by=("node", "core"), period=period)
     of_core = [row[2:] for row in found.rows if row[2:4] == ("n1", "0")]
     assert [row[0] for row in found.rows if row[2:4] == ("n1", "0")] == names
@@ -128,7 +128,7 @@ class _Given(ReportContext):
 
 
 def occupation(jobs: Sequence[Job], *by: str, nodes: str = NODES, stop: int = at(2)) -> Report:
-    """Of jobs, on 1 March unless asked otherwise."""
+    """The occupation by jobs, by default on 1 March."""
     return make("occupation", _Given(jobs, nodes), ReportRequest(start=at(1), stop=stop, period="day", by=by))
 
 
@@ -151,7 +151,7 @@ def test_what_names_no_cores_is_spread_evenly_and_said_so() -> None:
 
 
 def test_named_and_unnamed_ones_together() -> None:
-    """Beside it, one that names core 3 of n1 for 6 hours; on its second host only a number of slots is told."""
+    """Also a job that names core 3 of n1 for 6 hours; for its second host only a number of slots is known."""
     two = ran(6, 12, (Host("n1", 1), Host("n2", 2)), ("3", ""))
     found = occupation([ran(0, 12, (Host("n1", 2),)), two], "core")
     assert table(found, "core", "used_h", "inferred_h") == [
@@ -258,7 +258,7 @@ def test_other_resources_have_no_cores(site: Publisher) -> None:
         view(site, "occupation", by=("core",), resource="memory")
 
 
-def test_an_archive_knows_cores_too(site: Publisher, tmp_path: Path) -> None:
+def test_an_archive_has_cores_too(site: Publisher, tmp_path: Path) -> None:
     """An archive of an older program has no column for them: then they are inferred."""
     site.archive(tmp_path)
     stored = view(site, "occupation", by=("core",), filters={"status": "completed"})

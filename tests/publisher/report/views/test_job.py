@@ -59,7 +59,7 @@ def test_jobs_found_by_a_pattern_are_those_that_reading_every_run_finds(every_so
 def test_tasks_of_an_array_are_found_by_its_id(
     every_source: Publisher, name: str, system: str, local_ids: set[str]
 ) -> None:
-    """In one job in full, in reports of all views, in `jobs`, and in an archive alike."""
+    """In the view of one job, in reports of all views, in `jobs`, and in an archive."""
     context = ReportContext(every_source.store, every_source.config, UNTIL)
     request = ReportRequest(start=SINCE, stop=UNTIL, filters={"job": name})
     known = [one.run for one in every_source.job(name) if one.run.job.system == system]

@@ -1,4 +1,4 @@
-"""Samples of the stat_file beside the utilization of the runs, and what there is of single jobs."""
+"""Samples of the stat_file compared with the utilization of the runs, and the facts of single jobs."""
 
 from __future__ import annotations
 

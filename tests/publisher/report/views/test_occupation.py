@@ -65,7 +65,7 @@ def test_by_type_and_filters(site: Publisher) -> None:
 
 
 def test_a_host_alone(site: Publisher) -> None:
-    """Jobs on n2, of which job 3 held a core of n1 too: that says nothing of n1, which is left out."""
+    """Jobs on n2, of which job 3 used a core of n1 too: this is not enough for n1, which is omitted."""
     asked = {"period": "month", "filters": {"host": "n2"}}
     found = table(view(site, "occupation", by=("node",), **asked), "node", "used_h")
     assert found == [("n2", 30.0)]
@@ -74,7 +74,7 @@ def test_a_host_alone(site: Publisher) -> None:
 
 @pytest.mark.parametrize("by", [("node",), ("core",), ()])
 def test_where_nothing_matches_no_table_of_zeros_is_shown(site: Publisher, by: tuple[str, ...]) -> None:
-    """But a node of the table that was idle among runs on others has one."""
+    """But a node of the table that was idle while others had runs has one."""
     other = view(site, "occupation", by=by, filters={"user": "nobody"})
     assert other.rows == ()
     assert other.nothing == "none of the 4 runs in the interval matches; existing values: user ada, bob"
@@ -153,7 +153,8 @@ def test_nodes_of_two_clusters_with_one_name_are_two_nodes(tmp_path: Path) -> No
 
 
 def test_what_must_be_inferred_is_no_sum_of_months(tmp_path: Path) -> None:
-    """How many cores ran at once cannot be told from what two parts of the runs had at once on the same node."""
+    """The number of cores in use at the same time cannot be computed from those of two parts of the runs on the same
+    node."""
     site = torque_site(tmp_path, nodes="")
     context = ReportContext(site.store, site.config, NOW)
     request = ReportRequest(start=at(1), stop=at(4))

@@ -1,4 +1,4 @@
-"""Totals beside what the real `qacct` said of the same accounting file, column by column."""
+"""Totals compared with the output of the real `qacct` for the same accounting file, column by column."""
 
 from __future__ import annotations
 
@@ -175,7 +175,8 @@ def test_tasks_of_an_array_are_those_of_qacct(
 
 
 def test_a_job_is_found_by_the_id_that_services_know(every_source: Publisher) -> None:
-    """That is the batch system's behind the prefix of the source; both find it, and the prefix only its own."""
+    """This is the batch system's id after the prefix of the source; both find it, and the prefix only jobs of its
+    source."""
 
     def sources(name: str) -> set[str]:
         request = ReportRequest(start=SINCE, stop=UNTIL, filters={"job": name})

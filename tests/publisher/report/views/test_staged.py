@@ -32,7 +32,7 @@ def database(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def site(database: Path, fixtures: Path) -> Publisher:
-    """ARC's jobs, and others of TORQUE, of which nobody knows such volumes."""
+    """ARC's jobs, and others of TORQUE, whose volumes are unknown."""
     config = database.with_name("publisher.toml")
     config.write_text(
         BASE + f'\n[sources.ce1]\ntype = "arc"\npath = "{database}"\n'
@@ -69,7 +69,7 @@ def test_totals_by_dn_are_those_of_arc(site: Publisher, database: Path) -> None:
 
 
 def test_what_is_shown_of_them(site: Publisher) -> None:
-    """In tables and pictures where a run has them, and how many have not."""
+    """In tables and pictures if a run has them, and the number of runs without."""
     mixed, without = totals(site, ("cluster",)), totals(site, ("user",), cluster="batch*")
     assert mixed.shown[-2:] == ("stage_in_bytes", "stage_out_bytes")
     assert [plot.title for plot in mixed.plots] == ["Core hours by cluster", "Staged volumes by cluster"]

@@ -83,9 +83,9 @@ ACT = "{q}:h:{master}:c:grp:own:par:id:7:90:{start}:{end}:0:0:10:1:0:0:0:0:0:0:0
 
 
 def test_a_slave_that_ends_in_another_month_than_its_master_counts_once(tmp_path: Path) -> None:
-    """The master ends before midnight of 1 December, its slave behind it: each line counts where it ended.
+    """The master ends before midnight of 1 December, its slave after it: each line counts where it ended.
 
-    What of the slave lies in December is in December's utilization.
+    The part of the slave in December is in December's utilization.
     """
     midnight = 1_796_083_200
     lines = tmp_path / "act_file"

@@ -171,7 +171,7 @@ def test_a_window_is_read_again_with_any_cursor(tmp_path: Path) -> None:
     assert len(Read(source(path), everything.cursor, Window()).given) == len(ends)
 
 
-def test_a_window_is_the_same_whether_its_rows_lie_together_or_far_apart(tmp_path: Path) -> None:
+def test_a_window_is_the_same_for_adjacent_and_for_distant_rows(tmp_path: Path) -> None:
     """Rows that lie together are read in their order, others by the index of ends."""
     create(tmp_path / "accounting.db", 300)
     ends = sorted(job.end for job in Read(source(tmp_path / "accounting.db")).given if job.end is not None)
@@ -236,7 +236,7 @@ class ArcLife(RuleBasedStateMachine):
 
     @rule(data=st.data(), ago=st.integers(2, 10**6), traces=st.sampled_from(["all", "no events", "none"]))
     def finish(self, data: st.DataObject, ago: int, traces: str) -> None:
-        """One of them ends, with an end time that may lie far back, with or without a trace outside table AAR."""
+        """End one of them, with an end time that may be far in the past, with or without a trace outside table AAR."""
         if self.in_progress:
             record_id = data.draw(st.sampled_from(sorted(self.in_progress)))
             job = replace(self.in_progress.pop(record_id), end=NOW - ago * 60)
@@ -275,7 +275,7 @@ class ArcLife(RuleBasedStateMachine):
 
     @rule(page_rows=st.integers(1, 5), pages=st.integers(0, 3))
     def read_broken_off(self, page_rows: int, pages: int) -> None:
-        """A read that stops after some pages: what was stored, and its cursor, stand."""
+        """A read that stops after some pages: what was stored, and its cursor, stay."""
         reader = source(self.path, page_rows=page_rows, overlap=self.overlap).pages(self.cursor)
         with contextlib.closing(reader):  # type: ignore[type-var]
             for _, page in zip(range(pages), reader, strict=False):
@@ -283,7 +283,7 @@ class ArcLife(RuleBasedStateMachine):
 
     @rule(page_rows=st.integers(1, 5))
     def read(self, page_rows: int) -> None:
-        """A whole read: then every finished job has been given, as it is now."""
+        """A complete read: after it, every finished job was given in its present version."""
         for page in source(self.path, page_rows=page_rows, overlap=self.overlap).pages(self.cursor):
             self._store(page.jobs, page.cursor)
             at_end = page.at_end

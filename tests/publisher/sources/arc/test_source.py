@@ -28,7 +28,7 @@ NOBODY = 65534
 
 
 def as_nobody(task: Callable[[], str]) -> str:
-    """What the task says when an unprivileged user does it, in a process of its own."""
+    """The output of the task when an unprivileged user runs it, in a separate process."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -216,7 +216,7 @@ def test_an_unprivileged_reader_beside_a_live_writer(database: Path) -> None:
 
 
 def test_a_reader_of_the_group_and_the_writer_take_turns(database: Path) -> None:
-    """As the page about ARC advises: whoever comes first makes the shared files, and the other goes on with them."""
+    """As the page about ARC advises: the first of them creates the shared files, and the other uses them."""
     open_to_all(database.parent)
     if os.getuid() == 0:
         for place in (database, database.parent):

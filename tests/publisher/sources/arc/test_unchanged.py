@@ -1,4 +1,5 @@
-"""Marks of ARC's rows: they tell of everything a run is made of, and what is recognised is what would be read."""
+"""Marks of ARC's rows: they depend on everything from which a run is made, and what is recognised is what would be
+read."""
 
 from __future__ import annotations
 

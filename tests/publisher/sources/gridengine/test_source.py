@@ -260,7 +260,8 @@ def test_a_window_is_read_again(folder: Path) -> None:
 
 
 def test_copies_in_the_folder_of_the_cell(folder: Path, tmp_path: Path) -> None:
-    """However a rotation names them; the messages and statistics beside them are not part of the log."""
+    """With any name that a rotation gives them; the messages and statistics in the same folder are not part of the
+    log."""
     lines = lines_of(folder / "accounting.jsonl")
     names = (
         *("accounting-20261120.jsonl.gz", "accounting.1.jsonl", "accounting.jsonl.0", "accounting.jsonl-20261121"),

@@ -215,7 +215,7 @@ def test_a_damaged_document_costs_no_other(content: bytes, expected: list[int], 
 
 
 def test_documents_one_after_the_other_need_no_more_memory() -> None:
-    """A parser is for one document: what was read of the earlier ones is gone."""
+    """A parser is for one document: nothing of the earlier ones is kept."""
     document = _XML % b"".join(_AD % n for n in range(500))
     blocks = iter([document] * 40)
     tracemalloc.start()
@@ -277,7 +277,7 @@ def test_fuzz_long(fixtures: Path, name: str) -> None:
 
 
 def _fuzzed(file: Path, rounds: int) -> int:
-    """Runs that came out of mutated lines of APEL's log, or of whole ads of a history."""
+    """Runs from mutated lines of APEL's log, or from complete ads of a history."""
     reading = parser()
     content = file.read_bytes()
     if file.name == "history":
@@ -303,6 +303,6 @@ def test_the_samples(shared: Path) -> None:
     (job,) = read_on(source(samples / "apel-batch.log"), Seen()).jobs.values()
     assert (job.cluster, job.local_id, job.wall_ms, job.cpu_ms) == ("arcce.rl.ac.uk", "2376.0", 287_000, 118_000)
     assert (job.start, job.end, job.memory_rss_kib) == (1_435_671_643, 1_435_671_930, 26_636)
-    # a few attributes without an identity are not record, and that is told
+    # a few attributes without an identity are not a record, which is reported
     selected = read_on(source(samples / "condor_history-selected-evicted.txt"), Seen())
     assert (selected.jobs, len(selected.unreadable)) == ({}, 1)

@@ -70,7 +70,7 @@ class GrowingLog:
         os.truncate(self.file, 0)
 
     def compress(self, suffix: str) -> None:
-        """With the time of last change, as the commands keep it."""
+        """Compress it, and keep the time of last change, as the commands do."""
         for file in self.file.parent.glob("acct-*"):
             if not file.suffix:
                 compressed = file.with_name(file.name + suffix)

@@ -66,7 +66,7 @@ def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:
 
 
 def test_a_rest_of_another_record_is_not_taken(tmp_path: Path) -> None:
-    """Two lines that are damaged, hours apart, do not swallow what is between them."""
+    """Two damaged lines, with hours between them, do not swallow the lines between."""
     torn = broken(1, "a")
     other = record(4, "x")
     content = torn[: torn.index(" jobname")] + "\n" + broken(2, "x") + other[other.index(" queue=") :] + broken(3, "x")

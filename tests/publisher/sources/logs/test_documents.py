@@ -1,4 +1,5 @@
-"""Large documents: the same elements whatever the pieces they are read in; damage is told, never raised."""
+"""Large documents: the same elements for any size of the pieces in which they are read; damage is reported, never
+raised."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ def test_an_element_without_end_is_bounded() -> None:
 
 
 class DocumentKind(NamedTuple):
-    """A kind of document: its list of elements, what stands around them, and who reads it."""
+    """A kind of document: its list of elements, the text around them, and its reader."""
 
     pieces: Callable[[bytes], list[bytes]]
     around: tuple[bytes, bytes]

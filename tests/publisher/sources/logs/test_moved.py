@@ -20,7 +20,7 @@ __all__ = ["log"]
 
 
 def moved(log: GrowingLog, place: str) -> Path:
-    """Where a file lies that is rotated to a place, relative to the folder of the log."""
+    """The path of a file that was rotated, relative to the folder of the log."""
     file = log.file.parent / place
     file.parent.mkdir(exist_ok=True)
     return file

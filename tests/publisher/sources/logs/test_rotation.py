@@ -95,7 +95,7 @@ def test_a_long_name_of_digits_takes_no_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pattern", ["pbs*", "pbs[0-9]*", "pbs?"])
 def test_a_pattern_finds_all_that_matches(tmp_path: Path, pattern: str) -> None:
-    """In a folder the names say what belongs to a log; a pattern says it itself."""
+    """In a folder the names decide which files belong to a log; a pattern decides this itself."""
     touch(tmp_path, "pbs1", "pbs2", "acct", "pbs1~")
     assert names(tmp_path / pattern, r"\d{8}") == ["pbs1", "pbs2"]
 

@@ -80,7 +80,7 @@ def test_a_shrunken_job_shows_its_core_seconds(seen: Seen) -> None:
 
 
 def test_phases_without_a_last_one() -> None:
-    """Where the `e` record is missing, the last `c` record tells the cores of the rest."""
+    """If the `e` record is missing, the last `c` record has the cores of the rest."""
     one = parser()
     hosts = b"user=a start=1000 exec_host=n1/0*4+n2/0*4 exec_vnode=(n1:ncpus=4)+(n2:ncpus=4)"
     one.parse(b"01/01/2026 00:00:00;u;1.s;" + hosts + b" resources_used.walltime=00:01:40")

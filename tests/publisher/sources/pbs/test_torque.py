@@ -173,7 +173,7 @@ def test_a_damaged_line_costs_only_its_own_job(lines: list[bytes], damage: Calla
 
 
 def test_an_end_alone_gives_its_run(lines: list[bytes]) -> None:
-    """Files that are gone cost the earlier part of a path, not the usage."""
+    """If files are missing, the earlier part of a path is lost, but not the usage."""
     whole, _ = parse_all(parser(), lines)
     ends, _ = parse_all(parser(), [line for line in lines if b";E;" in line])
     for key, job in ends.jobs.items():

@@ -1,4 +1,5 @@
-"""Slurm 22.05 as it told of the jobs of `fixtures/slurm/make.sh`: each run, in every form, and sacct's own sums."""
+"""The accounting of Slurm 22.05 for the jobs of `fixtures/slurm/make.sh`: each run, in every form, and sacct's own
+sums."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def read(path: Path) -> tuple[list[Job], int, int]:
 
 
 def shown(job: Job, *, accounted: bool = True) -> tuple[object, ...]:
-    """A run as a line of `RUNS`; without what only accounting knows if not `accounted`."""
+    """A run as a line of `RUNS`; without the values that only accounting has if not `accounted`."""
     code = f"s{job.exit_signal}" if job.exit_signal else str(job.exit_code)
     row = (job.local_id, job.name, job.local_user, job.status)
     if not accounted:
@@ -117,14 +118,15 @@ def test_the_saved_table_is_what_the_source_asks_for(folder: Path) -> None:
 
 
 def test_json_gives_the_same_runs(folder: Path) -> None:
-    """In another order, without a failed job's code, which 22.05 does not write there, and without who cancelled."""
+    """In another order, without the code of a failed job, which 22.05 does not write there, and without the user who
+    cancelled."""
     jobs, skipped, merged = read(folder / "sacct.json.gz")
     assert Counter(shown(job)[:9] for job in jobs) == Counter(row[:9] for row in expected())
     assert (skipped, merged) == (NEVER_STARTED["sacct.json.gz"], 0)
 
 
 def test_the_job_completion_log_gives_the_same_runs(folder: Path) -> None:
-    """It comes in order of the ends, and knows neither CPU time nor memory nor that a job was suspended."""
+    """It is in the order of the ends, and has neither CPU time nor memory nor suspensions."""
     jobs, skipped, merged = read(folder / "jobcomp.txt")
     known = [(*row[:4], *row[6:8], row[9]) for row in expected()]
     assert Counter(shown(job, accounted=False) for job in jobs) == Counter(known)
@@ -188,7 +190,7 @@ def test_each_size_of_a_resized_job_is_a_run_of_its_own(fixtures: Path) -> None:
     assert first.record_id != second.record_id
 
 
-def test_runs_of_two_clusters_are_told_by_their_cluster(fixtures: Path) -> None:
+def test_runs_of_two_clusters_are_distinguished_by_their_cluster(fixtures: Path) -> None:
     jobs, *_ = read(fixtures / "slurm" / "two_clusters" / "saved.psv")
     assert Counter(job.cluster for job in jobs) == {"cluster": 40, "north": 6}
     assert len({job.record_id for job in jobs}) == 46

@@ -135,7 +135,7 @@ def test_arguments_and_environment(sacct: Sacct, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_numbers_are_asked_for_without_any_text_of_a_user(sacct: Sacct) -> None:
-    """Nothing that a user writes can stand in the answer that says which runs there are."""
+    """The answer that lists the runs cannot contain text of a user."""
     read_on(source(sacct, 100), Seen())
     asked = [set(word.partition("=")[2].split(",")) for call in sacct.calls() for word in call[0] if "format=" in word]
     texts, numbers = asked
@@ -251,7 +251,7 @@ def test_the_next_window_begins_an_overlap_before_the_end_of_the_last(sacct: Sac
 
 
 def test_a_clock_that_is_set_back_a_little_reads_on(sacct: Sacct) -> None:
-    """Not all that was ever run is asked for again."""
+    """The publisher does not ask for all earlier runs again."""
     seen = read_on(source(sacct, 10_000, overlap="1h"), Seen())
     sacct.rows(row("1", 10, 9_500))
     read_on(source(sacct, 9_999, overlap="1h"), seen)

@@ -100,7 +100,7 @@ def test_what_never_started_is_not_a_run(seen: Seen) -> None:
     assert not {"121", "122", "130"} & {job.local_id for job in seen.jobs.values()}
 
 
-def test_cpu_time_that_nobody_measured_is_unknown(seen: Seen) -> None:
+def test_cpu_time_that_was_not_measured_is_unknown(seen: Seen) -> None:
     assert (one(seen, "127").cpu_ms, one(seen, "127").wall_ms) == (None, 1_000_000)
 
 
@@ -314,7 +314,7 @@ def test_fuzz_long(fixtures: Path, name: str) -> None:
 
 
 def _fuzzed(file: Path, rounds: int) -> int:
-    """Runs that came out of mutated lines of a table or log, whose first line is whole."""
+    """Runs from mutated lines of a table or log, whose first line is complete."""
     lines = file.read_bytes().splitlines()
     fuzzed = parser()
     fuzzed.parse(lines[0])

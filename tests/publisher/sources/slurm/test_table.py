@@ -35,7 +35,7 @@ ROWS = "".join(f"{n}|2026-11-01T00:00:00|2026-11-01T01:00:00|COMPLETED|job{n}\n"
     ],
 )
 def test_a_table_that_lacks_columns_is_refused_once(tmp_path: Path, header: str, rows: str, lacks: str) -> None:
-    """Not line by line; with the command that writes what is needed, and mended by putting a whole table there."""
+    """Not line by line; the error has the command that writes what is needed, and a complete table fixes it."""
     file = tmp_path / "sacct.psv"
     file.write_text(f"{header}\n{rows}")
     seen = Seen()
@@ -70,7 +70,7 @@ def test_after_a_header_that_lacks_columns_nothing_is_read_by_another(tmp_path: 
 
 
 def test_the_rest_of_a_name_in_the_last_column_is_called_so(tmp_path: Path) -> None:
-    """The run is read; what stands behind the line feed is no torn record, wherever it comes."""
+    """The run is read; the text after the line feed is not a torn record, wherever it comes."""
     file = tmp_path / "sacct.psv"
     file.write_text(
         "JobID|Start|End|State|JobName\n" + ROWS.replace("job7\n", "two\nlines\n").replace("job9\n", "a\nb\nc\n")
@@ -138,7 +138,8 @@ def test_a_name_of_many_lines_is_one_name(lines: int) -> None:
 
 
 def test_a_table_is_not_a_log_and_a_log_is_not_a_table(tmp_path: Path) -> None:
-    """What looks like a record of the other was written by a user, behind a record that ends in what users write."""
+    """A line that looks like a record of the other form was written by a user, after a record that ends in a user's
+    text."""
     forged = LOG_RECORD.replace("JobId=7", "JobId=8")
     (tmp_path / "table").write_text(f"JobID|Start|End|State|JobName\n5|10|20|COMPLETED|x\n{forged}\n6|10|20|FAILED|y\n")
     (tmp_path / "log").write_text(f"{LOG_RECORD}\nJobID|Start|End|State\n9|10|20|COMPLETED\n{LOG_RECORD}\n")

@@ -23,7 +23,7 @@ ALL = Window(None, None)
 
 
 def bobs(number: int, **facts: object) -> Job:
-    """A job of the person to be forgotten, named wherever a name may stand."""
+    """A job of the person to be erased, with the name in every field that can have a name."""
     usual = {"user_dn": BOB, "local_user": "bob", "extras": {"subject": f"x {BOB}"}}
     return make_job(number, **(usual | facts))
 
@@ -146,7 +146,7 @@ def test_a_rule_that_matches_the_name_needs_a_pseudonym_that_it_matches(tmp_path
     assert site.publisher.maintenance.forget(BOB, "/DC=org/CN=somebody").runs == 1
 
 
-def test_nobody_of_this_name_and_names_that_are_taken_are_refused(site: Site) -> None:
+def test_unknown_persons_and_used_names_are_refused(site: Site) -> None:
     for person, pseudonym in (("/CN=Nobody", None), (BOB, "/DC=org/CN=Ada")):
         with pytest.raises(UsageError):
             site.publisher.maintenance.forget(person, pseudonym)

@@ -1,4 +1,4 @@
-"""purge: whole months, nothing that is not delivered, and nothing comes back or is sent in part because of it."""
+"""purge: it removes whole months, nothing undelivered, and because of it nothing comes back or is sent in part."""
 
 from __future__ import annotations
 
