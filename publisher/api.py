@@ -19,21 +19,13 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 from msgspec.structs import replace
 
-from publisher.collect import plan as collect_plan
-from publisher.collect.collect import Collected, TargetPlan, collect
 from publisher.config import file
 from publisher.config.schema import Config
 from publisher.configured_store import ConfiguredStore
 from publisher.errors import TargetBusyError, UsageError
 from publisher.events import Observer
 from publisher.publish.context import Tools
-from publisher.reconcile.schedule import ReconcileResult, reconcile_due
 from publisher.sources.base import Window
-from publisher.status import jobs as status_jobs
-from publisher.status import records as status_records
-from publisher.status.jobs import FoundJobs, JobFilter, KnownRun
-from publisher.status.records import ListedRecord
-from publisher.status.status import Status, status
 from publisher.store import reconciliations, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
@@ -44,6 +36,7 @@ if TYPE_CHECKING:
 
     from formats.base import Format
     from formats.calendar import Month
+    from publisher.collect.collect import Collected, TargetPlan
     from publisher.finding import Finding
     from publisher.maintenance import StoreMaintenance
     from publisher.preview.diff import DiffRendering
@@ -56,6 +49,7 @@ if TYPE_CHECKING:
     from publisher.reconcile.amounts import By
     from publisher.reconcile.conservation import Conservation
     from publisher.reconcile.reconcile import Reconciliation
+    from publisher.reconcile.schedule import ReconcileResult
     from publisher.report.archive_export import Written
     from publisher.report.report import Report
     from publisher.report.request import ReportRequest
@@ -64,6 +58,9 @@ if TYPE_CHECKING:
     from publisher.report.statements.statement import Statements
     from publisher.spool.exchange import Manifest
     from publisher.spool.spooler import ContextState
+    from publisher.status.jobs import FoundJobs, JobFilter, KnownRun
+    from publisher.status.records import ListedRecord
+    from publisher.status.status import Status
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -117,6 +114,8 @@ class Publisher:
 
     def collect(self, names: Sequence[str] = (), window: Window | None = None) -> dict[str, Collected] | None:
         """Read sources into the store: those named, or all. None where another process is collecting."""
+        from publisher.collect.collect import collect  # noqa: PLC0415 - each method loads only what it needs
+
         self._require(names, self.config.sources, "source")
         if not self.config.sources:
             raise UsageError("no source is configured", hint="Add a table [sources.NAME] to the configuration")
@@ -150,6 +149,8 @@ class Publisher:
 
     def run(self, circuits: Circuits | None = None) -> RunResult:
         """Collect, publish, and reconcile what is due: for the timer or, with `circuits`, a long-running process."""
+        from publisher.reconcile.schedule import reconcile_due  # noqa: PLC0415
+
         collected = self.collect()
         delivered = self.publish(only_due=True, circuits=circuits)
         reconciled = reconcile_due(self.store, self.config, self._plans, self.tools)
@@ -290,6 +291,8 @@ class Publisher:
         `assumed`: with how many jobs count as delivered by an earlier publisher, which takes 0.25 s for each million of
         them.
         """
+        from publisher.status.status import status  # noqa: PLC0415
+
         return status(self._opened.if_there(), self.config, self.tools.clock, assumed=assumed)
 
     def context_errors(self) -> dict[str, str]:
@@ -300,39 +303,51 @@ class Publisher:
     def job(self, name: str) -> list[KnownRun]:
         """The runs with this record id, global id, or local id (with or without the source's prefix; for an array
         all tasks), where each was delivered, and why each target that does not select it does not."""
+        from publisher.status.jobs import JobFilter  # noqa: PLC0415
+
         return self.job_found(name, Window(), JobFilter(), None).jobs
 
     def job_found(self, name: str, window: Window, chosen: JobFilter, limit: int | None = 100) -> FoundJobs:
         """Those of `job` that ended in a window and are selected, and how many there are. None: all of them."""
+        from publisher.status.jobs import FoundJobs, named  # noqa: PLC0415
+
         store = self._opened.if_there()
         if store is None:
             return FoundJobs(0, [])
-        return status_jobs.named(store, self.config, name, window, chosen, limit)
+        return named(store, self.config, name, window, chosen, limit)
 
     def jobs(self, window: Window, page: int = 1000) -> Iterator[KnownRun]:
         """Runs that ended in a window, by end time, and where each went. Memory does not grow with their number."""
+        from publisher.status.jobs import ended_in  # noqa: PLC0415
+
         store = self._opened.if_there()
-        return iter(()) if store is None else status_jobs.ended_in(store, window, page)
+        return iter(()) if store is None else ended_in(store, window, page)
 
     def jobs_found(self, window: Window, chosen: JobFilter, limit: int | None = 100) -> FoundJobs:
         """The oldest runs that ended in a window and are selected, and how many there are. None: all of them.
 
         With a filter every run of the window is looked at: some 20 s for a million of them.
         """
+        from publisher.status.jobs import FoundJobs, search  # noqa: PLC0415
+
         store = self._opened.if_there()
-        return FoundJobs(0, []) if store is None else status_jobs.search(store, window, chosen, limit)
+        return FoundJobs(0, []) if store is None else search(store, window, chosen, limit)
 
     def count_listed(self, state: State, target: str | None = None) -> dict[str, int]:
         """How many records of each target, or of one, are in a state."""
+        from publisher.status.records import count  # noqa: PLC0415
+
         store, targets = self._opened.if_there(), self._targets(target)
-        return {} if store is None else status_records.count(store, targets, state)
+        return {} if store is None else count(store, targets, state)
 
     def listed(
         self, state: State, target: str | None = None, limit: int | None = 1000, since: int | None = None
     ) -> list[ListedRecord]:
         """Records in a state, oldest first, at most `limit` of each target. `since`: see `records.listed`."""
+        from publisher.status.records import listed  # noqa: PLC0415
+
         store, targets = self._opened.if_there(), self._targets(target)
-        return [] if store is None else status_records.listed(store, targets, state, limit, since)
+        return [] if store is None else listed(store, targets, state, limit, since)
 
     def count_audit(self) -> int:
         """How many entries `audit` has."""
@@ -430,7 +445,9 @@ class Publisher:
     # --- plans; look-up by name
 
     def _plans(self) -> dict[str, TargetPlan]:
-        return collect_plan.prepare(self.store, self.config, self.tools.clock())
+        from publisher.collect.plan import prepare  # noqa: PLC0415
+
+        return prepare(self.store, self.config, self.tools.clock())
 
     @contextmanager
     def _locked(self, target: str) -> Iterator[tuple[TargetPlan, int]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
 
 import msgspec
 from sqlalchemy import Connection
@@ -123,7 +122,7 @@ def collect(
     if total.new:
         store.refresh_statistics()
     with store.read() as connection:
-        return msgspec.structs.replace(total, error=unread_error(connection, row.id))
+        return msgspec.structs.replace(total, error=registry.unread_error(connection, row.id))
 
 
 def _pages(store: Store, source: Reader, cursor: Cursor, window: Window | None) -> Iterator[Page | EncodedPage]:
@@ -310,18 +309,3 @@ def _follow_changes(
     deliveries.move(connection, plan.target_id, moves, now)
     deliveries.mark_changed(connection, plan.target_id, in_motion)
     transitions.remove(connection, plan.target_id, removed)
-
-
-_MOST_NAMED: Final = 5
-
-
-def unread_error(connection: Connection, source_id: int) -> str | None:
-    """Return which files of a source disappeared before they were read to their end, for people; None if none did."""
-    files = [each.file for each in registry.unread_files(connection, source_id)]
-    if not files:
-        return None
-    named = ", ".join(dict.fromkeys(files[:_MOST_NAMED])) + (" ..." if len(files) > _MOST_NAMED else "")
-    return (
-        f"not read to the end before it was rotated, cut, or removed: {named}. `usage-publisher collect --unreadable` "
-        "says where it was looked for; name its folder in `rotated_to`, or settle it"
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 from sqlalchemy import ColumnElement
@@ -14,7 +14,6 @@ from formats.rule_codes import Reason
 from formats.text import FIRST_INSTANT
 from publisher.config.schema import Target
 from publisher.config.schema import Target as TargetSettings
-from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Scope
 from publisher.reason import INCOMPLETE
 from publisher.sources.base import Window
@@ -25,6 +24,9 @@ from publisher.store.registry import TargetRow
 from publisher.store.runs import StoredRun
 from publisher.store.schema import State
 from publisher.text import past
+
+if TYPE_CHECKING:
+    from publisher.messages.recipient import Recipient
 
 NOT_DUE: Final = frozenset({State.WAIVED, State.SUPERSEDED})
 EVER: Final = -(2**62)

@@ -10,7 +10,6 @@ import msgspec
 
 from publisher.events import Observer, ignore
 from publisher.messages.steps import BacklogLimits
-from publisher.sources.background import BackgroundReader
 from publisher.sources.base import Reader
 from publisher.targets import TargetFactory, make_target
 
@@ -27,6 +26,13 @@ def wall_clock() -> int:
     return int(time.time())
 
 
+def make_source(name: str, settings: Any) -> Reader:
+    """Make a source whose long readings are done by a worker process. Raises `ConfigError`."""
+    from publisher.sources.background import BackgroundReader  # noqa: PLC0415 - most commands read no source
+
+    return BackgroundReader(name, settings)
+
+
 class Tools(msgspec.Struct, frozen=True):
     """The tools of a run besides its store and configuration: a clock (epoch seconds), an observer, a way to pause,
     a check for interruption, factories that make sources and targets from a name and settings, and limits."""
@@ -35,7 +41,7 @@ class Tools(msgspec.Struct, frozen=True):
     observer: Observer = ignore
     sleep: Sleep = time.sleep
     stopping: Callable[[], bool] = lambda: False
-    make_source: Callable[[str, Any], Reader] = BackgroundReader
+    make_source: Callable[[str, Any], Reader] = make_source
     make_target: TargetFactory = make_target
     backlog: BacklogLimits = BacklogLimits()
 

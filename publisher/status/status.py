@@ -8,7 +8,6 @@ import msgspec
 from sqlalchemy import Connection
 
 from formats.calendar import SECONDS_A_DAY, period_of
-from publisher.collect.collect import unread_error
 from publisher.config.schema import Config, Target
 from publisher.config.targets import EvidenceSource
 from publisher.errors import CredentialError, StoreError
@@ -160,7 +159,7 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
             if row is not None and past(last_end, now) != last_end:
                 last_end = registry.last_end_before(connection, row.id, now)
             unread = registry.unread_files(connection, row.id) if row is not None else []
-            error = unread_error(connection, row.id) if row is not None else None
+            error = registry.unread_error(connection, row.id) if row is not None else None
     expect = config.sources[name].expect_every
     if row is None:
         return SourceStatus(0, 0, 0, None, None, read_to_end=False, silent=False, error=None)

@@ -397,22 +397,16 @@ class Lookup:
 
     def __init__(self, columns: Sequence[ColumnElement[Any]], *key: ColumnElement[Any]) -> None:
         """`columns` of the rows whose column `key` has one of the keys; of several columns, each key is a tuple."""
+        self._columns = columns
+        self._key = key
         self._is_tuple = len(key) > 1
-        marks: list[list[ColumnElement[Any]]] = [
-            [bindparam(f"{part.key}{place}") for part in key] for place in range(self._MARKS)
-        ]
-        if self._is_tuple:  # for `(a, b) IN (...)` SQLite would read the whole table
-            pairs = (and_(*(part == mark for part, mark in zip(key, each, strict=True))) for each in marks)
-            self._query = select(*columns).where(or_(*pairs))
-        else:
-            self._query = select(*columns).where(key[0].in_([mark for each in marks for mark in each]))
         self._compiled: dict[str, str] = {}
 
     def rows(self, connection: Connection, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
         """The rows of these keys."""
         dialect = connection.dialect
         if dialect.name not in self._compiled:
-            self._compiled[dialect.name] = str(self._query.compile(dialect=dialect))
+            self._compiled[dialect.name] = str(self._query().compile(dialect=dialect))
         found: list[tuple[Any, ...]] = []
         for start in range(0, len(keys), self._MARKS):
             asked = tuple(keys[start : start + self._MARKS])
@@ -423,6 +417,15 @@ class Lookup:
                 cursor: Any = result.cursor
                 found += cursor.fetchall()
         return found
+
+    def _query(self) -> Select[Any]:
+        marks: list[list[ColumnElement[Any]]] = [
+            [bindparam(f"{part.key}{place}") for part in self._key] for place in range(self._MARKS)
+        ]
+        if self._is_tuple:  # for `(a, b) IN (...)` SQLite would read the whole table
+            pairs = (and_(*(part == mark for part, mark in zip(self._key, each, strict=True))) for each in marks)
+            return select(*self._columns).where(or_(*pairs))
+        return select(*self._columns).where(self._key[0].in_([mark for each in marks for mark in each]))
 
 
 def streamed(

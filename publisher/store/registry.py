@@ -24,6 +24,7 @@ from publisher.text import utf8
 LISTED: Final = 1000
 """How many pieces of unreadable input are listed, and settled, at a time."""
 _DIGEST_BYTES: Final = 16
+_MOST_NAMED: Final = 5
 
 KEPT_OF_FILE: Final = 1000
 """How many pieces of unreadable input are kept of a file; further ones are only counted."""
@@ -240,6 +241,18 @@ def unread_files(connection: Connection, source_id: int) -> list[UnreadFile]:
         .order_by(unreadable.c.id)
     )
     return [UnreadFile(*row) for row in connection.execute(query)]
+
+
+def unread_error(connection: Connection, source_id: int) -> str | None:
+    """Return which files of a source disappeared before they were read to their end, for people; None if none did."""
+    files = [each.file for each in unread_files(connection, source_id)]
+    if not files:
+        return None
+    named = ", ".join(dict.fromkeys(files[:_MOST_NAMED])) + (" ..." if len(files) > _MOST_NAMED else "")
+    return (
+        f"not read to the end before it was rotated, cut, or removed: {named}. `usage-publisher collect --unreadable` "
+        "says where it was looked for; name its folder in `rotated_to`, or settle it"
+    )
 
 
 class UnreadableRow(msgspec.Struct, frozen=True):

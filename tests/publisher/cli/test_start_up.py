@@ -54,6 +54,8 @@ def test_only_what_is_needed_is_loaded(published: Program, command: tuple[str, .
         ("publisher.security.http", ("pygments", "rich", "httpx._main")),
         ("publisher.publish.publish", ("lxml", "pygments", "distributed", "alembic")),
         ("publisher.cli.main", ("rich.console", "sqlalchemy")),
+        ("publisher.api", ("publisher.collect", "publisher.reconcile", "publisher.sources.background")),
+        ("publisher.status.status", ("publisher.collect", "publisher.publish")),
     ],
 )
 def test_a_part_loads_little(module: str, spared: tuple[str, ...]) -> None:
