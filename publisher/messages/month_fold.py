@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection
@@ -27,6 +27,7 @@ from publisher.store.database import Store
 from publisher.store.runs import StoredRun
 from publisher.store.schema import State
 
+_Key = TypeVar("_Key", str, Reason)
 _LEFT_OUT: Final = frozenset({State.HELD, State.WAIVED, State.SUPERSEDED})
 
 
@@ -92,10 +93,10 @@ class MonthFolder:
                 key = folded.fold.add_alike(self._preparer.prepare_class(job_class, total.earliest), total).text
             except CannotRenderError as error:
                 if waits is not None:
-                    folded.held.setdefault(error.reason, Members.packed()).extend(waits)
+                    _add(folded.held, error.reason, waits)
                 continue
             if waits is not None:
-                folded.members.setdefault(key, Members.packed()).extend(waits)
+                _add(folded.members, key, waits)
 
     def _fold_others(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
         for page in paging.pages(
@@ -114,6 +115,14 @@ class MonthFolder:
                     continue
                 revision = delivery.revision if state is State.WAITING else None
                 fold_run(self._preparer, delivery.run, folded, revision)
+
+
+def _add(groups: dict[_Key, Members], key: _Key, waits: Members) -> None:
+    """Add the runs of a class to a group. The first ones are not copied, since there may be a million."""
+    if key in groups:
+        groups[key].extend(waits)
+    else:
+        groups[key] = waits
 
 
 def fold_runs(preparer: RunPreparer, runs: Iterable[StoredRun], into: Fold) -> MonthFold:

@@ -35,7 +35,7 @@ from publisher.store.schema import BatchState, State
 from publisher.targets.base import Accepted, Message, Outcome, Oversized, Refused, Unauthorised, Unknown
 
 _NOT_NAMED: Final = Reason.of(ReasonCode.NOT_IN_ANSWER)
-_MEMBERS_AT_ONCE: Final = 50_000
+_MEMBERS_AT_ONCE: Final = 20_000
 _MANY_MEMBERS: Final = 100_000
 """From this many runs in one settlement on, they are sorted on disk; fewer take a few megabytes of memory."""
 
