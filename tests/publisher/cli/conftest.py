@@ -1,4 +1,7 @@
-"""Sites in three conditions; each test gets a copy."""
+"""Sites in three conditions; each test gets a copy.
+
+Commands run in processes of their own, or in that of the tests if a module says `pytestmark = pytest.mark.inside`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import pytest
 
 from publisher.simulator.pki import Pki, make_pki
 from tests.generators.arc_database import load
-from tests.publisher.cli.program import Program
+from tests.publisher.cli.program import Inside, Program
 
 
 @pytest.fixture(scope="session")
@@ -35,19 +38,23 @@ def published_site(collected_site: Program, tmp_path_factory: pytest.TempPathFac
     return site
 
 
-@pytest.fixture
-def fresh(fresh_site: Program, tmp_path: Path) -> Program:
-    return fresh_site.copy(tmp_path / "site")
+def _kind(request: pytest.FixtureRequest) -> type[Program]:
+    return Inside if request.node.get_closest_marker("inside") is not None else Program
 
 
 @pytest.fixture
-def collected(collected_site: Program, tmp_path: Path) -> Program:
-    return collected_site.copy(tmp_path / "site")
+def fresh(fresh_site: Program, tmp_path: Path, request: pytest.FixtureRequest) -> Program:
+    return fresh_site.copy(tmp_path / "site", _kind(request))
 
 
 @pytest.fixture
-def published(published_site: Program, tmp_path: Path) -> Program:
-    return published_site.copy(tmp_path / "site")
+def collected(collected_site: Program, tmp_path: Path, request: pytest.FixtureRequest) -> Program:
+    return collected_site.copy(tmp_path / "site", _kind(request))
+
+
+@pytest.fixture
+def published(published_site: Program, tmp_path: Path, request: pytest.FixtureRequest) -> Program:
+    return published_site.copy(tmp_path / "site", _kind(request))
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 from unittest import mock
 
 from publisher.cli.main import main
@@ -120,10 +120,10 @@ class Program:
         finally:
             connection.close()
 
-    def copy(self, folder: Path) -> Self:
-        """A copy of the site in another folder."""
+    def copy(self, folder: Path, kind: type[Program] | None = None) -> Program:
+        """A copy of the site in another folder; `kind`: how its commands run, by default as here."""
         shutil.copytree(self.folder, folder, dirs_exist_ok=True)
-        return type(self)(folder, self.config.read_text(encoding="utf-8"))
+        return (kind or type(self))(folder, self.config.read_text(encoding="utf-8"))
 
 
 class Inside(Program):

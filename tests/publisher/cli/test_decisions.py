@@ -13,6 +13,8 @@ from publisher.simulator.pki import Pki
 from publisher.simulator.simulator import Simulator
 from tests.publisher.cli.program import BASE, FILES, SOURCE, Program
 
+pytestmark = pytest.mark.inside
+
 BAD = "ur-ce1.example.org-rLvfjWSagc1E00000039"
 SECOND = """
 [targets.others]

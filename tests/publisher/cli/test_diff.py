@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.publisher.cli.program import Program
+
+pytestmark = pytest.mark.inside
 
 COUNTED = ("new", "changed", "unchanged", "gone", "unknown", "held")
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.publisher.cli.program import WHOLE, Program
+
+pytestmark = pytest.mark.inside
 
 
 def test_values_facts_and_rules(collected: Program) -> None:
