@@ -9,6 +9,8 @@ import pytest
 from publisher.cli.check_cmd import nagios_line
 from tests.publisher.cli.program import WHOLE, Program
 
+pytestmark = pytest.mark.inside
+
 LINE = re.compile(r"USAGE-PUBLISHER (OK|WARNING|CRITICAL|UNKNOWN) - [^|\n]+( \| ('[\w.-]+'=\d+[sc]?(;;;0)? ?)+)?\n")
 
 

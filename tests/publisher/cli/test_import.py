@@ -13,6 +13,8 @@ import pytest
 from publisher.text import text_of
 from tests.publisher.cli.program import Program
 
+pytestmark = pytest.mark.inside
+
 
 @pytest.fixture
 def state(fixtures: Path, fresh: Program) -> Path:

@@ -18,6 +18,8 @@ from publisher.simulator.pki import Pki
 from tests.formats.golden_jobs import ARC
 from tests.publisher.cli.program import Program
 
+pytestmark = pytest.mark.inside
+
 YEARS_S = 6 * 365 * 86_400
 OLD: Job = msgspec.structs.replace(
     ARC,

@@ -8,6 +8,8 @@ import pytest
 
 from tests.publisher.cli.program import BASE, Program
 
+pytestmark = pytest.mark.inside
+
 RECORD_ID = "ur-ce1.example.org-avAbsO63BBh600000001"
 
 

@@ -16,6 +16,8 @@ from publisher.store.database import open_store
 from tests.publisher.cli.program import BASE, FILES, SOURCE, Program
 from tests.publisher.cli.test_exit_codes import sgas
 
+pytestmark = pytest.mark.inside
+
 MONTHS = ("--since", "2026-01", "--until", "2027-01")
 
 

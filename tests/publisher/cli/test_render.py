@@ -12,6 +12,8 @@ from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki
 from tests.publisher.cli.program import BASE, SOURCE, Program
 
+pytestmark = pytest.mark.inside
+
 
 def store_state(site: Program) -> dict[str, tuple[int, str]]:
     return {

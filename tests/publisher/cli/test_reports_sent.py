@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki
 from tests.publisher.cli.program import BASE, SOURCE, Program
+
+pytestmark = pytest.mark.inside
 
 REPORTS = """
 [targets.portal]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.publisher.cli.program import BASE, FILES, SOURCE, Program
+
+pytestmark = pytest.mark.inside
 
 
 def test_a_month_is_the_window_between_its_ends(published: Program) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from tests.publisher.cli.program import Program
 
+pytestmark = pytest.mark.inside
+
 
 @pytest.fixture
 def published(collected: Program) -> Program:

@@ -16,6 +16,8 @@ from tests.publisher.cli.program import BASE, SOURCE, Program
 from tests.publisher.cli.test_init import answers
 from tests.publisher.store.server import PASSWORD, PostgresqlServer
 
+pytestmark = pytest.mark.inside
+
 HERE = Path("/etc/usage-publisher")
 
 
