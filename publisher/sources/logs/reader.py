@@ -102,6 +102,7 @@ class Reading:
         self._files = files
         self._listed = {str(path) for path in files}
         self._sizes = {str(path): _size_bytes(path) for path in files}
+        self._whole_bytes = sum(self._sizes.values())
         self._log = log
         self._block_bytes = block_bytes
         self._marks: dict[tuple[int, int], Mark] = {}
@@ -136,9 +137,12 @@ class Reading:
 
     def share(self) -> float | None:
         """About how much of the bytes of all files is read, 0 to 1: a compressed file counts by its plain bytes."""
-        whole = sum(self._sizes.values())
-        marks = (mark for mark in self._marks.values() if mark.path in self._sizes)
-        done = sum(min(self._sizes[mark.path], max(mark.size, mark.offset)) for mark in marks)
+        done, sizes = 0, self._sizes
+        for mark in self._marks.values():  # for each page: plain, since there may be thousands of files
+            size = sizes.get(mark.path, 0)
+            read = mark.size if mark.size > mark.offset else mark.offset  # noqa: FURB136 - a third of the time
+            done += read if read < size else size  # noqa: FURB136
+        whole = self._whole_bytes
         return done / whole if whole else None
 
     def recovered(self) -> tuple[Recovered, ...]:
