@@ -274,8 +274,8 @@ def copy_store(
 ) -> StoreCopied:
     """Copy everything from one store into another, which is made: see `publisher.store.admin.backup`.
 
-    `mark`: the file by which the source is recognised as restored; None: beside an SQLite store. A copy of a restored
-    store is recognised as well.
+    `mark`: the file by which the source is recognised as restored; None: in the folder of an SQLite store. A copy of a
+    restored store is recognised as well.
     """
     source = open_store(source_url, busy_timeout_s, create=False, mark=mark)
     try:

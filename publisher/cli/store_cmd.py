@@ -131,7 +131,7 @@ def accept_restored(yes: Yes = False) -> None:
     if session.json:
         json_object({"accepted": why is not None, "reason": why})
     else:
-        _say("nothing to accept: the store knows of all that was sent" if why is None else "accepted")
+        _say("nothing to accept: the store has a record of everything that was sent" if why is None else "accepted")
 
 
 def purge(

@@ -105,7 +105,7 @@ class GridLog(Settings):
         default=86400.0,
         description="How long after its end a job without an entry is held before it counts as local.",
     )
-    require: Switch = Field(default=False, description="Every job must have an entry: one without is held for good.")
+    require: Switch = Field(default=False, description="Every job must have an entry: a job without one stays held.")
 
 
 class Selected(Settings):

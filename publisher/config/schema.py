@@ -110,7 +110,7 @@ class StoreSettings(Settings):
 
     @property
     def mark_file(self) -> Path | None:
-        """The file that records what was sent last; None: beside an SQLite store, and none for another store."""
+        """The file that records what was sent last; None: in the folder of an SQLite store; another store has none."""
         if self.sent_mark is None and not self.url.startswith("sqlite") and _STATE_FOLDER.is_dir():
             return _STATE_FOLDER / "sent-mark"
         return self.sent_mark

@@ -214,7 +214,9 @@ class SourceSettings(Settings):
     @model_validator(mode="after")
     def _options_are_for_add_ons(self) -> SourceSettings:
         if self.options and self.type in SOURCE_KINDS:
-            raise WrongKeysError((("options",), f"is for add-ons only: the keys of {self.type} are beside `type`"))
+            raise WrongKeysError(
+                (("options",), f"is only for add-ons: put the keys of {self.type} directly into its table")
+            )
         return self
 
     @property

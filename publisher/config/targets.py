@@ -80,7 +80,7 @@ class TargetSettings(Settings):
     )
     shadow: KeepsPlan[Switch] = Field(
         default=False,
-        description="Plan, render, and sign everything, but send nothing: to run beside an earlier publisher.",
+        description="Plan, render, and sign everything, but send nothing: to compare with an earlier publisher.",
     )
     every: KeepsPlan[Seconds | None] = Field(default=None, description="Publish at most this often.")
     evidence: KeepsPlan[PathOrUrl | None] = Field(
@@ -373,7 +373,7 @@ class DirectorySettings(ApelSettings):
     )
     sign: KeepsPlan[Switch] = Field(
         default=False,
-        description="Sign messages (S/MIME) with the certificate. SSM signs what it takes from its queue.",
+        description="Sign messages (S/MIME) with the certificate. SSM signs the messages of its queue.",
     )
 
     @property
@@ -388,7 +388,7 @@ class DirectorySettings(ApelSettings):
 
     @property
     def signs(self) -> bool:
-        """Whether we sign them; SSM signs what it takes from its queue."""
+        """Whether we sign them; SSM signs the messages of its queue."""
         return self.sign
 
     @property

@@ -92,7 +92,7 @@ def play(directory: Path, say: Say, *, kept: bool) -> int:
         f"\nLook next, in {directory}:\n"
         f"  {_program()} --config {configuration} render ogf-ur --since 2026-09 | head\n"
         f"  {_program()} --config {configuration} status --json\n"
-        "  README.md, then docs/start/tour.md: the same with a compute element and services of your own"
+        "  README.md, then docs/start/tour.md: the same with your own computing element and services"
     )
     return 0
 

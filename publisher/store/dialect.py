@@ -139,7 +139,7 @@ def _make_private(path: Path) -> None:
 def _cannot_open(path: Path, error: OSError) -> StoreError:
     return StoreError(
         f"the store {path} cannot be created or opened: {error.strerror}",
-        hint="Give the publisher's user a folder of its own (mode 0700), or set store.url",
+        hint="Give the publisher's user a private folder (mode 0700), or set store.url",
     )
 
 

@@ -177,7 +177,7 @@ _KINDS: Final[tuple[tuple[str, type[StoreError], str, str], ...]] = (
         "25006 42501",
         StoreError,
         "cannot be written",
-        "Let the publisher's user own the database or schema, on the server that takes writes",
+        "Let the publisher's user own the database or schema, on the server that accepts writes",
     ),
     (
         "28000 28P01",
@@ -190,7 +190,7 @@ _KINDS: Final[tuple[tuple[str, type[StoreError], str, str], ...]] = (
         "08000 08001 08003 08004 08006 53300 57P01 57P02 57P03 57P05",
         StoreUnreachableError,
         "cannot be reached",
-        "Check that the server runs and takes connections",
+        "Check that the server runs and accepts connections",
     ),
 )
 """Codes of PostgreSQL's Appendix A, the kind of error, what about the store, what to do."""

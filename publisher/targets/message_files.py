@@ -122,7 +122,7 @@ def elements_of(queue: Path) -> Iterator[str]:
         with opened(queue) as descriptor:
             yield from elements(descriptor)
     except OSError as error:
-        hint = "Name the folder that SSM takes messages from, as a rule /var/spool/apel/outgoing"
+        hint = "Name SSM's outgoing folder, usually /var/spool/apel/outgoing"
         raise UsageError(f"{queue} cannot be read: {error.strerror}", hint=hint) from error
 
 

@@ -164,7 +164,7 @@ def unavailable(reply: Reply | Failure, address: str) -> EvidenceUnavailable:
 
 def _day_sum(line: _UsageLine) -> DaySum:
     if line.start_date != line.end_date:
-        raise ValueError(f"a line from {line.start_date} to {line.end_date} where days were asked for")
+        raise ValueError(f"a line from {line.start_date} to {line.end_date} although days were requested")
     day = int(datetime.fromisoformat(line.start_date).replace(tzinfo=UTC).timestamp()) // SECONDS_A_DAY
     own = f"{line.machine_name}:"  # how SGAS names those of whom it knows no grid identity
     jobs = _number("n_jobs", line.n_jobs)

@@ -220,7 +220,7 @@ def forget(
     for each in found:
         why = same(each, pseudonymized(each.facts, _names(each.facts, person), pseudonym))
         if why is not None:
-            raise UsageError(why, hint="Choose a pseudonym that the rule takes as well, with --as; nothing was changed")
+            raise UsageError(why, hint="Choose a pseudonym that also matches the rule, with --as; nothing was changed")
     _require_sent(connection, [each.id for each in found], shown)
     run_count = _rename_runs(connection, person, pseudonym)  # before the classes, whose facts runs are read with
     version_count = _rename_versions(connection, person, pseudonym)

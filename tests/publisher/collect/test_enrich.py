@@ -294,7 +294,7 @@ def test_a_change_of_what_is_added_plans_again(source: dict[str, Any], common: l
             "sources.ce1.benchmarks.0: since must be before until",
         ),
         ({"grid_log": {}}, "sources.ce1.grid_log.path: is missing"),
-        ({"options": {"a": 1}}, "sources.ce1.options: is for add-ons only"),
+        ({"options": {"a": 1}}, "sources.ce1.options: is only for add-ons"),
     ],
 )
 def test_errors_name_the_key(source: dict[str, Any], said: str) -> None:

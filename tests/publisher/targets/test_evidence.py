@@ -189,7 +189,7 @@ def test_days_and_machines_that_were_not_asked_for_are_dropped() -> None:
 def test_sums_over_several_days_are_not_an_answer() -> None:
     told = targets_sgas.usage(*built_in(line("2026-11-01", end_date="2026-11-30")), "ce1", FIRST, FIRST + 30)
     assert isinstance(told, EvidenceUnavailable)
-    assert "where days were asked for" in told.reason
+    assert "although days were requested" in told.reason
 
 
 def test_an_answer_that_is_too_large_is_asked_for_in_halves() -> None:
