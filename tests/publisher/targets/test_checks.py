@@ -23,7 +23,7 @@ def test_check_of_a_well_sgas(pki: Pki) -> None:
         made = target(pki, "sgas", f"{server.url}/sgas")
         name = next(finding for finding in made.check() if finding.subject == "t: name")
         assert levels(made) == {
-            "certificate": "yellow",  # throw-away certificates live for less than thirty days
+            "certificate": "green",
             "reached": "green",
             "clock": "green",
             "inserting": "green",
@@ -69,19 +69,19 @@ def test_check_of_clock_and_refusal(pki: Pki) -> None:
 def test_check_of_ams_fetches_a_token_and_sends_no_record(pki: Pki) -> None:
     with serve(ams(403), pki) as server:
         found = levels(target(pki, "ams", server.url, auth_url=server.url))
-    assert found == {"certificate": "yellow", "reached": "green", "name": "green", "topic": "green"}
+    assert found == {"certificate": "green", "reached": "green", "name": "green", "topic": "green"}
     assert {request.method for request in server.requests} == {"GET"}
     with serve(ams(404, b"Topic doesn't exist"), pki) as server:
         assert levels(target(pki, "ams", server.url, auth_url=server.url))["topic"] == "red"
     with serve(always(403, b"ACCESS_FORBIDDEN"), pki) as server:
         found = levels(target(pki, "ams", server.url, auth_url=server.url))
-    assert found == {"certificate": "yellow", "reached": "red", "name": "red"}
+    assert found == {"certificate": "green", "reached": "red", "name": "red"}
 
 
 def test_check_of_https_is_harmless(pki: Pki) -> None:
     with serve(always(405), pki) as server:
         found = levels(target(pki, "https", server.url))
-    assert found == {"certificate": "yellow", "reached": "green", "name": "green"}
+    assert found == {"certificate": "green", "reached": "green", "name": "green"}
     assert {request.method for request in server.requests} == {"OPTIONS"}
 
 

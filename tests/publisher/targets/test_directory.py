@@ -268,4 +268,4 @@ def test_check_writes_and_removes(tmp_path: Path, pki: Pki) -> None:
     [finding] = target(tmp_path / "q").check()
     assert finding.level == "green"
     assert list((tmp_path / "q").iterdir()) == []
-    assert [finding.level for finding in target(tmp_path / "q", pki=pki).check()] == ["yellow", "green"]
+    assert [finding.level for finding in target(tmp_path / "q", pki=pki).check()] == ["green", "green"]

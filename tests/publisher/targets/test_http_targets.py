@@ -246,7 +246,7 @@ def test_a_certificate_renewed_on_disk_is_taken_when_the_old_one_expires(pki: Pk
         own = {what: str(path) for what, path in files.items()}
         made = target(pki, kind, server.url, lambda: time.time() + offset_s[0], credentials=own, **more)
         assert isinstance(made.post(MESSAGE), Accepted)
-        offset_s[0] = 40 * 86400.0
+        offset_s[0] = 70 * 86400.0
         with pytest.raises(CredentialError, match="expired"):
             made.post(MESSAGE)
         install("renewed")
