@@ -24,8 +24,8 @@ from tests.publisher.store.server import PostgresqlServer
 PUBLISHERS = 2
 LIVE = """
 import sys, msgspec
-from tests.crash.child import Task, live
-live(msgspec.json.decode(sys.argv[1], type=Task))
+from tests.crash.child import ChildTask, live
+live(msgspec.json.decode(sys.argv[1], type=ChildTask))
 """
 
 
