@@ -24,7 +24,7 @@ from formats.utilization.report import read_report
 from publisher.store.schema import State
 from publisher.targets.base import Message, Refused
 from tests.properties.test_conservation import InTurn
-from tests.publisher.receivers import AnyReceiver, Receiver, SummaryReceiver
+from tests.publisher.receivers import AnyReceiver, RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
 
 DAY_S: Final = 86_400
@@ -98,7 +98,7 @@ class GroupedSite:
         (self.bad if is_bad else self.good).add(name)
         self.source.add(job)
 
-    def _service(self) -> Receiver:
+    def _service(self) -> RecordReceiver:
         if self.items == "summaries":
             return SummaryReceiver("service")
         return AnyReceiver("service") if self.items == "reports" else InTurn("service", "ams")
