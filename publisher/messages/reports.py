@@ -268,9 +268,11 @@ class ReportFold:
         if target_id is None:
             return periods, {}
         with self._store.read() as connection:
-            unsettled = groups.unsettled(connection, target_id, groups.UTILIZATION)
+            numbers = groups.unsettled(connection, target_id, groups.UTILIZATION)
             marked = groups.months_due(connection, target_id, groups.DueFor.FOLD)
-        periods.update(period_numbered(kind, number) for number in unsettled)
+        periods.update(period_numbered(kind, number) for number in numbers)
+        if marked:
+            periods.update(self._reported_no_longer(target_id))
         for month in marked:
             first = period_of("month", period_numbered("month", month.number).start)
             periods.update(periods_between(kind, first.start, first.stop))
@@ -339,6 +341,19 @@ class ReportFold:
         reaches = map(self._reach, there[len(new) :])
         reach = min(EVER if one is None else one.first for one in reaches)
         return set(self._past_periods(max(reach, self._first), there[len(new)].start))
+
+    def _reported_no_longer(self, target_id: int) -> Iterator[Period]:
+        """The periods with jobs at the service before the first one in which a run ended: that run may have changed.
+        Those before the data are complete stay as they are."""
+        kind = self._settings.period
+        there = self._due_runs.periods_from(kind, EVER)
+        since = known_from(self._store, self._config, self._settings)
+        first = there[0] if there else period_of(kind, self._now)
+        with self._store.read() as connection:
+            numbers = groups.with_jobs_before(connection, target_id, groups.UTILIZATION, first.number)
+        for period in (period_numbered(kind, number) for number in numbers):
+            if since is None or period.start >= since:
+                yield period
 
     def _past_periods(self, first: int, stop: int) -> list[Period]:
         """The periods that the instants from `first` until `stop` (exclusive) touch and that have begun: others

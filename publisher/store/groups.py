@@ -87,6 +87,16 @@ def unsettled(connection: Connection, target_id: int, kind: str) -> list[int]:
     return sorted(connection.execute(query).scalars())
 
 
+def with_jobs_before(connection: Connection, target_id: int, kind: str, month: int) -> list[int]:
+    """The months, by number, before this one of which the service has groups with jobs."""
+    query = (
+        select(groups.c.month)
+        .where(groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month < month, groups.c.jobs > 0)
+        .distinct()
+    )
+    return sorted(connection.execute(query).scalars())
+
+
 def send_again(connection: Connection, target_id: int, months: Iterable[int], kept: Collection[str]) -> None:
     """Mark all groups of these months, by number, to be sent again, changed or not; without those of the keys
     `kept`."""

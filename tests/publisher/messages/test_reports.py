@@ -107,6 +107,23 @@ def test_days_before_the_first_are_reported_once_something_ended_still_earlier(t
     assert portal.posts == posts + 1
 
 
+def test_days_before_the_first_end_are_empty_again_when_the_first_job_ended_later(tmp_path: Path) -> None:
+    """The day in between is of the next month, which nothing else marks."""
+    last = NOVEMBER - DAY
+    site, portal = site_of(
+        tmp_path, ran(1, last, last + 60), ran(2, last + 100, NOVEMBER + DAY + 40), period="day", bin="1d"
+    )
+    site.publish()
+    assert portal.seconds() == {last: 60 + DAY - 100, NOVEMBER: DAY, NOVEMBER + DAY: 40}
+    site.sources["ce1"].add(ran(1, last, NOVEMBER + DAY + 10))
+    site.collect()
+    site.publish()
+    assert portal.seconds() == {last: 0, NOVEMBER: 0, NOVEMBER + DAY: 50}
+    posts = portal.posts
+    site.publish()
+    assert portal.posts == posts
+
+
 def test_an_unchanged_month_sends_nothing(tmp_path: Path) -> None:
     site, portal = site_of(tmp_path, ran(1, OCTOBER, OCTOBER + 60), ran(2, NOVEMBER - 5, NOVEMBER + 5))
     site.publish()

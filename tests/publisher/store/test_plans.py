@@ -67,6 +67,7 @@ ANY: Final[dict[str, Question]] = {
     "republish, sums": lambda connection: next(sums.by_class(connection, 1, WINDOW, 10, AGAIN), None),
     "sync counts": lambda connection: sums.due_by_class(connection, 1, LAST, 10),
     "report, what changed": lambda connection: queries.ended_in(connection, 1, WINDOW, AFTER, 10, changed_since=5),
+    "reports, no longer": lambda connection: groups.with_jobs_before(connection, 1, groups.UTILIZATION, 20_000),
     "reports, periods": lambda connection: queries.periods_from(connection, 1, "month", NOVEMBER),
     "reconcile, first page": lambda connection: queries.page(connection, 1, WINDOW, None, 10),
     "reconcile, next page": lambda connection: queries.page(connection, 1, WINDOW, AFTER, 10),
