@@ -222,17 +222,19 @@ class Publisher:
 
     # --- the messages that publishing would send
 
-    def rendering(self, format_name: str, target: str | None, window: Window) -> Rendering | ReportRendering:
-        """The messages that publish would send, without sending and without changing anything.
+    def rendering(
+        self, format_name: str, target: str | None, window: Window, *, with_sync: bool = False
+    ) -> Rendering | ReportRendering:
+        """The messages that publish would send; nothing is sent or changed. `with_sync`: also those of sync counts.
 
         `utilization` without a target is that of the window, or of the 30 days up to its end, or up to now.
         """
         from publisher.preview.render import Rendering, ReportRendering  # noqa: PLC0415
 
-        form = self._require_message(format_name, target)
+        form, store, now = self._require_message(format_name, target), self._opened.collected(), self.tools.clock()
         if target is None and form.shape == "report":
-            return ReportRendering(self._opened.collected(), self.config, window, self.tools.clock())
-        return Rendering(self._opened.collected(), self.config, format_name, target, window, self.tools.clock())
+            return ReportRendering(store, self.config, window, now)
+        return Rendering(store, self.config, format_name, target, window, now, with_sync=with_sync)
 
     def comparison(self, format_name: str, target: str, window: Window) -> DiffRendering:
         """The records that publish would send beside those that were last delivered, without changing anything."""

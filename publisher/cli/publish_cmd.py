@@ -57,7 +57,7 @@ def publish(
 
 
 class DryRun(msgspec.Struct):
-    """What `publish` would send to a target: records, the messages that hold them, and their bytes before signing."""
+    """What `publish` would send to a target: records, the messages, and their bytes before signing; both with sync."""
 
     records: int
     messages: int
@@ -71,7 +71,8 @@ def dry_run_of(publisher: Publisher, target: str) -> DryRun:
     from publisher.preview.render import Validation  # noqa: PLC0415
     from publisher.sources.base import Window  # noqa: PLC0415
 
-    rendering = publisher.rendering(publisher.config.targets[target].records, target, Window())
+    records = publisher.config.targets[target].records
+    rendering = publisher.rendering(records, target, Window(), with_sync=True)
     validation = Validation(publisher.tools.clock())
     messages = size = 0
     for message in rendering.messages():

@@ -75,18 +75,28 @@ class RenderedMessage(msgspec.Struct, frozen=True):
 class Rendering:
     """Renders one format for one target, or without a target as a plain view of the site.
 
-    `held` and `notes` are complete when the messages have been read.
+    `records`, `held`, and `notes` are complete when the messages have been read.
     """
 
     def __init__(
-        self, store: Store, config: Config, format_name: str, target: str | None, window: Window, now: int
+        self,
+        store: Store,
+        config: Config,
+        format_name: str,
+        target: str | None,
+        window: Window,
+        now: int,
+        *,
+        with_sync: bool = False,
     ) -> None:
-        """`now`: epoch seconds."""
+        """`now`: epoch seconds. `with_sync`: also the sync messages that go with the target's own format; `records`
+        does not count them."""
         self._store = store
         self._config = config
         self._recipient = Recipient(store, config, target, format_name)
         self._scope = Scope(window)
         self._now = now
+        self._with_sync = with_sync
         self.records = 0
         self._limit_bytes: int | None = DEFAULT_BYTES
         self.cut_otherwise: str | None = None
@@ -107,7 +117,7 @@ class Rendering:
             form = section.form
             limits = Limits(section.most or most, self._limit_bytes, form.overhead_bytes, form.separator_bytes)
             for batch in cut((item for page in self._looked_at(section) for item in page.items), limits):
-                self.records += len(batch)
+                self.records += len(batch) if self._is_asked(section) else 0
                 payload = form.message([item.body for item in batch])
                 uid = uid_of(self._recipient.name or "", batch, payload)
                 yield RenderedMessage(uid, form.name, payload, len(batch), form.content_type)
@@ -124,11 +134,15 @@ class Rendering:
                 return deliveries.of_target(connection, recipient.target_id)[State.WAITING]
         return None
 
+    def _is_asked(self, section: Section) -> bool:
+        """Whether it is of the format that is rendered, not a sync count that goes with it."""
+        return section.form.name == self._recipient.format_name
+
     def _sections(self, scope: Scope) -> Iterator[Section]:
-        """Yield the sections of this format; add periods that are not over to `held`."""
+        """Yield the sections that are rendered; add periods that are not over to `held`."""
         try:
             for step in items(self._recipient, scope, now=self._now, limit_bytes=self._limit_bytes):
-                if isinstance(step, Section) and step.form.name == self._recipient.format_name:
+                if isinstance(step, Section) and (self._with_sync or self._is_asked(step)):
                     yield step
                 elif isinstance(step, NotDue):
                     self.held.append(HeldPreview(str(step.period), step.reason))
@@ -136,12 +150,15 @@ class Rendering:
             raise UsageError(str(error)) from error
 
     def _looked_at(self, section: Section) -> Iterator[ItemPage]:
-        """Yield the pages of a section; add what they hold and alter to `held` and `notes`."""
+        """Yield the pages of a section; add what they hold and alter to `held` and `notes`.
+
+        What a sync count leaves out was held before.
+        """
         for page in section.pages:
             for item in page.items:
                 record_id = item.key if item.group is None else ""
                 self.notes += [Noted(record_id, note) for note in item.notes]
-            for held in page.held:
+            for held in page.held if self._is_asked(section) else ():
                 self.held += [HeldPreview(name, held.reason) for name in self._names_of(held)]
             yield page
 

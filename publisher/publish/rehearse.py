@@ -18,8 +18,8 @@ from publisher.store.database import Store
 
 
 class Rehearsed(msgspec.Struct, frozen=True):
-    """What would have been sent. `bytes`: of finished messages, signed if the target signs; `held`: runs that cannot
-    be sent."""
+    """What would have been sent. `messages` and `bytes`: with sync messages, signed if the target signs; `held`: runs
+    that cannot be sent."""
 
     records: int
     messages: int
@@ -30,7 +30,7 @@ class Rehearsed(msgspec.Struct, frozen=True):
 def rehearse(store: Store, config: Config, name: str, tools: Tools) -> Rehearsed:
     """Make all messages that wait for a target. Raises `CredentialError`, `SigningError` and `UsageError`."""
     settings = config.targets[name]
-    rendering = Rendering(store, config, settings.records, name, Window(), tools.clock())
+    rendering = Rendering(store, config, settings.records, name, Window(), tools.clock(), with_sync=True)
     finish = _finish(config, name)
     messages = size = held = 0
     for message in rendering.messages():

@@ -67,8 +67,8 @@ def assert_publishes_what_is_shown(site: Site, receiver: RecordReceiver) -> None
     assert explained == {record_id: named[record_id] for record_id in explained}, name
     assert {held.record_id: sentence(held.reason) for held in differing.held if held.record_id in named} == named, name
     if rehearsed is not None:
-        bytes_sent = sum(len(payload) for _, payload in sent[settings.records])
-        assert rehearsed == Rehearsed(own.records, len(sent[settings.records]), bytes_sent, len(own.held)), name
+        payloads = [payload for messages in sent.values() for _, payload in messages]
+        assert rehearsed == Rehearsed(own.records, len(payloads), sum(map(len, payloads)), len(own.held)), name
     if settings.format.shape != "report":
         assert sum(kind != "unchanged" or is_record for kind in kinds) == own.records, name
     if is_record:
@@ -80,8 +80,11 @@ def assert_rehearses_what_is_shown(site: Site, receiver: RecordReceiver) -> None
     """Publish to the target as a shadow, and compare; nothing is sent, and nothing changes."""
     name = receiver.name
     site.configure(name, shadow=True)
-    own = _rendering(site, site.config.targets[name].records, name)
+    settings = site.config.targets[name]
+    own = _rendering(site, settings.records, name)
     sizes = [len(message.payload) for message in own.messages()]
+    if settings.sends_sync:
+        sizes += [len(message.payload) for message in _rendering(site, "apel-sync", name).messages()]
     posts = receiver.posts
     rehearsed = site.publish_to(name).rehearsed
     before = _ledger(site, name)

@@ -175,6 +175,9 @@ def test_a_dry_run_of_publish_sends_what_it_said(collected: Program) -> None:
         len(files),
         sum(file.stat().st_size for file in files),
     )
+    query = "SELECT COUNT(*), SUM(bytes) FROM batches JOIN targets ON targets.id = target_id WHERE name = 'summaries'"
+    summaries_and_sync = announced["summaries"]["messages"], announced["summaries"]["bytes"]
+    assert [summaries_and_sync] == collected.rows(query)
     assert collected("publish", "--dry-run", "nosuch").code == 2
     assert "Nothing was sent" in collected("publish", "--dry-run", "files").ok().err
 
