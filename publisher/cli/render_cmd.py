@@ -76,7 +76,7 @@ def render(
     ] = None,
 ) -> None:
     """Show exactly the messages that `publish` would send. Nothing is sent or changed."""
-    from publisher.preview.render import Validation  # noqa: PLC0415
+    from publisher.preview.render import Validation, signing  # noqa: PLC0415
     from publisher.sources.base import Window  # noqa: PLC0415
 
     begin, end = options.window_bounds(since, until)
@@ -93,7 +93,7 @@ def render(
             _show_changes(publisher.comparison(format_name, target, Window(begin, end)))
             return
         rendering = publisher.rendering(format_name, target, Window(begin, end))
-        wrap = _signer(publisher, target) if sign else bytes
+        wrap = signing(publisher.config, target) if sign else bytes
         files = size = 0
         validation = Validation(int(time.time())) if validate else None
         if output is not None:
@@ -127,17 +127,6 @@ def _only_target(publisher: Publisher, format_name: str) -> str | None:
     """The target of this format, if the configuration has exactly one."""
     names = [name for name, target in publisher.config.targets.items() if target.records == format_name]
     return names[0] if len(names) == 1 else None
-
-
-def _signer(publisher: Publisher, target: str | None):  # type: ignore[no-untyped-def]
-    from publisher.security.credentials import load_credentials  # noqa: PLC0415
-    from publisher.security.sign import Signer  # noqa: PLC0415
-
-    config = publisher.config
-    settings = config.credentials_of(config.targets[target]) if target is not None else config.credentials
-    if settings.certificate is None or settings.key is None:
-        raise UsageError("no certificate and key to sign with", hint="Set certificate and key in [credentials]")
-    return Signer(load_credentials(settings.certificate, settings.key, now_s=time.time()), clock=time.time).sign
 
 
 def _make(folder: Path) -> None:

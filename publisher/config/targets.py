@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias
 
 import msgspec
@@ -238,6 +239,11 @@ class TargetSettings(Settings):
         return False
 
     @property
+    def receiver_certificate(self) -> Path | None:
+        """The certificate to which signed messages are encrypted; None: they are not."""
+        return None
+
+    @property
     def is_signed(self) -> bool:
         """Whether messages are signed before they reach the service, by us or by SSM after us."""
         return self.signs
@@ -298,6 +304,11 @@ class EncryptingSettings(ReportingSettings):
     encrypt_to: KeepsPlan[FilePath | None] = Field(
         default=None, description="Certificate of the receiver; messages are encrypted to it, as by SSM."
     )
+
+    @property
+    def receiver_certificate(self) -> Path | None:
+        """See `TargetSettings`."""
+        return self.encrypt_to
 
 
 class ApelSettings(ReportingSettings):

@@ -9,7 +9,7 @@ render --validate omits messages that their service would refuse or that break t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -242,6 +242,16 @@ def payload_limit(config: Config, target: str) -> tuple[int | None, str | None]:
         return settings.batch_bytes, str(error)
     finally:
         made.close()
+
+
+def signing(config: Config, target: str | None) -> Callable[[bytes], bytes]:
+    """Return the function that signs a message with the credentials of a target, or with the common ones, and encrypts
+    it if the target's messages are. Raises `CredentialError`."""
+    from publisher.targets.identity import Identity, TargetContext  # noqa: PLC0415 - loads OpenSSL
+
+    settings = config.targets[target] if target is not None else None
+    own, receiver = (settings.credentials, settings.receiver_certificate) if settings is not None else (None, None)
+    return Identity(own, TargetContext(config.credentials, time.time)).signer(receiver).sign
 
 
 def message_for(store: Store, config: Config, target: str, run: StoredRun, now: int) -> bytes:

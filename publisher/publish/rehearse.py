@@ -5,13 +5,10 @@ The ledger does not change: all deliveries wait for the day on which the shadow 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import msgspec
 
 from publisher.config.schema import Config
-from publisher.preview.render import Rendering
+from publisher.preview.render import Rendering, signing
 from publisher.publish.context import Tools
 from publisher.sources.base import Window
 from publisher.store.database import Store
@@ -31,7 +28,7 @@ def rehearse(store: Store, config: Config, name: str, tools: Tools) -> Rehearsed
     """Make all messages that wait for a target. Raises `CredentialError`, `SigningError` and `UsageError`."""
     settings = config.targets[name]
     rendering = Rendering(store, config, settings.records, name, Window(), tools.clock(), with_sync=True)
-    finish = _finish(config, name)
+    finish = signing(config, name) if settings.signs else bytes
     messages = size = held = 0
     for message in rendering.messages():
         if tools.stopping():
@@ -42,14 +39,3 @@ def rehearse(store: Store, config: Config, name: str, tools: Tools) -> Rehearsed
         rendering.held.clear()  # `shadow` lists them; there may be millions
         rendering.notes.clear()
     return Rehearsed(rendering.records, messages, size, held + len(rendering.held))
-
-
-def _finish(config: Config, name: str) -> Callable[[bytes], bytes]:
-    """Return the function that finishes a message: it signs where the target signs."""
-    settings = config.targets[name]
-    if not settings.signs:
-        return bytes
-    from publisher.targets.identity import Identity, TargetContext  # noqa: PLC0415 - loads OpenSSL
-
-    encrypt_to = getattr(settings, "encrypt_to", None)
-    return Identity(settings.credentials, TargetContext(config.credentials, time.time)).signer(encrypt_to).sign

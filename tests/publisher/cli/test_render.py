@@ -96,6 +96,40 @@ def test_what_is_rendered_is_what_is_sent_to_the_byte(collected: Program, pki: P
     assert written - summaries <= counts
 
 
+SIGNED = """
+[targets.portal]
+type = "https"
+url = "https://portal.example.org/usage"
+records = "ogf-ur"
+{receiver}
+
+[credentials]
+certificate = "{certificate}"
+key = "{key}"
+"""
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_messages_are_signed_and_encrypted_as_they_are_sent(collected: Program, pki: Pki, encrypted: bool) -> None:
+    receiver = pki.issue("receiver", "receiver.example.org")
+    line = f'encrypt_to = "{receiver.certificate}"' if encrypted else ""
+    of_site = SIGNED.format(receiver=line, certificate=pki.client.certificate, key=pki.client.key)
+    collected.configure(BASE + SOURCE + of_site)
+    collected("render", "ogf-ur", "--target", "portal", "--sign", "--output", "signed").ok()
+    (message,) = (collected.folder / "signed").iterdir()
+    assert (b"enveloped-data" in message.read_bytes()) == encrypted
+    keys = ("--certificate", receiver.certificate, "--key", receiver.key) if encrypted else ()
+    shown = collected("inspect", message, "--ca", pki.ca_directory, *keys).ok().out
+    assert f"signed by {pki.client.dn}; the signature is valid" in shown
+
+
+def test_nothing_is_signed_without_a_certificate(collected: Program) -> None:
+    done = collected("render", "ogf-ur", "--target", "files", "--sign", "--output", "signed")
+    assert done.code == 4
+    assert "no certificate is configured. Set certificate and key in [credentials]" in done.err
+    assert not (collected.folder / "signed").exists()
+
+
 def test_of_a_month_only_the_groups_that_changed_are_rendered(published: Program, tmp_path: Path) -> None:
     published.change_database("UPDATE AAR SET UsedWalltime = UsedWalltime + 60 WHERE RecordID = 20")
     published("collect", "--since", "2026-09").ok()
