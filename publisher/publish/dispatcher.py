@@ -236,7 +236,7 @@ class Dispatcher:
         self._context = context
         self._section = section
         self._workers = workers
-        self._settlements = settlements
+        self.settlements = settlements
         self._stopping = stopping
         self._left = left
 
@@ -263,8 +263,8 @@ class Dispatcher:
         latest = max((item.latest_end for item in items if item.latest_end is not None), default=None)
         now = context.clock()
         context.store.require_room(self._workers.count * _room_bytes(items))
-        with context.store.write(sorts_on_disk=self._settlements.settles_many) as connection:
-            self._settlements.apply(connection)
+        with context.store.write(sorts_on_disk=self.settlements.settles_many) as connection:
+            self.settlements.apply(connection)
             batch_id = batches.open_batch(
                 connection, context.target_id, uid, form.name, len(items), len(payload), latest, now
             )
@@ -273,7 +273,7 @@ class Dispatcher:
             mark = sent_mark.count_message(connection, now)
         context.store.mark_sent(mark)
         self._left.append(batch_id)
-        self._settlements.report()
+        self.settlements.report()
         record_ids = tuple(item.key for item in items) if self._section.kind is None else ()
         context.observer(BatchInFlight(context.target, batch_id, len(items), record_ids))
         key = "" if self._section.kind is None else f"{uid}-{batch_id}"
@@ -285,14 +285,6 @@ class Dispatcher:
     def last_left(self) -> int:
         """The number of the last batch that was sent."""
         return self._left[-1]
-
-    def settle(self, settlement: Settlement) -> None:
-        """Commit this settlement with the next batch; one that already waits is committed now."""
-        self._settlements.add(settlement)
-
-    def commit(self) -> None:
-        """Commit the settlement that waits, if any, now."""
-        self._settlements.commit()
 
     def count_groups(self, accepted: int) -> None:
         """Count accepted items, if they are summaries or reports."""

@@ -278,7 +278,7 @@ class SectionSender:
 
     def _settle(self, sent: PostedBatch, outcome: Outcome) -> Settlement:
         settlement = Settlement.of(sent.batch, sent.batch_id, outcome)
-        self._dispatcher.settle(settlement)
+        self._dispatcher.settlements.add(settlement)
         return settlement
 
     def _accept(self, sent: PostedBatch, outcome: Accepted) -> None:
@@ -386,7 +386,7 @@ class SectionSender:
     def _reject(self, records: Sequence[RefusedRecord]) -> None:
         context = self._context
         replaces = any(record.item.group is not None for record in records)
-        self._dispatcher.commit()
+        self._dispatcher.settlements.commit()
         with context.store.write(sorts_on_disk=replaces) as connection:
             for batch_id, reason in {record.batch_id: record.reason for record in records}.items():
                 now = context.clock()
