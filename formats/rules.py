@@ -328,9 +328,9 @@ MESSAGE_TYPES: Final = (JOB_03, JOB_04, SUMMARY_02, SUMMARY_04, NORMALISED_03, N
 
 def of_version(types: tuple[MessageType, ...], version: str) -> MessageType:
     """The one of these types with that version (`0.2` or `v0.2`). Raises `ValueError`, naming the existing versions."""
-    wanted = version.removeprefix("v")
+    plain = version.removeprefix("v")
     for known in types:
-        if known.version == wanted:
+        if known.version == plain:
             return known
     there_are = ", ".join(known.version for known in types)
     raise ValueError(f"{types[0].name} has no version {version!r}; there are {there_are}")

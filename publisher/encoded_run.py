@@ -1,7 +1,7 @@
 """Runs in the form in which they are stored: encoded, compressed, with their digest and the values of their columns.
 
-Whoever reads a run encodes it, be it another process. The bytes are handed on, compared and stored as they are, and
-made a run again only where its facts are asked for: for a grid log, a person who was erased, a message, a report.
+The process that reads a run encodes it, which may be a worker process. The bytes are compared and stored as they are,
+and decoded only where the facts are needed: for a grid log, an erased person, a message, a report.
 
 The first byte says which form follows:
 
@@ -14,8 +14,8 @@ A dictionary is shipped with the program and trained on invented records of all 
 be erased from it. A new dictionary gets new numbers, and this one stays, because stored runs need it.
 
 The facts of a class are those that may decide what a run is for a target: what `publisher.collect.enrich` looks at.
-Both are said here, so that a class and its runs are given the same identity. The end of a run is in no class; only
-benchmarks may go by it, and no target filter and no sync count depends on a benchmark.
+Both are defined here, so that a class and its runs get the same identity. A class does not have the end of a run: only
+benchmarks may depend on it, and target filters and sync counts do not depend on benchmarks.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _MAGIC: Final = b"\x28\xb5\x2f\xfd"
 """The first bytes of every zstd frame; the form's byte stands in their place."""
 
 LOCAL: Final = ("local_user", "local_group", "project", "account", "department")
-"""What mapping rules may tell a grid identity from, where `class_needs_local_user`."""
+"""The facts from which mapping rules may derive a grid identity, if `class_needs_local_user`."""
 
 
 def class_needs_local_user(job: Job) -> bool:

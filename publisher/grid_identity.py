@@ -1,7 +1,7 @@
-"""Whose a local job is, as a computing element's log tells it, and the entry that fits.
+"""The grid identity of a local job from the log of a computing element, and the entry of the log that fits a job.
 
-Pure. Keeps the promise that nothing is guessed: what the source itself tells stays, and an entry counts only for a job
-that ended between a day before and 28 days after it (facts on sources, 8).
+Pure. Keeps the promise that nothing is guessed: what the source itself reports stays, and an entry counts only for a
+job that ended between a day before and 28 days after it (facts on sources, 8).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ BEFORE_S: Final = 86_400
 AFTER_S: Final = 28 * 86_400
 
 IDENTITY_FIELDS: Final = ("user_dn", "token_subject", "token_issuer", "vo", "fqans", "endpoint_url")
-"""The facts of a run that an entry may tell."""
+"""The facts of a run that an entry may have."""
 
 
 class GridLogEntry(msgspec.Struct, frozen=True):
-    """An entry of a grid log: `at` epoch seconds (submission or start), whose job, and through which element."""
+    """An entry of a grid log: `at` epoch seconds (submission or start), the user, and the computing element."""
 
     at: int
     lrms_id: str
@@ -34,7 +34,7 @@ class GridLogEntry(msgspec.Struct, frozen=True):
     token_issuer: str | None = None
 
     def given_to(self, job: Job) -> Job:
-        """The job with what the entry tells and its source does not."""
+        """The job with what the entry has and its source does not."""
         changes: dict[str, Any] = {}
         if self.user_dn and not job.user_dn:
             changes["user_dn"] = self.user_dn
@@ -51,12 +51,12 @@ class GridLogEntry(msgspec.Struct, frozen=True):
 
 
 def needs_entry(job: Job) -> bool:
-    """Whether a grid log could tell something of a run: it is over, and its source does not tell the user."""
+    """Whether a grid log could identify a run: it has ended, and its source does not name the grid user."""
     return job.finished and job.end is not None and bool(job.local_id) and not (job.user_dn or job.token_subject)
 
 
 def entry_for(job: Job, entries: Iterable[GridLogEntry]) -> GridLogEntry | None:
-    """The entry that is of this run: the latest that its end allows; None where there is none."""
+    """The entry of this run: the latest that its end allows; None: the log has none."""
     assert job.end is not None
     own, end = local_id(id_with_schedd(job) or ""), job.end
     fitting = [

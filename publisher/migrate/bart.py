@@ -191,7 +191,7 @@ class _Bart:
         machine = {"machine_name": host} if host is not None else {}  # a job's id may name another host, the server
         common = machine | self._batches() | self._delivered(given)
         by_url: dict[str, list[str | None]] = {}
-        for url, vo in self._wanted():
+        for url, vo in self._services():
             if _URL(url):
                 by_url.setdefault(url.rstrip("/"), []).append(vo)
             else:
@@ -219,7 +219,7 @@ class _Bart:
             found["timeout"] = f"{answering}s"
         return found
 
-    def _wanted(self) -> Iterator[tuple[str, str | None]]:
+    def _services(self) -> Iterator[tuple[str, str | None]]:
         """Each service, with the VO whose records it gets; None: all records."""
         logger = self._conf.block("logger")
         for url in (self._value(logger, "log_all") or "").split():

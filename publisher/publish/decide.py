@@ -57,7 +57,7 @@ def retry(
     else:
         ids = _in_state(connection, target_id, target, state, record_ids)
         if state is State.SUPERSEDED:
-            _require_wanted(connection, plan, target, dict(zip(ids, record_ids, strict=True)))
+            _require_selected(connection, plan, target, dict(zip(ids, record_ids, strict=True)))
             deliveries.forget_sent_versions(connection, target_id, ids)
         else:
             duplicate_guard.forget_first(connection, target_id, ids)
@@ -67,9 +67,9 @@ def retry(
     return moved
 
 
-def _require_wanted(connection: Connection, plan: TargetPlan, target: str, named: Mapping[int, str]) -> None:
-    wanted = still_selected(connection, plan.filter, list(named))
-    deselected = [record_id for run_id, record_id in named.items() if run_id not in wanted]
+def _require_selected(connection: Connection, plan: TargetPlan, target: str, named: Mapping[int, str]) -> None:
+    selected = still_selected(connection, plan.filter, list(named))
+    deselected = [record_id for run_id, record_id in named.items() if run_id not in selected]
     if deselected:
         raise UsageError(
             f"{target} no longer selects {', '.join(deselected)}: there is nothing to send",

@@ -392,11 +392,11 @@ def send_again(
             named = [run_id for run_id, state in page if state is State.SUPERSEDED]
             states = deliveries.states_of(connection, plan.target_id, named)
             superseded = [run_id for run_id in named if states.get(run_id) is State.SUPERSEDED]
-            wanted = still_selected(connection, plan.filter, superseded)
+            selected = still_selected(connection, plan.filter, superseded)
             moves = [
                 (run_id, state, State.WAITING, SENT_AGAIN)
                 for run_id, state in page
-                if state is not State.SUPERSEDED or run_id in wanted
+                if state is not State.SUPERSEDED or run_id in selected
             ]
             deliveries.forget_sent_versions(connection, plan.target_id, superseded)
             moved += deliveries.move(connection, plan.target_id, moves, now)

@@ -118,12 +118,12 @@ class ArchiveRuns:
         self,
         start: int,
         stop: int | None,
-        wanted: frozenset[str],
+        requested: frozenset[str],
         *,
         running_until: int | None,  # noqa: ARG002
     ) -> Iterator[Frame]:
         """See `Runs`. Raises `UsageError` if there is no archive, or one of another program."""
-        self.codings = {name: Coding(words_of(name)) for name in wanted & WORDS}
+        self.codings = {name: Coding(words_of(name)) for name in requested & WORDS}
         months = months_about(self._archive, start) if stop is None else months_in(self._archive)
         first, last = month_of(start), None if stop is None else month_of(stop - 1)
         files = [
@@ -133,15 +133,15 @@ class ArchiveRuns:
         ]
         if not files:
             return
-        numbers = sorted(wanted & NUMBERS | {"start", "stop"})
-        words = sorted(wanted & WORDS)
+        numbers = sorted(requested & NUMBERS | {"start", "stop"})
+        words = sorted(requested & WORDS)
         objects = [
-            *((*JOB_COLUMNS, "task", "cluster") if "job" in wanted else ()),
-            *sorted(wanted & {"events", CORE_NUMBERS}),
+            *((*JOB_COLUMNS, "task", "cluster") if "job" in requested else ()),
+            *sorted(requested & {"events", CORE_NUMBERS}),
         ]
         columns = dict.fromkeys([*numbers, *("placed" if name == "host" else name for name in words), *objects])
         quoted = ", ".join(f'"{name}"' for name in columns)
-        later = sorted(wanted & LATER)
+        later = sorted(requested & LATER)
         read_files = "read_parquet($files, union_by_name = true)" if later else "read_parquet($files)"
         query = f'SELECT {quoted} FROM {read_files} WHERE "end" >= $start'  # noqa: S608 - names of ours
         given: dict[str, Any] = {"files": files, "start": start}
@@ -165,14 +165,14 @@ class ArchiveRuns:
                 read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch
                 reader = read(_ROWS)
                 for batch in reader:
-                    yield self._frame(batch, numbers, words, wanted)
+                    yield self._frame(batch, numbers, words, requested)
             except duckdb.Error as error:
                 raise UsageError(
                     f"the archive {self._archive} cannot be read: {str(error).splitlines()[0]}",
                     hint=f"Write it again with `usage-publisher archive {self._archive}`",
                 ) from error
 
-    def _frame(self, batch: Any, numbers: list[str], words: list[str], wanted: frozenset[str]) -> Frame:
+    def _frame(self, batch: Any, numbers: list[str], words: list[str], requested: frozenset[str]) -> Frame:
         def column(name: str) -> Any:
             return batch.column(batch.schema.get_field_index(name))
 
@@ -182,12 +182,12 @@ class ArchiveRuns:
         }
         codes = {name: self._codes(name, column("placed" if name == "host" else name)) for name in words}
         objects: dict[str, list[Any]] = {}
-        if "job" in wanted:
+        if "job" in requested:
             named = (column(name).to_pylist() for name in _OF_JOB)
             objects["job"] = [_job_ids(*names) for names in zip(*named, strict=True)]
-        if "events" in wanted:
+        if "events" in requested:
             objects["events"] = [events_of(text) for text in column("events").to_pylist()]
-        if CORE_NUMBERS in wanted:
+        if CORE_NUMBERS in requested:
             objects[CORE_NUMBERS] = [core_numbers_of(text) for text in column(CORE_NUMBERS).to_pylist()]
         return Frame(batch.num_rows, found, codes, objects)
 

@@ -311,12 +311,12 @@ class KeptRuns:
         self.codings: dict[str, Coding] = {}
 
     def frames(
-        self, start: int, stop: int | None, wanted: frozenset[str], *, running_until: int | None
+        self, start: int, stop: int | None, requested: frozenset[str], *, running_until: int | None
     ) -> Iterator[Frame]:
         """See `Runs`."""
         made = self._kept.present()
-        if made is None or not wanted - {ROW} <= _ALL or not made.has(start):
-            yield from self._read(start, stop, wanted, running_until)
+        if made is None or not requested - {ROW} <= _ALL or not made.has(start):
+            yield from self._read(start, stop, requested, running_until)
             return
         self.codings = made.reader.codings
         for chunk in made.chunks:
@@ -326,10 +326,12 @@ class KeptRuns:
         if running_until is not None:
             yield from made.reader.running(made.running, running_until)
 
-    def _read(self, start: int, stop: int | None, wanted: frozenset[str], running_until: int | None) -> Iterator[Frame]:
+    def _read(
+        self, start: int, stop: int | None, requested: frozenset[str], running_until: int | None
+    ) -> Iterator[Frame]:
         self._kept.being_read(1)
         try:
-            for frame in self._stored.frames(start, stop, wanted, running_until=running_until):
+            for frame in self._stored.frames(start, stop, requested, running_until=running_until):
                 self.codings = self._stored.codings
                 yield frame
             self.codings = self._stored.codings

@@ -143,26 +143,26 @@ _NOTHING: Final = ClassColumns("", None, None)
 class ColumnMaker:
     """Makes frames of slim runs and their classes; holds the codings."""
 
-    def __init__(self, wanted: frozenset[str], *, running: bool = False, second_names: bool = True) -> None:
+    def __init__(self, requested: frozenset[str], *, running: bool = False, second_names: bool = True) -> None:
         """`running`: frames will be made with a `now`. `second_names`: there may be runs of DQS, whose jobs have a
         second name in their extras; decoding it takes a fifth of a report's time."""
-        if unknown := wanted - NUMBERS - WORDS - OBJECTS:
+        if unknown := requested - NUMBERS - WORDS - OBJECTS:
             raise ValueError(f"no such column: {', '.join(sorted(unknown))}")
-        self.wanted = wanted | {"start", "stop"}
+        self.requested = requested | {"start", "stop"}
         needed = {**_NUMBER_FIELDS, **_WORD_FIELDS, **_OBJECT_FIELDS}
         always = ["status"] if running else []
         if not second_names:
             needed["job"] = tuple(field for field in needed["job"] if field != "extras")
-        fields = sorted({*always, *(field for name in self.wanted for field in needed.get(name, ()))})
+        fields = sorted({*always, *(field for name in self.requested for field in needed.get(name, ()))})
         self.slim: type[msgspec.Struct] = msgspec.defstruct(
             "Slim", [(field, *_TYPES.get(field, (int, UNKNOWN))) for field in fields], frozen=True, gc=False
         )
         self._fields = fields
         self._all_numbers = not any(field in _TYPES and field != "run" for field in fields)
-        self.codings = {name: Coding(_words_of(name)) for name in self.wanted & WORDS}
+        self.codings = {name: Coding(_words_of(name)) for name in self.requested & WORDS}
         self.shared: list[ClassColumns] = [_NOTHING]
         """Shared facts by their place, which `frame` is given; the first is empty."""
-        self._class_codes = {name: [self.codings[name].code[None]] for name in _CLASS_WORDS if name in self.wanted}
+        self._class_codes = {name: [self.codings[name].code[None]] for name in _CLASS_WORDS if name in self.requested}
 
     def slim_of(self, job: Any) -> Any:
         """The slim run of a whole job."""
@@ -192,13 +192,13 @@ class ColumnMaker:
         raw = _Raw(runs, self._fields if self._all_numbers else ())
         start, stop = _times(raw, now)
         numbers: dict[str, Ints] = {"start": start, "stop": stop}
-        for name in self.wanted & NUMBERS - {"start", "stop"}:
+        for name in self.requested & NUMBERS - {"start", "stop"}:
             numbers[name] = _number(name, raw, numbers)
         if ids is not None:
             numbers[ROW] = np.array(ids, np.int64)
         places = [0] * len(runs) if places is None else places
-        codes = {name: self._codes(name, runs, places) for name in self.wanted & WORDS}
-        objects = {name: self._objects(name, runs, places) for name in self.wanted & OBJECTS}
+        codes = {name: self._codes(name, runs, places) for name in self.requested & WORDS}
+        objects = {name: self._objects(name, runs, places) for name in self.requested & OBJECTS}
         known = (start != UNKNOWN) & (stop != UNKNOWN)
         if now is not None:  # attempts to start that failed have no end either
             known &= (raw["end"] != UNKNOWN) | np.array([run.status == "running" for run in runs], np.bool_)

@@ -33,7 +33,7 @@ class Task(msgspec.Struct, frozen=True):
     """
 
     request: ReportRequest
-    wanted: frozenset[str]
+    requested: frozenset[str]
     interval: Interval
     month: Month
     file_bytes: int
@@ -42,7 +42,7 @@ class Task(msgspec.Struct, frozen=True):
 
 def gather(
     request: ReportRequest,
-    wanted: frozenset[str],
+    requested: frozenset[str],
     interval: Interval,
     part: Callable[[Selection, ReportRequest], _Part],
     connect_s: float = CONNECT_S,
@@ -56,11 +56,11 @@ def gather(
     archive = request.archive.absolute()
     request = msgspec.structs.replace(request, archive=archive)
     tasks = [
-        Task(request, wanted, interval, month, file.stat().st_size, program())
+        Task(request, requested, interval, month, file.stat().st_size, program())
         for month, file in months_about(archive, request.start).items()
     ]
     if not tasks:
-        return part(selected(ArchiveRuns(archive), request, wanted, interval), request)  # of no file
+        return part(selected(ArchiveRuns(archive), request, requested, interval), request)  # of no file
     with _connected(str(request.dask), connect_s) as (client, distributed):
         # Results of earlier requests must not be used: the files may have changed.
         futures = [client.submit(work, part, task, pure=False) for task in tasks]
@@ -109,7 +109,7 @@ def work(part: Callable[[Selection, ReportRequest], _Part], task: Task) -> _Part
             hint="All machines must read the same archive. Try again when no program writes to it",
         )
     runs = ArchiveRuns(archive, task.month)
-    return part(selected(runs, task.request, task.wanted, task.interval), task.request)
+    return part(selected(runs, task.request, task.requested, task.interval), task.request)
 
 
 def program() -> str:

@@ -116,9 +116,9 @@ class Runs(Protocol):
     """The codings of the requested columns, by the names in `WORDS`."""
 
     def frames(
-        self, start: int, stop: int | None, wanted: frozenset[str], *, running_until: int | None
+        self, start: int, stop: int | None, requested: frozenset[str], *, running_until: int | None
     ) -> Iterator[Frame]:
-        """Entries of runs that ended from `start` until `stop`: the columns `wanted`, `start`, and `stop`.
+        """Entries of runs that ended from `start` until `stop`: the columns `requested`, `start`, and `stop`.
 
         There may be other entries, which the caller leaves out. `running_until` (epoch seconds) includes runs that are
         still running, up to then.

@@ -116,8 +116,8 @@ def ranked(report: Report, request: ReportRequest) -> Report:
 
 
 def _places(report: Report, names: Iterable[str]) -> list[int]:
-    wanted = set(names)
-    return [place for place, column in enumerate(report.columns) if column.name in wanted]
+    chosen = set(names)
+    return [place for place, column in enumerate(report.columns) if column.name in chosen]
 
 
 def _cells(row: Sequence[Cell], places: Iterable[int]) -> _Key:

@@ -78,13 +78,13 @@ class StoreRuns:
         self.codings: dict[str, Coding] = {}
 
     def frames(
-        self, start: int, stop: int | None, wanted: frozenset[str], *, running_until: int | None
+        self, start: int, stop: int | None, requested: frozenset[str], *, running_until: int | None
     ) -> Iterator[Frame]:
         """See `Runs`. All frames show one state of the store. Memory does not grow with the number of runs."""
         with self._store.read() as connection:
             kinds = [each.name for each in SOURCE_KINDS.values() if each.keeps_slaves]
             with_slaves = any(has_source_of(connection, kind) for kind in kinds)
-            maker = ColumnMaker(wanted - {ROW}, running=running_until is not None, second_names=with_slaves)
+            maker = ColumnMaker(requested - {ROW}, running=running_until is not None, second_names=with_slaves)
             made = StoredFrames(maker, self._config, self._enrichers, with_slaves=with_slaves)
             self.codings = maker.codings
             pages = stored_runs(connection, start, stop, _PAGE, running=running_until is not None)
@@ -93,7 +93,7 @@ class StoreRuns:
                     if unknown := made.unknown(page):
                         with self._store.read() as other:  # the first connection has an open cursor
                             made.learn(other, unknown)
-                    ids = [row[0] for row in page] if ROW in wanted else None
+                    ids = [row[0] for row in page] if ROW in requested else None
                     yield from made.of(made.decoded(page), page, running_until, ids)
                     self._advanced(start, stop, len(page))
 
@@ -194,12 +194,12 @@ class ReportContext:
         return self._runs() if self._runs is not None else StoreRuns(self.store, self.config)
 
     def select(
-        self, request: ReportRequest, wanted: frozenset[str], interval: Interval, *, running: bool = False
+        self, request: ReportRequest, requested: frozenset[str], interval: Interval, *, running: bool = False
     ) -> Selection:
         """The runs that match a request, with these columns; `running`: also those that are still running."""
         until = self.now if running and request.running else None
         there = partial(self._there, request)
-        return selected(self.runs(request), request, wanted, interval, running_until=until, there=there)
+        return selected(self.runs(request), request, requested, interval, running_until=until, there=there)
 
     def _there(self, request: ReportRequest) -> str:
         """The text that says from when to when the runs ended."""
@@ -236,7 +236,7 @@ class ReportContext:
     def gather(
         self,
         request: ReportRequest,
-        wanted: frozenset[str],
+        requested: frozenset[str],
         interval: Interval,
         part: Callable[[Selection, ReportRequest], _Part],
         *,
@@ -247,10 +247,10 @@ class ReportContext:
         `running`: also runs that are still running, which archives do not have.
         """
         if request.dask is None:
-            return part(self.select(request, wanted, interval, running=running), request)
+            return part(self.select(request, requested, interval, running=running), request)
         from publisher.report.dask import gather  # noqa: PLC0415 - loads Dask
 
-        return gather(request, wanted, interval, part)
+        return gather(request, requested, interval, part)
 
 
 def running_note(request: ReportRequest) -> tuple[str, ...]:

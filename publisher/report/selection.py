@@ -82,8 +82,8 @@ class Selection:
     """Frames of the matching runs. `met` is complete when all frames were read."""
 
     def __init__(
-        self, runs: Runs, start: int, stop: int, filters: Mapping[str, str], wanted: frozenset[str], interval: Interval,
-        *, running_until: int | None = None, there: Callable[[], str] | None = None,
+        self, runs: Runs, start: int, stop: int, filters: Mapping[str, str], requested: frozenset[str],
+        interval: Interval, *, running_until: int | None = None, there: Callable[[], str] | None = None,
     ) -> None:  # fmt: skip
         """`there` returns from when to when the existing runs ended; it is called if none is in the interval."""
         for key in filters:
@@ -92,7 +92,7 @@ class Selection:
         self._runs = runs
         self._start, self._stop = start, stop
         self._interval = interval
-        self._wanted = wanted | filters.keys() | ({"end"} if interval == "ended" else set())
+        self._requested = requested | filters.keys() | ({"end"} if interval == "ended" else set())
         self._running_until = running_until
         self._tests = {key: word_test(key, text) for key, text in filters.items() if key != "job"}
         self._is_asked = JobPattern(filters["job"]) if "job" in filters else None
@@ -109,7 +109,7 @@ class Selection:
     def frames(self) -> Iterator[Frame]:
         """The matching entries, frame by frame."""
         until = self._stop if self._interval == "ended" else None
-        for frame in self._runs.frames(self._start, until, self._wanted, running_until=self._running_until):
+        for frame in self._runs.frames(self._start, until, self._requested, running_until=self._running_until):
             inside = frame.where(self._inside(frame))
             self._met.runs += inside.rows
             matching = inside.where(self._matches(inside)) if self._matching and inside.rows else inside
@@ -277,11 +277,11 @@ ON_CLUSTER: Final = ("utilization", "totals", "charges", "occupation")
 
 
 def selected(
-    runs: Runs, request: ReportRequest, wanted: frozenset[str], interval: Interval, *, running_until: int | None = None,
-    there: Callable[[], str] | None = None,
+    runs: Runs, request: ReportRequest, requested: frozenset[str], interval: Interval, *,
+    running_until: int | None = None, there: Callable[[], str] | None = None,
 ) -> Selection:  # fmt: skip
     """The selection of the runs that match a request, with these columns. `there`: see `Selection`."""
     return Selection(
-        runs, request.start, request.stop, request.filters, wanted, request.interval or interval,
+        runs, request.start, request.stop, request.filters, requested, request.interval or interval,
         running_until=running_until, there=there,
     )  # fmt: skip

@@ -90,9 +90,9 @@ class SimulatorSite:
         return {"sgas": self._sgas.stats(), "ams": self._ams.stats(), "faults": faults}
 
     def _replace_faults(self, body: bytes) -> object:
-        wanted = msgspec.json.decode(body, type=FaultsBody)
-        self._faults.replace(wanted.faults, seed=wanted.seed)
-        return {"faults": len(wanted.faults)}
+        given = msgspec.json.decode(body, type=FaultsBody)
+        self._faults.replace(given.faults, seed=given.seed)
+        return {"faults": len(given.faults)}
 
     def _forget(self, body: bytes) -> object:
         return {"forgotten": self._sgas.forget(msgspec.json.decode(body, type=ForgetBody).records)}

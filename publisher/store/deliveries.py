@@ -1,14 +1,14 @@
 """Deliveries: the outbox and the ledger. Their states change in `publisher.store.transitions` alone.
 
-A run may change, or be no longer wanted, while it is being sent: collecting does not wait for sending. `revision`
-counts the changes of the run since the delivery got its state, so that nothing which was decided from an earlier
-version settles a later one; `deselected` is 1 for a run in flight that is no longer wanted. `sent_digest` is that of
-the version which the service has, or may have, the last one sent; `may_be_one_of_several` is 1 where the service
-keeps the first version that reaches it, and that may be an earlier one.
+A run may change, or be no longer selected, while it is being sent: collecting does not wait for sending. `revision`
+counts the changes of the run since the delivery got its state, so that a decision about an earlier version does not
+settle a later one; `deselected` is 1 for a run in flight that is no longer selected. `sent_digest` is the digest of the
+version sent last, which the service has or may have; `may_be_one_of_several` is 1 if the service keeps the first
+version that it receives, which may be an earlier one.
 
-A shard is a part of a target's deliveries, so that several publishers can work on a large backlog at once. Shards
-differ by the run's number, so no two publishers read, render or lock the same rows, and none waits for another. Who
-holds the lock of a shard is alone with it; a lock goes with its process.
+A shard is a part of a target's deliveries, so that several publishers can work on a large backlog at once. The run's
+number decides the shard, so no two publishers read, render, or lock the same rows. Only the publisher with the lock of
+a shard works on it; the lock ends with its process.
 """
 
 from __future__ import annotations

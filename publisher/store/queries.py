@@ -104,7 +104,7 @@ def _waiting(*, first: bool) -> Select[Any]:
         deliveries.c.revision, deliveries.c.sent_digest, deliveries.c.may_be_one_of_several, after=after
     )
     page = chosen.limit(bindparam("most", type_=Integer)).subquery("page")
-    # Outer joins: the order in which they stand is the one in which they are done.
+    # Outer joins: they are done in the order in which they are written.
     joined = (
         page.outerjoin(runs, page.c.run_id == runs.c.id)
         .outerjoin(classes, runs.c.class_id == classes.c.id)
@@ -244,8 +244,8 @@ def periods_of(connection: Connection, target_id: int, state: State, kind: Perio
 def _ends_from(target_id: int, first: int) -> Select[Any]:
     """Ends of deliveries in any state, by the index over the ends of runs. Without a join: the database would rather
     read all deliveries of the target while it does not know how many there are."""
-    wanted = exists().where(deliveries.c.target_id == target_id, deliveries.c.run_id == runs.c.id)
-    return select(runs.c.end_time).where(runs.c.end_time >= first, wanted).order_by(runs.c.end_time).limit(1)
+    has_delivery = exists().where(deliveries.c.target_id == target_id, deliveries.c.run_id == runs.c.id)
+    return select(runs.c.end_time).where(runs.c.end_time >= first, has_delivery).order_by(runs.c.end_time).limit(1)
 
 
 def periods_from(connection: Connection, target_id: int, kind: PeriodKind, first: int) -> list[Period]:
@@ -295,12 +295,12 @@ def ended_in(
     if only is not None:
         chosen = chosen.where(only)
     some = chosen.subquery("some")
-    wanted = and_(deliveries.c.target_id == target_id, deliveries.c.run_id == some.c.id)
+    is_its_delivery = and_(deliveries.c.target_id == target_id, deliveries.c.run_id == some.c.id)
     if changed_since is not None:
-        wanted = and_(wanted, deliveries.c.changed_at >= changed_since)
-    # Outer joins: the order in which they stand is the one in which they are done.
+        is_its_delivery = and_(is_its_delivery, deliveries.c.changed_at >= changed_since)
+    # Outer joins: they are done in the order in which they are written.
     joined = (
-        some.outerjoin(deliveries, wanted)
+        some.outerjoin(deliveries, is_its_delivery)
         .outerjoin(runs, runs.c.id == deliveries.c.run_id)
         .outerjoin(classes, runs.c.class_id == classes.c.id)
         .outerjoin(sources, classes.c.source_id == sources.c.id)

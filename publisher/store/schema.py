@@ -1,38 +1,37 @@
-"""The tables of the store. What was read, what must be delivered where, what became of it, and who did what.
+"""The tables of the store: what was read, what must be delivered where, what was delivered, and decisions of people.
 
     sources      a source by its name, its cursor and counters
     classes      facts that many runs share (who, where, which benchmark), interned: folds and target filters look here
-    runs         one row a run: its class, its end, wall and CPU time, whether these are complete, its record id and
-                 what it is found by, the record as read (`publisher.encoded_run`), and the mark of what its source has
-                 of it, where the source gives marks
+    runs         one row a run: its class, its end, wall and CPU time, whether these are complete, its ids, the record
+                 as read (`publisher.encoded_run`), and the mark of its version in the source, if the source has marks
     versions     earlier versions of runs that changed after they had been delivered
     targets      a target by its name, the settings that its deliveries follow, and its last attempt
-    deliveries   the outbox and the ledger: one row for each run that a target wants
+    deliveries   the outbox and the ledger: one row for each run that a target selects
     counters     deliveries by target and state, kept in the transaction that changes them
     batches      the messages, with their receipts
-    reconciliations   when a target was last reconciled and is next, and since when accepted jobs are unconfirmed
+    reconciliations   when a target was last reconciled and is due again, and since when accepted jobs are unconfirmed
     groups       summaries, reports and sync counts as last sent, by target and month
-    due_months   months whose sync counts are due, or whose runs are to be folded again, and how often that was said
-    report_reaches   how far back the runs of a period reach, which is what reports of earlier periods are made of
+    due_months   months whose sync counts or summaries are due again, and how often they were marked
+    report_reaches   by period, how far back its runs reach: they count in reports of earlier periods
     purged_sync_counts   the sync counts of a month when its jobs were purged: what comes later is added to them
     grid_logs    how far the grid log of a source was read
-    grid_jobs    its entries: whose a local job is
-    grid_waits   runs that have no entry; those of them that are held for one
-    unreadable   input that is no record, with file, line and reason
+    grid_jobs    its entries: the grid identities of local jobs
+    grid_waits   runs that have no entry, and which of them are held until they have one
+    unreadable   input that is not a record, with file, line, and reason
     sent_mark    the id of the store, and how many messages have left it (`publisher.store.sent_mark`); one row
     resends      windows that are being sent again
-    audit        what people did
+    audit        actions of people
     notices      the problems that a mail was sent about
-    purged_months, purged_runs, purged_deliveries   what is kept of purged jobs: that they were here, and were delivered
-    erased       persons whose name was replaced, by what, and how to know the name again
-    spool_changes   what spooling contexts have yet to write; filled by triggers where there are contexts
+    purged_months, purged_runs, purged_deliveries   what is kept of purged jobs: that they were stored and delivered
+    erased       pseudonyms of erased persons, with salted hashes of their names
+    spool_changes   changes that the spooling contexts have not written yet; filled by triggers if there are contexts
 
 Texts from outside may be of any length, and PostgreSQL takes at most 2,704 bytes in an index: there is an index over a
 digest of them, over `formats.identity.index_key`, or over what the configuration bounds.
 
 Instants are epoch seconds UTC. States are the numbers of `publisher.store.schema`.
 
-A run wanted by a target has one delivery to it, in one of the states of `State`; there is no other place for it.
+A run that a target selects has exactly one delivery to it, in one of the states of `State`.
 """
 
 from __future__ import annotations

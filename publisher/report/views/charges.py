@@ -37,7 +37,7 @@ from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Met, Selection, distinct
 from publisher.report.statements.statement import Adjusted, LostRuns, Statement, StatementItem, Statements, notes_on
-from publisher.report.views.nodes import WANTED, Placing
+from publisher.report.views.nodes import REQUIRED, Placing
 
 CHARGED_BY: Final = ("user", "group", "project", "account", "vo")
 _FACTOR_KEYS: Final = ("group", "user", "project", "vo", "queue", "status", "account")
@@ -80,9 +80,9 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
     nothing = None
     for resource in get_args(Charged):
         if any(price.resource == resource for price in settings.prices):
-            wanted = WANTED[resource] | {"wall_ms", by, *_FACTOR_KEYS}
+            requested = REQUIRED[resource] | {"wall_ms", by, *_FACTOR_KEYS}
             part = partial(_charged, settings=settings, nodes=context.config.nodes, by=by, resource=resource)
-            found_of = context.gather(msgspec.structs.replace(request, interval=None), wanted, "ended", part)
+            found_of = context.gather(msgspec.structs.replace(request, interval=None), requested, "ended", part)
             charged.add(found_of)
             nothing = found_of.met.nothing()
     lines = itemised(settings, charged.usage)

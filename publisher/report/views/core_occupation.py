@@ -35,12 +35,12 @@ _UNKNOWN_CORE: Final = -1
 class CoresHeld:
     """How long runs held each core, and what they held of nodes without naming cores."""
 
-    def __init__(self, periods: list[ReportPeriod], wanted: Callable[[int], bool]) -> None:
-        """`wanted`: whether a node, by its number, is included."""
+    def __init__(self, periods: list[ReportPeriod], is_included: Callable[[int], bool]) -> None:
+        """`is_included`: whether a node, by its number, is included."""
         self._periods = len(periods)
         self._named = Occupation(edges(periods))
         self._spread = Occupation(edges(periods))
-        self._wanted = wanted
+        self._is_included = is_included
         self._ids: dict[int, int] = {}
         self.by_node: dict[int, dict[int, int]] = {}
         """By node, the cores that were named, and the number of each in the sums."""
@@ -51,7 +51,7 @@ class CoresHeld:
     def add(self, frame: Allocations) -> None:
         """Add what runs held."""
         placed = frame.placed
-        looked_at = {node: self._wanted(node) for node in np.unique(placed.node).tolist()}
+        looked_at = {node: self._is_included(node) for node in np.unique(placed.node).tolist()}
         chosen = np.array([looked_at[node] for node in placed.node.tolist()], np.bool_) & (placed.amount > 0)
         silent = np.flatnonzero(chosen & (frame.named == 0))
         self._spread.add(placed.node[silent], frame.start[silent], frame.stop[silent], placed.amount[silent])

@@ -41,13 +41,13 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     enrichers = Enrichers(context.config)
     filters = Filters({key: pattern for key, pattern in request.filters.items() if key != "job"})
 
-    def wanted(run: runs.StoredRun) -> bool:
+    def is_selected(run: runs.StoredRun) -> bool:
         if not (run.job.finished or request.running):
             return False
         job = enrichers.apply(run.source, run.job)
         return filters.match(facts_of(job), ids_of(job))
 
-    found = list(_runs(context, request, name, wanted))
+    found = list(_runs(context, request, name, is_selected))
     rows: list[tuple[Cell, ...]] = []
     for run in found:
         job = enrichers.apply(run.source, run.job)
@@ -78,16 +78,16 @@ def _nothing(request: ReportRequest) -> str:
 
 
 def _runs(
-    context: ReportContext, request: ReportRequest, name: str, wanted: Callable[[runs.StoredRun], bool]
+    context: ReportContext, request: ReportRequest, name: str, is_selected: Callable[[runs.StoredRun], bool]
 ) -> Iterator[runs.StoredRun]:
     """Runs of this id at any time; if there are none, the runs that ended in the interval and match."""
     with context.store.read() as connection:
         prefixes = context.config.local_id_prefixes
-        if by_id := list(islice(filter(wanted, jobs.found(connection, name, prefixes)), _MOST)):
+        if by_id := list(islice(filter(is_selected, jobs.found(connection, name, prefixes)), _MOST)):
             yield from by_id
             return
         request.require_interval()
-        yield from islice(filter(wanted, runs.in_order(connection, _ids_matching(context, request))), _MOST)
+        yield from islice(filter(is_selected, runs.in_order(connection, _ids_matching(context, request))), _MOST)
 
 
 def _ids_matching(context: ReportContext, request: ReportRequest) -> list[int]:

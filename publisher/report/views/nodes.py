@@ -29,7 +29,7 @@ from publisher.report.runs import ReportContext
 from publisher.report.selection import Met, Selection, distinct
 from publisher.text import counted
 
-WANTED: dict[Resource, frozenset[str]] = {
+REQUIRED: dict[Resource, frozenset[str]] = {
     "cores": frozenset({"placed", "cluster", "slots", "core_numbers"}),
     "memory": frozenset({"placed", "cluster", "slots", "memory_kib", "incomplete"}),
     "vmem": frozenset({"placed", "cluster", "slots", "virtual_kib", "incomplete"}),
@@ -356,8 +356,8 @@ class NodeAllocations:
     def read(self) -> Self:
         """Read all runs."""
         part = partial(_use, nodes=self._context.config.nodes, resource=self.resource, periods=self.periods)
-        wanted = WANTED[self.resource]
-        self._use = self._context.gather(self._request, wanted, "overlapping", part, running=True)
+        requested = REQUIRED[self.resource]
+        self._use = self._context.gather(self._request, requested, "overlapping", part, running=True)
         return self
 
     def watch(
@@ -367,8 +367,8 @@ class NodeAllocations:
         more: frozenset[str] = frozenset(),
     ) -> Self:
         """Read all runs with `watch` and `held` as in `NodeUse.read`. `more`: further columns that they need."""
-        wanted = WANTED[self.resource] | more
-        selection = self._context.select(self._request, wanted, "overlapping", running=True)
+        requested = REQUIRED[self.resource] | more
+        selection = self._context.select(self._request, requested, "overlapping", running=True)
         self._use.read(selection, watch, held)
         return self
 

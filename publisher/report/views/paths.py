@@ -43,8 +43,8 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: each path and its number of jobs; with a filter for jobs, all events of the matching jobs."""
     request.require_interval()
     request.require_by("paths", (), 1)
-    wanted = frozenset({"job", "events", "cluster"})
-    selection = context.select(request, wanted, "overlapping", running=True)
+    requested = frozenset({"job", "events", "cluster"})
+    selection = context.select(request, requested, "overlapping", running=True)
     silent = 0
     with RowPartitions(_Ran) as runs:
         for frame in selection.frames():

@@ -174,8 +174,8 @@ def percentile(waits: Ints, reached: Ints, percent: int) -> int:
 
     `reached`: the number of jobs that did not exceed each.
     """
-    wanted = -(-int(reached[-1]) * percent // 100)
-    return int(waits[np.searchsorted(reached, wanted)])
+    number = -(-int(reached[-1]) * percent // 100)
+    return int(waits[np.searchsorted(reached, number)])
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:

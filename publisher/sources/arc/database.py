@@ -319,9 +319,9 @@ class ArcDatabase:
         places = [*range(first, first + len(NAME_TABLES)), len(AAR_COLUMNS), len(AAR_COLUMNS) + 1]
         for column, (table, columns) in zip(places, tables, strict=False):
             known = self.names[table]
-            wanted = {number for number in {row[column] for row in aar} - known.keys() if isinstance(number, int)}
-            if wanted:
-                sql = f"SELECT ID, {columns} FROM {table} WHERE ID IN ({_list(wanted)})"  # noqa: S608
+            missing = {number for number in {row[column] for row in aar} - known.keys() if isinstance(number, int)}
+            if missing:
+                sql = f"SELECT ID, {columns} FROM {table} WHERE ID IN ({_list(missing)})"  # noqa: S608
                 known.update((row[0], row[1:]) for row in self._connection.execute(sql))
 
     @contextmanager

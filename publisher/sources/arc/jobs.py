@@ -308,10 +308,10 @@ def _text_of(row: Row | None) -> str | None:
     return None if row is None else row[1]
 
 
-def _picker(keys: Sequence[str], wanted: Sequence[str]) -> _Pick:
-    """Gives the last value of each wanted key, from the values of these keys followed by a None."""
+def _picker(keys: Sequence[str], picked: Sequence[str]) -> _Pick:
+    """Gives the last value of each picked key, from the values of these keys followed by a None."""
     places = {key: place for place, key in enumerate(keys)}
-    return itemgetter(*(places.get(key, -1) for key in wanted))
+    return itemgetter(*(places.get(key, -1) for key in picked))
 
 
 @lru_cache(maxsize=4096)

@@ -36,7 +36,7 @@ _READ: Final = (
     "x509UserProxyFirstFQAN", "x509UserProxyFQAN", "AuthTokenSubject", "AuthTokenIssuer", "CurrentHosts", "MaxHosts",
     "JobBatchName", "GridJobId",
 )  # fmt: skip
-WANTED: Final = frozenset(name.lower() for name in (*_READ, *KEPT))
+READ_NAMES: Final = frozenset(name.lower() for name in (*_READ, *KEPT))
 """The attributes that are read, in lower case: HTCondor ignores case."""
 
 AS_WRITTEN: Final = {name.encode(): name.lower() for name in (*_READ, *KEPT)}
@@ -61,9 +61,9 @@ _DIGITS: Final = 18
 _PARALLEL: Final = 11
 
 
-def is_wanted(name: str) -> bool:
+def is_read(name: str) -> bool:
     """Whether an attribute, in lower case, is read."""
-    return name in WANTED or (name.startswith(SCALING) and _SCALING.fullmatch(name) is not None)
+    return name in READ_NAMES or (name.startswith(SCALING) and _SCALING.fullmatch(name) is not None)
 
 
 def job(ad: Mapping[str, Value], cluster: str | None) -> Job | None:

@@ -118,7 +118,7 @@ class HTCondorParser:
         if not equals or _NAME.fullmatch(name) is None:
             return [UnreadableLine("is not an attribute of an ad")]
         key = name.decode("ascii", "replace").lower()
-        return self._put(key, value.strip()) if htcondor_ad.is_wanted(key) else [Line.IGNORED]
+        return self._put(key, value.strip()) if htcondor_ad.is_read(key) else [Line.IGNORED]
 
     def _put(self, key: str, value: bytes) -> list[Outcome]:
         """Keep an attribute. One that occurs again belongs to another ad: the banner between them is damaged."""
@@ -132,7 +132,7 @@ class HTCondorParser:
         """The outcome of an ordinary attribute of the present ad; None for everything else."""
         name, found, value = line.partition(b" = ")
         key = htcondor_ad.AS_WRITTEN.get(name) or name.decode("latin-1").lower()
-        if key in htcondor_ad.WANTED:
+        if key in htcondor_ad.READ_NAMES:
             if key in self._ad or len(value) >= _LONGEST or b"\0" in value:
                 return None
             self._ad[key] = _shown(value.rstrip())
@@ -198,7 +198,7 @@ def _shown(value: bytes) -> str:
 
 def from_json(element: dict[str, Any], cluster: str | None) -> Outcome:
     """The run of an ad of `condor_history -json`, where expressions are in `/Expr(...)/`."""
-    ad = {name.lower(): _json_value(value) for name, value in element.items() if htcondor_ad.is_wanted(name.lower())}
+    ad = {name.lower(): _json_value(value) for name, value in element.items() if htcondor_ad.is_read(name.lower())}
     return from_ad(ad, cluster)
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from lxml import etree
 
 from publisher.sources.base import UnreadableLine
-from publisher.sources.htcondor.ad import Value, is_wanted
+from publisher.sources.htcondor.ad import Value, is_read
 
 _BLOCK: Final = 1 << 16
 _MOST_BYTES: Final = 16 * 2**20
@@ -154,7 +154,7 @@ def _attributes(element: Any) -> dict[str, Value]:
     for attribute in element.iterchildren("a"):
         name = (attribute.get("n") or "").lower()
         value = next(attribute.iterchildren(), None)
-        if value is not None and is_wanted(name):
+        if value is not None and is_read(name):
             found[name] = _value(value)
     return found
 

@@ -68,9 +68,9 @@ def person_hash(name: str, salt: bytes) -> bytes:
     return hashlib.blake2b(canonical, key=salt, digest_size=_HASH_BYTES).digest()
 
 
-def is_person(name: str | None, wanted: str) -> bool:
+def is_person(name: str | None, other: str) -> bool:
     """Whether two names are spellings of the same person."""
-    return bool(name) and to_slash(name or "").casefold() == to_slash(wanted).casefold()
+    return bool(name) and to_slash(name or "").casefold() == to_slash(other).casefold()
 
 
 def rows(connection: Connection) -> list[ErasedRow]:
@@ -80,9 +80,9 @@ def rows(connection: Connection) -> list[ErasedRow]:
 
 
 def pseudonymized(job: Job, names: Iterable[str], pseudonym: str) -> Job:
-    """A job with a pseudonym in place of these names wherever they stand, and of the local user where it tells nothing.
+    """A job with a pseudonym in place of these names, and of the local user if mapping rules do not need it.
 
-    Local users stay where mapping rules may look at them: who is paid for a job does not change with its user's name.
+    Other local users stay: the VO and the project of a job must not change with the name of its user.
     """
     replacements = {spelling: pseudonym for name in names for spelling in (name, to_slash(name), to_rfc2253(name))}
     if job.local_user and not class_needs_local_user(job):

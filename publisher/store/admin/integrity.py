@@ -147,7 +147,7 @@ def miscounted(connection: Connection) -> list[Miscounted]:
 
 
 def _counted(connection: Connection) -> Counter[tuple[int, int]]:
-    """How many deliveries there are, by target and counter; those in a state that there is not are counted apart.
+    """How many deliveries there are, by target and counter; those with an unknown state are counted separately.
 
     Grouped by the target alone, in the order of the table: by target and state, SQLite would first sort all of them, in
     memory.

@@ -67,11 +67,11 @@ def test_an_interval_beyond_an_archive_says_what_it_has(publisher: Publisher, ar
 
 
 def test_every_column_comes_back(publisher: Publisher, archive: Path) -> None:
-    wanted = NUMBERS | WORDS | OBJECTS
+    requested = NUMBERS | WORDS | OBJECTS
     found = []
     for runs in (StoreRuns(publisher.store, publisher.config), ArchiveRuns(archive)):
         rows = []
-        for frame in runs.frames(-(10**10), None, wanted, running_until=None):
+        for frame in runs.frames(-(10**10), None, requested, running_until=None):
             numbers = zip(*(frame.numbers[name].tolist() for name in sorted(NUMBERS)), strict=True)
             words = zip(
                 *([runs.codings[name].values[code] for code in frame.codes[name].tolist()] for name in sorted(WORDS)),
@@ -116,7 +116,7 @@ class _Invented:
         self._number = number
 
     def frames(
-        self, start: int, stop: int | None, wanted: frozenset[str], *, running_until: int | None
+        self, start: int, stop: int | None, requested: frozenset[str], *, running_until: int | None
     ) -> Iterator[Frame]:
         rows = self._number
         for name, coding in self.codings.items():

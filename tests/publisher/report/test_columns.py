@@ -32,11 +32,11 @@ def expected(publisher: Publisher) -> list[tuple[Any, ...]]:
     return sorted(found)
 
 
-def in_columns(publisher: Publisher, wanted: frozenset[str]) -> list[tuple[Any, ...]]:
+def in_columns(publisher: Publisher, requested: frozenset[str]) -> list[tuple[Any, ...]]:
     runs = StoreRuns(publisher.store, publisher.config)
     found = []
     names = ("start", "stop", "user_ms", "system_ms", "slots", "wall_ms", "cpu_ms", "memory_kib")
-    for frame in runs.frames(-(10**12), None, wanted | frozenset(names), running_until=None):
+    for frame in runs.frames(-(10**12), None, requested | frozenset(names), running_until=None):
         numbers = zip(*(frame.numbers[name].tolist() for name in names), strict=True)
         words = [{} for _ in range(frame.rows)]
         for key in KEYS:
@@ -61,9 +61,9 @@ def test_columns_say_what_entries_say(publisher: Publisher) -> None:
 def test_each_column_by_itself(publisher: Publisher, name: str) -> None:
     """What is decoded for one column does not depend on what is decoded for others."""
     alone, together = [], []
-    for wanted, found in ((frozenset({name}), alone), (WORDS | OBJECTS, together)):
+    for requested, found in ((frozenset({name}), alone), (WORDS | OBJECTS, together)):
         runs = StoreRuns(publisher.store, publisher.config)
-        for frame in runs.frames(-(10**12), None, wanted, running_until=None):
+        for frame in runs.frames(-(10**12), None, requested, running_until=None):
             codes = zip(frame.numbers["start"].tolist(), frame.codes[name].tolist(), strict=True)
             found += [(start, runs.codings[name].values[code]) for start, code in codes]
     assert alone == together

@@ -110,9 +110,9 @@ class _ListedFrames:
         self.codings: dict[str, Coding] = {}
 
     def frames(
-        self, _start: int, _stop: int | None, wanted: frozenset[str], *, running_until: int | None
+        self, _start: int, _stop: int | None, requested: frozenset[str], *, running_until: int | None
     ) -> Iterator[Frame]:
-        maker = ColumnMaker(wanted, running=True)
+        maker = ColumnMaker(requested, running=True)
         self.codings = maker.codings
         for place in range(0, len(self._jobs), 3):
             yield maker.frame([maker.slim_of(job) for job in self._jobs[place : place + 3]], None, running_until)

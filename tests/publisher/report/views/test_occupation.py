@@ -11,7 +11,7 @@ from publisher.errors import UsageError
 from publisher.report.calendar import periods, zone_of
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.views.nodes import WANTED, NodeUse
+from publisher.report.views.nodes import REQUIRED, NodeUse
 from tests.publisher.report.torque_site import NOW, at, table, torque_site, view
 
 
@@ -161,7 +161,7 @@ def test_what_must_be_inferred_is_no_sum_of_months(tmp_path: Path) -> None:
     cut = periods(request.start, request.stop, "month", zone_of("UTC"))
 
     def part() -> NodeUse:
-        return NodeUse((), "cores", cut).read(context.select(request, WANTED["cores"], "overlapping"))
+        return NodeUse((), "cores", cut).read(context.select(request, REQUIRED["cores"], "overlapping"))
 
     nothing = NodeUse((), "cores", cut)
     nothing.add(part())
