@@ -35,25 +35,13 @@ def utf8(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-_LARGE: Final = 1000
-"""From here on a number has one decimal, below four."""
-
-
-def cell_text(value: object, kind: str = "") -> str:
-    """A value in a table or picture as people read it; files and `--json` have it as it is.
-
-    Thousands are separated, and few decimals shown. `kind`: of an `instant` (epoch seconds) ISO 8601, of a `ratio` (1
-    is all) percent, without the sign. Nothing for None.
-    """
+def cell_text(value: object) -> str:
+    """A value in a table or on the page: numbers with thousands separators and few digits; empty for None."""
     if value is None:
         return ""
-    if kind == "instant" and isinstance(value, int):
-        return iso(value) or ""
-    if kind == "ratio" and isinstance(value, int | float | Decimal):
-        return f"{value * 100:.1f}"
     if isinstance(value, float):
-        return f"{value:,.4f}" if abs(value) < _LARGE else f"{value:,.1f}"
-    if isinstance(value, int | Decimal) and not isinstance(value, bool) and kind != "text":
+        return number_text(value)
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
         return f"{value:,}"
     return safe(value)
 

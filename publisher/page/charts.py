@@ -30,7 +30,7 @@ from publisher.report.plot.style import (
 )
 from publisher.report.plot.ticks import Tick, axis_ticks, value_ticks
 from publisher.report.report import Plot, Series, is_others
-from publisher.text import amount_texts, cell_text, iso, safe
+from publisher.text import amount_texts, iso, number_text, safe
 
 WIDE: Final = 10_000
 HIGH: Final = 1_000
@@ -198,10 +198,10 @@ def _summary(plot: Plot, title: str) -> str:
         known = [value for value in one.values if value is not None]
         if not known:
             return f"{safe(one.label)} is unknown"
-        return (
-            f"{safe(one.label)} from {cell_text(min(known))} to {cell_text(max(known))}, "
-            f"{cell_text(sum(known) / len(known))} on average"
+        least, mean, most = (
+            number_text(each, max(known)) for each in (min(known), sum(known) / len(known), max(known))
         )
+        return f"{safe(one.label)} from {least} to {most}, {mean} on average"
 
     return f"{title}. {'; '.join(map(of, plot.series))} ({safe(plot.unit)}). The table below has every value."
 
