@@ -45,22 +45,22 @@ class SourceStatus(msgspec.Struct, frozen=True):
 class TargetStatus(msgspec.Struct, frozen=True):
     """A target: its ledger in numbers, and its last attempt. Instants are epoch seconds."""
 
-    accepted: int
-    confirmed: int
-    waiting: int
-    in_flight: int
-    rejected: int
-    held: int
-    waived: int
-    superseded: int
-    last_sent_end_time: int | None
-    complete_until: int | None
-    oldest_waiting_end_time: int | None
-    last_attempt: int | None
-    last_success: int | None
-    last_error: str | None
-    certificate_days_left: int | None
-    groups: dict[str, int] | None
+    accepted: int = 0
+    confirmed: int = 0
+    waiting: int = 0
+    in_flight: int = 0
+    rejected: int = 0
+    held: int = 0
+    waived: int = 0
+    superseded: int = 0
+    last_sent_end_time: int | None = None
+    complete_until: int | None = None
+    oldest_waiting_end_time: int | None = None
+    last_attempt: int | None = None
+    last_success: int | None = None
+    last_error: str | None = None
+    certificate_days_left: int | None = None
+    groups: dict[str, int] | None = None
     not_due: int = 0
     """Waiting runs whose report is sent when its period is over."""
     shadow: bool = False
@@ -191,76 +191,70 @@ def _times(recorded: Mapping[str, int | None], now: int) -> tuple[dict[str, int 
 def _target(
     store: Store | None, config: Config, name: str, now: int, known_until: int | None, *, assumed: bool
 ) -> TargetStatus:
+    settings = config.targets[name]
     expires = _certificate_expires(config, name)
-    days_left = None if expires is None else (expires - now) // 86400
-    summaries = config.targets[name].format.is_snapshot
-    row = None
-    if store is not None:
-        read_until = completeness.known_until(store, config, config.targets[name], now)
-        with store.read() as connection:
-            row = registry.get_target(connection, name)
-            if row is not None:
-                times, in_future = _times({"last_attempt": row.last_attempt, "last_success": row.last_success}, now)
-                counts = deliveries.of_target(connection, row.id)
-                oldest_open = queries.oldest_open(connection, row.id)
-                found = {state.word: jobs for state, jobs in groups.count(connection, row.id).items()}
-                if seen := groups.count_confirmed(connection, row.id):
-                    found["confirmed"] = seen
-                unconfirmed = _Unconfirmed(connection, config, name, row.id, counts[State.ACCEPTED], now)
-                return TargetStatus(
-                    accepted=counts[State.ACCEPTED],
-                    confirmed=deliveries.confirmed(connection, row.id),
-                    waiting=counts[State.WAITING],
-                    in_flight=counts[State.IN_FLIGHT],
-                    rejected=counts[State.REJECTED],
-                    held=counts[State.HELD],
-                    waived=counts[State.WAIVED],
-                    superseded=counts[State.SUPERSEDED],
-                    last_sent_end_time=batches.last_sent_end(connection, row.id),
-                    complete_until=_earlier(oldest_open, known_until),
-                    oldest_waiting_end_time=queries.oldest_waiting(connection, row.id),
-                    last_attempt=times["last_attempt"],
-                    last_success=times["last_success"],
-                    last_error=row.last_error,
-                    certificate_days_left=days_left,
-                    certificate_expires=expires,
-                    groups=found if summaries else None,
-                    not_due=_not_due(connection, config.targets[name], row.id, read_until),
-                    shadow=config.targets[name].shadow,
-                    assumed=deliveries.assumed(connection, row.id) if assumed else None,
-                    due_at=due.due_at(config.targets[name], row, now),
-                    times_in_future=in_future,
-                    evidence=config.targets[name].evidence_source,
-                    evidence_problem=unconfirmed.reconciled.problem,
-                    reconciled_at=past(unconfirmed.reconciled.looked_at, now),
-                    differences=unconfirmed.reconciled.differences,
-                    unconfirmed_since=unconfirmed.since,
-                    unconfirmed_days=unconfirmed.days,
-                    confirmation_overdue=unconfirmed.is_overdue,
-                )
-    empty: dict[str, int] | None = {} if summaries else None
-    shadow = config.targets[name].shadow
-    return TargetStatus(
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        days_left,
-        empty,
-        shadow=shadow,
+    found = TargetStatus(
+        certificate_days_left=None if expires is None else (expires - now) // SECONDS_A_DAY,
         certificate_expires=expires,
-        evidence=config.targets[name].evidence_source,
+        groups={} if settings.format.is_snapshot else None,
+        shadow=settings.shadow,
+        evidence=settings.evidence_source,
     )
+    if store is None:
+        return found
+    read_until = completeness.known_until(store, config, settings, now)
+    with store.read() as connection:
+        row = registry.get_target(connection, name)
+        if row is None:
+            return found
+        found = msgspec.structs.replace(
+            found,
+            complete_until=_earlier(queries.oldest_open(connection, row.id), known_until),
+            not_due=_not_due(connection, settings, row.id, read_until),
+            assumed=deliveries.assumed(connection, row.id) if assumed else None,
+            due_at=due.due_at(settings, row, now),
+        )
+        return _with_ledger(connection, config, row, found, now)
+
+
+def _with_ledger(
+    connection: Connection, config: Config, row: registry.TargetRow, found: TargetStatus, now: int
+) -> TargetStatus:
+    """The status with the counts, times, and reconciliation of the ledger."""
+    times, in_future = _times({"last_attempt": row.last_attempt, "last_success": row.last_success}, now)
+    counts = deliveries.of_target(connection, row.id)
+    unconfirmed = _Unconfirmed(connection, config, row.name, row.id, counts[State.ACCEPTED], now)
+    return msgspec.structs.replace(
+        found,
+        accepted=counts[State.ACCEPTED],
+        confirmed=deliveries.confirmed(connection, row.id),
+        waiting=counts[State.WAITING],
+        in_flight=counts[State.IN_FLIGHT],
+        rejected=counts[State.REJECTED],
+        held=counts[State.HELD],
+        waived=counts[State.WAIVED],
+        superseded=counts[State.SUPERSEDED],
+        last_sent_end_time=batches.last_sent_end(connection, row.id),
+        oldest_waiting_end_time=queries.oldest_waiting(connection, row.id),
+        last_attempt=times["last_attempt"],
+        last_success=times["last_success"],
+        last_error=row.last_error,
+        groups=None if found.groups is None else _groups(connection, row.id),
+        times_in_future=in_future,
+        evidence_problem=unconfirmed.reconciled.problem,
+        reconciled_at=past(unconfirmed.reconciled.looked_at, now),
+        differences=unconfirmed.reconciled.differences,
+        unconfirmed_since=unconfirmed.since,
+        unconfirmed_days=unconfirmed.days,
+        confirmation_overdue=unconfirmed.is_overdue,
+    )
+
+
+def _groups(connection: Connection, target_id: int) -> dict[str, int]:
+    """The summaries or reports of a target by state, and how many are confirmed, if any."""
+    found = {state.word: count for state, count in groups.count(connection, target_id).items()}
+    confirmed = groups.count_confirmed(connection, target_id)
+    return found | ({"confirmed": confirmed} if confirmed else {})
 
 
 class _Unconfirmed:
