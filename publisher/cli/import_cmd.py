@@ -185,7 +185,7 @@ def _take_queue(path: Path, target: str, *, dry_run: bool, yes: bool) -> int:
 def _require_other_place(config: Config, target: str, path: Path) -> None:
     settings = config.targets[target]
     if not settings.kind.takes_apel:
-        raise UsageError(f"{target} is SGAS, and SSM's messages are for APEL", hint="Name the target for APEL")
+        raise UsageError(f"{target} does not take messages for APEL, as SSM's are", hint="Name the target for APEL")
     if settings.shadow:
         raise UsageError(f"{target} is a shadow: nothing is sent to it", hint="Let SSM send what is in its queue")
     own = getattr(settings, "path", None)
