@@ -30,9 +30,9 @@ Rows = Callable[..., Sequence[tuple[Any, ...]]]
 """Rows of a query to the store, past the program; `?` stands for a value."""
 
 LISTED: Final = frozenset(State) - {State.ACCEPTED}
-"""Where a wanted run may be that is not at the receiver."""
+"""Where a selected run may be that is not at the receiver."""
 LEFT_OVER: Final = frozenset({State.SUPERSEDED, State.WAIVED, State.IN_FLIGHT})
-"""Where a run may be that was wanted once, was or may have been delivered, and is wanted no longer."""
+"""Where a run may be that was selected once, was or may have been delivered, and is selected no longer."""
 
 
 class LedgerRows(msgspec.Struct, frozen=True):
@@ -106,23 +106,23 @@ def stored(rows: Rows) -> dict[str, Job]:
 
 
 def balance(
-    wanted: Collection[str], books: LedgerRows, arrived: Mapping[str, int], deselected: Collection[str] = frozenset()
+    selected: Collection[str], books: LedgerRows, arrived: Mapping[str, int], deselected: Collection[str] = frozenset()
 ) -> Balance:
     """Compare a target's ledger with the sources and the receiver.
 
-    `wanted`: record ids of the finished runs that the target should have; `deselected`: finished runs that it should
+    `selected`: record ids of the finished runs that the target should have; `deselected`: finished runs that it should
     not have (it may have got them while they were selected); `arrived`: how often the receiver accepted each record.
     Raises `AssertionError` if the ledger is inconsistent; what is lost or came twice is returned.
     """
     name, states = books.target, books.states
     assert books.counters == Counter(states.values()), f"{name}: counters are not what counting gives"
-    left_over = {states[record_id] for record_id in states.keys() - set(wanted)}
+    left_over = {states[record_id] for record_id in states.keys() - set(selected)}
     assert left_over <= LEFT_OVER, f"{name}: runs that it does not want are {left_over}"
     unknown = arrived.keys() - states.keys() - set(deselected)
     assert not unknown, f"{name}: the receiver has what the ledger does not know: {sorted(unknown)[:5]}"
     lost = {
         record_id
-        for record_id in wanted
+        for record_id in selected
         if record_id not in arrived and states.get(record_id, State.ACCEPTED) not in LISTED
     }
     lost |= books.of(State.ACCEPTED) - arrived.keys()
@@ -130,13 +130,13 @@ def balance(
 
 
 def assert_conserved(
-    wanted: Collection[str], books: LedgerRows, arrived: Mapping[str, int], deselected: Collection[str] = frozenset()
+    selected: Collection[str], books: LedgerRows, arrived: Mapping[str, int], deselected: Collection[str] = frozenset()
 ) -> Balance:
     """The same; nothing may be lost."""
-    found = balance(wanted, books, arrived, deselected)
+    found = balance(selected, books, arrived, deselected)
     assert not found.lost, f"{books.target}: lost {sorted(found.lost)[:5]} and {len(found.lost)} in all"
-    missing = set(wanted) - books.states.keys()
-    assert not missing, f"{books.target}: wanted runs that the ledger does not know: {sorted(missing)[:5]}"
+    missing = set(selected) - books.states.keys()
+    assert not missing, f"{books.target}: selected runs that the ledger does not know: {sorted(missing)[:5]}"
     return found
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from formats.job import Benchmark, Event, Host, Job, Transfer
 
 often = settings(max_examples=max(500, settings().max_examples))
-"""For what every job that can exist must do: more examples than hypothesis is told to try elsewhere."""
+"""For what every job that can exist must do: more examples than hypothesis tries elsewhere."""
 
 HOSTILE = (
     "", " ", "\t", "a\nb", "\r\n", "\x00", "\x01\x0b\x0c\x1b", "\x7f", "\x85", "\u2028x\u2029", "\ud800", "x\udfffy",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 Line = dict[int, dict[str, float]]
-"""By records: what a row told."""
+"""By records: what a row had."""
 _PANELS = (
     ("CPU time a record", "microseconds", lambda found: 1e6 * found["cpu_s"] / found["records"]),
     ("Peak memory", "MiB", lambda found: found["peak_mib"]),

@@ -78,10 +78,10 @@ def _ended(process: subprocess.Popen[bytes]) -> tuple[int, resource.struct_rusag
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     with process.stdout as output:
-        told = output.read()
+        reported = output.read()
     if process.returncode not in {0, 1, 3}:  # 1: others were still at work when it left
         raise RuntimeError(f"a publisher ended with exit code {process.returncode}")
-    return json.loads(told)["targets"]["spool"]["accepted"], used
+    return json.loads(reported)["targets"]["spool"]["accepted"], used
 
 
 def one(bench: Bench) -> None:

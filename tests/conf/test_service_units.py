@@ -54,8 +54,8 @@ def test_the_command_is_one_of_ours(unit: Path) -> None:
 
 def test_the_service_that_stays_talks_to_its_manager() -> None:
     text = (ROOT / "conf" / "systemd" / "usage-publisher-daemon.service").read_text(encoding="utf-8")
-    for wanted in ("Type=notify", "WatchdogSec=", "ExecReload=/bin/kill -HUP $MAINPID", "Restart=on-failure"):
-        assert wanted in text
+    for expected in ("Type=notify", "WatchdogSec=", "ExecReload=/bin/kill -HUP $MAINPID", "Restart=on-failure"):
+        assert expected in text
 
 
 def test_the_container_recipe_is_small_and_unprivileged() -> None:

@@ -107,7 +107,7 @@ class CrashSite:
         """A process; it may die."""
         return self._fork_server.run(ChildTask(str(self.config), command, step, unit, signal_name))
 
-    def wanted(self) -> dict[str, tuple[int, int]]:
+    def selected(self) -> dict[str, tuple[int, int]]:
         """The runs of the database that are to be published: wall and CPU seconds by record id."""
         return oracle.arc_runs(self.folder / "accounting.db")
 
@@ -162,20 +162,20 @@ class CrashSite:
 
     def toll(self, times: int = 1) -> Toll:
         """What is lost, and what came more often than allowed, counted from what the service has."""
-        wanted = self.wanted()
+        selected = self.selected()
         if self.kind in SUMMARIES:
-            return Toll(max(0, len(wanted) - self.sums()[0]), 0)
+            return Toll(max(0, len(selected) - self.sums()[0]), 0)
         arrived = self.arrived()
-        return Toll(len(wanted.keys() - arrived.keys()), sum(came > times for came in arrived.values()))
+        return Toll(len(selected.keys() - arrived.keys()), sum(came > times for came in arrived.values()))
 
     def assert_delivered(self, times: int = 1) -> int:
         """Everything is at the service and accepted; return how many records came more often than allowed."""
-        wanted = self.wanted()
+        selected = self.selected()
         books = self.ledger()
-        assert books.counters == {State.ACCEPTED: len(wanted)}
+        assert books.counters == {State.ACCEPTED: len(selected)}
         if self.kind in SUMMARIES:
-            sums = len(wanted), sum(wall for wall, _ in wanted.values()), sum(cpu for _, cpu in wanted.values())
+            sums = len(selected), sum(wall for wall, _ in selected.values()), sum(cpu for _, cpu in selected.values())
             assert self.sums() == sums, "the sums at the service are not those of the runs"
         else:
-            oracle.assert_conserved(wanted, books, self.arrived())
+            oracle.assert_conserved(selected, books, self.arrived())
         return self.toll(times).twice

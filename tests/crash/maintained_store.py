@@ -129,5 +129,7 @@ class MaintainedStore:
     def balance(self, command: Keeping) -> Balance:
         """The jobs of the source against the ledger of the store at hand and the files that are there."""
         rows = oracle.rows_of(self.store(command))
-        wanted = self.site.wanted()
-        return oracle.balance(wanted, oracle.ledger(rows, "spool"), self.site.arrived(), oracle.purged(rows, wanted))
+        selected = self.site.selected()
+        return oracle.balance(
+            selected, oracle.ledger(rows, "spool"), self.site.arrived(), oracle.purged(rows, selected)
+        )

@@ -70,7 +70,7 @@ def killed_at(site: CrashSite, command: Command, unit: Unit, steps: Iterable[int
             continue  # reported by the caller
         assert copy.assert_delivered(times) <= BATCH * site.workers, f"step {step}: sent twice what was not in flight"
         if copy.kind == "files":
-            assert sum(copy.arrived().values()) == len(copy.wanted()) or command == "republish"
+            assert sum(copy.arrived().values()) == len(copy.selected()) or command == "republish"
         if unit == "event":
             idle = copy.run("run")
             assert "BatchInFlight" not in idle.steps, "something is sent though all is there"
@@ -103,7 +103,7 @@ def test_killed_at_every_step_towards_sgas(make: Make, guarantees: Guarantees, c
     unit: Unit = "statement" if command == "collect" else "event"
     stride = 5 if command == "collect" else 1
     toll = killed_at(site, command, unit, range(0, steps_of(site, command, unit), stride))
-    words = f"{len(site.wanted())} jobs: the next run completes"
+    words = f"{len(site.selected())} jobs: the next run completes"
     guarantees.row(f"kill {command}", words, toll.lost, toll.twice)
     assert toll == (Toll() if command == "collect" else Toll(0, BATCH, 1))
 
@@ -169,7 +169,7 @@ def test_interrupted_it_finishes_the_batch_and_ends(make: Make, guarantees: Guar
     done = site.run("publish", 1, signal_name="TERM")  # while the first batch is with the service
     assert done.code == 0, done.said
     states = site.ledger().counters
-    jobs = len(site.wanted())
+    jobs = len(site.selected())
     assert states == {State.ACCEPTED: BATCH, State.WAITING: jobs - BATCH}
     site.run("publish")
     twice = site.assert_delivered()
@@ -187,7 +187,7 @@ def test_interrupted_it_does_not_wait_long_for_a_service_that_hangs(make: Make) 
     done = site.run("publish", 1, signal_name="TERM")
     site.simulator.faults.replace([])
     assert done.code == 0, done.said
-    assert site.ledger().counters == {State.WAITING: len(site.wanted())}
+    assert site.ledger().counters == {State.WAITING: len(site.selected())}
     site.run("publish")
     assert site.assert_delivered() == BATCH
 
@@ -202,6 +202,6 @@ def test_interrupted_it_waits_for_none_of_several_messages(make: Make) -> None:
     site.simulator.faults.replace([])
     assert done.code == 0, done.said
     assert done.steps.count("BatchInFlight") == 2
-    assert site.ledger().counters == {State.WAITING: len(site.wanted())}
+    assert site.ledger().counters == {State.WAITING: len(site.selected())}
     site.run("publish")
     assert site.assert_delivered() == 2 * BATCH

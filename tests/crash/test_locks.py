@@ -74,7 +74,7 @@ def test_a_run_beside_one_that_collects_sends_what_is_there_and_is_content(make:
     with held(site, "target-spool"), held(site, "collect"):
         second = command(site, "run")
     assert second.returncode == 0, second.stderr
-    assert site.ledger().counters == {State.WAITING: len(site.wanted())}
+    assert site.ledger().counters == {State.WAITING: len(site.selected())}
 
 
 def test_a_lock_dies_with_its_process(make: Make) -> None:
@@ -94,4 +94,4 @@ def test_a_target_at_work_does_not_block_the_others(make: Make) -> None:
         assert site.run("publish").code == 0
     assert site.arrived() == {}
     site.spool = site.folder / "other"
-    assert set(site.arrived()) == set(site.wanted())
+    assert set(site.arrived()) == set(site.selected())

@@ -59,9 +59,9 @@ class Shared:
 
     def assert_all_there(self, most_twice: int) -> None:
         """Each job is at the service, and the ledger says so."""
-        wanted, books, arrived = self.site.wanted(), self.books(), self.site.arrived()
-        assert books.counters == {State.ACCEPTED: len(wanted)}
-        oracle.assert_conserved(wanted, books, arrived)
+        selected, books, arrived = self.site.selected(), self.books(), self.site.arrived()
+        assert books.counters == {State.ACCEPTED: len(selected)}
+        oracle.assert_conserved(selected, books, arrived)
         assert sum(came - 1 for came in arrived.values()) <= most_twice
         assert Counter(row[0] for row in self.rows("SELECT state FROM batches"))[2] == len(arrived)
         assert self.rows("SELECT count(*) FROM batches WHERE state = 1") == [(0,)]
@@ -80,7 +80,7 @@ def test_one_hangs_and_is_killed_beside_others(make: Make, postgresql: Postgresq
     assert before.of(State.IN_FLIGHT) == books.of(State.IN_FLIGHT) != set()
     assert len(books.of(State.ACCEPTED)) >= len(books.states) * (PUBLISHERS - 1) // PUBLISHERS
     assert books.of(State.WAITING)
-    oracle.assert_conserved(shared.site.wanted(), books, shared.site.arrived())
+    oracle.assert_conserved(shared.site.selected(), books, shared.site.arrived())
     hanging.kill()
     assert hanging.wait() == -signal.SIGKILL
     last = shared.site.run("run")

@@ -81,10 +81,10 @@ def test_the_page_names_every_file_of_the_package(files: dict[str, str], root: P
 def test_an_installed_package_brings_a_source_a_format_and_a_target(site: AddOnSite, files: dict[str, str]) -> None:
     done = site.command("--json", "run")
     assert done.returncode == 3, done.stderr
-    told = json.loads(done.stdout)
-    counted = told["sources"]["example"]
+    reported = json.loads(done.stdout)
+    counted = reported["sources"]["example"]
     assert (counted["read"], counted["new"], counted["unreadable"]) == (6, 5, 1)
-    delivered = told["targets"]["example"]
+    delivered = reported["targets"]["example"]
     assert (delivered["accepted"], delivered["held"], delivered["batches"]) == (4, 1, 2)
     assert [record["id"] for record in site.sent()] == [
         f"ur-example/tier3/{number}/{1_795_000_000 + number - 100}" for number in (1, 2, 3, 5)

@@ -67,7 +67,7 @@ LEFT_OUT: Final = {
     "init": "asks",
     "republish": "asks before it sends again",
     "store forget": "asks before it forgets",
-    "store purge": "is only named: it wants to be told what to purge",
+    "store purge": "is only named: it asks what to purge",
     "serve": "stays",
     "run --every": "stays",
     "import": "reads another publisher's configuration",

@@ -17,7 +17,7 @@ from publisher.simulator import Fault
 from tests import oracle
 from tests.endtoend.rehearsal import Rehearsal
 from tests.generators import arc_database
-from tests.oracle import arc_runs as wanted
+from tests.oracle import arc_runs as selected
 
 JOBS = 10_000
 TARGETS = '[targets.neic]\n{sgas}\n[targets.cars]\n{ams}records = "emi-car"\n'
@@ -40,8 +40,8 @@ def one_late_one_changed(database: Path) -> None:
             ).fetchone()
             for order in ("ASC", "DESC")
         )
-        told = [row[1] for row in connection.execute("PRAGMA table_info(AAR)")]
-        columns = ", ".join(name for name in told if name not in {"RecordID", "JobID", "LocalJobID"})
+        reported = [row[1] for row in connection.execute("PRAGMA table_info(AAR)")]
+        columns = ", ".join(name for name in reported if name not in {"RecordID", "JobID", "LocalJobID"})
         late = connection.execute(
             f"INSERT INTO AAR (JobID, LocalJobID, {columns}) "
             f"SELECT 'late', '77', {columns} FROM AAR WHERE RecordID = ?",
@@ -63,7 +63,7 @@ def states(target: dict[str, Any]) -> int:
 def test_ten_thousand_jobs_are_at_both_services_exactly_once(site: Rehearsal) -> None:
     arc_database.create(site.database, JOBS, 1)
     site.configure(TARGETS)
-    expected = wanted(site.database)
+    expected = selected(site.database)
 
     first = site.json("run")
 
@@ -95,12 +95,12 @@ def test_late_changed_and_reappearing_jobs(site: Rehearsal) -> None:
     arc_database.create(site.database, 300, 2)
     site.configure(TARGETS)
     site.json("run")
-    before = wanted(site.database)
+    before = selected(site.database)
     one_late_one_changed(site.database)
 
     second = site.json("run")
 
-    after = wanted(site.database)
+    after = selected(site.database)
     assert len(after) == len(before) + 1
     assert second["sources"]["ce1"]["new"] == 1
     assert second["sources"]["ce1"]["changed"] == 1
@@ -126,7 +126,7 @@ def test_killed_in_the_middle_nothing_is_lost_and_one_batch_a_worker_at_most_is_
 ) -> None:
     arc_database.create(site.database, 2_000, 3)
     site.configure("[targets.neic]\n{sgas}batch_records = 50\nworkers = 2\n")
-    expected = wanted(site.database)
+    expected = selected(site.database)
     site.simulator.faults.replace([Fault("hang", service="sgas", stored=stored, skip=20, count=1)])
 
     site.killed_at_first_fault("run")
@@ -144,7 +144,7 @@ def test_killed_in_the_middle_nothing_is_lost_and_one_batch_a_worker_at_most_is_
 def test_a_service_that_answers_500_to_everything_rejects_nothing(site: Rehearsal) -> None:
     arc_database.create(site.database, 1_000, 4)
     site.configure('[targets.neic]\n{sgas}\n[targets.cars]\n{ams}records = "emi-car"\n')
-    expected = wanted(site.database)
+    expected = selected(site.database)
     site.simulator.faults.replace([Fault("status", code=500)])
 
     down = site.json("run", code=1)
@@ -162,7 +162,7 @@ def books_balance(site: Rehearsal, target: str) -> oracle.Balance:
     """The ledger of an SGAS target against the database and the service: nothing may be lost."""
     store = site.folder / "state" / "store.db"
     arrived = {record_id: record.received for record_id, record in site.simulator.sgas.holdings().items()}
-    return oracle.assert_conserved(wanted(site.database), oracle.ledger(oracle.rows_of(store), target), arrived)
+    return oracle.assert_conserved(selected(site.database), oracle.ledger(oracle.rows_of(store), target), arrived)
 
 
 def one_poisoned_in_a_thousand(site: Rehearsal, jobs: int) -> None:
@@ -173,7 +173,7 @@ def one_poisoned_in_a_thousand(site: Rehearsal, jobs: int) -> None:
     """
     arc_database.create(site.database, jobs, 5)
     site.configure("[targets.neic]\n{sgas}batch_records = 100\n")
-    expected = wanted(site.database)
+    expected = selected(site.database)
     poisoned = sorted(expected)[:: len(expected) // (jobs // 1000)][: jobs // 1000]
     texts = frozenset(f'"{record_id}"' for record_id in poisoned)
     site.simulator.faults.replace([Fault("status", code=500, service="sgas", texts=tuple(texts))])
@@ -217,7 +217,7 @@ def test_a_target_that_cannot_be_reached_stops_only_itself(
     arc_database.create(site.database, 200, 6)
     other = make_pki(tmp_path_factory.mktemp("other") / "pki")
     site.configure("[targets.neic]\n{sgas}\n[targets.bad]\n" + table.replace("{ca}", str(other.ca_file)))
-    expected = wanted(site.database)
+    expected = selected(site.database)
 
     done = site.command("run", "--json")
 
@@ -233,7 +233,7 @@ def test_a_target_that_cannot_be_reached_stops_only_itself(
 def test_summaries_and_sync_say_what_the_jobs_say(site: Rehearsal) -> None:
     arc_database.create(site.database, 2_000, 7)
     site.configure('[targets.apel]\n{ams}records = "apel-summary"\nversion = "0.4"\n')
-    expected = wanted(site.database)
+    expected = selected(site.database)
 
     site.json("run")
 

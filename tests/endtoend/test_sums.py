@@ -74,7 +74,7 @@ def at_apel(rows: Mapping[object, Mapping[str, str]]) -> list[sums.CountedBody]:
 
 
 @pytest.fixture
-def told(site: Rehearsal) -> Rehearsal:
+def reported(site: Rehearsal) -> Rehearsal:
     """A site that has sent what it has."""
     arc_database.create(site.database, JOBS, 11)
     site.configure(targets())
@@ -102,11 +102,11 @@ def test_every_format_is_among_them() -> None:
     assert {name for name, _ in FORMS} == sums.FORMATS
 
 
-def test_sums_are_those_of_the_database(told: Rehearsal) -> None:
-    assert_conserved(told)
+def test_sums_are_those_of_the_database(reported: Rehearsal) -> None:
+    assert_conserved(reported)
 
 
-def test_sums_follow_late_and_changed_jobs(told: Rehearsal) -> None:
-    one_late_one_changed(told.database)
-    told.json("run")
-    assert_conserved(told, late=True)
+def test_sums_follow_late_and_changed_jobs(reported: Rehearsal) -> None:
+    one_late_one_changed(reported.database)
+    reported.json("run")
+    assert_conserved(reported, late=True)

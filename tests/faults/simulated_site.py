@@ -36,12 +36,12 @@ class Outcome(msgspec.Struct, frozen=True):
     @property
     def words(self) -> str:
         """The result in words, for the table."""
-        told = [f"{self.accepted} accepted"]
+        reported = [f"{self.accepted} accepted"]
         if self.rejected:
-            told.append(f"{self.rejected} rejected")
+            reported.append(f"{self.rejected} rejected")
         if self.waiting:
-            told.append(f"{self.waiting} waiting")
-        return f"{', '.join(told)}, exit {self.code}"
+            reported.append(f"{self.waiting} waiting")
+        return f"{', '.join(reported)}, exit {self.code}"
 
 
 class FaultySite(Site):
@@ -100,8 +100,8 @@ class FaultySite(Site):
             return Outcome(error.exit_code, 0, 0, self.waiting(), said(str(error)))
         code = exit_code.of_run((), done, self.publisher.status())
         item = done["neic"]
-        trouble = str(item.error) if item.error is not None else item.sent.paused
-        return Outcome(code, item.sent.accepted, item.sent.rejected, self.waiting(), said(trouble or ""))
+        problem = str(item.error) if item.error is not None else item.sent.paused
+        return Outcome(code, item.sent.accepted, item.sent.rejected, self.waiting(), said(problem or ""))
 
     def waiting(self) -> int:
         """How many records wait for `neic`, by the rows themselves."""
@@ -113,20 +113,20 @@ class FaultySite(Site):
             return {record_id: held.received for record_id, held in self.simulator.sgas.holdings().items()}
         return dict(self.simulator.apel.holdings().record_ids)
 
-    def wanted(self) -> set[str]:
+    def selected(self) -> set[str]:
         """The finished runs that the source has."""
         return {item.record_id for item in self.sources["ce1"].log if isinstance(item, Job) and item.finished}
 
     def balance(self) -> Balance:
         """The books, which must be right, against the source and the service."""
-        wanted = self.wanted()
+        selected = self.selected()
         books = oracle.ledger(self.rows, "neic")
-        return oracle.balance(wanted, books, self.arrived(), oracle.purged(self.rows, wanted))
+        return oracle.balance(selected, books, self.arrived(), oracle.purged(self.rows, selected))
 
     def everything_arrived(self) -> bool:
-        """Whether every wanted run is at the service and accepted."""
+        """Whether every selected run is at the service and accepted."""
         books = oracle.ledger(self.rows, "neic")
-        return books.of(State.ACCEPTED) == self.wanted() == set(self.arrived())
+        return books.of(State.ACCEPTED) == self.selected() == set(self.arrived())
 
     @contextmanager
     def at_batch(self, number: int, action: Any) -> Iterator[None]:

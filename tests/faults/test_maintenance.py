@@ -143,7 +143,7 @@ def test_the_disk_is_full_while_the_store_is_looked_after(
     found = kept.site.balance()
     words = f"exit {code}: {WORDS[command]}; then {again.words}"
     guarantees.row(f"disk full at {command}", words, len(found.lost), len(found.twice))
-    assert set(kept.site.arrived()) == kept.site.wanted()
+    assert set(kept.site.arrived()) == kept.site.selected()
     assert (code, again.code, found.twice) == (1 if command == "export" else 5, 0, frozenset())
 
 
@@ -166,6 +166,6 @@ if may_mount():
         kept.fails_in(but(room_bytes) for room_bytes in (0, 1 << 13, 1 << 15, 1 << 16, 1 << 17, 1 << 18))
         again = kept.deliver()
         found = kept.site.balance()
-        assert set(kept.site.arrived()) == kept.site.wanted()
+        assert set(kept.site.arrived()) == kept.site.selected()
         assert (again.code, found.lost, found.twice) == (0, frozenset(), frozenset())
         kept.site.reopen()

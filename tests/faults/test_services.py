@@ -39,8 +39,8 @@ def ends_well(guarantees: Guarantees) -> Ending:
         assert again.code in {0, 3}
         assert site.everything_arrived()
         found = site.balance()
-        told = f"{first.words}: {first.said}" if first.said else first.words
-        guarantees.row(key, f"{told}; then {again.words}", len(found.lost), len(found.twice))
+        reported = f"{first.words}: {first.said}" if first.said else first.words
+        guarantees.row(key, f"{reported}; then {again.words}", len(found.lost), len(found.twice))
         assert not found.lost
         assert len(found.twice) <= BATCH
         assert not site.in_state("neic", State.REJECTED)
@@ -373,18 +373,18 @@ def test_names_that_are_hard_to_write(
     tmp_path: Path, simulator: Simulator, guarantees: Guarantees, key: str, facts: dict[str, Any]
 ) -> None:
     jobs = [*make_jobs(JOBS // 2), make_job(51, **facts), *make_jobs(JOBS // 2 - 1, first=52)]
-    told, lost, twice = [], 0, 0
+    reported, lost, twice = [], 0, 0
     for kind, name in (("sgas", "SGAS"), ("ams", "APEL")):
         folder = tmp_path / kind
         folder.mkdir()
         site = FaultySite(folder, simulator, jobs=jobs, kind=kind)
         first = site.run()
         assert (first.code, site.everything_arrived()) == (0, True)
-        told.append(f"{name}: {first.words}")
+        reported.append(f"{name}: {first.words}")
         found = site.balance()
         lost, twice = lost + len(found.lost), twice + len(found.twice)
     assert simulator.apel.holdings().rejected == ()
-    guarantees.row(key, ". ".join(told), lost, twice)
+    guarantees.row(key, ". ".join(reported), lost, twice)
     assert (lost, twice) == (0, 0)
 
 
@@ -410,4 +410,4 @@ def test_one_target_that_cannot_be_used(tmp_path: Path, simulator: Simulator, gu
     found = site.balance()
     guarantees.row("other target", f"the second: {first.accepted} accepted", len(found.lost), len(found.twice))
     assert site.everything_arrived()
-    assert site.in_state("first", State.WAITING) == site.wanted()
+    assert site.in_state("first", State.WAITING) == site.selected()

@@ -184,7 +184,7 @@ class ConservationMachine(RuleBasedStateMachine):
         self.site.killed_at(step, lambda: self.site.collect(source))
 
     @rule(name=st.sampled_from(NAMES), kind=faults, poisoned=st.sets(numbers, max_size=2))
-    def trouble(self, name: str, kind: str, poisoned: set[int]) -> None:
+    def fails(self, name: str, kind: str, poisoned: set[int]) -> None:
         if name == "sums" and kind in {"flapping", "down", "oversized", "poison", "forgetful"}:
             kind = "refuses" if kind == "poison" else "transient"  # its messages name no records
         Faulty(kind, self.receivers[name], {make_job(number).record_id for number in poisoned})
@@ -254,7 +254,7 @@ class ConservationMachine(RuleBasedStateMachine):
     def waive_rejected(self, name: str) -> None:
         rejected = sorted(self.site.in_state(name, State.REJECTED))[:1]
         if rejected:
-            self.site.publisher.waive(State.REJECTED, name, rejected, "not worth the trouble")
+            self.site.publisher.waive(State.REJECTED, name, rejected, "not worth the effort")
 
     @rule(name=st.sampled_from(NAMES[:2]))
     def first_versions_are_removed_there(self, name: str) -> None:
@@ -287,15 +287,15 @@ class ConservationMachine(RuleBasedStateMachine):
         if not hasattr(self, "site"):
             return
         jobs = oracle.stored(self.site.rows)
-        wanted = {record_id for record_id, job in jobs.items() if job.finished and job.status in GRID_STATUSES}
+        selected = {record_id for record_id, job in jobs.items() if job.finished and job.status in GRID_STATUSES}
         for name, receiver in self.receivers.items():
             books = oracle.ledger(self.site.rows, name)
             assert all(jobs[record_id].finished for record_id in books.states), "a delivery of a run that has not ended"
             if name == "sums":
                 assert books.counters == Counter(books.states.values())
-                assert wanted <= books.states.keys()
+                assert selected <= books.states.keys()
                 continue
-            oracle.assert_conserved(wanted, books, dict.fromkeys(receiver.held, 1), jobs.keys() - wanted)
+            oracle.assert_conserved(selected, books, dict.fromkeys(receiver.held, 1), jobs.keys() - selected)
             oracle.assert_versions_agree(books, jobs, receiver.held)
             oracle.assert_counted_once(name, receiver.keys)
 
@@ -336,12 +336,12 @@ class ConservationMachine(RuleBasedStateMachine):
     def _the_sources_are_stored(self) -> None:
         """Every finished run that a source still has is in the store, in a version that the source had."""
         jobs = oracle.stored(self.site.rows)
-        told: dict[str, list[Job]] = {}
+        reported: dict[str, list[Job]] = {}
         for source in self.site.sources.values():
             for item in source.log:
                 if isinstance(item, Job) and item.finished:
-                    told.setdefault(item.record_id, []).append(item)
-        for record_id, versions in told.items():
+                    reported.setdefault(item.record_id, []).append(item)
+        for record_id, versions in reported.items():
             assert jobs[record_id].finished
             if record_id not in self.vanished:
                 assert jobs[record_id] in versions

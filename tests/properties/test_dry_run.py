@@ -100,7 +100,7 @@ class DryRunServices:
         self.site.now += seconds
 
     def retry(self, name: str, state: State) -> None:
-        with suppress(UsageError):  # no longer wanted
+        with suppress(UsageError):  # no longer selected
             self.site.publisher.retry(state, name, sorted(self.site.in_state(name, state))[:2])
 
     def waive(self, name: str) -> None:

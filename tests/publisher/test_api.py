@@ -188,8 +188,8 @@ def test_what_render_shows_is_what_publish_sends(tmp_path: Path) -> None:
 def test_an_observed_publisher_reports_its_events(tmp_path: Path) -> None:
     site, _ = site_of(tmp_path)
     site.collect()
-    told: list[object] = []
-    observed = site.publisher.observed_by(told.append)
+    reported: list[object] = []
+    observed = site.publisher.observed_by(reported.append)
     observed.publish()
     observed.close()
-    assert {type(event).__name__ for event in told} >= {"BatchInFlight", "BatchAnswered", "BatchSettled"}
+    assert {type(event).__name__ for event in reported} >= {"BatchInFlight", "BatchAnswered", "BatchSettled"}

@@ -66,13 +66,13 @@ def jobs(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> dict[str, 
 def made(name: str, version: str, jobs: Sequence[Job]) -> Iterator[str]:
     """The message, then notes, then what is held."""
     view = View(site="EXAMPLE-SITE", version=version)
-    told: list[str] = []
+    reported: list[str] = []
 
     def noted(job: str, notes: tuple[Note, ...]) -> None:
-        told.extend(f"# {job}: {note.field}: {note.rule}: {note.before} -> {note.after}\n" for note in notes)
+        reported.extend(f"# {job}: {note.field}: {note.rule}: {note.before} -> {note.after}\n" for note in notes)
 
     def held(job: Job, error: CannotRenderError) -> None:
-        told.append(f"# held: {job.record_id}: {error}\n")
+        reported.append(f"# held: {job.record_id}: {error}\n")
 
     if name == "utilization":
         yield _report(view, jobs)
@@ -114,7 +114,7 @@ def made(name: str, version: str, jobs: Sequence[Job]) -> Iterator[str]:
             noted(job.record_id, rendered.notes)
         message = records.message(bodies)
     yield message.decode("ascii").replace("><", ">\n<")
-    yield from told
+    yield from reported
 
 
 def _report(view: View, jobs: Sequence[Job]) -> str:

@@ -121,5 +121,5 @@ def test_an_entry_overrides_nothing() -> None:
     given_all = entry.given_to(job_of())
     assert (given_all.user_dn, given_all.vo, given_all.endpoint_url) == ("/CN=Ada", "atlas", "ce1:8443/main")
     assert given_all.fqans == ("/atlas/Role=production", "/atlas")
-    told = job_of(user_dn="/CN=Eve", vo="cms", endpoint_url="https://ce2")
-    assert entry.given_to(told) == told
+    reported = job_of(user_dn="/CN=Eve", vo="cms", endpoint_url="https://ce2")
+    assert entry.given_to(reported) == reported

@@ -69,13 +69,13 @@ def test_a_store_moves_to_a_server_and_back_with_everything(tmp_path: Path, bare
     site.collect()
     site.reopen()
     here = site.config.store.url
-    told: list[str] = []
-    counts = {each.table: each.rows for each in copy_store(here, bare, 1, told.append).tables}
+    reported: list[str] = []
+    counts = {each.table: each.rows for each in copy_store(here, bare, 1, reported.append).tables}
     assert counts["runs"] == 11
-    assert set(told) == set(counts) == {table.name for table in metadata.sorted_tables} - {"spool_changes"}
+    assert set(reported) == set(counts) == {table.name for table in metadata.sorted_tables} - {"spool_changes"}
     assert everything(bare) == everything(here)
     back = f"sqlite:///{tmp_path}/back/store.db"
-    copy_store(bare, back, 1, told.append)
+    copy_store(bare, back, 1, reported.append)
     assert everything(back) == everything(here)
     # new rows of every kind get new numbers
     other = Site(tmp_path, [site.sources["ce1"]], list(site.receivers.values()))
@@ -244,7 +244,7 @@ def test_a_sound_store_has_nothing_red(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "subject", "told"),
+    ("statement", "subject", "reported"),
     [
         ("UPDATE runs SET digest = x'00' WHERE id = 1", "runs", "its digest is not that of its record"),
         ("UPDATE runs SET wall_ms = wall_ms + 1 WHERE id = 2", "runs", "its columns are not those of its record"),
@@ -269,10 +269,10 @@ def test_a_sound_store_has_nothing_red(tmp_path: Path) -> None:
         ("ALTER TABLE unreadable DROP COLUMN seen_at", "tables", "table unreadable lacks seen_at"),
     ],
 )
-def test_what_does_not_agree_is_reported(tmp_path: Path, statement: str, subject: str, told: str) -> None:
+def test_what_does_not_agree_is_reported(tmp_path: Path, statement: str, subject: str, reported: str) -> None:
     site = damaged(tmp_path, statement)
     found = reds(site)
-    assert told in found[subject]
+    assert reported in found[subject]
     assert all(each.hint for each in site.publisher.maintenance.check() if each.level == "red")
 
 

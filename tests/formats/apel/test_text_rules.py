@@ -95,8 +95,8 @@ def test_mandatory_fields_are_those_of_the_facts() -> None:
 
 def test_one_record_class_per_message() -> None:
     two = message("sync") + message("summary")
-    told = [one.rule for one in check_text(two, NOW) if one.level == "error"]
-    assert any("the header of another message" in rule for rule in told)
+    reported = [one.rule for one in check_text(two, NOW) if one.level == "error"]
+    assert any("the header of another message" in rule for rule in reported)
 
 
 def test_one_bad_record_rejects_the_message() -> None:

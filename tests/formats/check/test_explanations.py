@@ -76,9 +76,9 @@ def test_no_value_of_a_summary_is_without_a_rule(name: str, version: str) -> Non
     fold.add(ARC)
     (group,) = fold.groups()
     fields = fields_of(name, form.message([form.record(group).body]))
-    told = {one.field: one for one in explain(name, fields, ARC)}
-    assert [one.field for one in told.values() if one.rule == "no rule is known"] == []
-    assert "the first in sort order" in told["GlobalUserName"].rule
+    reported = {one.field: one for one in explain(name, fields, ARC)}
+    assert [one.field for one in reported.values() if one.rule == "no rule is known"] == []
+    assert "the first in sort order" in reported["GlobalUserName"].rule
     for field, rule in GROUP_RULES[name].items():
         assert set(rule.facts) <= set(Job.__struct_fields__), field
 

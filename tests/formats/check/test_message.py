@@ -101,7 +101,7 @@ def test_what_sgas_refuses(before: str, after: str, field: str, rule: str) -> No
         payload = changed(UR, before, "@").replace(b"@", b"\x80").replace(b"UTF-8", b"iso-8859-1")
     inspection = inspect_message(payload)
     assert not inspection.taken
-    assert [told for at, told in rules(inspection, "error") if at == field and rule in told]
+    assert [reported for at, reported in rules(inspection, "error") if at == field and rule in reported]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_what_sgas_refuses(before: str, after: str, field: str, rule: str) -> No
 def test_what_sgas_alters(before: str, after: str, field: str, rule: str) -> None:
     inspection = inspect_message(changed(UR, before, after))
     assert inspection.taken
-    assert [told for at, told in rules(inspection, "warning") if at == field and rule in told]
+    assert [reported for at, reported in rules(inspection, "warning") if at == field and rule in reported]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_what_sgas_alters(before: str, after: str, field: str, rule: str) -> Non
 def test_what_apel_refuses_of_a_car(before: str, after: str, field: str, rule: str) -> None:
     inspection = inspect_message(changed(CAR, before, after), now=CREATED)
     assert not inspection.taken
-    assert [told for at, told in rules(inspection, "error") if at == field and rule in told]
+    assert [reported for at, reported in rules(inspection, "error") if at == field and rule in reported]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_what_apel_refuses_of_a_car(before: str, after: str, field: str, rule: s
 def test_what_apel_alters_of_a_car(before: str, after: str, field: str, rule: str) -> None:
     inspection = inspect_message(changed(CAR, before, after), now=CREATED)
     assert inspection.taken
-    assert [told for at, told in rules(inspection, "warning") if at == field and rule in told]
+    assert [reported for at, reported in rules(inspection, "warning") if at == field and rule in reported]
 
 
 def test_a_group_attribute_that_apel_does_not_read() -> None:
@@ -210,9 +210,9 @@ def test_the_grammar_is_not_checked_after_very_many_violations() -> None:
     empty = b"<JobUsageRecord/>" * (ENOUGH_VIOLATIONS // 4)
     payload = b'<UsageRecords xmlns="http://schema.ogf.org/urf/2003/09/urf">' + empty + b"</UsageRecords>"
     inspection = inspect_message(payload)
-    told = [one.rule for one in inspection.violations if one.source == FORMATS["ogf-ur"].grammar_source]
-    assert len(told) == 1
-    assert told[0].startswith("not checked")
+    reported = [one.rule for one in inspection.violations if one.source == FORMATS["ogf-ur"].grammar_source]
+    assert len(reported) == 1
+    assert reported[0].startswith("not checked")
     assert not inspection.valid
 
 
@@ -317,8 +317,8 @@ def test_every_golden_message_would_be_taken(fixtures: Path) -> None:
         inspection = inspect_message(payload, now=None)
         assert inspection.format, name
         assert inspection.valid, (name, inspection.violations)
-        told = {(name, one.field, one.rule) for one in inspection.violations if "which it replaces" not in one.rule}
-        assert told <= GOLDEN_WARNINGS, name
+        reported = {(name, one.field, one.rule) for one in inspection.violations if "which it replaces" not in one.rule}
+        assert reported <= GOLDEN_WARNINGS, name
 
 
 def test_every_golden_message_of_a_source_would_be_taken(fixtures: Path) -> None:

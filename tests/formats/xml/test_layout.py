@@ -44,7 +44,7 @@ def one_by_one(*arguments: Any) -> str:
     return f"<R{{}}>{of(0, 3)}{_name(text, notes)}{'<Call/>' if text else ''}{of(0, 5)}{of(3, 5)}</R>"
 
 
-def told(render: Callable[..., str], *values: Any) -> tuple[str, list[Note]]:
+def reported(render: Callable[..., str], *values: Any) -> tuple[str, list[Note]]:
     """The result of a function, or its error, and its notes."""
     notes: list[Note] = []
     try:
@@ -58,7 +58,7 @@ any_value = st.none() | st.just(0) | st.integers(1, 10**6) | any_int
 
 @given(st.tuples(any_value, any_value, any_value, any_value, any_value), st.none() | any_text)
 def test_a_compiled_layout_is_its_elements_one_by_one(values: tuple[Any, ...], text: str | None) -> None:
-    assert told(_render, *values, text) == told(one_by_one, *values, text)
+    assert reported(_render, *values, text) == reported(one_by_one, *values, text)
 
 
 def test_what_is_usual_is_written_at_once() -> None:

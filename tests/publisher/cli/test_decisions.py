@@ -66,9 +66,9 @@ def test_a_rejected_record_is_listed_shown_and_retried(rejecting: Program, simul
     assert "-> sgas: rejected since" in shown
     assert f'recordId="{BAD}"' in shown
     assert BAD in rejecting("records", "list", "--state", "rejected").ok().out
-    (told,) = rejecting("records", "show", BAD, "--state", "rejected", "--json").ok().object["records"]
-    assert (told["record_id"], told["targets"]["sgas"]["state"]) == (BAD, "rejected")
-    assert f'recordId="{BAD}"' in told["messages"]["sgas"]
+    (reported,) = rejecting("records", "show", BAD, "--state", "rejected", "--json").ok().object["records"]
+    assert (reported["record_id"], reported["targets"]["sgas"]["state"]) == (BAD, "rejected")
+    assert f'recordId="{BAD}"' in reported["messages"]["sgas"]
 
     simulator.faults.replace([])
     assert rejecting("records", "retry", "--state", "rejected", "--target", "sgas", "--json").ok().object == {
@@ -218,19 +218,19 @@ def test_equal_reasons_are_reported_once_and_each_record_where_asked_for(collect
     assert collected("publish", "-q").code == 3
     records = collected("records", "list", "--state", "held", "--json").ok().object["records"]
     assert len(records) > 3
-    told = collected("records", "list", "--state", "held").ok().out
-    assert told.count("does not show that it has every job") == 1
-    assert records[0]["record_id"] in told
-    assert f"and {len(records) - 1} more" in told
+    reported = collected("records", "list", "--state", "held").ok().out
+    assert reported.count("does not show that it has every job") == 1
+    assert records[0]["record_id"] in reported
+    assert f"and {len(records) - 1} more" in reported
     each = collected("records", "list", "--state", "held", "--each").ok().out
     assert all(record["record_id"] in each for record in records)
     some = collected("records", "list", "--state", "held", "--each", "--limit", "2").ok()
     assert re.search(
         r"^summaries, held: the oldest 2 of \d+ are shown; --limit N or --all shows more$", some.err, re.MULTILINE
     )
-    told = collected("records", "list", "--state", "held", "--limit", "2", "--json").ok().object
+    reported = collected("records", "list", "--state", "held", "--limit", "2", "--json").ok().object
     whole = collected("records", "list", "--state", "held", "--all", "--json").ok().object
-    assert (told["total"], told["shown"]) == (whole["total"], len(told["records"]))
-    assert whole["total"] == whole["shown"] == len(whole["records"]) > told["shown"]
+    assert (reported["total"], reported["shown"]) == (whole["total"], len(reported["records"]))
+    assert whole["total"] == whole["shown"] == len(whole["records"]) > reported["shown"]
     assert collected("records", "list", "--state", "held", "--all", "--limit", "2").code == 2
     assert "are shown" not in collected("records", "list", "--state", "held", "--all").ok().err

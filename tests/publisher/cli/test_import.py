@@ -131,8 +131,8 @@ def test_what_was_taken_over_is_in_the_audit_with_the_files_and_who_did_it(
     arc_conf = fixtures / "moving" / "arc" / "arc.conf"
     fresh("import", "arc", arc_conf, "--publishing-db", state, "--output", written).ok()
     table = tomllib.loads(written.read_text())
-    told = {name: target["taken_over_from"] for name, target in table["targets"].items()}
-    for text in told.values():
+    reported = {name: target["taken_over_from"] for name, target in table["targets"].items()}
+    for text in reported.values():
         assert text.startswith(f"imported from {arc_conf} and {state} by {getpass.getuser()} at 20")
     table["store"]["url"] = f"sqlite:///{fresh.folder}/taken.db"
     for source in table["sources"].values():
@@ -148,5 +148,5 @@ def test_what_was_taken_over_is_in_the_audit_with_the_files_and_who_did_it(
         known = "delivered_until" in target
         assert by_target[name]["action"] == ("delivered_until" if known else "import")
         assert by_target[name]["detail"].endswith(
-            f"count{'' if known else 's'} as delivered by an earlier publisher; {told[name]}"
+            f"count{'' if known else 's'} as delivered by an earlier publisher; {reported[name]}"
         )

@@ -48,9 +48,9 @@ def test_from_lost_to_found(collected: Program, simulator: Simulator) -> None:
     lost = sorted(simulator.sgas.holdings())[:2]
     simulator.sgas.forget(lost)
 
-    told = collected("reconcile", *MONTHS, "--json")
-    assert told.code == 1
-    target = told.object["targets"]["sgas"]
+    reported = collected("reconcile", *MONTHS, "--json")
+    assert reported.code == 1
+    target = reported.object["targets"]["sgas"]
     assert sum(month["missing"] for month in target["months"].values()) == 2
     assert {item["record"] for item in target["differences"]} >= set(lost)
     assert {item["kind"] for item in target["differences"]} <= {"missing", "suspect"}
@@ -105,8 +105,10 @@ def test_what_was_never_sent_from_here_and_is_there_counts_as_delivered_only_if_
 
 
 def test_several_months_may_be_named(published: Program) -> None:
-    told = published("reconcile", "files", "--month", "2026-11", "--month", "2026-10", "--month", "2026-11", "--json")
-    assert list(told.object["targets"]["files"]["months"]) == ["2026-10", "2026-11"]
+    reported = published(
+        "reconcile", "files", "--month", "2026-11", "--month", "2026-10", "--month", "2026-11", "--json"
+    )
+    assert list(reported.object["targets"]["files"]["months"]) == ["2026-10", "2026-11"]
 
 
 def test_jobs_and_hours_that_differ_are_listed_separately(collected: Program, simulator: Simulator) -> None:
@@ -114,10 +116,10 @@ def test_jobs_and_hours_that_differ_are_listed_separately(collected: Program, si
     collected("publish").ok()
     row = next(iter(simulator.sgas._rows.values()))
     row.record = msgspec.structs.replace(row.record, wall="P99D")
-    told = collected("reconcile", *MONTHS, "--json").object["targets"]["sgas"]
-    (difference,) = told["differences"]
+    reported = collected("reconcile", *MONTHS, "--json").object["targets"]["sgas"]
+    (difference,) = reported["differences"]
     assert difference["kind"] == "hours"
-    (month,) = (month for month in told["months"].values() if month["differing"])
+    (month,) = (month for month in reported["months"].values() if month["differing"])
     assert (month["missing"], month["foreign"], month["other_hours"]) == (0, 0, month["differing"])
     done = collected("reconcile", *MONTHS)
     assert all(name in done.out for name in ("missing", "foreign", "other values", "other hours"))
@@ -224,9 +226,9 @@ def test_wrong_questions_are_answered_by_what_would_be_right(
 def test_another_run_at_work_is_not_a_difference(published: Program) -> None:
     with open_store(f"sqlite:///{published.folder / 'store.db'}").lock("target-files"):
         done = published("reconcile", "files").ok()
-        told = published("reconcile", "files", "--json").ok().object
+        reported = published("reconcile", "files", "--json").ok().object
     assert "another run is sending" in done.err
-    assert (told["agrees"], told["targets"]["files"]["busy"]) == (False, True)
+    assert (reported["agrees"], reported["targets"]["files"]["busy"]) == (False, True)
 
 
 def test_before_anything_was_collected_it_says_so(fresh: Program) -> None:

@@ -190,9 +190,9 @@ statuses = ["completed", "failed", "aborted"]
 
 def test_what_is_alike_in_many_records_is_reported_once(collected: Program) -> None:
     collected.configure(collected.config.read_text() + ABORTED_TOO + 'unknown_vo = "hold"\n')
-    told = collected("render", "emi-car", "--since", "2026-09", "--target", "aborted-too").ok().err
-    assert re.search(r"^held: \d+ records, the first ur-ce\d.example.org-\w+: VO: unknown", told, re.MULTILINE)
-    assert told.count("held: ") == 1
+    reported = collected("render", "emi-car", "--since", "2026-09", "--target", "aborted-too").ok().err
+    assert re.search(r"^held: \d+ records, the first ur-ce\d.example.org-\w+: VO: unknown", reported, re.MULTILINE)
+    assert reported.count("held: ") == 1
 
 
 @pytest.mark.parametrize(

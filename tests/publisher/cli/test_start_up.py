@@ -59,13 +59,13 @@ def test_only_what_is_needed_is_loaded(published: Program, command: tuple[str, .
     ],
 )
 def test_a_part_loads_little(module: str, spared: tuple[str, ...]) -> None:
-    told = f"import sys, {module}; print([name for name in {spared!r} if sys.modules.get(name)])"
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    reported = f"import sys, {module}; print([name for name in {spared!r} if sys.modules.get(name)])"
+    done = subprocess.run([sys.executable, "-c", reported], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 
 
 def test_the_program_is_not_searched_for_cycles_while_it_is_loaded_or_ends() -> None:
-    told = """
+    reported = """
 import atexit, gc, sys
 rounds = []
 gc.callbacks.append(lambda phase, found: rounds.append(phase))
@@ -74,7 +74,7 @@ sys.argv = ["usage-publisher", "status", "--help"]
 from publisher.cli.start import main
 main()
 """
-    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", reported], capture_output=True, text=True, check=True)
     searched, left = map(int, done.stderr.split())
     assert searched < 20
     assert left < 1_000, "at its end Python searches what is left"

@@ -68,10 +68,10 @@ def test_what_is_refused(tmp_path: Path, given: str, said: str) -> None:
         store_url(given, HERE)
     assert caught.value.hint
     file = tmp_path / "publisher.toml"
-    with pytest.raises(ConfigError, match=r"store\.url") as told:
+    with pytest.raises(ConfigError, match=r"store\.url") as reported:
         config_file.parse({"site": {"name": "S"}, "store": {"url": given}}, file)
-    assert told.value.exit_code == 2
-    for error in (caught.value, told.value):
+    assert reported.value.exit_code == 2
+    for error in (caught.value, reported.value):
         assert "5word" not in str(error)
 
 

@@ -23,9 +23,15 @@ def test_a_run_writes_its_numbers_and_its_log(fresh: Program) -> None:
     assert one(found, "complete") == 1
     assert one(found, "target_jobs", target="files", state="accepted") == 37
     assert one(found, "process_records", target="files") == 37
-    told = [json.loads(line) for line in (fresh.folder / "log").read_text(encoding="utf-8").splitlines()]
-    assert {line["event"] for line in told} >= {"run begun", "page stored", "batch sent", "batch settled", "run ended"}
-    assert len({line["run"] for line in told}) == 1
+    reported = [json.loads(line) for line in (fresh.folder / "log").read_text(encoding="utf-8").splitlines()]
+    assert {line["event"] for line in reported} >= {
+        "run begun",
+        "page stored",
+        "batch sent",
+        "batch settled",
+        "run ended",
+    }
+    assert len({line["run"] for line in reported}) == 1
 
 
 def test_a_run_that_fails_is_a_number_too(fresh: Program) -> None:
@@ -65,10 +71,10 @@ def staying(site: Program, channel: socket.socket) -> Iterator[subprocess.Popen[
         process.communicate()
 
 
-def told(channel: socket.socket, wanted: str) -> str:
+def reported(channel: socket.socket, expected: str) -> str:
     while True:
         said = channel.recv(4096).decode()
-        if said.startswith(wanted):
+        if said.startswith(expected):
             return said
 
 
@@ -81,14 +87,14 @@ def test_a_program_that_keeps_running_notifies_its_manager_reads_its_configurati
         channel.bind(str(fresh.folder / "notify"))
         channel.settimeout(60)
         with staying(fresh, channel) as process:
-            told(channel, "READY=1")
-            told(channel, "STATUS=last run ended with 0")
+            reported(channel, "READY=1")
+            reported(channel, "STATUS=last run ended with 0")
 
             fresh.configure(WHOLE + f'[metrics]\nlisten = "127.0.0.1:{port}"\n')
             process.send_signal(signal.SIGHUP)
-            told(channel, "RELOADING=1")
-            told(channel, "READY=1")
-            told(channel, "STATUS=last run ended with 0")
+            reported(channel, "RELOADING=1")
+            reported(channel, "READY=1")
+            reported(channel, "STATUS=last run ended with 0")
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
                 assert one(samples(answer.read().decode()), "target_jobs", target="files", state="accepted") == 37
             os.kill(listener_pid(process.pid), signal.SIGKILL)
@@ -97,11 +103,11 @@ def test_a_program_that_keeps_running_notifies_its_manager_reads_its_configurati
 
             fresh.configure("nonsense = 1\n")
             process.send_signal(signal.SIGHUP)
-            told(channel, "RELOADING=1")
-            told(channel, "STATUS=last run ended with 0")
+            reported(channel, "RELOADING=1")
+            reported(channel, "STATUS=last run ended with 0")
 
             process.send_signal(signal.SIGTERM)
-            told(channel, "STOPPING=1")
+            reported(channel, "STOPPING=1")
             _, messages = process.communicate(timeout=60)
             assert process.returncode == 0
             assert messages.count(b"The configuration was read again") == 1

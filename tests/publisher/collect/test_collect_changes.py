@@ -1,4 +1,4 @@
-"""What becomes of deliveries when a run changes, or is wanted no more, before it is sent, in flight, and after."""
+"""What becomes of deliveries when a run changes, or is selected no more, before it is sent, in flight, and after."""
 
 from __future__ import annotations
 

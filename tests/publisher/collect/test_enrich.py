@@ -58,15 +58,17 @@ def test_without_settings_a_job_is_as_read() -> None:
     assert Enrichers(config_of({})).apply("gone", job) is job
 
 
-@pytest.mark.parametrize("told", [Benchmark("CloudMark", 5.0), Benchmark("HEPSPEC:1:2", 0.0), Benchmark("Si2k", 1e9)])
-def test_a_benchmark_that_apel_does_not_take_leaves_room_for_the_configured_one(told: Benchmark) -> None:
+@pytest.mark.parametrize(
+    "reported", [Benchmark("CloudMark", 5.0), Benchmark("HEPSPEC:1:2", 0.0), Benchmark("Si2k", 1e9)]
+)
+def test_a_benchmark_that_apel_does_not_take_leaves_room_for_the_configured_one(reported: Benchmark) -> None:
     score = {"type": "HEPscore23", "value": 14.2}
-    job = job_of(benchmarks=(told,), hosts=(Host("old1"),))
+    job = job_of(benchmarks=(reported,), hosts=(Host("old1"),))
     configured = Benchmark("HEPscore23", 14.2)
-    assert enriched({"benchmark": score}, job).benchmarks == (configured, told)
+    assert enriched({"benchmark": score}, job).benchmarks == (configured, reported)
     rule = {"type": "HEPSPEC", "value": 9.8, "host": "old*"}
-    assert enriched({"benchmark": score, "benchmarks": [rule]}, job).benchmarks == (Benchmark("HEPSPEC", 9.8), told)
-    assert enriched({}, job).benchmarks == (told,)
+    assert enriched({"benchmark": score, "benchmarks": [rule]}, job).benchmarks == (Benchmark("HEPSPEC", 9.8), reported)
+    assert enriched({}, job).benchmarks == (reported,)
     assert _facts_of(job, None).hosts == job.hosts
 
 
@@ -119,10 +121,10 @@ def test_nothing_that_the_source_gives_is_overridden() -> None:
     rule = {
         "vo": "cms", "fqans": ["/cms/Role=pilot"], "dn": "/CN=Rule", "infrastructure": "local", "submit_host": "ce9",
     }  # fmt: skip
-    told = job_of(
+    reported = job_of(
         user_dn="/CN=Ada", vo="atlas", fqans=("/atlas",), infrastructure="grid", endpoint_url="https://ce1/arex"
     )
-    assert enriched({"map": [rule]}, told) == told
+    assert enriched({"map": [rule]}, reported) == reported
 
 
 def test_voms_attributes_of_another_vo_are_not_put_beside_the_one_that_is_given() -> None:
@@ -139,9 +141,9 @@ def test_local_facts_are_not_used_for_a_job_with_user_and_vo() -> None:
 
 
 def test_a_benchmark_of_the_source_stays() -> None:
-    told = job_of(benchmarks=(Benchmark("HEPSPEC", 9.0),))
+    reported = job_of(benchmarks=(Benchmark("HEPSPEC", 9.0),))
     rule = {"type": "HEPscore23", "value": 12}
-    assert enriched({"benchmark": rule, "benchmarks": [rule]}, told) is told
+    assert enriched({"benchmark": rule, "benchmarks": [rule]}, reported) is reported
 
 
 @pytest.mark.parametrize(("end", "value"), [(END - 1, 1.0), (END, 2.0), (END + 9, 2.0), (END + 10, 3.0), (None, 3.0)])
@@ -210,9 +212,9 @@ _BENCHMARK = {"type": "HEPscore23", "value": 1.5, "since": "2026-01-01", "host":
 
 @given(jobs(), _TOLD, _RULES, _RULES, st.sampled_from(({}, {"vo": ["atlas"]}, {"vo": ["cms"], "unknown_vo": "skip"})))
 def test_a_class_is_given_what_its_runs_are(
-    job: Job, told: dict[str, Any], rules: list[Any], common: list[Any], settings: dict[str, Any]
+    job: Job, reported: dict[str, Any], rules: list[Any], common: list[Any], settings: dict[str, Any]
 ) -> None:
-    job = msgspec.structs.replace(job, **told)
+    job = msgspec.structs.replace(job, **reported)
     config = config_of(
         {"map": rules, "benchmarks": [_BENCHMARK], "submit_host": "ce0"}, common=common, local_jobs="skip", **settings
     )

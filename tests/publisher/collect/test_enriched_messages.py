@@ -206,11 +206,11 @@ def test_check_names_the_rules_that_give_nothing(cluster: TorqueCluster) -> None
     cluster.more["map"] = [{"vo": "cms"}, {"submit_host": "ce1.example.org"}]
     assert [said for said in cluster.check() if said.startswith("rule")] == []
     cluster.run()
-    told = "has no effect: the source or an earlier rule gives the value"
+    reported = "has no effect: the source or an earlier rule gives the value"
     assert [said for said in cluster.check() if said.startswith("rule")] == [
-        f"rule sources.ce1.map[1]: {told}",
+        f"rule sources.ce1.map[1]: {reported}",
         "rule sources.ce1.map[2]: matches no job",
-        f"rule map[0]: {told}",
+        f"rule map[0]: {reported}",
         "rule sources.ce1.benchmarks[1]: matches no job",
         "rule sources.ce1.benchmarks[2]: matches no job",
         "rule sources.ce1.benchmarks[4]: matches no job",

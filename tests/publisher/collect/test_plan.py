@@ -75,7 +75,7 @@ def test_changed_filters_plan_anew_only_what_was_not_delivered(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("wish", "wanted"),
+    ("filters", "selected"),
     [
         ({}, (1, 2, 4, 5)),
         ({"vo": ["cms"]}, (2,)),
@@ -85,16 +85,18 @@ def test_changed_filters_plan_anew_only_what_was_not_delivered(tmp_path: Path) -
         ({"since": "2026-11-02"}, (5,)),
     ],
 )
-def test_a_target_gets_what_it_wants(tmp_path: Path, wish: dict[str, object], wanted: tuple[int, ...]) -> None:
+def test_a_target_gets_what_its_settings_select(
+    tmp_path: Path, filters: dict[str, object], selected: tuple[int, ...]
+) -> None:
     one, other = ListSource("ce1"), ListSource("ce2")
     one.add(make_job(1), make_job(2, vo="cms"), make_job(3, status="aborted"), make_job(4, vo=None, user_dn=None))
     other.add(make_job(5, end=NOVEMBER + 86400))
     service = RecordReceiver("neic")
     site = Site(tmp_path, [one, other], [service])
-    site.configure("neic", **wish)
+    site.configure("neic", **filters)
     site.collect()
     site.publish()
-    assert set(service.held) == ids(*wanted)
+    assert set(service.held) == ids(*selected)
 
 
 def test_of_batch_systems_every_run_that_ran_is_selected(tmp_path: Path) -> None:
@@ -189,8 +191,8 @@ def test_counters_equal_counts_with_any_filter(steps: list[tuple[dict[str, objec
     with tempfile.TemporaryDirectory() as folder:
         site, service = site_of(Path(folder))
         usual = dict(site.table["targets"]["neic"])
-        for wish, jobs, publish in steps:
-            site.table["targets"]["neic"] = usual | wish
+        for filters, jobs, publish in steps:
+            site.table["targets"]["neic"] = usual | filters
             site.reopen()
             site.sources["ce1"].add(*jobs)
             site.collect()
@@ -200,7 +202,7 @@ def test_counters_equal_counts_with_any_filter(steps: list[tuple[dict[str, objec
                 site.assert_counters_right()
                 states = site.states("neic")
                 settled = {State.ACCEPTED, State.SUPERSEDED} | (
-                    {State.HELD} if "vo" in wish else set()
+                    {State.HELD} if "vo" in filters else set()
                 )  # of no known VO
                 assert settled.issuperset(states.values())
                 assert {r for r, state in states.items() if state is State.ACCEPTED} <= set(service.held)

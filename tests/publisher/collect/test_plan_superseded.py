@@ -14,7 +14,7 @@ from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
 
-UNWANTED = make_job(2, status="aborted")
+DESELECTED = make_job(2, status="aborted")
 WINDOW = (NOVEMBER, NOVEMBER + 100_000)
 
 
@@ -30,19 +30,19 @@ def site(tmp_path: Path, service: RecordReceiver) -> Site:
     site = Site(tmp_path, [source], [service])
     site.collect()
     site.publish()
-    source.add(UNWANTED)
+    source.add(DESELECTED)
     site.collect()
-    assert site.in_state("service", State.SUPERSEDED) == {UNWANTED.record_id}
+    assert site.in_state("service", State.SUPERSEDED) == {DESELECTED.record_id}
     return site
 
 
 def test_a_retry_is_refused_and_a_waiver_settles_it(site: Site, service: RecordReceiver) -> None:
     with pytest.raises(UsageError, match="no longer selects"):
-        site.publisher.retry(State.SUPERSEDED, "service", [UNWANTED.record_id])
+        site.publisher.retry(State.SUPERSEDED, "service", [DESELECTED.record_id])
     site.publish()
     assert service.posts == 1
-    site.publisher.waive(State.SUPERSEDED, "service", [UNWANTED.record_id], "removed there")
-    assert site.in_state("service", State.WAIVED) == {UNWANTED.record_id}
+    site.publisher.waive(State.SUPERSEDED, "service", [DESELECTED.record_id], "removed there")
+    assert site.in_state("service", State.WAIVED) == {DESELECTED.record_id}
     site.assert_counters_right()
 
 
@@ -50,15 +50,15 @@ def test_sending_a_window_again_leaves_it_out_and_says_so(site: Site, service: R
     plan = site.publisher.plan_republish("service", Window(*WINDOW))
     assert (plan.counts.changed, plan.counts.unchanged, plan.counts.kept) == (0, 4, 1)
     assert site.republish("service", *WINDOW).sent.accepted == 4
-    assert service.posted().count(UNWANTED.record_id) == 1
-    assert site.in_state("service", State.SUPERSEDED) == {UNWANTED.record_id}
+    assert service.posted().count(DESELECTED.record_id) == 1
+    assert site.in_state("service", State.SUPERSEDED) == {DESELECTED.record_id}
     site.assert_counters_right()
 
 
 def test_selected_again_it_may_be_sent(site: Site, service: RecordReceiver) -> None:
     site.configure("service", statuses=["completed", "aborted"])
     site.publish()
-    assert service.posted().count(UNWANTED.record_id) == 1, "not by a change of settings"
-    site.publisher.retry(State.SUPERSEDED, "service", [UNWANTED.record_id])
+    assert service.posted().count(DESELECTED.record_id) == 1, "not by a change of settings"
+    site.publisher.retry(State.SUPERSEDED, "service", [DESELECTED.record_id])
     assert site.publish_to("service").sent.accepted == 1
-    assert service.posted().count(UNWANTED.record_id) == 2
+    assert service.posted().count(DESELECTED.record_id) == 2

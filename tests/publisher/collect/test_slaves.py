@@ -41,8 +41,8 @@ bin = "1d"
 
 
 def act(host: str, master: int, number: int, start: int, end: int, used: int = 1) -> str:
-    told = f"fast.q:{host}:{master}:aix:chem:ada:long:DQS.{number}:{number}:{NOVEMBER}:{start}:{end}:0"
-    return f"{told}:{end - start}:{used}:0" + ":0" * 15 + "\n"
+    reported = f"fast.q:{host}:{master}:aix:chem:ada:long:DQS.{number}:{number}:{NOVEMBER}:{start}:{end}:0"
+    return f"{reported}:{end - start}:{used}:0" + ":0" * 15 + "\n"
 
 
 class OldSite:

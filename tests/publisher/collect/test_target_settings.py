@@ -39,11 +39,11 @@ def test_groups_and_roles_at_sgas(tmp_path: Path, spelling: str, group: str, rol
 
 
 @pytest.mark.parametrize(
-    ("told", "description"),
+    ("reported", "description"),
     [({}, "USAGE-PUBLISHER-"), ({"infrastructure_description": "JURA-ARC-SLURM"}, "JURA-ARC-SLURM")],
 )
-def test_infrastructure_description(tmp_path: Path, told: dict[str, str], description: str) -> None:
-    text = rendered(tmp_path, "ams", "emi-car", **told)
+def test_infrastructure_description(tmp_path: Path, reported: dict[str, str], description: str) -> None:
+    text = rendered(tmp_path, "ams", "emi-car", **reported)
 
     assert f'urf:description="{description}' in text
 

@@ -57,10 +57,10 @@ def test_a_run_that_a_target_does_not_want(
         not everybody,
     )
     if "slave" not in facts:
-        (told,) = site.publisher.explanations("ogf-ur", "neic", make_job(1).record_id)
-        assert told.not_selected == known.not_selected["neic"]
-        (told,) = site.publisher.explanations("ogf-ur", None, make_job(1).record_id)
-        assert told.not_selected is None
+        (reported,) = site.publisher.explanations("ogf-ur", "neic", make_job(1).record_id)
+        assert reported.not_selected == known.not_selected["neic"]
+        (reported,) = site.publisher.explanations("ogf-ur", None, make_job(1).record_id)
+        assert reported.not_selected is None
 
 
 def test_it_is_the_rules_of_the_configuration_that_decide(tmp_path: Path) -> None:

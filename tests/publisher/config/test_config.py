@@ -277,7 +277,7 @@ def test_settings_cannot_be_changed_afterwards(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "key", "told"),
+    ("table", "key", "reported"),
     [
         ('format = "classic"', "spool.x", "needs a path"),
         ('format = "classic"\npath = "x"\nurl = "sqlite:///y"', "spool.x", "and no url"),
@@ -290,10 +290,10 @@ def test_settings_cannot_be_changed_afterwards(tmp_path: Path) -> None:
         ('format = "xml"\npath = "x"\nkind = ["jobs"]', "spool.x.kind", "did you mean 'kinds'?"),
     ],
 )
-def test_what_is_wrong_with_a_spooling_context_is_reported(tmp_path: Path, table: str, key: str, told: str) -> None:
+def test_what_is_wrong_with_a_spooling_context_is_reported(tmp_path: Path, table: str, key: str, reported: str) -> None:
     error = refused(tmp_path, f'[site]\nname = "A"\n[spool.x]\n{table}\n')
     assert error.key == key
-    assert told in str(error)
+    assert reported in str(error)
 
 
 def test_ages_of_the_store_are_months(tmp_path: Path) -> None:

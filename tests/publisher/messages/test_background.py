@@ -107,9 +107,9 @@ def test_what_is_sent_again_on_request_counts_as_new(tmp_path: Path) -> None:
     site.publish()
     with site.publisher.store.write() as connection:
         connection.exec_driver_sql("UPDATE deliveries SET state = 1 WHERE state = 3")
-    for as_new, told in ((False, {True}), (True, {False})):
+    for as_new, reported in ((False, {True}), (True, {False})):
         pages = list(_pages(site, 10 * PAGE).pages(as_new))
-        assert {item.may_be_there for page in pages for item in page.items} == told
+        assert {item.may_be_there for page in pages for item in page.items} == reported
 
 
 @pytest.fixture

@@ -112,11 +112,11 @@ def test_what_was_sent_is_reported(fixtures: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "kind"),
+    ("reported", "kind"),
     [("PBS", "torque"), ("SGE", "gridengine"), ("LSF", "lsf"), ("SLURM", "slurm"), ("HTCondor", "htcondor")],
 )
-def test_batch_systems(fixtures: Path, tmp_path: Path, told: str, kind: str) -> None:
-    proposal = from_apel(changed(fixtures, tmp_path, batch__type=told))
+def test_batch_systems(fixtures: Path, tmp_path: Path, reported: str, kind: str) -> None:
+    proposal = from_apel(changed(fixtures, tmp_path, batch__type=reported))
     assert proposal.config(tmp_path / "publisher.toml").sources["pbs"].type == kind
 
 

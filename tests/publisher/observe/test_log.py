@@ -97,26 +97,26 @@ def test_a_log_that_was_moved_away_is_made_anew(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_loses_lines_and_says_so_once_a_run() -> None:
-    told: list[str] = []
-    log = LogFile(Log(file=Path("/dev/full")), Path("/dev/full"), told.append)
+    reported: list[str] = []
+    log = LogFile(Log(file=Path("/dev/full")), Path("/dev/full"), reported.append)
     for _ in range(2):
         log.begin()
         log(BatchInFlight("neic", 7, 2))
         log.end(0)
     log.close()
-    assert len(told) == 2
-    assert "No space left" in told[0]
+    assert len(reported) == 2
+    assert "No space left" in reported[0]
 
 
 def test_a_log_that_cannot_be_opened_anew_stops_nothing(tmp_path: Path) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     (tmp_path / "logs").mkdir()
     path = tmp_path / "logs" / "log"
-    log = LogFile(Log(file=path), path, told.append)
+    log = LogFile(Log(file=path), path, reported.append)
     path.parent.rename(tmp_path / "moved")
     log.begin()
     log.close()
-    assert "log.file" in told[0]
+    assert "log.file" in reported[0]
     assert "run begun" in (tmp_path / "moved" / "log").read_text(encoding="utf-8")
 
 

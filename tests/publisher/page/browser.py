@@ -137,8 +137,8 @@ class Tab:
     def open(self, url: str) -> None:
         """Go to an address and wait until it is there."""
         self._forget_loads()
-        told = self.ask("Page.navigate", url=url)
-        assert "errorText" not in told, told
+        reported = self.ask("Page.navigate", url=url)
+        assert "errorText" not in reported, reported
         self._browser.wait_for("Page.loadEventFired", self._session)
 
     def value(self, expression: str) -> Any:

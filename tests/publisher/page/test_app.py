@@ -100,10 +100,10 @@ def as_(name: str) -> dict[str, str]:
 
 def test_a_shadow_is_marked_where_the_status_is(publisher: Publisher) -> None:
     page = PageClient(publisher)
-    told = publisher.status()
-    (name,) = told.targets
-    in_shadow = msgspec.structs.replace(told.targets[name], shadow=True, last_error="no answer")
-    status = msgspec.structs.replace(told, targets={name: in_shadow, "other": told.targets[name]})
+    reported = publisher.status()
+    (name,) = reported.targets
+    in_shadow = msgspec.structs.replace(reported.targets[name], shadow=True, last_error="no answer")
+    status = msgspec.structs.replace(reported, targets={name: in_shadow, "other": reported.targets[name]})
     page.app = application(msgspec.structs.replace(page.site, status=lambda: status), ())
     shown = page.ask("/").text
     assert f'{name} <span class="unit">a shadow: nothing is sent</span>' in shown
@@ -148,8 +148,8 @@ def test_further_names_are_configured(publisher: Publisher) -> None:
 
 def test_downloads_are_the_same_report(opened: PageClient) -> None:
     table = list(csv.DictReader(io.StringIO(opened.ask(f"/totals.csv?{MONTH}&by=user").text)))
-    told = json.loads(opened.ask(f"/totals.json?{MONTH}&by=user").text)
-    assert {row["user"] for row in table} == {row["user"] for row in told["totals"]}
+    reported = json.loads(opened.ask(f"/totals.json?{MONTH}&by=user").text)
+    assert {row["user"] for row in table} == {row["user"] for row in reported["totals"]}
     page = opened.ask(f"/totals?{MONTH}&by=user").text
     assert all(f">{int(row['jobs']):,}<" in page for row in table)
     for form, begins in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("ps", b"%!PS")):

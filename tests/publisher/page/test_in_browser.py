@@ -236,9 +236,9 @@ def test_a_chart_shows_its_values(browser: Browser, page: str) -> None:
         tab.key("Home")
         tab.key("ArrowRight")
         first = tab.text("tbody tr:nth-child(2)").split()
-        told = tab.text(".readout")
-        assert told.startswith(f"{first[0]}: queues ")
-        assert float(told.split()[-1]) == pytest.approx(float(first[1]), abs=0.05)
+        reported = tab.text(".readout")
+        assert reported.startswith(f"{first[0]}: queues ")
+        assert float(reported.split()[-1]) == pytest.approx(float(first[1]), abs=0.05)
         tab.point(".area", 0.99)
         assert tab.text(".readout").startswith("2026-11-02T18:00:00Z: queues ")
 
@@ -246,17 +246,19 @@ def test_a_chart_shows_its_values(browser: Browser, page: str) -> None:
 def test_to_a_screen_reader(browser: Browser, page: str) -> None:
     with browser.tab() as tab:
         tab.open(f"{page}/utilization?{MONTH}&by=queue")
-        told = tab.roles()
+        reported = tab.roles()
         assert {"banner", "navigation", "main", "heading", "radiogroup", "group", "status"} <= {
-            role for role, _ in told
+            role for role, _ in reported
         }
         unnamed = [
             (role, name)
-            for role, name in told
+            for role, name in reported
             if role in {"textbox", "combobox", "spinbutton", "checkbox", "radio", "button", "link"} and not name
         ]
         assert unnamed == []
-        (chart,) = [name for role, name in told if role in {"image", "img"} and name.startswith("Queue utilization")]
+        (chart,) = [
+            name for role, name in reported if role in {"image", "img"} and name.startswith("Queue utilization")
+        ]
         assert "slow.q from " in chart
         assert "The table below has every value" in chart
 

@@ -55,9 +55,9 @@ def torque_log() -> str:
     at = DAY
     for job in range(600):
         at += 600 + job * 7919 % 7200
-        wanted = (1, 1, 2, 4, 8)[job % 5]
-        cores = [core for core, until in enumerate(free) if until <= at][:wanted]
-        if len(cores) < wanted or at > DAY + 20 * 86_400:
+        cores_held = (1, 1, 2, 4, 8)[job % 5]
+        cores = [core for core, until in enumerate(free) if until <= at][:cores_held]
+        if len(cores) < cores_held or at > DAY + 20 * 86_400:
             continue
         end = at + (3600, 20_000, 90_000)[job % 3]
         for core in cores:

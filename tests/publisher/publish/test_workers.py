@@ -148,14 +148,14 @@ def test_killed_at_an_event_at_most_one_message_a_worker_is_sent_twice(tmp_path:
 def test_interrupted_no_further_message_leaves(tmp_path: Path) -> None:
     service = Busy()
     site = site_of(tmp_path, 120, service)
-    told = threading.Event()
+    reported = threading.Event()
 
     def stop(event: Event) -> None:
         if isinstance(event, BatchAnswered):
-            told.set()
+            reported.set()
 
     site.watch = stop
-    site.publisher.tools = msgspec.structs.replace(site.publisher.tools, stopping=told.is_set)
+    site.publisher.tools = msgspec.structs.replace(site.publisher.tools, stopping=reported.is_set)
     site.publish()
     assert site.counted("neic")[State.ACCEPTED] == len(service.held) <= WORKERS * 10
     site.assert_counters_right()

@@ -69,10 +69,10 @@ def month(found: Found, which: Month = NOV) -> MonthFound:
 
 
 def kinds(differences: Sequence[Difference]) -> dict[str, set[str]]:
-    told: dict[str, set[str]] = {}
+    reported: dict[str, set[str]] = {}
     for one in differences:
-        told.setdefault(one.kind, set()).add(one.record)
-    return told
+        reported.setdefault(one.kind, set()).add(one.record)
+    return reported
 
 
 def confirmed(site: Site) -> int:

@@ -53,7 +53,7 @@ def november(found: Conservation, target: str = "one") -> SumsRow:
     return next(row for row in found.targets[target] if row.month == NOV and row.of is None)
 
 
-def told(row: SumsRow) -> dict[str, int]:
+def reported(row: SumsRow) -> dict[str, int]:
     """How many jobs each column has; those of none are left out."""
     return {column: amounts.jobs for column, amounts in row.amounts.items() if amounts.jobs}
 
@@ -80,7 +80,7 @@ def test_all_that_was_sent_is_what_the_source_says(site: Site) -> None:
     site.publish()
     found = conserved(site)
     row = november(found)
-    assert told(row) == {"source": 4, "store": 4, "accepted": 4, "sent": 4}
+    assert reported(row) == {"source": 4, "store": 4, "accepted": 4, "sent": 4}
     assert {row.amounts[column] for column in ("source", "store", "sent")} == {of_jobs(*jobs)}
     assert found.agrees
     rows = [(each.month, each.amounts["source"].jobs) for each in found.targets["one"]]
@@ -95,7 +95,7 @@ def test_what_is_not_read_yet_differs(site: Site) -> None:
     site.sources["ce1"].add(late)
     row = november(found := conserved(site))
     assert row.amounts["not_read"] == of_jobs(late)
-    assert told(row) == {"source": 3, "not_read": 1, "store": 2, "accepted": 2, "sent": 2}
+    assert reported(row) == {"source": 3, "not_read": 1, "store": 2, "accepted": 2, "sent": 2}
     assert (row.explained, found.agrees) == (False, False)
     assert site.rows("SELECT COUNT(*) FROM runs") == [(2,)], "nothing was stored"
 
@@ -111,7 +111,7 @@ def test_causes_between_the_store_and_what_was_sent(site: Site, service: RecordR
     service.fault = always(Transient("HTTP 503"))
     site.publish()
     row = november(conserved(site))
-    counts = told(row)
+    counts = reported(row)
     assert counts == {
         "source": 8, "store": 8, "not_selected": 1, "rejected": 1, "waiting": 2, "superseded": 1, "accepted": 3,
         "earlier_versions": 1, "sent": 4,
@@ -130,7 +130,7 @@ def test_held_and_waived_are_causes(tmp_path: Path) -> None:
     site.publish()
     site.publisher.waive(State.HELD, "one", [make_job(4).record_id], "it has no benchmark")
     row = november(conserved(site))
-    assert told(row) == {"source": 4, "store": 4, "held": 1, "waived": 1, "accepted": 2, "sent": 2}
+    assert reported(row) == {"source": 4, "store": 4, "held": 1, "waived": 1, "accepted": 2, "sent": 2}
     assert row.amounts["held"] == of_jobs(make_job(3))
     assert row.explained
 
@@ -145,7 +145,7 @@ def test_what_changed_in_the_source_or_is_gone_from_it(site: Site) -> None:
     row = november(conserved(site))
     assert row.amounts["changed"] == Amounts(0, 60_000, 30_000)
     assert row.amounts["not_in_source"] == Amounts(-1, -100_000, -50_000)
-    assert told(row) == {"source": 2, "not_in_source": -1, "store": 3, "accepted": 3, "sent": 3}
+    assert reported(row) == {"source": 2, "not_in_source": -1, "store": 3, "accepted": 3, "sent": 3}
     assert not row.explained
 
 
@@ -155,7 +155,7 @@ def test_a_rotated_log_is_no_difference(site: Site) -> None:
     site.publish()
     site.sources["ce1"].log.clear()
     found = conserved(site)
-    assert told(november(found)) == {"not_in_source": -3, "store": 3, "accepted": 3, "sent": 3}
+    assert reported(november(found)) == {"not_in_source": -3, "store": 3, "accepted": 3, "sent": 3}
     assert found.agrees
 
 
@@ -183,7 +183,7 @@ def test_purged_runs_are_no_longer_in_the_store(site: Site) -> None:
     assert site.publisher.maintenance.purge(NOV).runs == 1
     found = conserved(site)
     row = next(row for row in found.targets["one"] if row.month == OCT)
-    assert (told(row), row.purged, row.explained) == ({"source": 1, "purged": 1}, True, True)
+    assert (reported(row), row.purged, row.explained) == ({"source": 1, "purged": 1}, True, True)
 
 
 def test_by_vo_and_user(site: Site) -> None:
@@ -193,12 +193,14 @@ def test_by_vo_and_user(site: Site) -> None:
     site.collect()
     site.publish()
     site.sources["ce1"].add(make_job(4, vo="cms"))
-    by_vo = [(row.of, told(row).get("source"), row.explained) for row in conserved(site, "vo").targets["one"]]
+    by_vo = [(row.of, reported(row).get("source"), row.explained) for row in conserved(site, "vo").targets["one"]]
     assert by_vo == [
         ("cms", 2, False), ("atlas", 1, True), ("bio", 1, True),
         (None, 4, False), (None, None, True), (None, 4, False),
     ]  # fmt: skip
-    by_user = {row.of: told(row).get("source") for row in conserved(site, "user").targets["one"] if row.of is not None}
+    by_user = {
+        row.of: reported(row).get("source") for row in conserved(site, "user").targets["one"] if row.of is not None
+    }
     assert by_user == {"/DC=org/CN=Ada": 3, "/DC=org/CN=Bo": 1}
 
 
@@ -248,7 +250,7 @@ def test_a_source_that_cannot_be_read_says_so(site: Site) -> None:
     found = conserved(site)
     assert found.readings["ce1"].error == "the disk is gone"
     assert not found.agrees
-    assert told(november(found)) == {"source": 2, "store": 2, "accepted": 2, "sent": 2}
+    assert reported(november(found)) == {"source": 2, "store": 2, "accepted": 2, "sent": 2}
 
 
 def test_it_can_be_interrupted(site: Site) -> None:

@@ -72,9 +72,9 @@ def test_a_record_that_sgas_lost_is_found_sent_again_and_confirmed(
 
     assert not found.agrees
     assert month(found).missing == 2
-    told = kinds(differences)
-    assert told["missing"] == {jobs[4].record_id}, "the only job of its user: it is surely this one"
-    assert told["suspect"] == {job.record_id for job in jobs[:4]}, "one of the four"
+    reported = kinds(differences)
+    assert reported["missing"] == {jobs[4].record_id}, "the only job of its user: it is surely this one"
+    assert reported["suspect"] == {job.record_id for job in jobs[:4]}, "one of the four"
     assert "1 of the 4 jobs of 2026-11-01 ce1.example.org /DC=org/CN=Ada atlas are missing" in {
         one.detail for one in differences
     }

@@ -48,8 +48,8 @@ def test_sums_may_be_off_by_what_rounding_each_row_makes_of_them_and_not_by_more
 
 def test_what_rounding_explains_of_a_day_does_not_hide_the_hours_of_a_user() -> None:
     many, few = sums(1000), sums(2)
-    told = {ADA: sums(1000, within_s=1000 * 18), BO: sums(2, 4000, within_s=2 * 18)}
-    found = compare_cells({ADA: many, BO: few}, told)
+    reported = {ADA: sums(1000, within_s=1000 * 18), BO: sums(2, 4000, within_s=2 * 18)}
+    found = compare_cells({ADA: many, BO: few}, reported)
     assert verdict_on(sums(1002), DayCell(1002, 104000, 52000, within_s=1002 * 18)) == "agrees", "the day as a whole"
     assert verdicts(found) == {ADA: "agrees", BO: "hours"}
 

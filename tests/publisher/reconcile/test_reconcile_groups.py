@@ -202,7 +202,7 @@ def test_a_month_that_the_file_leaves_out_is_missing(simulator: Simulator, pki: 
 )
 def test_a_file_that_cannot_be_used_is_refused_by_row_and_column(tmp_path: Path, text: str, said: str) -> None:
     site = site_of(tmp_path, None, make_jobs(1), spool=files())
-    file = tmp_path / "told"
+    file = tmp_path / "reported"
     file.write_text(text)
     with pytest.raises(UsageError, match=said):
         reconciled(site, file=file)
@@ -221,7 +221,7 @@ def test_a_file_that_cannot_be_used_is_refused_by_row_and_column(tmp_path: Path,
     ids=["field", "field-of-the-header", "line"],
 )
 def test_fields_and_lines_of_a_file_have_a_most_length(tmp_path: Path, text: Callable[[], str], said: str) -> None:
-    file = tmp_path / "told.csv"
+    file = tmp_path / "reported.csv"
     file.write_text(text())
     with EvidenceDatabase() as database, pytest.raises(UsageError, match=said):
         read_file(file, "neic", "ogf-ur", frozenset(), database)

@@ -88,8 +88,8 @@ def test_every_column_comes_back(publisher: Publisher, archive: Path) -> None:
 def test_months_are_written_anew(publisher: Publisher, archive: Path, tmp_path: Path) -> None:
     november = archive / "month=2026-11" / "runs.parquet"
     before = november.read_bytes()
-    told = publisher.archive(archive, NOVEMBER, UNTIL)
-    assert list(told) == ["2026-11"]
+    reported = publisher.archive(archive, NOVEMBER, UNTIL)
+    assert list(reported) == ["2026-11"]
     assert november.read_bytes() == before
     assert sorted(file.name for file in november.parent.iterdir()) == ["runs.parquet"]
     assert publisher.archive(tmp_path / "other", 0, 86_400) == {}
@@ -132,11 +132,11 @@ def test_the_commands(publisher: Publisher, tmp_path: Path) -> None:
     site = Program(tmp_path, BASE)
     assert publisher.config.file is not None
     months = ("--since", "2026-11", "--until", "2026-12")
-    told = site("--config", publisher.config.file, "archive", "archive", *months, "--json").ok().object
-    assert told["runs"] == told["months"]["2026-11"] > 10
+    reported = site("--config", publisher.config.file, "archive", "archive", *months, "--json").ok().object
+    assert reported["runs"] == reported["months"]["2026-11"] > 10
     assert (site.folder / "archive" / "month=2026-11" / "runs.parquet").stat().st_mode & 0o077 == 0
     asked = (*months, "--json")
-    assert site("report", "totals", "--archive", "archive", *asked).ok().object["all"]["jobs"] == told["runs"]
+    assert site("report", "totals", "--archive", "archive", *asked).ok().object["all"]["jobs"] == reported["runs"]
 
 
 def test_what_is_not_an_archive(publisher: Publisher, tmp_path: Path) -> None:

@@ -203,8 +203,8 @@ def test_a_problem_in_preparing_is_reported_once_and_reports_continue(tmp_path: 
     kept = ReportCache(site.publisher.store, site.config, said.append, lambda: NOW)
     kept.prepare()
     kept.wait()
-    (told,) = said
-    assert "cannot be kept in memory: the store is damaged: the record of run number 2 cannot be read" in told
+    (reported,) = said
+    assert "cannot be kept in memory: the store is damaged: the record of run number 2 cannot be read" in reported
     early = {"stop": make_job(1).end, "by": ("user",)}
     for _ in range(2):
         assert asked(site.publisher, "totals", early, kept) == asked(site.publisher, "totals", early)

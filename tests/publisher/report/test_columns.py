@@ -51,10 +51,10 @@ def in_columns(publisher: Publisher, requested: frozenset[str]) -> list[tuple[An
 
 
 def test_columns_say_what_entries_say(publisher: Publisher) -> None:
-    told = expected(publisher)
-    assert len(told) > 100
-    assert {dict(row[-1])["vo"] for row in told} > {("chemistry",)}
-    assert in_columns(publisher, WORDS | OBJECTS) == told
+    reported = expected(publisher)
+    assert len(reported) > 100
+    assert {dict(row[-1])["vo"] for row in reported} > {("chemistry",)}
+    assert in_columns(publisher, WORDS | OBJECTS) == reported
 
 
 @pytest.mark.parametrize("name", sorted(WORDS))

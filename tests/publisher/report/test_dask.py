@@ -113,14 +113,14 @@ def test_workers_that_see_no_archive(every_source: Publisher, archive: Path, sch
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [({"file_bytes": 5}, r"bytes for a worker on \S+, and 5 here"), ({"program": "0.0.9"}, "this machine has 0.0.9")],
 )
-def test_a_worker_that_has_something_else(archive: Path, change: dict[str, object], told: str) -> None:
+def test_a_worker_that_has_something_else(archive: Path, change: dict[str, object], reported: str) -> None:
     request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive, dask="tcp://127.0.0.1:1")
     file = archive / "month=2026-11" / "runs.parquet"
     task = Task(request, frozenset({"start"}), "ended", Month(2026, 11), file.stat().st_size, program())
-    with pytest.raises(UsageError, match=told):
+    with pytest.raises(UsageError, match=reported):
         work(sum_part, msgspec.structs.replace(task, **change))
 
 

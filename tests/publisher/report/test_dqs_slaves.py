@@ -21,8 +21,8 @@ BEGIN, DAY = 1_000_000_000, 86_400
 
 
 def act(host: str, master: int, number: int, start: int, end: int) -> str:
-    told = f"fast.q:{host}:{master}:aix:chem:ada:long:DQS.{number}:{number}:{start}:{start}:{end}:0"
-    return told + ":1" * 18 + "\n"
+    reported = f"fast.q:{host}:{master}:aix:chem:ada:long:DQS.{number}:{number}:{start}:{start}:{end}:0"
+    return reported + ":1" * 18 + "\n"
 
 
 @pytest.fixture(scope="module")

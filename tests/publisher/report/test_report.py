@@ -50,12 +50,12 @@ def test_every_line_of_the_act_file_counts(site: Program) -> None:
 @pytest.mark.parametrize(("key", "file"), [("user", "qacct-o.txt"), ("department", "qacct-D.txt")])
 def test_cpu_times_are_those_of_qacct(site: Program, fixtures: Path, key: str, file: str) -> None:
     lines = (fixtures / "gridengine" / "real" / file).read_text().splitlines()[2:]
-    told = {line.split()[0]: tuple(map(float, line.split()[2:5])) for line in lines}
+    reported = {line.split()[0]: tuple(map(float, line.split()[2:5])) for line in lines}
     rows = site("report", "totals", "--by", key, *GRID_ENGINE, "--json").ok().object["totals"]
     found = {row[key]: (row["cpu_user_s"], row["cpu_system_s"], row["cpu_s"]) for row in rows}
-    assert found.keys() == told.keys()
+    assert found.keys() == reported.keys()
     for name, times in found.items():
-        assert times == pytest.approx(told[name], abs=0.015)  # a record keeps milliseconds, qacct sums microseconds
+        assert times == pytest.approx(reported[name], abs=0.015)  # a record keeps milliseconds, qacct sums microseconds
 
 
 def test_totals_by_two_keys_add_up(site: Program) -> None:

@@ -133,12 +133,18 @@ def test_a_slave_that_comes_too_late_for_the_record_counts_in_reports_and_is_rep
     parser.parse(master)
     for number in range(MOST_JOBS):
         parser.parse(master.replace(b"DQS.6", b"DQS.1%d" % number))
-    told = parser.parse(late)
-    assert isinstance(told, Job)
-    assert (told.slave, told.local_id, told.slots, told.cpu_ms, told.status) == (True, "6", 1, 11_000, "failed")
+    reported = parser.parse(late)
+    assert isinstance(reported, Job)
+    assert (reported.slave, reported.local_id, reported.slots, reported.cpu_ms, reported.status) == (
+        True,
+        "6",
+        1,
+        11_000,
+        "failed",
+    )
     assert parser.waiting() is not None
     again = DqsParser("c").parse(late)
-    assert again == told
+    assert again == reported
 
 
 def test_more_slaves_than_a_record_takes_are_reported(lines: list[bytes]) -> None:
@@ -186,8 +192,8 @@ def test_a_slave_waits_for_its_master_however_many_jobs_come_meanwhile(lines: li
     parser.parse(slave)
     for number in range(4 * MOST_JOBS):
         assert isinstance(parser.parse(master.replace(b"DQS.6", b"DQS.1%d" % number)), Job)
-    told = "slave lines (1) of jobs (1) without a master's line so far: in reports, but in no record"
-    assert parser.waiting() == told
+    reported = "slave lines (1) of jobs (1) without a master's line so far: in reports, but in no record"
+    assert parser.waiting() == reported
     again = DqsParser("c")
     again.resume(parser.state())
     run = again.parse(master)

@@ -156,9 +156,11 @@ def test_an_attribute_that_is_not_one(site: Site) -> None:
     site.table["spool"] = {
         "texts": {"format": "classic", "path": "texts", "kinds": ["jobs"], "attributes": {"jobs": ["local_usr"]}}
     }
-    with pytest.raises(ConfigError, match=r"jobs have no attribute 'local_usr'; did you mean 'local_user'\?") as told:
+    with pytest.raises(
+        ConfigError, match=r"jobs have no attribute 'local_usr'; did you mean 'local_user'\?"
+    ) as reported:
         site.collect()
-    assert "spool.texts.attributes.jobs" in str(told.value)
+    assert "spool.texts.attributes.jobs" in str(reported.value)
     for wrong in ({"deliveries": ["state"]}, {"jobs": []}):
         with pytest.raises(ValueError, match=r"is not among the kinds of this context|must name"):
             SpoolContext(format="classic", path=Path("texts"), kinds=("jobs",), attributes=wrong)
@@ -197,8 +199,8 @@ def test_a_problem_with_a_context_stops_nothing_and_is_fixed(site: Site) -> None
     shutil.rmtree(site.folder / "spool-xml")  # another one while it is written to
     (site.folder / "spool-xml").write_text("and a file in its place")
     site.publish()
-    told = [event for event in site.events if isinstance(event, TargetPaused)]
-    assert [event.target for event in told] == ["spool classic", "spool xml"]
+    reported = [event for event in site.events if isinstance(event, TargetPaused)]
+    assert [event.target for event in reported] == ["spool classic", "spool xml"]
     assert len(site.in_state("sgas", State.ACCEPTED)) == 10
     assert [each.name for each in site.publisher.spool() if each.problem] == ["classic", "xml"]
     (site.folder / "spool-classic").unlink()

@@ -89,7 +89,7 @@ def test_classes_that_were_met_are_not_looked_up_again(tmp_path: Path) -> None:
         first = interner.ids_of(connection, jobs[:3_000]) + interner.ids_of(connection, jobs[3_000:])
         assert len(set(first)) == len(jobs)
         asked: list[str] = []
-        event.listen(connection, "before_cursor_execute", lambda *told: asked.append(told[2]))
+        event.listen(connection, "before_cursor_execute", lambda *reported: asked.append(reported[2]))
         assert interner.ids_of(connection, jobs) == first
         assert asked == []
     opened.close()

@@ -208,8 +208,8 @@ def _steps_of_postgresql(store: Store, asked: list[tuple[str, Any]]) -> list[dic
 
     with store.read() as connection:
         for sql, values in asked:
-            (told,) = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {sql}", values).one()
-            walk((told if isinstance(told, list) else json.loads(told))[0]["Plan"])
+            (reported,) = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {sql}", values).one()
+            walk((reported if isinstance(reported, list) else json.loads(reported))[0]["Plan"])
     return nodes
 
 
@@ -325,9 +325,9 @@ def test_a_run_with_nothing_to_do_and_status_read_nothing_as_a_whole(tmp_path: P
     event.listen(Engine, "before_cursor_execute", listen)
     site.collect()
     done = site.publish()
-    told = site.publisher.status()
+    reported = site.publisher.status()
     event.remove(Engine, "before_cursor_execute", listen)
-    assert told.complete
+    assert reported.complete
     assert not any(delivery.sent.accepted for delivery in done.values())
     store = open_store(f"sqlite:///{site.store_file}")
     steps = _steps_of_sqlite(store, asked)

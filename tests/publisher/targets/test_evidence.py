@@ -66,9 +66,9 @@ def test_the_built_in_query_is_asked_where_the_custom_one_gives_nothing(simulato
 def test_sgas_gives_when_it_last_took_records_of_a_machine(sgas: SgasTarget) -> None:
     assert sgas.last_registration_s("ce1.example.org") is None
     posted(sgas, record(1))
-    told = sgas.last_registration_s("ce1.example.org")
-    assert isinstance(told, float)
-    assert told < 60
+    reported = sgas.last_registration_s("ce1.example.org")
+    assert isinstance(reported, float)
+    assert reported < 60
 
 
 @pytest.mark.parametrize(
@@ -87,29 +87,29 @@ def test_a_service_without_evidence_says_why(
     simulator: Simulator, sgas: SgasTarget, fault: Fault, said: str, unauthorised: bool
 ) -> None:
     simulator.faults.replace([fault])
-    for told in (sgas.usage("ce1.example.org", FIRST, FIRST + 1), sgas.last_registration_s("ce1.example.org")):
-        if fault.code == 404 and told is None:
+    for reported in (sgas.usage("ce1.example.org", FIRST, FIRST + 1), sgas.last_registration_s("ce1.example.org")):
+        if fault.code == 404 and reported is None:
             continue  # the monitor's word for a machine it does not know
-        assert isinstance(told, EvidenceUnavailable)
-        assert told.reason
-        assert said in told.reason
-        assert told.reason.count("cut") <= 1, "one problem is reported once"
-        assert told.unauthorised is unauthorised
+        assert isinstance(reported, EvidenceUnavailable)
+        assert reported.reason
+        assert said in reported.reason
+        assert reported.reason.count("cut") <= 1, "one problem is reported once"
+        assert reported.unauthorised is unauthorised
 
 
 def test_without_the_right_to_query_nothing_is_reported(pki: Pki) -> None:
     with Simulator(pki, rights={pki.client.dn: ["jobinsert"]}) as running:
         own = schema.Credentials(certificate=pki.client.certificate, key=pki.client.key, ca_directory=pki.ca_directory)
         target = SgasTarget("neic", SgasSettings(type="sgas", url=running.sgas_url), TargetContext(own))
-        told = target.usage("ce1.example.org", FIRST, FIRST + 1)
+        reported = target.usage("ce1.example.org", FIRST, FIRST + 1)
         monitor = target.last_registration_s("ce1.example.org")
         target.close()
-    assert isinstance(told, EvidenceUnavailable)
+    assert isinstance(reported, EvidenceUnavailable)
     assert isinstance(monitor, EvidenceUnavailable)
-    assert told.unauthorised
-    assert "right `customquery:querygroup=usage-publisher`" in told.reason
-    assert "lacks the right `query:all`" in told.reason
-    assert "LUTS 3.8.1" in told.reason
+    assert reported.unauthorised
+    assert "right `customquery:querygroup=usage-publisher`" in reported.reason
+    assert "lacks the right `query:all`" in reported.reason
+    assert "LUTS 3.8.1" in reported.reason
     assert "lacks the right `monitor`" in monitor.reason
 
 
@@ -138,9 +138,9 @@ def test_hours_of_the_simulator_are_rounded_a_record_at_a_time_after_multiplying
 ) -> None:
     simulator.sgas.custom_query_defined = False
     posted(sgas, *(record(number, wall="PT17S", cpu=("PT5S",)) for number in range(1, 11)))
-    told = sgas.usage("ce1.example.org", FIRST, FIRST + 1)
-    assert isinstance(told, list)
-    (day,) = told
+    reported = sgas.usage("ce1.example.org", FIRST, FIRST + 1)
+    assert isinstance(reported, list)
+    (day,) = reported
     assert (day.jobs, day.wall_s, day.cpu_s) == (10, pytest.approx(10 * 72), 0), "4 x 17 s is 0.02 h; 5 s is 0.00 h"
     assert abs(day.wall_s - 10 * 4 * 17) <= day.within_s == 180
 
@@ -152,23 +152,23 @@ def test_hours_of_the_simulator_are_rounded_a_record_at_a_time_after_multiplying
 def test_what_is_not_a_number_is_not_an_answer(name: str, bad: str | int) -> None:
     if name != "n_jobs" and bad == "":
         return  # no hours
-    told = targets_sgas.usage(*built_in(line("2026-11-01") | {name: bad}), "ce1", FIRST, FIRST + 1)
-    assert isinstance(told, EvidenceUnavailable)
-    assert name in told.reason
-    assert len(told.reason) < 200
+    reported = targets_sgas.usage(*built_in(line("2026-11-01") | {name: bad}), "ce1", FIRST, FIRST + 1)
+    assert isinstance(reported, EvidenceUnavailable)
+    assert name in reported.reason
+    assert len(reported.reason) < 200
 
 
 @pytest.mark.parametrize("bad", ["-1", "1.5"])
 def test_jobs_are_counted_in_whole_numbers(bad: str) -> None:
-    told = targets_sgas.usage(*built_in(line("2026-11-01", bad)), "ce1", FIRST, FIRST + 1)
-    assert isinstance(told, EvidenceUnavailable)
-    assert "n_jobs" in told.reason
+    reported = targets_sgas.usage(*built_in(line("2026-11-01", bad)), "ce1", FIRST, FIRST + 1)
+    assert isinstance(reported, EvidenceUnavailable)
+    assert "n_jobs" in reported.reason
 
 
 def test_digits_beyond_what_json_readers_take_are_not_an_answer() -> None:
     text = json.dumps([line("2026-11-01", 777)]).replace("777", "9" * 400)
-    told = targets_sgas.usage(lambda _path: Reply(200, {}, text.encode()), QUERY, "ce1", FIRST, FIRST + 1)
-    assert isinstance(told, EvidenceUnavailable)
+    reported = targets_sgas.usage(lambda _path: Reply(200, {}, text.encode()), QUERY, "ce1", FIRST, FIRST + 1)
+    assert isinstance(reported, EvidenceUnavailable)
     monitor = Reply(200, {}, b'{"registration_epoch": ' + b"9" * 400 + b"}")
     assert isinstance(targets_sgas.last_registration_s(lambda _path: monitor, "ce1"), EvidenceUnavailable)
     monitor = Reply(200, {}, b'{"registration_epoch": 1e300}')
@@ -181,15 +181,15 @@ def test_a_monitor_that_answers_null_does_not_know_the_machine() -> None:
 
 def test_days_and_machines_that_were_not_asked_for_are_dropped() -> None:
     ask = answering(line("2026-10-31"), line("2026-11-01"), line("2026-11-02"), line("2026-11-01", machine_name="x"))
-    told = targets_sgas.usage(ask, QUERY, "ce1", FIRST, FIRST + 1)
-    assert isinstance(told, list)
-    assert [one.day for one in told] == [FIRST]
+    reported = targets_sgas.usage(ask, QUERY, "ce1", FIRST, FIRST + 1)
+    assert isinstance(reported, list)
+    assert [one.day for one in reported] == [FIRST]
 
 
 def test_sums_over_several_days_are_not_an_answer() -> None:
-    told = targets_sgas.usage(*built_in(line("2026-11-01", end_date="2026-11-30")), "ce1", FIRST, FIRST + 30)
-    assert isinstance(told, EvidenceUnavailable)
-    assert "although days were requested" in told.reason
+    reported = targets_sgas.usage(*built_in(line("2026-11-01", end_date="2026-11-30")), "ce1", FIRST, FIRST + 30)
+    assert isinstance(reported, EvidenceUnavailable)
+    assert "although days were requested" in reported.reason
 
 
 def test_an_answer_that_is_too_large_is_asked_for_in_halves() -> None:
@@ -201,9 +201,9 @@ def test_an_answer_that_is_too_large_is_asked_for_in_halves() -> None:
             return Failure("too-large", "the answer has too many bytes", sent=True)
         return Reply(200, {}, json.dumps([line("2026-11-01"), line("2026-11-02")]).encode())
 
-    told = targets_sgas.usage(ask, QUERY, "ce1", FIRST, FIRST + 2)
-    assert isinstance(told, list)
-    assert [one.day for one in told] == [FIRST, FIRST + 1]
+    reported = targets_sgas.usage(ask, QUERY, "ce1", FIRST, FIRST + 2)
+    assert isinstance(reported, list)
+    assert [one.day for one in reported] == [FIRST, FIRST + 1]
     assert "start_date=2026-10-31&end_date=2026-11-03" in asked[0]
 
 

@@ -278,7 +278,7 @@ def test_other_kinds_come_by_entry_point(pki: Pki, tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "told"),
+    ("status", "body", "reported"),
     [
         (503, b"503", "HTTP 503"),
         (
@@ -290,5 +290,5 @@ def test_other_kinds_come_by_entry_point(pki: Pki, tmp_path: Path, monkeypatch: 
         (404, b"404 page not found", "HTTP 404: page not found"),
     ],
 )
-def test_a_status_is_reported_once(status: int, body: bytes, told: str) -> None:
-    assert answers.describe(Reply(status, {}, body)) == told
+def test_a_status_is_reported_once(status: int, body: bytes, reported: str) -> None:
+    assert answers.describe(Reply(status, {}, body)) == reported

@@ -104,9 +104,9 @@ def test_letters_that_no_font_has_are_reported_once() -> None:
     said: list[str] = []
     for form in ("svg", "png", "pdf", "png"):
         draw(plot(UNKNOWN, "a\uf8b3"), START + 7200, Look(), form, say=said.append)  # type: ignore[arg-type]
-    (told,) = said
-    assert told.startswith("no font of this computer has these letters")
-    assert all(letter in told for letter in UNKNOWN + "\uf8b3")
+    (reported,) = said
+    assert reported.startswith("no font of this computer has these letters")
+    assert all(letter in reported for letter in UNKNOWN + "\uf8b3")
     draw(plot("\uf8b4"), START + 7200, Look(title=UNKNOWN), "png", say=said.append)
     assert len(said) == 2
     assert "\uf8b4" in said[1]

@@ -122,9 +122,9 @@ def test_without_a_stat_file(site: Publisher, tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_not_a_stat_file(site: Publisher, fixtures: Path, file: str, said: str) -> None:
-    with pytest.raises(SourceFormatError, match=f"{file}: {said}") as told:
+    with pytest.raises(SourceFormatError, match=f"{file}: {said}") as reported:
         asked(site, "load", bins=1, stat_file=fixtures / file)
-    assert "eight fields between colons" in told.value.hint
+    assert "eight fields between colons" in reported.value.hint
     done = Inside(site.config.file.parent)("report", "load", "--stat-file", fixtures / file)
     assert (done.code, done.out, said in done.err) == (1, "", True)
 

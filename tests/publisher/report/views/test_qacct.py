@@ -69,9 +69,9 @@ def another(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> tuple[Pub
 
 def assert_agreement(found: dict[str, tuple[float, ...]], said: dict[str, tuple[float, ...]]) -> None:
     """Equal but for rounding: a record keeps milliseconds, qacct sums microseconds. What never ran has no total."""
-    told = {"" if name == "NONE" else name: figures for name, figures in said.items() if any(figures)}
-    assert {name for name, figures in found.items() if any(figures)} == told.keys()
-    for name, figures in told.items():
+    reported = {"" if name == "NONE" else name: figures for name, figures in said.items() if any(figures)}
+    assert {name for name, figures in found.items() if any(figures)} == reported.keys()
+    for name, figures in reported.items():
         assert found[name][0] == figures[0]
         assert found[name] == pytest.approx(figures, abs=0.015)
 
@@ -144,8 +144,10 @@ def test_by_advance_reservation(ours: tuple[Publisher, Path]) -> None:
 def test_every_record_of_qacct_j_is_a_run_that_is_reported_in_full(ours: tuple[Publisher, Path]) -> None:
     publisher, folder = ours
     records = (folder / "qacct-j.txt").read_text().split("=" * 62)[1:]
-    told = [dict(line.split(None, 1) for line in record.splitlines() if len(line.split()) > 1) for record in records]
-    alone = [record for record in told if record.get("jobnumber", "").strip() == "26"]
+    reported = [
+        dict(line.split(None, 1) for line in record.splitlines() if len(line.split()) > 1) for record in records
+    ]
+    alone = [record for record in reported if record.get("jobnumber", "").strip() == "26"]
     (record,) = alone
     request = ReportRequest(start=SINCE, stop=UNTIL, filters={"job": "26"})
     found = make("job", ReportContext(publisher.store, publisher.config, UNTIL), request)
@@ -165,8 +167,10 @@ def test_tasks_of_an_array_are_those_of_qacct(
     """`qacct -j 23` and `qacct -j 23 -t 1-3:2`."""
     publisher, folder = ours
     records = (folder / "qacct-j.txt").read_text().split("=" * 62)[1:]
-    told = [dict(line.split(None, 1) for line in record.splitlines() if len(line.split()) > 1) for record in records]
-    of_array = {record["taskid"].strip() for record in told if record.get("jobnumber", "").strip() == "23"}
+    reported = [
+        dict(line.split(None, 1) for line in record.splitlines() if len(line.split()) > 1) for record in records
+    ]
+    of_array = {record["taskid"].strip() for record in reported if record.get("jobnumber", "").strip() == "23"}
     assert of_array == {"1", "2", "3"}
     filters = {"job": "23"} | ({} if tasks is None else {"task": tasks})
     request = ReportRequest(start=SINCE, stop=UNTIL, filters=filters)

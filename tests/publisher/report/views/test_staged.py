@@ -55,17 +55,17 @@ def columns(found: Report, *names: str) -> list[tuple[object, ...]]:
 
 def test_totals_by_dn_are_those_of_arc(site: Publisher, database: Path) -> None:
     with closing(sqlite3.connect(database)) as connection:
-        told = connection.execute(STATS.format(key="Users.Name")).fetchall()
-    assert len(told) > 1
-    assert any(row[3] for row in told)
+        reported = connection.execute(STATS.format(key="Users.Name")).fetchall()
+    assert len(reported) > 1
+    assert any(row[3] for row in reported)
     found = columns(totals(site, ("dn",)), "dn", "jobs", "wall_s", "stage_in_bytes", "stage_out_bytes")
-    known = [row for row in told if row[3] >= 0]  # beyond 2^63 bytes, SQL has a negative number
+    known = [row for row in reported if row[3] >= 0]  # beyond 2^63 bytes, SQL has a negative number
     assert [row for row in found if row[0] in {one[0] for one in known}] == known
-    assert len([row for row in found if row[0]]) == len(told) == len(known) + 1
+    assert len([row for row in found if row[0]]) == len(reported) == len(known) + 1
     (others,) = (row for row in found if not row[0])
     assert others[3:] == (None, None)
-    dn = told[0][0]
-    assert columns(totals(site, ("dn",), dn=dn), "dn", "jobs") == [told[0][:2]]
+    dn = reported[0][0]
+    assert columns(totals(site, ("dn",), dn=dn), "dn", "jobs") == [reported[0][:2]]
 
 
 def test_what_is_shown_of_them(site: Publisher) -> None:

@@ -141,11 +141,11 @@ def test_paths_with_several_ends(tmp_path: Path) -> None:
     ends = [at(1, 13), at(1, 15)]
     lines = ["03/01/2026 12:00:00;Q;1.srv;queue=a\n"]
     for end in ends:
-        told = common.format(at(1, 12), end - HOUR)
+        reported = common.format(at(1, 12), end - HOUR)
         hour = 12 + ends.index(end) * 2
         lines += [
-            f"03/01/2026 {hour}:00:00;S;{told}\n",
-            f"03/01/2026 {hour + 1}:00:00;E;{told} end={end} Exit_status=0 resources_used.walltime=01:00:00\n",
+            f"03/01/2026 {hour}:00:00;S;{reported}\n",
+            f"03/01/2026 {hour + 1}:00:00;E;{reported} end={end} Exit_status=0 resources_used.walltime=01:00:00\n",
             f"03/01/2026 {hour + 1}:00:01;R;1.srv;\n",
         ]
     (folder / "20260301").write_text("".join(lines[:-1]))

@@ -188,7 +188,7 @@ def test_what_is_known_is_counted_and_not_given(path: Path) -> None:
     known = all_known(path)
     one = sorted(known)[3]
     whole = list(source(path).pages({}, ALWAYS))
-    assert {page.recognised.count for page in whole} == {0}, "nobody told what is known"
+    assert {page.recognised.count for page in whole} == {0}, "nobody reported what is known"
     rest = {name: each for name, each in known.items() if name != one}
     found = list(source(path).window_pages({}, ALWAYS, knowing(rest)))
     assert jobs_and_marks(found) == {one: known[one][0]}

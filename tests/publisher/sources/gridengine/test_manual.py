@@ -50,19 +50,22 @@ SHOWN: Final = {
 nothing to show; slave records are folded into their master's, under `pe_tasks`."""
 
 
-def as_colon(told: Mapping[str, str | int | float]) -> str:
-    return ":".join(str(told[name]) for name in MANUAL)
+def as_colon(reported: Mapping[str, str | int | float]) -> str:
+    return ":".join(str(reported[name]) for name in MANUAL)
 
 
-def as_jsonl(told: Mapping[str, str | int | float]) -> str:
+def as_jsonl(reported: Mapping[str, str | int | float]) -> str:
     scale = {"submission_time", "start_time", "end_time", "ar_submission_time"}
     eusage = ("wallclock", "cpu", "mem", "io", "ioops", "iow", "maxvmem", "maxrss", "maxpss")
     record: dict[str, Any] = {
         name: value * 1_000_000 if name in scale and isinstance(value, int) else value
-        for name, value in told.items()
+        for name, value in reported.items()
         if name not in RUSAGE and name not in eusage
     }
-    record["usage"] = {"rusage": {name: told[name] for name in RUSAGE}, "eusage": {name: told[name] for name in eusage}}
+    record["usage"] = {
+        "rusage": {name: reported[name] for name in RUSAGE},
+        "eusage": {name: reported[name] for name in eusage},
+    }
     return json.dumps(record)
 
 

@@ -141,11 +141,11 @@ def test_sums_agree_with_qacct(folder: Path, jobs: tuple[Job, ...], option: str)
             cpu[group] += job.cpu_ms or 0
             wall[group] += (job.wall_ms or 0) // 1000 + 3 * int(job.extras.get("pe_task_count", 0))
             records[group] += 1 + int(job.extras.get("pe_task_count", 0))
-    told = dict(sums((folder / f"qacct-{option}.txt").read_text()))
-    assert {group for group, (seconds, _) in told.items() if seconds} == set(cpu)
+    reported = dict(sums((folder / f"qacct-{option}.txt").read_text()))
+    assert {group for group, (seconds, _) in reported.items() if seconds} == set(cpu)
     for group in cpu:
-        assert wall[group] == told[group][0]
-        assert abs(cpu[group] - told[group][1] * 1000) <= records[group]
+        assert wall[group] == reported[group][0]
+        assert abs(cpu[group] - reported[group][1] * 1000) <= records[group]
 
 
 def test_the_total_agrees_with_qacct(folder: Path, jobs: tuple[Job, ...]) -> None:
@@ -158,7 +158,7 @@ def test_the_total_agrees_with_qacct(folder: Path, jobs: tuple[Job, ...]) -> Non
 def test_each_record_agrees_with_qacct(folder: Path, jobs: tuple[Job, ...]) -> None:
     """What qacct -j shows of each record that ran and is not a slave's; its CPU time of job 27 is the master's
     alone."""
-    told = [
+    reported = [
         (
             record["jobnumber"], record["taskid"].replace("undefined", ""), record["owner"], record["jobname"],
             record["slots"], record["exit_status"].split()[0], record["failed"].split()[0], record["start_time"],
@@ -175,7 +175,7 @@ def test_each_record_agrees_with_qacct(folder: Path, jobs: tuple[Job, ...]) -> N
         )
         for job in jobs
     ]  # fmt: skip
-    assert seen == told
+    assert seen == reported
 
 
 def test_deleted_by_force(folder: Path) -> None:
@@ -197,11 +197,11 @@ def test_what_is_sent_of_those_deleted_by_force_agrees_with_qacct(folder: Path) 
     path = folder / "forced"
     (page,) = GridEngineSource("ge", Settings(type="gridengine", path=path / "accounting"), {}).pages({})
     sent = [job for job in page.jobs if is_usually_sent(job)]
-    told = dict(sums((path / "qacct-o.txt").read_text()))
+    reported = dict(sums((path / "qacct-o.txt").read_text()))
     for user in ("alice", "bob", "carol"):
         mine = [job for job in sent if job.local_user == user]
-        assert sum(job.wall_ms or 0 for job in mine) == told[user][0] * 1000
-        assert sum(job.cpu_ms or 0 for job in mine) == round(told[user][1] * 1000)
+        assert sum(job.wall_ms or 0 for job in mine) == reported[user][0] * 1000
+        assert sum(job.cpu_ms or 0 for job in mine) == round(reported[user][1] * 1000)
 
 
 def sums(text: str) -> Iterator[tuple[str, tuple[int, float]]]:

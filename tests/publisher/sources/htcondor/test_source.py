@@ -205,13 +205,13 @@ _CUT = "the XML is cut off or damaged in line"
 def test_a_damaged_document_costs_no_other(content: bytes, expected: list[int], size: int) -> None:
     """Ids of the ads in their order; for what is refused the line of the file, 0 for the entity."""
     file = io.BytesIO(content)
-    told: list[object] = []
+    reported: list[object] = []
     for each in ads(lambda most: file.read(min(most, size))):
         if isinstance(each, UnreadableLine):
-            told.append(int(each.reason.removeprefix(_CUT).split()[0]) if each.reason.startswith(_CUT) else 0)
+            reported.append(int(each.reason.removeprefix(_CUT).split()[0]) if each.reason.startswith(_CUT) else 0)
         else:
-            told.append(each["clusterid"])
-    assert told == expected
+            reported.append(each["clusterid"])
+    assert reported == expected
 
 
 def test_documents_one_after_the_other_need_no_more_memory() -> None:

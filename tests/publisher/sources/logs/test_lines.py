@@ -36,8 +36,8 @@ def test_a_further_folder_that_does_not_exist_is_reported(tmp_path: Path) -> Non
     (tmp_path / "accounting").write_bytes(SERIAL % 1)
     old = tmp_path / "old"
     settings = Settings(type="gridengine", path=tmp_path / "accounting", rotated_to=(old,))
-    told = [finding for finding in GridEngineSource("ge", settings).check() if str(old) in finding.message]
-    assert [(finding.level, finding.hint) for finding in told] == [("yellow", "Correct rotated_to")]
+    reported = [finding for finding in GridEngineSource("ge", settings).check() if str(old) in finding.message]
+    assert [(finding.level, finding.hint) for finding in reported] == [("yellow", "Correct rotated_to")]
 
 
 def test_pages_are_bounded_and_each_carries_its_cursor(file: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_file_is_found_in_a_further_folder(tmp_path: Path, compressed: bool) -
 
 
 def test_a_file_that_was_moved_may_still_grow(log: GrowingLog) -> None:
-    """Until its writer is told to open the new one."""
+    """Until its writer is asked to open the new one."""
     log.write(100)
     log.read()
     copy = moved(log, "acct.bak")
@@ -118,10 +118,10 @@ def test_a_file_that_is_gone_is_reported_once_and_read_when_it_is_found(log: Gro
     log.file.rename(away)
     log.write(5)
     assert log.read() == log.expected()[149:]
-    (told,) = log.aside
-    assert (told.file, told.offset, told.raw) == (str(log.file), 1090, b"")
-    assert told.unread_from == 1_795_000_000 - 86_400
-    assert "was moved, removed or replaced" in told.reason
+    (reported,) = log.aside
+    assert (reported.file, reported.offset, reported.raw) == (str(log.file), 1090, b"")
+    assert reported.unread_from == 1_795_000_000 - 86_400
+    assert "was moved, removed or replaced" in reported.reason
     assert log.read() == []
     assert len(log.aside) == 1
     log.reader = LogReader(log.file, None, [away.parent])
@@ -143,8 +143,8 @@ def test_a_file_that_was_empty_when_it_was_read(log: GrowingLog) -> None:
     log.file.unlink()
     log.file.touch()
     log.read()
-    (told,) = log.aside
-    assert told.offset == 5 * len(b"record 10 \n")
+    (reported,) = log.aside
+    assert reported.offset == 5 * len(b"record 10 \n")
 
 
 @pytest.mark.parametrize("more", [0, 5], ids=["the copy had been read", "the copy had grown"])
@@ -163,8 +163,8 @@ def test_an_older_copy_is_not_taken_for_a_log_that_was_empty(log: GrowingLog, mo
     if is_gone:
         moved_to.unlink()
         assert log.read() == log.expected()[10 + more :]
-        (told,) = log.aside
-        assert (told.file, told.offset) == (str(log.file), 0)
+        (reported,) = log.aside
+        assert (reported.file, reported.offset) == (str(log.file), 0)
     else:
         assert log.read() == log.expected()[5 + more :]
         assert log.aside == []
@@ -180,8 +180,8 @@ def test_the_rest_of_a_copy_that_was_not_read_to_its_end_is_reported(log: Growin
     log.cursor = reading.cursor()
     copy.unlink()
     assert log.read() == [b"new"]
-    (told,) = log.aside
-    assert (told.file, told.unread_from) == (str(copy), 0)
+    (reported,) = log.aside
+    assert (reported.file, reported.unread_from) == (str(copy), 0)
 
 
 READ_AT = 1_795_000_000
@@ -213,9 +213,9 @@ def test_a_copy_of_what_was_read_does_not_replace_what_was_added_later(log: Grow
     log.file.rename(away / "acct-1")
     log.write(1)
     assert set(log.read()) - set(log.expected()[:lines]) == {log.expected()[-1]}
-    (told,) = log.aside
-    assert (told.file, told.unread_from) == (str(log.file), READ_AT - 86_400)
-    assert f"the copy {log.file.with_name(name)} has no more than these" in told.reason
+    (reported,) = log.aside
+    assert (reported.file, reported.unread_from) == (str(log.file), READ_AT - 86_400)
+    assert f"the copy {log.file.with_name(name)} has no more than these" in reported.reason
     assert log.read() == []
     assert len(log.aside) == 1
     assert len(log.cursor["missing"]) == 1
@@ -285,8 +285,8 @@ def test_a_log_that_was_edited_is_reported_truthfully(log: GrowingLog) -> None:
     edited.write_bytes(log.file.read_bytes().replace(b"record 5 \n", b""))
     edited.rename(log.file)
     log.read()
-    (told,) = log.aside
-    assert "no file that begins with these was found" in told.reason
+    (reported,) = log.aside
+    assert "no file that begins with these was found" in reported.reason
 
 
 def test_copies_that_were_read_may_be_removed(log: GrowingLog) -> None:

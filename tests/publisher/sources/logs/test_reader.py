@@ -105,9 +105,9 @@ def test_a_cut_of_which_no_copy_was_kept_is_reported(log: GrowingLog) -> None:
     log.read()
     os.truncate(log.file, 20)
     log.read()
-    (told,) = log.aside
-    assert "was cut or overwritten" in told.reason
-    assert told.file == str(log.file)
+    (reported,) = log.aside
+    assert "was cut or overwritten" in reported.reason
+    assert reported.file == str(log.file)
 
 
 def test_a_file_that_shrinks_while_it_is_read(log: GrowingLog) -> None:

@@ -97,7 +97,7 @@ def test_endings(exit_status: int | None, deleted: bool, codes: dict[int, str], 
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("n1/0", ("0",)),
         ("n1/0+n1/1+n2/0", ("0-1", "0")),
@@ -114,5 +114,5 @@ def test_endings(exit_status: int | None, deleted: bool, codes: dict[int, str], 
         (f"n1/{'9' * 5000}+n2/1", ("", "1")),
     ],
 )
-def test_which_cores_of_each_host(text: str, told: tuple[str, ...]) -> None:
-    assert values.exec_cores(text) == told
+def test_which_cores_of_each_host(text: str, reported: tuple[str, ...]) -> None:
+    assert values.exec_cores(text) == reported

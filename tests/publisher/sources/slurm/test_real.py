@@ -174,11 +174,11 @@ def test_parts_and_places(folder: Path) -> None:
 
 def test_sums_agree_with_sacct(folder: Path) -> None:
     """Elapsed time, and elapsed time by cores, of sacct's own table; a name there goes over two lines."""
-    told = [line.split()[-7:] for line in (folder / "sacct-long.txt").read_text().splitlines()[2:] if ":" in line]
+    reported = [line.split()[-7:] for line in (folder / "sacct-long.txt").read_text().splitlines()[2:] if ":" in line]
     jobs, *_ = read(folder / "sacct-asked.txt")
-    assert sum(job.wall_ms or 0 for job in jobs) == 1000 * sum(int(row[3]) for row in told)
+    assert sum(job.wall_ms or 0 for job in jobs) == 1000 * sum(int(row[3]) for row in reported)
     used = sum((job.wall_ms or 0) * (job.cores or 0) for job in jobs)
-    assert used == 1000 * sum(int(row[5]) for row in told)
+    assert used == 1000 * sum(int(row[5]) for row in reported)
 
 
 def test_each_size_of_a_resized_job_is_a_run_of_its_own(fixtures: Path) -> None:

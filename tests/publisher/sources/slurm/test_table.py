@@ -39,9 +39,11 @@ def test_a_table_that_lacks_columns_is_refused_once(tmp_path: Path, header: str,
     file = tmp_path / "sacct.psv"
     file.write_text(f"{header}\n{rows}")
     seen = Seen()
-    with pytest.raises(SourceFormatError, match=f"sacct.psv: the table has no {lacks}: no run can be made") as told:
+    with pytest.raises(SourceFormatError, match=f"sacct.psv: the table has no {lacks}: no run can be made") as reported:
         read_on(source(file), seen)
-    assert "sacct --allusers --duplicates --noconvert --parsable2 --starttime=" in told.value.hint, "else only today"
+    assert "sacct --allusers --duplicates --noconvert --parsable2 --starttime=" in reported.value.hint, (
+        "else only today"
+    )
     assert (seen.jobs, seen.unreadable) == ({}, [])
     (finding, *_) = source(file).check()
     assert (finding.level, "the table has no" in finding.message) == ("red", True)
