@@ -400,7 +400,7 @@ def send_again(
             ]
             deliveries.forget_sent_versions(connection, plan.target_id, superseded)
             moved += deliveries.move(connection, plan.target_id, moves, now)
-        queries.let_groups_wait(connection, plan.target_id, again)
+        groups.send_missing(connection, plan.target_id, again)
         if settings.sends_sync:
             due = {month_bounds(month_numbered(month))[0] for kind, month, _ in again if kind == groups.SYNC}
             groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, due)

@@ -73,6 +73,9 @@ def end_due(connection: Connection, target_id: int, purpose: DueFor, month: Mont
     )
 
 
+_WAITING: Final = {"state": int(State.WAITING), "confirmed_at": None}
+
+
 def unsettled(connection: Connection, target_id: int, kind: str) -> list[int]:
     """The months, by number, of groups that were in flight when a run ended, or that are to be sent again."""
     query = (
@@ -100,11 +103,16 @@ def with_jobs_before(connection: Connection, target_id: int, kind: str, month: i
 def send_again(connection: Connection, target_id: int, months: Iterable[int], kept: Collection[str]) -> None:
     """Mark all groups of these months, by number, to be sent again, changed or not; without those of the keys
     `kept`."""
-    connection.execute(
-        update(groups)
-        .where(groups.c.target_id == target_id, groups.c.month.in_(list(months)), groups.c.key.not_in(kept))
-        .values(state=int(State.WAITING))
-    )
+    chosen = and_(groups.c.target_id == target_id, groups.c.month.in_(list(months)), groups.c.key.not_in(kept))
+    connection.execute(update(groups).where(chosen).values(_WAITING))
+
+
+def send_missing(connection: Connection, target_id: int, found: Iterable[tuple[str, int, str]]) -> None:
+    """Mark accepted groups to be sent again: (kind, number of the month, key). When they were sent stays recorded."""
+    accepted = groups.c.state == int(State.ACCEPTED)
+    for kind, month, key in found:
+        one = (groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.key == key)
+        connection.execute(update(groups).where(*one, accepted).values(_WAITING))
 
 
 def of_month(connection: Connection, target_id: int, kind: str, month: int) -> dict[str, GroupRow]:

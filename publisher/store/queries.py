@@ -21,7 +21,6 @@ from sqlalchemy import (
     func,
     select,
     tuple_,
-    update,
 )
 
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
@@ -447,17 +446,6 @@ def batches_of_groups(connection: Connection, target_id: int, kind: str, month: 
         groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.batch_id.is_not(None)
     )
     return {str(row[0]): row[1] for row in connection.execute(query)}
-
-
-def let_groups_wait(connection: Connection, target_id: int, found: Iterable[tuple[str, int, str]]) -> None:
-    """Let accepted groups be sent again: (kind, number of the month, key). When they were sent stays recorded."""
-    for kind, month, key in found:
-        one = (groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.key == key)
-        connection.execute(
-            update(groups)
-            .where(*one, groups.c.state == int(State.ACCEPTED))
-            .values(state=int(State.WAITING), confirmed_at=None)
-        )
 
 
 def sent_versions(connection: Connection, target_id: int, run_ids: Sequence[int]) -> dict[int, SentVersion]:

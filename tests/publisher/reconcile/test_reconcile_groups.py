@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from formats.calendar import month_bounds
+from publisher.collect.plan import prepare
 from publisher.errors import UsageError
+from publisher.publish.republish import begin
 from publisher.reconcile.evidence import EvidenceDatabase
 from publisher.reconcile.evidence_files import read_file
 from publisher.reconcile.reconcile import Reconciliation
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki
+from publisher.sources.base import Window
 from tests.publisher.reconcile.reconciled_site import (
     NOV,
     OCT,
@@ -58,6 +62,17 @@ def test_summaries_are_confirmed_by_group_and_missing_ones_written_again(tmp_pat
     assert reconciled(site, OCT, NOV)[0].agrees
     assert confirmed(site) == 6
     assert site.publisher.status().targets["apel"].groups == {"accepted": 3, "confirmed": 3}
+
+
+def test_summaries_that_wait_to_be_sent_again_are_not_confirmed(tmp_path: Path) -> None:
+    site = site_of(tmp_path, None, of_two_users(), apel=summaries())
+    reconciled(site, OCT, NOV)
+    store, config = site.publisher.store, site.config
+    plan = prepare(store, config, site.now)["apel"]
+    begin(store, config, "apel", plan, Window(*month_bounds(NOV)), site.now, only_missing=False)
+    assert site.publisher.status().targets["apel"].groups == {"accepted": 1, "waiting": 2, "confirmed": 1}
+    site.publish()
+    assert site.publisher.status().targets["apel"].groups == {"accepted": 3, "confirmed": 1}
 
 
 def test_a_change_takes_back_the_confirmation_of_its_group(tmp_path: Path) -> None:
