@@ -97,20 +97,23 @@ def changed_clusters(config: Config, store: Store) -> Iterator[Finding]:
 
 
 def colliding_ids(config: Config) -> Iterator[Finding]:
-    """A finding for each pair of sources whose local ids could collide at a target."""
+    """A finding for the sources of one site whose local ids could collide at a target."""
     for name, target in config.targets.items():
         if target.format.key != "local id":  # facts on formats, 4.8
             continue
-        fed = [source for source in config.sources if not target.sources or source in target.sources]
-        for one, other in combinations(fed, 2):
-            if _could_collide(config.sources[one], config.sources[other], config):
+        alike: dict[tuple[str, str], list[str]] = {}
+        for source, settings in config.sources.items():
+            if not target.sources or source in target.sources:
+                alike.setdefault(_local_id_space(settings, config), []).append(source)
+        for first, *others in alike.values():
+            if others:
                 yield Finding(
                     f"target {name}",
                     "yellow",
-                    f"the sources {one} and {other} belong to one site, and their jobs could have the same LocalJobId "
-                    "and end time; the service would keep one of them",
-                    f"Set a local_id_prefix for one of them, such as sources.{other}.local_id_prefix = "
-                    f'"{other}-", before its first job is sent',
+                    f"the sources {', '.join((first, *others[:-1]))} and {others[-1]} belong to one site, and their "
+                    "jobs could have the same LocalJobId and end time; the service would keep one of them",
+                    f"Set a local_id_prefix for all but one of them, such as sources.{others[-1]}.local_id_prefix = "
+                    f'"{others[-1]}-", before its first job is sent',
                 )
 
 
@@ -139,9 +142,9 @@ def _overlap(one: Path | None, other: Path | None) -> bool:
     return first == second or first in second.parents or second in first.parents
 
 
-def _could_collide(one: SourceSettings, other: SourceSettings, config: Config) -> bool:
-    same_site = (one.site or config.site.name).lower() == (other.site or config.site.name).lower()
-    return same_site and one.local_id_prefix.lower() == other.local_id_prefix.lower()
+def _local_id_space(source: SourceSettings, config: Config) -> tuple[str, str]:
+    """Site and prefix, without case: local ids of sources that have both in common could collide."""
+    return (source.site or config.site.name).lower(), source.local_id_prefix.lower()
 
 
 def targets_without_jobs(config: Config, store: Store, found: Status) -> Iterator[Finding]:

@@ -229,3 +229,17 @@ def test_check_warns_of_local_ids_that_could_collide(cluster: TorqueCluster) -> 
     del second["site"]
     cluster.target["sources"] = ["ce2"]
     assert not any("belong to one site" in said for said in cluster.check())
+
+
+def test_check_names_all_sources_whose_local_ids_could_collide_at_once(cluster: TorqueCluster) -> None:
+    more = {name: {"type": "gridengine", "path": f"accounting-{name}"} for name in ("ce2", "ce3", "ce4")}
+    cluster.more["sources"] = {"ce1": cluster.source, **more}
+    (said,) = [said for said in cluster.check() if "belong to one site" in said]
+    assert "the sources ce1, ce2, ce3 and ce4 belong to one site" in said
+    more["ce2"]["local_id_prefix"] = "Two-"
+    more["ce3"]["local_id_prefix"] = "two-"
+    found = [said for said in cluster.check() if "belong to one site" in said]
+    assert [said.partition(" belong")[0].partition("the sources ")[2] for said in found] == [
+        "ce1 and ce4",
+        "ce2 and ce3",
+    ]
