@@ -342,7 +342,7 @@ def _give_chart(made: Report, choice: _OutputChoice) -> None:
     from publisher.report.plot.terminal import TextPlot  # noqa: PLC0415
 
     plot = _chosen_plot(made, choice)
-    look = Look(style=choice.style, title=choice.title, note=made.site)
+    look = Look(style=choice.style, title=choice.title, note=made.site, timezone=made.timezone)
 
     def lines(width: int, coloured: bool) -> list[Text]:
         text_plot = TextPlot(width, unicode=choice.output is not None or is_utf8(), coloured=coloured)
@@ -374,7 +374,9 @@ def _picture(made: Report, choice: _OutputChoice) -> bytes:
 
     plot = _chosen_plot(made, choice)
     legend = len(plot.series) > 1 or plot.style == "heat" if choice.legend is None else choice.legend
-    look = Look(style=choice.style, grid=choice.grid, legend=legend, title=choice.title, note=made.site)
+    look = Look(
+        style=choice.style, grid=choice.grid, legend=legend, title=choice.title, note=made.site, timezone=made.timezone
+    )
     return draw(plot, made.stop, look, cast("Form", choice.form), start=made.start, say=say)
 
 

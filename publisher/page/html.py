@@ -162,7 +162,7 @@ def report_page(report: Report, choice: Choice, around: Mapping[str, Any]) -> st
         "report.html",
         {
             "title": safe(report.title), "site": safe(report.site), "heading": heading(report),
-            "about": VIEWS.get(report.view, ""), "interval": interval_text(report.start, report.stop),
+            "about": VIEWS.get(report.view, ""), "interval": interval_text(report.start, report.stop, report.timezone),
             "charts": charts, "kinds": kinds,
             "measures": len(set(kinds)) > 1, "pictured": bool(report.plots), "look": choice,
             "styled": any(chart.kind == "time" for chart in charts),
@@ -184,12 +184,12 @@ def form_page(view: str, title: str, problem: str | None, around: Mapping[str, A
 def about(report: Report) -> str:
     """A line under the title: what the view shows, and the interval."""
     said = VIEWS.get(report.view, "")
-    return f"{said} From {interval_text(report.start, report.stop)}."
+    return f"{said} From {interval_text(report.start, report.stop, report.timezone)}."
 
 
 def heading(report: Report) -> str:
     """The caption of the table."""
-    return f"{safe(report.title)}, {safe(report.site)}, {interval_text(report.start, report.stop)}"
+    return f"{safe(report.title)}, {safe(report.site)}, {interval_text(report.start, report.stop, report.timezone)}"
 
 
 def _measure(plot: Plot, report: Report) -> str:

@@ -116,7 +116,9 @@ class ReportPages:
         if place >= len(report.plots):
             raise UsageError(f"plot: the view has {len(report.plots)} plots")
         choice = asked.choice
-        look = Look(style=choice.style, grid=choice.grid, legend=choice.legend, note=report.site)
+        look = Look(
+            style=choice.style, grid=choice.grid, legend=choice.legend, note=report.site, timezone=report.timezone
+        )
         with self._busy:
             return draw(
                 report.plots[place], report.stop, look, form,  # type: ignore[arg-type]

@@ -134,6 +134,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     site: str
     start: int
     stop: int
+    timezone: str = "UTC"
+    """The time zone in which the interval is shown."""
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     total: int | None = None

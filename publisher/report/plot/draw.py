@@ -375,7 +375,7 @@ def _figure(plot: Plot, start: int | None, stop: int, look: Look) -> Figure:
         return draw_heat_map(plot, stop, title, _note(plot, len(plot.series), look.note), legend=look.legend)
     if instants_of(plot):
         return _over_time(plot, stop, title, look)
-    interval = "" if start is None else interval_text(start, stop)
+    interval = "" if start is None else interval_text(start, stop, look.timezone)
     return _over_names(plot, title, interval, look)
 
 

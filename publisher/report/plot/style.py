@@ -8,13 +8,15 @@ only while a picture is drawn.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final, Literal
+from zoneinfo import ZoneInfo
 
 import msgspec
 
 from publisher.report.report import Plot, Series, is_others, others
-from publisher.text import iso, safe
+from publisher.text import safe
 
 Style = Literal["line", "bar"]
 
@@ -39,6 +41,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Replaces the title of the plot."""
     note: str = ""
     """A line below the picture, such as the name of the site."""
+    timezone: str = "UTC"
+    """The time zone of the interval that is shown, where the plot is not over time."""
 
     def style_of(self, plot: Plot) -> Style:
         """Lines or bars for a plot over time."""
@@ -72,13 +76,14 @@ def end_of(plot: Plot, stop: int) -> int:
     return max(stop, edges_of(plot, stop)[-1])
 
 
-def interval_text(start: int, stop: int) -> str:
+def interval_text(start: int, stop: int, timezone: str = "UTC") -> str:
     """An interval for people, `stop` not included; midnights and full minutes without their zeros."""
-    texts = [(iso(instant) or "").removesuffix("Z").replace("T", " ") for instant in (start, stop)]
+    zone = ZoneInfo(timezone)
+    texts = [f"{datetime.fromtimestamp(instant, zone):%Y-%m-%d %H:%M:%S}" for instant in (start, stop)]
     for zeros in (":00", " 00:00"):
         if all(one.endswith(zeros) for one in texts):
             texts = [one.removesuffix(zeros) for one in texts]
-    return f"{texts[0]} until {texts[1]}, UTC"
+    return f"{texts[0]} until {texts[1]}, {timezone}"
 
 
 def middles_of(plot: Plot, stop: int) -> Iterator[float]:

@@ -76,7 +76,7 @@ class TextPlot:
         """The lines of the chart of a report's interval."""
         plot = folded(plot)
         title = plot.title if look.title is None else look.title
-        about = ", ".join(filter(None, (look.note, interval_text(start, stop))))
+        about = ", ".join(filter(None, (look.note, interval_text(start, stop, look.timezone))))
         heads = [
             Text(shortened(title, self._width), style="bold"), Text(shortened(about, self._width), style="dim"), Text()
         ]  # fmt: skip

@@ -30,7 +30,7 @@ from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import Frame
 from publisher.report.held_amounts import rounded
 from publisher.report.hours_of_day import Hours, HoursOfDay
-from publisher.report.inventory import KIB_A_GIB, Inventory
+from publisher.report.inventory import INFERRED, KIB_A_GIB, Inventory
 from publisher.report.ranking import order_of
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text, others
 from publisher.report.request import ReportRequest
@@ -105,17 +105,27 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
         currency=settings.currency,
         decimals=settings.decimals,
         all=found,
-        unpriced=tuple(
-            f"{float(Fraction(amount, _UNIT_MS[resource])):.3f} {_UNITS[resource]} on nodes of type "
-            f"{kind or UNKNOWN_NAME} in queue {queue or UNKNOWN_NAME} have no price and are not charged."
-            for (resource, kind, queue), amount in sorted(charged.unpriced.items())
-        ),
+        unpriced=_unpriced(charged),
         nothing=None if found else nothing,
         made_at=context.now,
         settings=context.config.statements,
         purged=context.purged_note(request),
         zone=settings.timezone,
     )
+
+
+def _unpriced(charged: ChargedUsage) -> tuple[str, ...]:
+    """Notes on usage without a price; the last says what to do where nodes have no table."""
+    notes = [
+        f"{float(Fraction(amount, _UNIT_MS[resource])):.3f} {_UNITS[resource]} on nodes of type "
+        f"{kind or UNKNOWN_NAME} in queue {queue or UNKNOWN_NAME} have no price and are not charged."
+        for (resource, kind, queue), amount in sorted(charged.unpriced.items())
+    ]
+    if any(kind == INFERRED for _, kind, _ in charged.unpriced):
+        notes.append(
+            f"Nodes of type {INFERRED} have no table [[nodes]]: write one with their `type`, or a price without `type`."
+        )
+    return tuple(notes)
 
 
 def _concerned(payer: str, by: str, request: ReportRequest) -> bool:
@@ -352,6 +362,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         site=made.site,
         start=made.start,
         stop=made.stop,
+        timezone=made.zone,
         columns=(
             Column(made.by, "text"), Column("item", "text"), Column("applies_to", "text"),
             Column("quantity", "number", decimals=3), Column("unit", "text"),

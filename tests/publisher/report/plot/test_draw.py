@@ -286,6 +286,7 @@ def test_many_rows_of_a_heat_map_share_labels() -> None:
 def test_the_interval_is_reported_as_it_was_asked_for() -> None:
     assert interval_text(START, START + 86_400) == "2026-11-01 until 2026-11-02, UTC"
     assert interval_text(START, START + 3600) == "2026-11-01 00:00 until 2026-11-01 01:00, UTC"
+    assert interval_text(START, START + 86_400, "Asia/Tokyo") == "2026-11-01 09:00 until 2026-11-02 09:00, Asia/Tokyo"
     assert interval_text(START + 1, START + 3600) == "2026-11-01 00:00:01 until 2026-11-01 01:00:00, UTC"
     beyond = draw(over_time(4), START + 3 * 3600 + 600, Look(), "svg")
     assert "2026-11-01 00:00 until 2026-11-01 03:10, UTC" in texts(beyond)

@@ -19,6 +19,9 @@ from formats.calendar import Month, month_bounds
 from publisher.api import Publisher
 from publisher.config.reports import Charges, Factor, Price, StatementRecipient, StatementSettings
 from publisher.errors import UsageError
+from publisher.page.html import heading
+from publisher.report.plot.style import Look
+from publisher.report.plot.terminal import TextPlot
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.statements.document import statement_document
@@ -419,6 +422,14 @@ def test_months_begin_at_local_midnight(in_oslo: Publisher) -> None:
     )
     assert (found.start, found.stop, found.facts["timezone"]) == (local(10, 1), local(11, 1), "Europe/Oslo")
     assert (found.stop - found.start) == 31 * 86_400 + 3600
+    interval = "2026-10-01 until 2026-11-01, Europe/Oslo"
+    assert interval in heading(found)
+    look = Look(note=found.site, timezone=found.timezone)
+    plain = [
+        str(line)
+        for line in TextPlot(100, unicode=True, coloured=False).lines(found.plots[0], found.start, found.stop, look)
+    ]
+    assert plain[1] == f"{found.site}, {interval}"
 
 
 @pytest.mark.parametrize("hours", ["22", "6-22", "22-22", "22-25", "22:60-23", "24-06", "22-24:30", "night"])
@@ -462,3 +473,15 @@ def test_statements_add_up_to_the_cent(
             assert (item in left_out) == (comes_to > 0 and item.amount == 0)
         assert len(lines) + len(left_out) == sum(each[0] == who for each in uses)
         assert abs(exact - Fraction(one.total)) <= half * len((*lines, *left_out))
+
+
+def test_prices_of_a_type_do_not_apply_to_nodes_without_a_table(in_oslo: Publisher) -> None:
+    prices = [price.model_copy(update={"type": ("compute",)}) for price in in_oslo.config.charges.prices]
+    charges = in_oslo.config.charges.model_copy(update={"prices": prices})
+    config = in_oslo.config.model_copy(update={"charges": charges, "nodes": []})
+    start, stop = month_bounds(Month(2026, 3))
+    made = statements(ReportContext(in_oslo.store, config, 2 * NOW), ReportRequest(start=start, stop=stop))
+    assert notes_on(made) == (
+        "11.000 core h on nodes of type (inferred) in queue batch have no price and are not charged.",
+        "Nodes of type (inferred) have no table [[nodes]]: write one with their `type`, or a price without `type`.",
+    )
