@@ -269,7 +269,7 @@ def _let_wait_again(
         groups.send_again(connection, target.target_id, numbers, kept)
     which = ", ".join(f"{jobs} {state.word}" for state, jobs in moved.items() if jobs) or "none of them"
     detail = (
-        f"of runs that ended from {iso(asked.begins)} until {iso(asked.ends)} are sent again: {which}"
+        f"jobs that ended from {iso(asked.begins)} until {iso(asked.ends)} are sent again: {which}"
         f"{', only missing ones' if asked.only_missing else ''}"
     )
     registry.record_action(connection, "republish", name, detail, now)
