@@ -81,7 +81,8 @@ MOST_LAYERS: Final = 6
 MOST_MESSAGES: Final = 10_000
 """Most messages of one AMS reply; usually it has 100."""
 
-_SIGNING: Final = "facts on receivers, 3"
+_SIGNING: Final = "SSM"  # facts on receivers, 3
+_AMS: Final = "AMS"  # facts on receivers, 4
 _GZIP: Final = b"\x1f\x8b"
 _MIME_HEADER: Final = re.compile(
     rb"\A\s*(?!APEL-)(?:[A-Za-z0-9-]{1,60}:[^\n]{0,998}\n(?:[ \t][^\n]{0,998}\n){0,20}){0,40}?content-type:",
@@ -180,14 +181,15 @@ class _Unwrapping:
         self, label: str, content: bytes, layers: tuple[MessageLayer, ...], found: tuple[Violation, ...]
     ) -> Iterator[Unwrapped]:
         def broken(name: str, rule: str) -> Unwrapped:
-            violation = Violation("error", 0, "", rule, "facts on receivers, 4")
+            violation = Violation("error", 0, "", rule, _AMS)
             return Unwrapped(name, layers, None, (*found, violation))
 
         try:
             document = json.loads(content)
             messages = _ams_messages(document)
         except (ValueError, RecursionError) as error:
-            yield broken(label, f"JSON that cannot be read: {type(error).__name__}")
+            place = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
+            yield broken(label, f"begins like JSON, and cannot be read as JSON{place}")
             return
         if isinstance(document, dict) and "bins" in document:
             yield Unwrapped(label, layers, content, found)  # a utilization report: a message as it is

@@ -151,12 +151,12 @@ def test_one_message_out_of_ams_by_itself() -> None:
 @pytest.mark.parametrize(
     ("content", "rule"),
     [
-        (b"{", "JSON that cannot be read"),
+        (b"{", "begins like JSON, and cannot be read as JSON (line 1, column 2)"),
         (b'{"a": 1}', "neither"),
         (b"[1]", "neither"),
-        (b"[" * 100_000, "JSON that cannot be read"),
-        (b'{"a":' * 100_000, "JSON that cannot be read"),
-        (b'{"messages": [' + b"9" * 5000 + b"]}", "JSON that cannot be read"),
+        (b"[" * 100_000, "begins like JSON, and cannot be read as JSON"),
+        (b'{"a":' * 100_000, "begins like JSON, and cannot be read as JSON"),
+        (b'{"messages": [' + b"9" * 5000 + b"]}", "begins like JSON, and cannot be read as JSON"),
         (b'{"messages": [1]}', "without data"),
         (b'{"message": 1}', "without data"),
         (b'{"data": 1}', "without data"),
@@ -178,6 +178,10 @@ def test_what_cannot_be_opened_says_why(content: bytes, rule: str) -> None:
     inspected = only(content)
     assert not inspected.inspection.taken
     assert rule in first_error(inspected)
+
+
+def test_the_source_of_a_rule_is_a_service() -> None:
+    assert {violation.source for violation in only(b"[site]").inspection.violations} == {"AMS"}
 
 
 def test_an_empty_reply_of_ams_is_fine() -> None:
