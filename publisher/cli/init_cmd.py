@@ -90,7 +90,7 @@ def init(
     require_free(path, force=force)
     if not session.json:
         say(f"The configuration is written to {path.absolute()} after the last question (--config FILE: elsewhere).")
-    answers = _Answers(path)
+    answers = _Answers(path, asks=None in {site, source, target})
     try:
         answers.site(site)
         answers.source(source, source_type)
@@ -125,11 +125,12 @@ def init(
 class _Answers:
     """The configuration answered so far; each part is parsed and tested when it is answered."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, asks: bool) -> None:
+        """`asks`: what may stay unknown is asked for too, not only reported."""
         self._path = path
         self.tables: dict[str, Any] = {"site": {"name": "?"}, "store": {"url": f"sqlite:///{_STORE}"}}
         self.problems: list[str] = []
-        self._asks = False
+        self._asks = asks
 
     def site(self, given: str | None) -> None:
         """The name of the site."""
@@ -148,8 +149,7 @@ class _Answers:
         from publisher.config.schema import SOURCE_KINDS  # noqa: PLC0415
         from publisher.sources import known_kinds, make_source, recognised  # noqa: PLC0415
 
-        self._asks = given is None
-        here = discovery.sources(os.environ) if self._asks else {}
+        here = discovery.sources(os.environ) if given is None else {}
         if here:
             say("Found on this machine:", *(f"  {place} ({kind})" for place, kind in here.items()))
         place = _path("Source of jobs: a file, a folder, or a program", given, next(iter(here), None))
@@ -194,7 +194,7 @@ class _Answers:
     def _ask_if_known(
         self, question: str, given: str | None, accept: Callable[[str], None], option: str, otherwise: str
     ) -> None:
-        """Ask for what may be unknown, if the person was asked before; report it if it stays unknown."""
+        """Ask for what may be unknown, if the person is asked at all; report it if it stays unknown."""
         answers: list[str] = []
 
         def accept_or_note(answer: str) -> None:
@@ -263,10 +263,11 @@ class _Answers:
 
     def _ask_of_target(self, table: dict[str, Any], key: str, given: str | None) -> None:
         """A further key of the target, if it is not left as it is."""
-        from formats.registry import FORMATS  # noqa: PLC0415
+        from formats.registry import names_of  # noqa: PLC0415
 
+        offered = names_of("record", "summary", "report")
         questions: dict[str, tuple[str, str]] = {
-            "records": (f"Format of records ({', '.join(FORMATS)})", table["records"]),
+            "records": (f"Format of records ({', '.join(offered)})", table["records"]),
             "since": (f"Send only jobs that ended since, such as 2026-10-01 ({_UNKNOWN}: all)", _UNKNOWN),
             "local_jobs": ("Jobs without a grid identity (send, skip)", "skip"),
         }

@@ -185,6 +185,32 @@ def test_what_a_log_does_not_have_is_asked(fresh: Program, pki: Pki, root: Path)
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("missing", ["site", "source", "target"])
+def test_who_is_asked_for_one_answer_is_asked_for_all(fresh: Program, pki: Pki, root: Path, missing: str) -> None:
+    """Also for what may stay unknown: benchmark and first day."""
+    given = dict(pairs(answers(fresh, pki, source=str(grid_engine_log(root, fresh)))))
+    answer = given.pop(f"--{missing}")
+    options = [word for pair in given.items() for word in pair]
+    lines = [answer, "Europe/Oslo", "HEPscore23:14.2", "2026-10-01"]
+    code, screen = on_terminal(fresh, lines, "--config", "new.toml", "init", *options)
+    assert code == 0, screen
+    source = tomllib.loads((fresh.folder / "new.toml").read_text())["sources"]["ce1"]
+    assert source["benchmark"] == {"type": "HEPscore23", "value": 14.2}
+    assert source["complete_since"] == "2026-10-01"
+
+
+def test_only_formats_of_targets_are_offered(fresh: Program, pki: Pki) -> None:
+    given = dict(pairs(answers(fresh, pki)))
+    lines = ["directory", str(fresh.folder / "out"), "apel-sync", "ogf-ur", str(fresh.folder / "state.db")]
+    code, screen = on_terminal(
+        fresh, lines, "--config", "new.toml", "init", "--site", "A", "--source", given["--source"]
+    )
+    assert code == 0, screen
+    (question,) = {line.partition(")")[0] for line in screen.splitlines() if line.startswith("Format of records (")}
+    assert "ogf-ur" in question
+    assert "apel-sync" not in question
+
+
 def test_a_value_missing_in_log_and_answers_is_a_problem(fresh: Program, pki: Pki, root: Path) -> None:
     log = grid_engine_log(root, fresh)
     found = fresh("--config", "new.toml", "init", "--json", *answers(fresh, pki, source=str(log))).ok().object
