@@ -110,7 +110,8 @@ class MissingExtraError(UsageError):
         """`library`: one of `EXTRAS`."""
         super().__init__(
             f"this needs {library}, which is not installed",
-            hint=f"Install the package usage-publisher-extras, or: pip install 'usage-publisher[{EXTRAS[library]}]'",
+            hint="Install the package usage-publisher-extras, or in a checkout: pip install -c constraints.txt "
+            f"'.[{EXTRAS[library]}]'",
         )
 
     @classmethod

@@ -61,7 +61,7 @@ def test_one_line_says_which_extra_is_missing(
     done = run_without(collected, libraries_of(*missing), *arguments)
     said = (
         f"this needs {library}, which is not installed. "
-        f"Install the package usage-publisher-extras, or: pip install 'usage-publisher[{extra}]'"
+        f"Install the package usage-publisher-extras, or in a checkout: pip install -c constraints.txt '.[{extra}]'"
     )
     assert (done.code, done.out, done.err) == (2, "", f"usage-publisher: {said}\n")
     done = run_without(collected, libraries_of(*missing), "--json", *arguments)
@@ -74,7 +74,7 @@ def test_a_cluster_needs_its_extra(collected: Program) -> None:
     arguments = ("report", "totals", *MONTH, "--archive", "archive", "--dask", "tcp://127.0.0.1:1")
     done = run_without(collected, {"distributed"}, *arguments)
     assert done.code == 2
-    assert done.err.endswith("pip install 'usage-publisher[dask]'\n")
+    assert done.err.endswith("pip install -c constraints.txt '.[dask]'\n")
 
 
 def test_a_store_on_a_server_needs_its_extra(fresh: Program) -> None:
@@ -83,7 +83,7 @@ def test_a_store_on_a_server_needs_its_extra(fresh: Program) -> None:
     for command in ("status", "run"):
         done = run_without(fresh, {"psycopg"}, command)
         assert done.code == 2, done.err
-        assert "pip install 'usage-publisher[postgresql]'" in done.err
+        assert "pip install -c constraints.txt '.[postgresql]'" in done.err
 
 
 def test_all_else_works_without_any_extra(fresh: Program) -> None:

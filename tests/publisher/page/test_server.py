@@ -100,7 +100,7 @@ def test_only_what_needs_a_missing_library_is_not_shown(site: Program) -> None:
     def command(*missing: str) -> tuple[str, ...]:
         return sys.executable, "-c", BASE_ONLY.format(missing=set(missing))
 
-    hint = "pip install &#39;usage-publisher[reports]&#39;"
+    hint = "pip install -c constraints.txt &#39;.[reports]&#39;"
     with Served(site, command=command("numpy", "pyarrow", "duckdb", "matplotlib")) as served:
         overview = httpx.get(served.url).text
         assert f"{JOBS:,}</span>" in overview
