@@ -1,8 +1,8 @@
 """check: tests of all that a run needs, with what to do about problems. Sends no records.
 
-Also: rules that apply to no job, local ids that could collide, sources that read the same files, and targets that
-select no job. Rules are tested with the stored classes instead of the runs; only benchmark rules with dates need to
-know which classes had runs at the time.
+Also: settings that are missing, rules that apply to no job, local ids that could collide, sources that read the same
+files, and targets that select no job. Rules are tested with the stored classes instead of the runs; only benchmark
+rules with dates need to know which classes had runs at the time.
 """
 
 from __future__ import annotations
@@ -117,6 +117,22 @@ def colliding_ids(config: Config) -> Iterator[Finding]:
                 )
 
 
+def missing_settings(config: Config) -> Iterator[Finding]:
+    """A finding for each setting of a source without which its targets hold what it has."""
+    for name, source in config.sources.items():
+        fed = {each: target.format for each, target in config.targets.items() if name in (target.sources or {name})}
+        whole = [each for each, form in fed.items() if form.is_snapshot]
+        if whole and source.complete_since is None and not source.kind.knows_first_day:
+            text = f"it does not show since when it has every job: months for {', '.join(whole)} are held"
+            hint = f"Set sources.{name}.complete_since to the first day from which it has every job"
+            yield Finding(f"source {name}", "yellow", text, hint)
+        scored = [each for each, form in fed.items() if form.needs_benchmark]
+        if scored and source.benchmark is None and not source.benchmarks and not source.kind.has_scores:
+            text = f"it has no benchmark: its jobs for {', '.join(scored)} are held"
+            hint = f'Set sources.{name}.benchmark, such as {{ type = "HEPscore23", value = 14.2 }}'
+            yield Finding(f"source {name}", "yellow", text, hint)
+
+
 def reading_the_same(config: Config) -> Iterator[Finding]:
     """A finding for each pair of sources that read the same files; red if their jobs would count twice."""
     for one, other in combinations(config.sources, 2):
@@ -184,6 +200,7 @@ def check(config: Config, store: Callable[[], Store | None], clock: Callable[[],
         *check_host.trust(config, clock()),
         *_sources(config),
         *check_host.zones(config),
+        *missing_settings(config),
         *_targets(config),
         *colliding_ids(config),
         *reading_the_same(config),

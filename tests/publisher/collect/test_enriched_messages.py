@@ -243,3 +243,22 @@ def test_check_names_all_sources_whose_local_ids_could_collide_at_once(cluster: 
         "ce1 and ce4",
         "ce2 and ce3",
     ]
+
+
+def test_check_names_settings_without_which_jobs_and_months_are_held(cluster: TorqueCluster) -> None:
+    """Before the first run; not for a target that does not get the jobs of the source."""
+    second = {"type": "gridengine", "path": "accounting"}
+    cluster.more["sources"] = {"ce1": cluster.source, "ce2": second}
+
+    def held() -> list[str]:
+        return [said for said in cluster.check() if said.startswith("source ce2") and said.endswith("held")]
+
+    benchmark = "source ce2: it has no benchmark: its jobs for spool are held"
+    assert held() == [benchmark]
+    cluster.target["records"] = "apel-summary"
+    months = "source ce2: it does not show since when it has every job: months for spool are held"
+    assert held() == [months, benchmark]
+    second["complete_since"] = "2026-10-01"
+    assert held() == [benchmark]
+    cluster.target["sources"] = ["ce1"]
+    assert held() == []
