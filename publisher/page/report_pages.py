@@ -197,4 +197,4 @@ def _statements(report: Report, asked: ReportRequest, query: Mapping[str, str]) 
         return [(label, with_query(f"/statement.{form}", given)) for form, (_, label, _kind) in _STATEMENTS.items()], ""
     if not report.rows:
         return [], ""
-    return [], f"A statement is of all jobs of one {by[0]}: filter by {by[0]} alone to get it."
+    return [], f"For a statement, filter by one {by[0]} and by nothing else."
