@@ -66,13 +66,13 @@ class DeliveryContext(msgspec.Struct, frozen=True):
 class PostedBatch(msgspec.Struct, frozen=True):
     """A batch that was sent, with its size in bytes; its outcome is pending.
 
-    `knew`: the last batch with new records that was known to be accepted when this one was sent.
+    `accepted_before`: the last batch with new records that was known to be accepted when this one was sent.
     """
 
     batch: Batch
     batch_id: int
     size_bytes: int
-    knew: int
+    accepted_before: int
     outcome: Future[Outcome]
 
 
@@ -229,32 +229,34 @@ class Dispatcher:
         section: Section,
         workers: WorkerPool,
         settlements: Settlements,
-        left: deque[int],
+        sent: deque[int],
         stopping: Callable[[], bool],
     ) -> None:
-        """`left`: the batches that this run has sent, the most recent ones: all that may still be in flight."""
+        """`sent`: the batches that this run has sent, the most recent ones: all that may still be in flight."""
         self._context = context
         self._section = section
         self._workers = workers
         self.settlements = settlements
         self._stopping = stopping
-        self._left = left
+        self._sent = sent
 
-    def send(self, batch: Batch, knew: int, made_ready: Callable[[], None]) -> PostedBatch | None:
+    def send(self, batch: Batch, accepted_before: int, prepare_next: Callable[[], None]) -> PostedBatch | None:
         """Commit a batch as in flight and give it to a worker; None if no item of it is left to send.
 
-        `knew` as in `PostedBatch`; `made_ready` is called once the batch is sent: the next one may be prepared.
+        `accepted_before` as in `PostedBatch`; `prepare_next` is called once the batch is sent.
         Raises `StopSending` when interrupted, and `StoreFullError`.
         """
         if self._stopping():
             raise StopSending("interrupted")
         try:
-            return self.send_now(batch, knew, made_ready)
+            return self.send_now(batch, accepted_before, prepare_next)
         except _Changed:
             as_read = self._as_read(batch)
-            return self.send(as_read, knew, made_ready) if as_read.items else None
+            return self.send(as_read, accepted_before, prepare_next) if as_read.items else None
 
-    def send_now(self, batch: Batch, knew: int, made_ready: Callable[[], None] = lambda: None) -> PostedBatch:
+    def send_now(
+        self, batch: Batch, accepted_before: int, prepare_next: Callable[[], None] = lambda: None
+    ) -> PostedBatch:
         """Like `send`, but also when interrupted; for items that are in flight or accepted already."""
         context, form = self._context, self._section.form
         items = batch.items
@@ -272,19 +274,19 @@ class Dispatcher:
                 self._mark_in_flight(connection, batch, batch_id, now)
             mark = sent_mark.count_message(connection, now)
         context.store.mark_sent(mark)
-        self._left.append(batch_id)
+        self._sent.append(batch_id)
         self.settlements.report()
         record_ids = tuple(item.key for item in items) if self._section.kind is None else ()
         context.observer(BatchInFlight(context.target, batch_id, len(items), record_ids))
         key = "" if self._section.kind is None else f"{uid}-{batch_id}"
         message = Message(uid, form.name, form.content_type, payload, record_ids, key)
-        made_ready()
-        return PostedBatch(batch, batch_id, len(payload), knew, self._workers.send(message, batch_id))
+        prepare_next()
+        return PostedBatch(batch, batch_id, len(payload), accepted_before, self._workers.send(message, batch_id))
 
     @property
-    def last_left(self) -> int:
+    def last_sent(self) -> int:
         """The number of the last batch that was sent."""
-        return self._left[-1]
+        return self._sent[-1]
 
     def count_groups(self, accepted: int) -> None:
         """Count accepted items, if they are summaries or reports."""

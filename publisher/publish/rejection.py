@@ -40,14 +40,14 @@ _PROOF: Final = 2
 class Refusal(msgspec.Struct, eq=False):
     """A refused message.
 
-    `knew`: the last batch with new records that was known to be accepted when the message was sent. `left`: the last
-    batch that had been sent when the refusal was known; only a batch sent later shows the state of the service after
-    the refusal, since earlier ones may have been accepted before it. `unexplained`: the items of the message that were
-    not accepted since.
+    `accepted_before`: the last batch with new records that was known to be accepted when the message was sent.
+    `sent_before`: the last batch that had been sent when the refusal was known; only a batch sent later shows the state
+    of the service after the refusal, since earlier ones may have been accepted before it. `unexplained`: the items of
+    the message that were not accepted since.
     """
 
-    knew: int
-    left: int
+    accepted_before: int
+    sent_before: int
     unexplained: set[str]
 
 
@@ -60,9 +60,9 @@ class Refusals:
         self._of: dict[str, list[Refusal]] = defaultdict(list)
         """By item, in the order in which they became known."""
 
-    def add(self, items: Collection[Item], knew: int, left: int) -> None:
+    def add(self, items: Collection[Item], accepted_before: int, sent_before: int) -> None:
         """Add a refused message with these items."""
-        refusal = Refusal(knew, left, {item.key for item in items})
+        refusal = Refusal(accepted_before, sent_before, {item.key for item in items})
         for key in refusal.unexplained:
             self._of[key].append(refusal)
 
@@ -87,7 +87,7 @@ class Refusals:
     def has_later_acceptance(self, key: str, last_new: int) -> bool:
         """Whether the service accepted a new record after all refusals of this one; `last_new`: the last batch with
         a new record that it accepted."""
-        return all(refusal.left < last_new for refusal in self._of.get(key, ()))
+        return all(refusal.sent_before < last_new for refusal in self._of.get(key, ()))
 
     def is_conclusive(self, key: str) -> bool:
         """Whether the refusals prove that the record is bad."""
@@ -98,8 +98,8 @@ class Refusals:
 def _with_acceptance_between(refusals: Iterable[Refusal]) -> list[Refusal]:
     """Return the largest number of these refusals that have new records accepted between each and the next."""
     found: list[Refusal] = []
-    for refusal in sorted(refusals, key=lambda refusal: refusal.left):
-        if not found or refusal.knew > found[-1].left:
+    for refusal in sorted(refusals, key=lambda refusal: refusal.sent_before):
+        if not found or refusal.accepted_before > found[-1].sent_before:
             found.append(refusal)
     return found
 
@@ -216,13 +216,14 @@ class RejectionPolicy:
         *,
         certain: bool,
         as_a_whole: bool,
-        knew: int,
-        left: int,
+        accepted_before: int,
+        sent_before: int,
         since: int,
     ) -> Steps[None]:
         """The service refused a batch of these items, first at `since`. `as_a_whole`: each item would be refused
-        alone as well; otherwise the refusal may be due to some of them. `knew` and `left` as in `Refusal`."""
-        self._refusals.add(items, knew, left)
+        alone as well; otherwise the refusal may be due to some of them. `accepted_before` and `sent_before` as in
+        `Refusal`."""
+        self._refusals.add(items, accepted_before, sent_before)
         if as_a_whole:
             certain = certain or (self._replaces and self._proof is not None)
             for item in items:
@@ -237,9 +238,11 @@ class RejectionPolicy:
             yield from self._decide_all()
             yield from self._stop_at(_MOST_REFUSED // 2)
 
-    def refused_again(self, record: RefusedRecord, batch_id: int, answer: str, *, knew: int, left: int) -> None:
+    def refused_again(
+        self, record: RefusedRecord, batch_id: int, answer: str, *, accepted_before: int, sent_before: int
+    ) -> None:
         """The service refused a record that was tried again."""
-        self._refusals.add([record.item], knew, left)
+        self._refusals.add([record.item], accepted_before, sent_before)
         self._refused[record.item.key] = msgspec.structs.replace(record, batch_id=batch_id, answer=answer)
 
     @property

@@ -86,7 +86,7 @@ class Sender:
             sent=self.sent,
         )
         self._workers = WorkerPool(targets, RetryBudget(settings), tools)
-        self._left: deque[int] = deque(maxlen=len(targets) + 1)
+        self._sent_batches: deque[int] = deque(maxlen=len(targets) + 1)
         self._settlements = Settlements(self._context)
         self._form_name = ""
         self._policy = RejectionPolicy(replaces=False)
@@ -123,7 +123,7 @@ class Sender:
             context.observer(TargetPaused(context.target, str(stop)))
         finally:
             self._settlements.commit()
-            bookkeeping.put_back(context, self._left)
+            bookkeeping.put_back(context, self._sent_batches)
 
     def _conclude(self) -> None:
         """No section of the same format follows: decide about refused items. Raises `StopSending`."""
@@ -151,7 +151,7 @@ class Sender:
             section.most or self._most, self._limit_bytes, section.form.overhead_bytes, section.form.separator_bytes
         )
         dispatcher = Dispatcher(
-            self._context, section, self._workers, self._settlements, self._left, self._tools.stopping
+            self._context, section, self._workers, self._settlements, self._sent_batches, self._tools.stopping
         )
 
         def next_page() -> Sequence[Item] | None:
@@ -172,9 +172,9 @@ class Sender:
         self._finish()
 
     def _section_sender(
-        self, dispatcher: Dispatcher, queue: SendQueue, made_ready: Callable[[], None] = lambda: None
+        self, dispatcher: Dispatcher, queue: SendQueue, prepare_next: Callable[[], None] = lambda: None
     ) -> SectionSender:
-        return SectionSender(self._context, dispatcher, queue, self._policy, self._workers.count, made_ready)
+        return SectionSender(self._context, dispatcher, queue, self._policy, self._workers.count, prepare_next)
 
 
 class SectionSender:
@@ -187,16 +187,16 @@ class SectionSender:
         queue: SendQueue,
         policy: RejectionPolicy,
         workers: int,
-        made_ready: Callable[[], None],
+        prepare_next: Callable[[], None],
     ) -> None:
-        """`made_ready` is called when a batch has been sent: the next one may be prepared."""
+        """`prepare_next` is called when a batch has been sent."""
         self._context = context
         self._dispatcher = dispatcher
         self._queue = queue
         self._policy = policy
         self._workers = workers
-        self._made_ready = made_ready
-        self._on_their_way: deque[PostedBatch] = deque()
+        self._prepare_next = prepare_next
+        self._posted: deque[PostedBatch] = deque()
         self._lost: BaseException | None = None
         """The error that ended a worker."""
 
@@ -223,24 +223,24 @@ class SectionSender:
     def _send_all(self) -> None:
         while True:
             batch = self._queue.next()
-            if batch is not None and self._on_their_way and self._queue.keep_last(batch):
-                self._see_to(self._on_their_way.popleft())
+            if batch is not None and self._posted and self._queue.keep_last(batch):
+                self._handle(self._posted.popleft())
             elif batch is not None:
                 self._launch(batch)
-            elif self._on_their_way:
-                self._see_to(self._on_their_way.popleft())
+            elif self._posted:
+                self._handle(self._posted.popleft())
             else:
                 return
 
     def _launch(self, batch: Batch) -> None:
         """Send a batch as soon as a worker is free for it. Raises `StopSending`."""
-        while len(self._on_their_way) >= self._workers:
-            self._see_to(self._on_their_way.popleft())
-        sent = self._dispatcher.send(batch, self._policy.last_new, self._made_ready)
+        while len(self._posted) >= self._workers:
+            self._handle(self._posted.popleft())
+        sent = self._dispatcher.send(batch, self._policy.last_new, self._prepare_next)
         if sent is not None:
-            self._on_their_way.append(sent)
+            self._posted.append(sent)
 
-    def _see_to(self, sent: PostedBatch) -> bool:
+    def _handle(self, sent: PostedBatch) -> bool:
         """Wait for the outcome of a batch and act on it; True if it was accepted. Raises `StopSending`."""
         outcome = self._dispatcher.outcome_of(sent)
         match outcome:
@@ -260,8 +260,8 @@ class SectionSender:
 
     def _settle_rest(self) -> None:
         """Nothing more is sent: record the outcomes of all batches in flight."""
-        while self._on_their_way:
-            sent = self._on_their_way.popleft()
+        while self._posted:
+            sent = self._posted.popleft()
             if sent.outcome.cancel():
                 self._settle(sent, Transient("not sent"))
                 continue
@@ -303,8 +303,8 @@ class SectionSender:
             parts = [*halves(batch.items), after] if after else halves(batch.items)
             self._queue.push([Batch(part, State.IN_FLIGHT) for part in parts])
             return
-        left = self._dispatcher.last_left
-        since = left if batch.since is None else batch.since
+        last = self._dispatcher.last_sent
+        since = last if batch.since is None else batch.since
         certain = isinstance(outcome, Oversized) or outcome.certain
         known = () if isinstance(outcome, Oversized) else outcome.parts
         self._queue.push(after_refusal(batch, since, known))
@@ -315,8 +315,8 @@ class SectionSender:
                 outcome.answer,
                 certain=certain,
                 as_a_whole=len(batch.items) == 1 or len(known) == 1,
-                knew=sent.knew,
-                left=left,
+                accepted_before=sent.accepted_before,
+                sent_before=last,
                 since=since,
             )
         )
@@ -364,8 +364,8 @@ class SectionSender:
         batch = self._queue.draw(newest=newest)
         if batch is None:
             return ProbeResult.NOTHING_LEFT
-        sent = self._dispatcher.send(batch, self._policy.last_new, self._made_ready)
-        if sent is None or not self._see_to(sent):
+        sent = self._dispatcher.send(batch, self._policy.last_new, self._prepare_next)
+        if sent is None or not self._handle(sent):
             return ProbeResult.NOT_ACCEPTED
         return ProbeResult.NEW if batch.has_new else ProbeResult.KNOWN
 
@@ -380,8 +380,10 @@ class SectionSender:
             raise self._stop(outcome)
         if outcome.after_unknown:
             record = structs.replace(record, item=self._may_be_there(record.item))
-        left = self._dispatcher.last_left
-        self._policy.refused_again(record, sent.batch_id, outcome.answer, knew=sent.knew, left=left)
+        last = self._dispatcher.last_sent
+        self._policy.refused_again(
+            record, sent.batch_id, outcome.answer, accepted_before=sent.accepted_before, sent_before=last
+        )
 
     def _reject(self, records: Sequence[RefusedRecord]) -> None:
         context = self._context

@@ -30,24 +30,24 @@ def items(*run_ids: int) -> list[Item]:
 
 def test_one_refusal_proves_nothing_and_a_second_without_a_new_record_in_between_neither() -> None:
     refusals = Refusals()
-    refusals.add(items(1), knew=0, left=5)
+    refusals.add(items(1), accepted_before=0, sent_before=5)
     assert not refusals.is_conclusive("1")
-    refusals.add(items(1), knew=5, left=7)
+    refusals.add(items(1), accepted_before=5, sent_before=7)
     assert not refusals.is_conclusive("1"), "what was taken had left before the refusal was known"
 
 
 def test_a_second_refusal_after_a_new_record_was_taken_proves_it() -> None:
     refusals = Refusals()
-    refusals.add(items(1), knew=0, left=5)
-    refusals.add(items(1), knew=6, left=7)
+    refusals.add(items(1), accepted_before=0, sent_before=5)
+    refusals.add(items(1), accepted_before=6, sent_before=7)
     assert refusals.is_conclusive("1")
 
 
 def test_a_message_counts_against_a_record_when_all_others_of_it_were_taken() -> None:
     refusals = Refusals()
-    refusals.add(items(1, 2, 3), knew=0, left=1)
+    refusals.add(items(1, 2, 3), accepted_before=0, sent_before=1)
     refusals.accepted(items(1))
-    refusals.add(items(3), knew=2, left=4)
+    refusals.add(items(3), accepted_before=2, sent_before=4)
     assert not refusals.is_conclusive("3"), "the second may have been what it was refused for"
     refusals.accepted(items(2))
     assert refusals.is_conclusive("3")
@@ -55,29 +55,29 @@ def test_a_message_counts_against_a_record_when_all_others_of_it_were_taken() ->
 
 def test_a_bad_record_explains_the_messages_in_which_it_was() -> None:
     refusals = Refusals()
-    refusals.add(items(1, 2), knew=0, left=1)
+    refusals.add(items(1, 2), accepted_before=0, sent_before=1)
     refusals.rejected("1")
-    refusals.add(items(2), knew=2, left=4)
+    refusals.add(items(2), accepted_before=2, sent_before=4)
     assert not refusals.is_conclusive("2")
     assert refusals.has_later_acceptance("1", last_new=0), "it is no more to be judged"
 
 
 def test_a_message_that_was_refused_for_nothing_asks_for_one_refusal_more() -> None:
     refusals = Refusals()
-    refusals.add(items(1), knew=0, left=1)
-    refusals.add(items(2), knew=0, left=2)
-    refusals.add(items(1), knew=3, left=4)
+    refusals.add(items(1), accepted_before=0, sent_before=1)
+    refusals.add(items(2), accepted_before=0, sent_before=2)
+    refusals.add(items(1), accepted_before=3, sent_before=4)
     assert refusals.is_conclusive("1")
     refusals.accepted(items(2))
     assert not refusals.is_conclusive("1")
-    refusals.add(items(1), knew=5, left=6)
+    refusals.add(items(1), accepted_before=5, sent_before=6)
     assert refusals.is_conclusive("1")
 
 
 def test_refusals_are_ripe_when_a_new_record_was_taken_after_all_of_them() -> None:
     refusals = Refusals()
-    refusals.add(items(1, 2), knew=0, left=1)
-    refusals.add(items(1), knew=0, left=4)
+    refusals.add(items(1, 2), accepted_before=0, sent_before=1)
+    refusals.add(items(1), accepted_before=0, sent_before=4)
     assert refusals.has_later_acceptance("2", last_new=2)
     assert not refusals.has_later_acceptance("1", last_new=4)
     assert refusals.has_later_acceptance("1", last_new=5)
@@ -100,13 +100,20 @@ class PolicyRun:
         """Whether it was accepted."""
         self.sent.append(item.key)
         batch_id = len(self.sent)
-        knew = self.policy.last_new
+        accepted_before = self.policy.last_new
         if not self.is_refused(item.key):
             self.policy.accepted(batch_id, [item], [item])
             return True
         self.follow(
             self.policy.refused(
-                batch_id, [item], "no", certain=False, as_a_whole=True, knew=knew, left=batch_id, since=batch_id
+                batch_id,
+                [item],
+                "no",
+                certain=False,
+                as_a_whole=True,
+                accepted_before=accepted_before,
+                sent_before=batch_id,
+                since=batch_id,
             )
         )
         return False
@@ -135,11 +142,13 @@ class PolicyRun:
                 self.sent.append(step.item.key)
                 return not self.is_refused(step.item.key)
             case TryAgain():
-                knew, key = self.policy.last_new, step.record.item.key
+                accepted_before, key = self.policy.last_new, step.record.item.key
                 self.sent.append(key)
                 batch_id = len(self.sent)
                 if self.is_refused(key):
-                    self.policy.refused_again(step.record, batch_id, "no", knew=knew, left=batch_id)
+                    self.policy.refused_again(
+                        step.record, batch_id, "no", accepted_before=accepted_before, sent_before=batch_id
+                    )
                 else:
                     self.policy.accepted(batch_id, [step.record.item], [step.record.item])
             case Reject():
