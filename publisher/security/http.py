@@ -99,6 +99,21 @@ class Parts(Protocol):
     def __iter__(self) -> Iterator[bytes]: ...
 
 
+class _RequestBody:
+    """A body that can be freed when the exchange is over: request and answer of httpx refer to each other, and stay in
+    memory until Python searches for cycles."""
+
+    def __init__(self, content: bytes | Parts) -> None:
+        self._parts: Iterable[bytes] = (content,) if isinstance(content, bytes) else content
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._parts)
+
+    def free(self) -> None:
+        """Forget the content."""
+        self._parts = ()
+
+
 class HttpClient:
     """Requests to one service over one kept connection. Used by one thread at a time."""
 
@@ -158,13 +173,18 @@ class HttpClient:
         client = self._connected()
         self._progress.begin(self._timeout_s)
         extensions = {"trace": self._progress.trace}
-        if not isinstance(content, bytes):
+        body = None
+        if len(content):
+            body = _RequestBody(content)
             headers = {**headers, "Content-Length": str(len(content))}
         try:
-            with client.stream(method, url, content=content, headers=headers, extensions=extensions) as response:
+            with client.stream(method, url, content=body or b"", headers=headers, extensions=extensions) as response:
                 return _read(response)
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, httpcore.ProxyError) as error:
             return error
+        finally:
+            if body is not None:
+                body.free()
 
     def _connected(self) -> httpx.Client:
         if self._client is None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
+import weakref
 from collections.abc import Iterator
 
 import httpcore
@@ -103,6 +105,22 @@ def test_what_is_made_in_parts_comes_whole_with_its_length(pki: Pki) -> None:
     (request,) = server.requests
     assert (request.headers["content-length"], request.headers["x-a"]) == ("200003", "b")
     assert "transfer-encoding" not in request.headers
+
+
+def test_a_body_is_freed_with_its_answer_and_not_when_python_searches_for_cycles(pki: Pki) -> None:
+    """A message has up to a megabyte, and Python searches rarely."""
+    pieces = Pieces()
+    freed = weakref.ref(pieces)
+    with serve(ok, pki) as server:
+        http = client(server, pki)
+        gc.disable()
+        try:
+            http.request("POST", f"{server.url}/x", content=pieces)
+            del pieces
+            assert freed() is None
+        finally:
+            gc.enable()
+        http.close()
 
 
 def test_one_connection_serves_all_requests(pki: Pki) -> None:
