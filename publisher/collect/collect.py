@@ -277,14 +277,12 @@ def _follow_changes(
         if item.run_id not in known:
             continue
         state = known[item.run_id].state
-        if state in {State.WAITING, State.IN_FLIGHT}:
-            in_motion.append(item.run_id)
-        elif state in {State.HELD, State.REJECTED}:
-            moves.append((item.run_id, state, State.WAITING, None))
-            in_motion.append(item.run_id)  # what was rejected may be about to be sent again, as it was
-        elif state in {State.ACCEPTED, State.SUPERSEDED}:
-            after = (State.SUPERSEDED, in_flight.CHANGED_AFTER_DELIVERY) if plan.keeps_first else (State.WAITING, None)
-            moves.append((item.run_id, state, *after))
+        if state in {State.ACCEPTED, State.SUPERSEDED} and plan.keeps_first:
+            moves.append((item.run_id, state, State.SUPERSEDED, in_flight.CHANGED_AFTER_DELIVERY))
+        elif state is not State.WAIVED:
+            if state not in {State.WAITING, State.IN_FLIGHT}:
+                moves.append((item.run_id, state, State.WAITING, None))
+            in_motion.append(item.run_id)  # its group may be about to be sent, made of the earlier version
     deselected: list[int] = []
     removed: list[tuple[int, State]] = []
     for item in gone:

@@ -7,6 +7,7 @@ the store, so the sums and the runs that are settled with them agree.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final, TypeVar
@@ -33,11 +34,12 @@ _LEFT_OUT: Final = frozenset({State.HELD, State.WAIVED, State.SUPERSEDED})
 
 class MonthFold(msgspec.Struct, frozen=True):
     """A folded month: the waiting runs by the key of their group, and those that cannot be in any group by the
-    reason."""
+    reason. `accepted`: the number of accepted runs by the key of their group."""
 
     fold: Fold
     members: dict[str, Members]
     held: dict[Reason, Members]
+    accepted: Counter[str]
 
 
 class MonthFolder:
@@ -64,7 +66,7 @@ class MonthFolder:
         `released`: runs that are held because the month was incomplete count as waiting, as they will once a run has
         released them.
         """
-        folded = MonthFold(into, {}, {})
+        folded = MonthFold(into, {}, {}, Counter())
         first, until = month_bounds(month)
         edges = [first, *(at for at in self._preparer.bounds() if first < at < until), until]
         with self._store.read() as connection:
@@ -79,6 +81,7 @@ class MonthFolder:
     def _fold_classes(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
         found: dict[int, Sums] = {}
         waiting: dict[int, Members] = {}
+        accepted: Counter[int] = Counter()
         for each in sums.by_class(connection, self._target_id, bounds, self._page, self._as_waiting):
             if each.state in _LEFT_OUT:
                 continue
@@ -86,6 +89,8 @@ class MonthFolder:
             found[each.class_id] = each.sums if before is None else before.plus(each.sums)
             if each.state is State.WAITING:
                 waiting.setdefault(each.class_id, Members.packed()).add_all(each.waiting, each.revision)
+            elif each.state is State.ACCEPTED:
+                accepted[each.class_id] += each.sums.jobs
         for job_class in classes_by_id(connection, sorted(found)):
             total = found[job_class.id]
             waits = waiting.pop(job_class.id, None)
@@ -95,6 +100,7 @@ class MonthFolder:
                 if waits is not None:
                     _add(folded.held, error.reason, waits)
                 continue
+            folded.accepted[key] += accepted[job_class.id]
             if waits is not None:
                 _add(folded.members, key, waits)
 
@@ -128,7 +134,7 @@ def _add(groups: dict[_Key, Members], key: _Key, waits: Members) -> None:
 def fold_runs(preparer: RunPreparer, runs: Iterable[StoredRun], into: Fold) -> MonthFold:
     """Fold the runs of a month one by one, for a target that has no deliveries yet or a plain view: all of them
     wait."""
-    folded = MonthFold(into, {}, {})
+    folded = MonthFold(into, {}, {}, Counter())
     for run in runs:
         fold_run(preparer, run, folded, 0)
     return folded

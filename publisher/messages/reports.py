@@ -186,11 +186,11 @@ class Reports:
         unchanged = [part.members for part in parts if part.row.key not in sent]
         page = ItemPage([self._item(part) for part in chosen], (), None, unchanged)
         outdated = [key for key in known if key not in keys]  # cut by another message size
-        resends_rejected = any(row.state is State.REJECTED for row in known.values())
-        yield self._section(period, page, outdated, resends_rejected=resends_rejected)
+        resends = [State.REJECTED] if any(row.state is State.REJECTED for row in known.values()) else []
+        yield self._section(period, page, outdated, resends)
 
     def _section(
-        self, period: Period | None, page: ItemPage, outdated: Sequence[str] = (), *, resends_rejected: bool = False
+        self, period: Period | None, page: ItemPage, outdated: Sequence[str] = (), resends: Sequence[State] = ()
     ) -> Section:
         return Section(
             self._messages,
@@ -199,7 +199,7 @@ class Reports:
             period,
             outdated,
             most=1,
-            resends_rejected=resends_rejected,
+            resends=resends,
         )
 
     def _item(self, part: ReportPart) -> Item:

@@ -19,6 +19,7 @@ from publisher.sources.base import Window
 from publisher.store.deliveries import WHOLE, Shard
 from publisher.store.groups import DueFor
 from publisher.store.queries import PendingDelivery
+from publisher.store.schema import State
 
 
 class BacklogLimits(msgspec.Struct, frozen=True):
@@ -86,8 +87,9 @@ class Section(msgspec.Struct, frozen=True):
     `pages` can be read once. `kind`: of its groups in the ledger; None for records. `period`: of the groups.
     `outdated`: keys of earlier groups of the period, which these replace. `kept`: keys of groups that the service has
     under the name of a person who was erased later; they stay unchanged there. `most`: the maximum number of items in a
-    message, if the format has one. `changes_sync`: the sync counts of the period are due too. `resends_rejected`:
-    rejected groups of the period are sent again or replaced, so that their runs wait.
+    message, if the format has one. `changes_sync`: the sync counts of the period are due too. `resends`: the
+    states of runs of the period that wait first, since the groups they are in now are sent, or are as the service has
+    them (`publisher.store.deliveries.resent`).
     """
 
     form: MessageFormat
@@ -98,7 +100,7 @@ class Section(msgspec.Struct, frozen=True):
     kept: frozenset[str] = frozenset()
     most: int | None = None
     changes_sync: bool = False
-    resends_rejected: bool = False
+    resends: Sequence[State] = ()
 
     def close(self) -> None:
         """Stop reading pages."""

@@ -7,7 +7,7 @@ jobs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 
@@ -24,12 +24,12 @@ from publisher.messages import erased_groups
 from publisher.messages.completeness import why_not_whole
 from publisher.messages.due import ended_in, held_periods, month_of_run, month_runs, months_touched
 from publisher.messages.item import Held, Item, ItemPage, Members
-from publisher.messages.month_fold import MonthFolder, fold_runs
+from publisher.messages.month_fold import MonthFold, MonthFolder, fold_runs
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Finished, Release, Scope, Section, Step
 from publisher.sources.base import Window
 from publisher.store import groups, queries
-from publisher.store.deliveries import in_state
+from publisher.store.deliveries import resent
 from publisher.store.groups import GroupRow
 from publisher.store.runs import StoredRun
 from publisher.store.schema import State
@@ -98,23 +98,22 @@ class Summaries:
         if why is not None:
             all_of_it = Held(why, Members([], []), bounds=month_bounds(month))
             return self._section(month, ItemPage((), [all_of_it]))
-        fold = Fold(self._recipient.view, normalised=self._format.normalised)
         with self._recipient.store.read() as connection:
             known = groups.of_month(connection, target_id, groups.SUMMARY, month.number)
             kept = erased_groups.fixed(connection, target_id, month, self._recipient.view, self._now)
-        resends_rejected = any(row.state is State.REJECTED for row in known.values())
-        counted = self._scope.as_waiting
-        if resends_rejected:
-            rejected = in_state(State.REJECTED)
-            counted = rejected if counted is None else or_(counted, rejected)
-        folder = MonthFolder(self._recipient.store, target_id, self._recipient.preparer, as_waiting=counted)
-        folded = folder.fold(month, fold, released=released)
+        resends: list[State] = []
+        if any(row.state is State.REJECTED for row in known.values()):
+            resends.append(State.REJECTED)
+        folded = self._folded(target_id, month, resends, released=released)
+        if self._scope.is_due and not kept and _have_moved(folded, known):
+            resends.append(State.ACCEPTED)
+            folded = self._folded(target_id, month, resends, released=released)
         if self._scope.resends_groups:
             for key in known.keys() - kept:
                 known[key] = msgspec.structs.replace(known[key], state=State.WAITING)
         members, held = dict(folded.members), dict(folded.held)
         items = []
-        for group in changed_groups(fold, {} if self._gives_all else known):
+        for group in changed_groups(folded.fold, {} if self._gives_all else known):
             waiting = members.pop(group.key.text, None) or Members([], [])
             reason = erased_groups.HELD
             if group.key.text not in kept:
@@ -128,7 +127,20 @@ class Summaries:
         page = ItemPage(items, _held(held), None, list(members.values()))
         if page.items or page.held:
             self.changed.add(month)
-        return self._section(month, page, kept, resends_rejected=resends_rejected)
+        return self._section(month, page, kept, resends)
+
+    def _folded(self, target_id: int, month: Month, resends: Sequence[State], *, released: bool) -> MonthFold:
+        """The month folded; the runs in the states `resends` count as waiting."""
+        conditions = [resent(state) for state in resends]
+        if self._scope.as_waiting is not None:
+            conditions.append(self._scope.as_waiting)
+        folder = MonthFolder(
+            self._recipient.store,
+            target_id,
+            self._recipient.preparer,
+            as_waiting=or_(*conditions) if conditions else None,
+        )
+        return folder.fold(month, Fold(self._recipient.view, normalised=self._format.normalised), released=released)
 
     def _of_no_deliveries(self) -> Iterator[Step]:
         """The months of a plain view, or of a target that has no deliveries yet."""
@@ -150,7 +162,7 @@ class Summaries:
             yield self._section(month, ItemPage(items, _held(folded.held)))
 
     def _section(
-        self, month: Month, page: ItemPage, kept: frozenset[str] = frozenset(), *, resends_rejected: bool = False
+        self, month: Month, page: ItemPage, kept: frozenset[str] = frozenset(), resends: Sequence[State] = ()
     ) -> Section:
         return Section(
             self._format,
@@ -159,7 +171,7 @@ class Summaries:
             period_of("month", month_bounds(month)[0]),
             kept=kept,
             changes_sync=month in self.changed,
-            resends_rejected=resends_rejected,
+            resends=resends,
         )
 
 
@@ -203,6 +215,12 @@ def _item(form: SummaryFormat, month: Month, group: Group, waiting: Members) -> 
     made = form.record(group)
     row = GroupRow(month.number, group.key.text, State.WAITING, group.digest, group.jobs, group.to_json())
     return Item(row.key, waiting, made.body, row.digest, group.latest, tuple(made.notes), row)
+
+
+def _have_moved(folded: MonthFold, known: Mapping[str, GroupRow]) -> bool:
+    """Whether accepted runs are in a group now with which they were not sent, as after a change of a benchmark: a group
+    has more of them than it had runs when it was last sent."""
+    return any(jobs > (known[key].jobs if key in known else 0) for key, jobs in folded.accepted.items())
 
 
 def changed_groups(fold: Fold, known: Mapping[str, GroupRow]) -> list[Group]:

@@ -27,15 +27,15 @@ _MOVED_AT_ONCE: Final = 10_000
 
 
 def prepare_section(context: DeliveryContext, section: Section) -> None:
-    """Forget the earlier groups that the groups of this section replace. Let the runs of rejected ones wait: the groups
-    of this section have their usage."""
+    """Forget the earlier groups that the groups of this section replace. Let the runs wait that are settled with the
+    groups of this section, which have their usage."""
     period = section.period
-    if section.kind is None or period is None or not (section.outdated or section.resends_rejected):
+    if section.kind is None or period is None or not (section.outdated or section.resends):
         return
     with context.store.write() as connection:
-        if section.resends_rejected:
-            change = StateChange(context.target_id, State.REJECTED, State.WAITING, context.clock())
-            deliveries.move_between(connection, (period.start, period.stop), change)
+        for state in section.resends:
+            change = StateChange(context.target_id, state, State.WAITING, context.clock())
+            deliveries.resend_between(connection, (period.start, period.stop), change)
         groups.forget(connection, context.target_id, section.kind, period.number, section.outdated)
 
 

@@ -25,7 +25,15 @@ from publisher.reason import stored
 from publisher.store import paging
 from publisher.store.runs import UpsertedRun
 from publisher.store.schema import ARE_ASSUMED, OPEN, State, counters, deliveries
-from publisher.store.transitions import CONFIRMED, ONE_RUN, ONE_UNCHANGED, DeliverySelection, StateChange, transition
+from publisher.store.transitions import (
+    ASSUMED,
+    CONFIRMED,
+    ONE_RUN,
+    ONE_UNCHANGED,
+    DeliverySelection,
+    StateChange,
+    transition,
+)
 
 EVER: Final = -(2**63)
 
@@ -161,6 +169,19 @@ def move_between(
     if only is not None:
         chosen = and_(chosen, deliveries.c.reason.in_(only))
     return transition(connection, change, chosen)
+
+
+def resent(state: State) -> ColumnElement[bool]:
+    """Deliveries in this state that wait when the groups of their runs are made again: rejected ones, or accepted ones
+    that were sent from here. What is assumed to be delivered stays so."""
+    return and_(in_state(state), func.coalesce(deliveries.c.reason, "") != ASSUMED.code)
+
+
+def resend_between(connection: Connection, bounds: tuple[int, int], change: StateChange) -> int:
+    """Move the deliveries that are `resent` and ended within bounds (the second exclusive); return how many."""
+    first, end = bounds
+    ended = and_(deliveries.c.end_time >= first, deliveries.c.end_time < end)
+    return transition(connection, change, and_(resent(change.before), ended))
 
 
 def record_assumed_versions(connection: Connection, target_id: int, digests: Mapping[int, bytes]) -> None:
