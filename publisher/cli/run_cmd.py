@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import shlex
 from collections.abc import Callable, Mapping
@@ -167,6 +168,7 @@ def _repeat(watch: Watch, pause_s: float, manager: ServiceManager) -> signals.Wo
             failures += 1
         factor = min(2 ** max(0, failures - 1), _LONGEST_BACKOFF)
         seconds = pause_s * factor * (1 + random.random() / 20)  # noqa: S311 - spreads sites over the hour
+        gc.collect()  # what a run leaves in cycles would stay until the next one
         woken = signals.rest(seconds, manager.alive_every_s, manager.alive)
         if woken != "time":
             return woken
