@@ -58,10 +58,13 @@ class Credentials(Settings):
         _require_pair(self.certificate, self.key)
         return self
 
-    def over(self, common: Credentials) -> Credentials:
-        """These credentials; a missing pair (certificate and key) or missing authorities are taken from `common`."""
-        pair = self if self.certificate is not None else common
-        trust = self if self.ca_directory or self.ca_file else common
+    def of_target(self, own: Credentials | None) -> Credentials:
+        """The credentials of a target: its own pair (certificate and key) and authorities, if it has them, otherwise
+        these common ones."""
+        if own is None:
+            return self
+        pair = own if own.certificate is not None else self
+        trust = own if own.ca_directory or own.ca_file else self
         return Credentials(
             certificate=pair.certificate, key=pair.key, ca_directory=trust.ca_directory, ca_file=trust.ca_file
         )

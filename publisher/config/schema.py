@@ -180,4 +180,4 @@ class Config(Settings):
 
     def credentials_of(self, target: TargetSettings) -> Credentials:
         """The target's own credentials; what they lack is taken from the common ones."""
-        return self.credentials if target.credentials is None else target.credentials.over(self.credentials)
+        return self.credentials.of_target(target.credentials)

@@ -34,7 +34,7 @@ class Identity:
     """
 
     def __init__(self, own: schema.Credentials | None, context: TargetContext) -> None:
-        given = context.credentials if own is None else own.over(context.credentials)
+        given = context.credentials.of_target(own)
         self._certificate, self._key = given.certificate, given.key
         self.trust = Trust(ca_directory=given.ca_directory, ca_file=given.ca_file)
         self.clock = context.clock
