@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import select
 import signal
 import stat
 import subprocess
@@ -246,7 +247,8 @@ def on_terminal(
 ) -> tuple[int, str]:
     """Run `init` on a new terminal in which these lines are typed; return its exit code and the screen.
 
-    `interrupts` are typed one by one, each after a question.
+    `interrupts` are typed one by one, each after a question. Ctrl-C is typed again each second: between a question and
+    the reading of its answer Python does not see it before the next key.
     """
     master, slave = pty.openpty()
     try:
@@ -260,6 +262,8 @@ def on_terminal(
         screen = b""
         typed = [text if text == "\x03" else f"{text}\n" for text in interrupts]
         while True:
+            while interrupts and not typed and not select.select([master], [], [], 1.0)[0]:
+                os.write(master, interrupts[-1].encode())
             try:
                 part = os.read(master, 65536)
             except OSError:  # the process has ended
