@@ -65,8 +65,11 @@ def number_text(value: float, largest: float | None = None) -> str:
     return text.removesuffix(".0") if largest is None else text
 
 
-def amount_texts(values: Sequence[float | None], largest: float) -> list[str]:
-    """The amounts of bars: counts as whole numbers, others with the decimals that `largest` needs. None: empty."""
+def amount_texts(values: Sequence[float | None], largest: float, decimals: int | None = None) -> list[str]:
+    """The amounts of bars: with these decimals or, if it is None, counts as whole numbers and others with the decimals
+    that `largest` needs. A value of None: empty."""
+    if decimals is not None:
+        return ["" if value is None else f"{value:,.{decimals}f}" for value in values]
     if all(value is None or float(value).is_integer() for value in values):
         return ["" if value is None else f"{value:,.0f}" for value in values]
     return ["" if value is None else number_text(value, largest) for value in values]

@@ -228,7 +228,7 @@ def _over_names(plot: Plot, title: str, unit: str) -> Drawing:
     totals: tuple[str, ...] = ("",) * len(rows)
     if plot.stacked or len(plot.series) == 1:
         sums = [sum(bar.value for bar in row) for row in rows]
-        totals, across = tuple(amount_texts(sums, max(highest, -lowest))), []
+        totals, across = tuple(amount_texts(sums, max(highest, -lowest), plot.decimals)), []
     of = f" of {len(names) + plot.left_out}" if plot.left_out else ""
     return Drawing(
         kind="names", title=title, unit=unit, across=tuple(across), stacked=plot.stacked, names=names,

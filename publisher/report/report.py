@@ -109,6 +109,8 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
     step_s: int | None = None
     """The length of the bins, if all are equally long."""
     unit: str = ""
+    decimals: int | None = None
+    """Of each amount, such as 2 for money; None: as many as the largest needs."""
     stacked: bool = False
     """Whether the series add up."""
     names_add_up: bool = False

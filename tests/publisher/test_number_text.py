@@ -35,3 +35,7 @@ def test_sizes(size_bytes: float, text: str) -> None:
 )
 def test_counts_beside_bars_have_no_decimals(values: list[float | None], texts: list[str]) -> None:
     assert amount_texts(values, max((value or 0.0 for value in values), default=0.0)) == texts
+
+
+def test_money_beside_bars_has_its_decimals() -> None:
+    assert amount_texts([14.0, 0.05, -2.5, None], 14.0, 2) == ["14.00", "0.05", "-2.50", ""]

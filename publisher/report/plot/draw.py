@@ -187,9 +187,9 @@ def draw_named_bars(axes: Axes, plot: Plot) -> None:
         if plot.stacked:
             below = [low + value for low, value in zip(below, values, strict=True)]
         else:
-            _write_amounts(axes, one.values, where, largest)
+            _write_amounts(axes, one.values, where, largest, plot.decimals)
     if plot.stacked:
-        _write_amounts(axes, below, range(len(names)), largest)
+        _write_amounts(axes, below, range(len(names)), largest, plot.decimals)
     axes.set_yticks(range(len(names)), [shortened(name, _BAR_NAME_LENGTH) for name in names])
     for text, name in zip(axes.get_yticklabels(), names, strict=True):
         whole_name(text, name)
@@ -207,8 +207,10 @@ def _bar_colours(plot: Plot, place: int) -> list[str]:
     return [colour(str(name) if len(plot.series) == 1 else series, place) for name in plot.x]
 
 
-def _write_amounts(axes: Axes, values: Sequence[float | None], where: Sequence[float], largest: float) -> None:
-    for value, text, at in zip(values, amount_texts(values, largest), where, strict=True):
+def _write_amounts(
+    axes: Axes, values: Sequence[float | None], where: Sequence[float], largest: float, decimals: int | None
+) -> None:
+    for value, text, at in zip(values, amount_texts(values, largest, decimals), where, strict=True):
         if value is not None:
             axes.annotate(
                 text, (value, at), xytext=(-4 if value < 0 else 4, 0), textcoords="offset points", va="center",

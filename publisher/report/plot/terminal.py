@@ -101,7 +101,9 @@ class TextPlot:
         lowest, highest = lowest_of(plot), highest_of(plot, stacked=plot.stacked)
         sums = [[one.values[place] for one in plot.series] for place in range(len(plot.x))]
         shown = sums if measures else [[sum(value or 0.0 for value in values)] for values in sums]
-        texts = iter(amount_texts([value for values in shown for value in values], max(highest, -lowest)))
+        texts = iter(
+            amount_texts([value for values in shown for value in values], max(highest, -lowest), plot.decimals)
+        )
         amounts = [[next(texts) for _ in values] for values in shown]
         widest = max(len(amount) for each in amounts for amount in each)
         before = cell_len(labels[0]) + 1 + (cell_len(measures[0]) + 1 if measures else 0)

@@ -431,4 +431,14 @@ def _plots(made: Statements) -> tuple[Plot, ...]:
     series = (Series("charges", tuple(float(one.total) for one in made.all)),)
     names = tuple(one.payer for one in made.all)
     title = f"Charges by {keys_text((made.by,))}"
-    return (Plot(title=title, style="bar", x=names, unit=made.currency, names_add_up=True, series=series),)
+    return (
+        Plot(
+            title=title,
+            style="bar",
+            x=names,
+            unit=made.currency,
+            decimals=made.decimals,
+            names_add_up=True,
+            series=series,
+        ),
+    )

@@ -74,7 +74,8 @@ def _nothing(request: ReportRequest) -> str:
     others = [f"{key} {pattern!r}" for key, pattern in sorted(request.filters.items()) if key != "job"]
     of = f" of {' and '.join(others)}" if others else ""
     also = f"no run in the interval, {interval_text(request.start, request.stop)}, has this id or name"
-    return f"no run{of} has the id {name!r}, and {also}: choose an earlier --since, or a pattern such as '{name}*'"
+    hint = f"choose an interval that begins earlier, or a pattern such as '{name}*'"
+    return f"no run{of} has the id {name!r}, and {also}: {hint}"
 
 
 def _runs(

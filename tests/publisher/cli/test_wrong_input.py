@@ -131,7 +131,7 @@ SOME_DAYS = ("--since", "2026-09", "--until", "2026-10")
         (("report", "totals", "--output", "x.pdf", "--format", "csv"), "x.pdf and --format csv name different formats"),
         (
             ("report", "job", "--job", "105"),
-            "has this id or name: choose an earlier --since, or a pattern such as '105*'",
+            "has this id or name: choose an interval that begins earlier, or a pattern such as '105*'",
         ),
         (("render", "ogf-ur"), "nothing waits for files; --since TIME renders jobs by their end"),
         (("render", "ogf-ur", "--since", "2020-01", "--until", "2020-02"), "no job that files selects ended in this"),
