@@ -13,10 +13,9 @@ _OBJECTS = 50_000
 
 
 def main() -> None:
-    """Load the program, which takes a tenth of a second, and run it."""
-    if (
-        signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    ):  # otherwise the parent process set it to be ignored
+    """Load the program, and run it."""
+    # Otherwise the parent process set it to be ignored.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
     gc.set_threshold(_OBJECTS)
     from publisher.cli.main import main as run  # noqa: PLC0415

@@ -34,12 +34,16 @@ _LEFT_OUT: Final = frozenset({State.HELD, State.WAIVED, State.SUPERSEDED})
 
 class MonthFold(msgspec.Struct, frozen=True):
     """A folded month: the waiting runs by the key of their group, and those that cannot be in any group by the
-    reason. `accepted`: the number of accepted runs by the key of their group."""
+    reason. `accepted`: the number of accepted runs by the key of their group; None: they cannot be in any."""
 
     fold: Fold
     members: dict[str, Members]
     held: dict[Reason, Members]
-    accepted: Counter[str]
+    accepted: Counter[str | None]
+
+    def count_waiting(self) -> int:
+        """The number of waiting runs."""
+        return sum(map(len, self.members.values())) + sum(map(len, self.held.values()))
 
 
 class MonthFolder:
@@ -97,6 +101,7 @@ class MonthFolder:
             try:
                 key = folded.fold.add_alike(self._preparer.prepare_class(job_class, total.earliest), total).text
             except CannotRenderError as error:
+                folded.accepted[None] += accepted[job_class.id]
                 if waits is not None:
                     _add(folded.held, error.reason, waits)
                 continue

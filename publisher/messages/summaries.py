@@ -106,8 +106,10 @@ class Summaries:
             resends.append(State.REJECTED)
         folded = self._folded(target_id, month, resends, released=released)
         if self._scope.is_due and not kept and _have_moved(folded, known):
-            resends.append(State.ACCEPTED)
-            folded = self._folded(target_id, month, resends, released=released)
+            anew = self._folded(target_id, month, [*resends, State.ACCEPTED], released=released)
+            if anew.count_waiting() > folded.count_waiting():  # otherwise all of them are only assumed to be accepted
+                resends.append(State.ACCEPTED)
+                folded = anew
         if self._scope.resends_groups:
             for key in known.keys() - kept:
                 known[key] = msgspec.structs.replace(known[key], state=State.WAITING)
@@ -218,9 +220,11 @@ def _item(form: SummaryFormat, month: Month, group: Group, waiting: Members) -> 
 
 
 def _have_moved(folded: MonthFold, known: Mapping[str, GroupRow]) -> bool:
-    """Whether accepted runs are in a group now with which they were not sent, as after a change of a benchmark: a group
-    has more of them than it had runs when it was last sent."""
-    return any(jobs > (known[key].jobs if key in known else 0) for key, jobs in folded.accepted.items())
+    """Whether accepted runs are in a group now with which they were not sent, as after a change of a benchmark, or in
+    none: a group has more of them than it had runs when it was last sent."""
+    return any(
+        jobs > (known[key].jobs if key is not None and key in known else 0) for key, jobs in folded.accepted.items()
+    )
 
 
 def changed_groups(fold: Fold, known: Mapping[str, GroupRow]) -> list[Group]:

@@ -186,4 +186,9 @@ def always(outcome: Outcome) -> Fault:
     return lambda _message: outcome
 
 
+def refuses(text: bytes) -> Fault:
+    """A service that refuses what contains this."""
+    return lambda message: Refused("HTTP 400", certain=False) if text in message.payload else None
+
+
 Receivers = Mapping[str, RecordReceiver]

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from formats.job import Job
 from formats.utilization.report import read_report
 from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
@@ -17,7 +16,7 @@ from publisher.messages.steps import DUE, Section
 from publisher.store import in_flight
 from publisher.store.schema import State
 from publisher.targets.base import Accepted, Message, Outcome, Oversized, Refused
-from tests.publisher.receivers import Fault, RecordReceiver, SummaryReceiver, always
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver, always, refuses
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job
 
 REFUSED = Refused("HTTP 400", certain=True)
@@ -169,88 +168,6 @@ def test_a_rejected_job_that_changes_while_its_group_is_made_again_is_not_settle
         assert in_flight.unchanged(connection, recipient.target_id, dict(made[0].members)) == set()
 
 
-def site_with_other_benchmarks(folder: Path, *jobs: Job) -> tuple[Site, SummaryReceiver]:
-    """These jobs of ce1, and one of ce2, are delivered; then the benchmark of ce1 becomes another, and a job is new."""
-    sources = [ListSource("ce1"), ListSource("ce2")]
-    sources[0].add(*jobs)
-    sources[1].add(make_job(90, benchmarks=()))
-    service = SummaryReceiver("apel")
-    site = Site(folder, sources, [service])
-    site.configure("apel", batch_records=1)
-    for number, name in enumerate(site.sources):
-        site.table["sources"][name]["benchmark"] = {"type": "HEPscore23", "value": 10.0 + number}
-    site.collect()
-    site.publish()
-    site.table["sources"]["ce1"]["benchmark"]["value"] = 20.0
-    site.reopen()
-    sources[0].add(make_job(3, benchmarks=()))
-    site.collect()
-    return site, service
-
-
-@pytest.mark.parametrize("again", [True, False], ids=["refused again", "taken"])
-def test_accepted_jobs_that_left_their_group_are_settled_with_the_group_that_has_them_now(
-    tmp_path: Path, again: bool
-) -> None:
-    """The old group is accepted without them, so that the service has them only in the new one."""
-    site, service = site_with_other_benchmarks(tmp_path, make_job(1, benchmarks=()))
-    service.fault = refuses(b"ServiceLevel: 20")
-    site.publish()
-    assert service.total()[0] == 1
-    assert site.counted("apel") == {State.ACCEPTED: 1, State.REJECTED: 2}
-    if not again:
-        service.fault = lambda _message: None
-    site.sources["ce2"].add(make_job(91, benchmarks=()))
-    site.collect()
-    site.publish()
-    assert service.total()[0] == (2 if again else 4)
-    assert site.counted("apel") == ({State.ACCEPTED: 2, State.REJECTED: 2} if again else {State.ACCEPTED: 4})
-    site.assert_counters_right()
-
-
-@pytest.mark.parametrize("step", range(18))
-def test_killed_while_accepted_jobs_are_sent_in_another_group_the_next_run_settles_them(
-    tmp_path: Path, step: int
-) -> None:
-    site, service = site_with_other_benchmarks(tmp_path, make_job(1, benchmarks=()))
-    service.fault = refuses(b"ServiceLevel: 20")
-    was_killed = site.killed_at(step, site.publish)
-    assert was_killed == (step < 16), "every event is tried"
-    site.sources["ce2"].add(make_job(91, benchmarks=()))
-    site.collect()
-    site.publish()
-    assert service.total()[0] == 2
-    assert site.counted("apel") == {State.ACCEPTED: 2, State.REJECTED: 2}
-    site.assert_counters_right()
-
-
-def test_accepted_jobs_are_sent_in_another_group_only_once(tmp_path: Path) -> None:
-    site, service = site_with_other_benchmarks(tmp_path, make_job(1, benchmarks=()))
-    site.publish()
-    assert (service.total()[0], site.counted("apel")) == (3, {State.ACCEPTED: 3})
-    site.now += 100
-    site.sources["ce1"].add(make_job(4, benchmarks=()))
-    site.collect()
-    site.publish()
-    changed = site.rows("SELECT count(*) FROM deliveries WHERE changed_at = ?", site.now)
-    assert changed == [(1,)], "the new job only"
-
-
-def test_an_accepted_job_that_changes_while_it_is_sent_in_another_group_is_not_settled_with_it(tmp_path: Path) -> None:
-    """The group was made of the earlier version."""
-    site, _service = site_with_other_benchmarks(tmp_path, make_job(1, benchmarks=()))
-    store, recipient = site.publisher.store, Recipient(site.publisher.store, site.config, "apel")
-    sections = [step for step in items(recipient, DUE, now=site.now) if isinstance(step, Section)]
-    made = [item for section in sections for page in section.pages for item in page.items if b"Level: 20" in item.body]
-    assert [len(item.members) for item in made] == [2]
-    site.sources["ce1"].add(make_job(1, benchmarks=(), wall_s=7))
-    site.collect()
-    assert recipient.target_id is not None
-    with store.read() as connection:
-        waiting = in_flight.unchanged(connection, recipient.target_id, dict(made[0].members))
-    assert waiting == {3}, "the new job"
-
-
 def test_a_group_that_is_again_as_it_was_is_no_repeated_request(tmp_path: Path) -> None:
     """A service that answers repeated requests from memory would keep the version in between."""
     source = ListSource("ce1")
@@ -267,11 +184,6 @@ def test_a_group_that_is_again_as_it_was_is_no_repeated_request(tmp_path: Path) 
 
 
 # --- a month with nothing else to send
-
-
-def refuses(text: bytes) -> Fault:
-    """A service that refuses what holds this."""
-    return lambda message: Refused("HTTP 400", certain=False) if text in message.payload else None
 
 
 def site_with_a_bad_month(folder: Path, good: int = 4) -> tuple[Site, SummaryReceiver]:
