@@ -392,9 +392,7 @@ class SectionSender:
         with context.store.write(sorts_on_disk=replaces) as connection:
             for batch_id, reason in {record.batch_id: record.reason for record in records}.items():
                 now = context.clock()
-                context.sent.rejected += in_flight.mark_not_accepted(
-                    connection, context.target_id, batch_id, State.REJECTED, reason, now
-                )
+                context.sent.rejected += in_flight.mark_rejected(connection, context.target_id, batch_id, reason, now)
                 groups.settle(connection, context.target_id, batch_id, State.REJECTED, now)
         for record in records:
             if record.item.group is None:

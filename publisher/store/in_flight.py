@@ -62,6 +62,9 @@ _of_batch: Final = and_(
 )
 _batch: Final = DeliverySelection(_of_batch, ("batch",))
 _batch_selected: Final = DeliverySelection(and_(_of_batch, deliveries.c.deselected == ZERO), ("batch",))
+_batch_changed: Final = DeliverySelection(
+    and_(_of_batch, deliveries.c.revision != ZERO, deliveries.c.deselected == ZERO), ("batch",)
+)
 _batch_unchanged: Final = DeliverySelection(
     and_(
         _of_batch,
@@ -211,13 +214,17 @@ def not_taken(connection: Connection, target_id: int, batch_id: int, earlier: Ma
     )
 
 
-def mark_not_accepted(
-    connection: Connection, target_id: int, batch_id: int, after: State, reason: Reason | None, now: int
-) -> int:
-    """Settle the deliveries in flight in a batch that was not accepted; return how many."""
-    change = StateChange(target_id, State.IN_FLIGHT, after, now, reason)
-    settled = transition(connection, change, _batch_selected, [(batch_id,)])
-    return settled + _supersede(connection, target_id, batch_id, now)
+def mark_rejected(connection: Connection, target_id: int, batch_id: int, reason: Reason, now: int) -> int:
+    """Reject the deliveries in flight in a batch that was refused; return how many.
+
+    A run that changed while it was in flight waits again: its later version was not refused.
+    """
+    batch = [(batch_id,)]
+    transition(connection, StateChange(target_id, State.IN_FLIGHT, State.WAITING, now), _batch_changed, batch)
+    rejected = StateChange(target_id, State.IN_FLIGHT, State.REJECTED, now, reason)
+    number = transition(connection, rejected, _batch_selected, batch)
+    _supersede(connection, target_id, batch_id, now)
+    return number
 
 
 def _supersede(connection: Connection, target_id: int, batch_id: int, now: int) -> int:

@@ -15,7 +15,7 @@ from publisher.events import BatchAnswered, BatchInFlight, Event
 from publisher.store.schema import State
 from publisher.targets.base import Accepted, Message, Outcome, Refused, Transient, Unauthorised, Unknown
 from tests.publisher.publish.waiting_site import DOWN, record_id, site_of
-from tests.publisher.receivers import Fault, RecordReceiver, once
+from tests.publisher.receivers import Fault, RecordReceiver, once, records_of
 from tests.publisher.site import Killed, Site, make_job
 
 pytestmark = pytest.mark.either_store
@@ -199,6 +199,26 @@ def test_a_run_that_is_no_longer_selected_while_it_is_in_flight_is_superseded(tm
     assert site.states("neic")[gone.record_id] is State.SUPERSEDED
     assert "no longer selects it" in (site.reasons("neic")[gone.record_id] or "")
     assert site.counted("neic") == {State.ACCEPTED: 3, State.SUPERSEDED: 1}
+    site.assert_counters_right()
+
+
+def test_a_run_that_changes_while_its_earlier_version_is_refused_is_not_rejected(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path, 5)
+    earlier, changed = make_job(2), make_job(2, wall_s=7)
+    change = _doing(partial(_collected_meanwhile, site, changed))
+
+    def refusing(message: Message) -> Outcome | None:
+        change(message)
+        return DOWN if records_of(message).get(earlier.record_id) == 100 else None
+
+    service.fault = refusing
+    delivery = site.publish_to("neic")
+    assert (delivery.sent.accepted, delivery.sent.rejected) == (4, 0)
+    assert site.states("neic")[changed.record_id] is State.WAITING
+    site.assert_counters_right()
+    site.publish()
+    assert site.counted("neic") == {State.ACCEPTED: 5}
+    assert service.held[changed.record_id] == 7
     site.assert_counters_right()
 
 
