@@ -110,12 +110,14 @@ def cores() -> int:
 
 
 class WorkerProcess:
-    """A worker, in a `with` statement, which kills it at its end."""
+    """A worker, in a `with` statement, which starts it and kills it at its end.
 
-    def __init__(self, module: str, order: object) -> None:
-        """`module` calls `serve` when it is run; `order` is the argument of its function, and can be pickled."""
+    It loads its modules before it has an order: until then this process can do something else.
+    """
+
+    def __init__(self, module: str) -> None:
+        """`module` calls `serve` when it is run."""
         self._module = module
-        self._order = pickle.dumps(order)
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-P", "-c", _RUN, self._module]  # -P: nothing is imported from the working directory
@@ -125,15 +127,19 @@ class WorkerProcess:
         )
         assert self._process.stdin is not None  # both are pipes
         assert self._process.stdout is not None
+        self._stdin: IO[bytes] = self._process.stdin
         self._stdout: IO[bytes] = self._process.stdout
         with suppress(OSError):  # the user's limit; a smaller pipe does as well
             fcntl.fcntl(self._stdout.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        return self
+
+    def give(self, order: object) -> None:
+        """Give it its order: the argument of its function, which can be pickled."""
         try:
-            with self._process.stdin as stdin:
-                stdin.write(self._order)
+            with self._stdin as stdin:
+                stdin.write(pickle.dumps(order))
         except BrokenPipeError:
             pass  # it ended at once: `frames` reports it
-        return self
 
     def frames(self) -> Iterator[bytes]:
         """The frames of the worker, until its work is done.
@@ -155,8 +161,9 @@ class WorkerProcess:
             del frame  # one in memory at a time
 
     def __exit__(self, *_error: object) -> None:
-        self._stdout.close()
         self._process.kill()
+        self._stdin.close()
+        self._stdout.close()
         self._process.wait()
 
 
@@ -174,7 +181,10 @@ def serve(work: Callable[[Any, Send], None]) -> None:
         signal.signal(number, signal.SIG_IGN)
     # Unpickling can run code. It is safe here: only our parent has the other end of this pipe, and what it pickled are
     # plain values, whatever texts they hold. Frames, which hold what was read from files, are never unpickled.
-    order = pickle.load(sys.stdin.buffer)  # noqa: S301 - as above
+    ordered = sys.stdin.buffer.read()
+    if not ordered:
+        return  # the parent has ended, or has no work
+    order = pickle.loads(ordered)  # noqa: S301 - as above
     collect_garbage_rarely()
     try:
         with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as pipe:

@@ -68,7 +68,8 @@ class BackgroundRenderer:
             yield from self._pages_here(place, as_new=as_new)
 
     def _pages_of_both(self, border: Place, *, as_new: bool) -> Generator[ItemPage, None, None]:
-        with subprocess_worker.WorkerProcess(__name__, (self._order, border, as_new)) as worker:
+        with subprocess_worker.WorkerProcess(__name__) as worker:
+            worker.give((self._order, border, as_new))
             yield from self._pages_until(border, as_new=as_new)
             yield from map(_decoder.decode, worker.frames())
 

@@ -1,9 +1,10 @@
 """Reads the rest of a large source in a worker process, while this process stores what was read.
 
-Reading and storing cost about the same, and a process uses one core. The first pages are read here, since most collects
+Reading and storing cost about the same, and a process uses one core. The beginning is read here, since most collects
 find little. If the source goes on, a worker reads from its cursor on (a window from its beginning), sends the pages
-through a pipe, and waits while the pipe is full. It also encodes the runs, so that this process only looks up and
-writes rows. It writes nothing else, and ends with its parent.
+through a pipe, and waits while the pipe is full. It is started while the beginning is read, since loading its modules
+takes as long as reading some thousand runs. It also encodes the runs, so that this process only looks up and writes
+rows. It writes nothing else, and ends with its parent.
 
 A window whose first page is mostly recognised is read here: there is little to read.
 """
@@ -11,7 +12,7 @@ A window whose first page is mostly recognised is read here: there is little to 
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Final
 
 import msgspec
@@ -21,11 +22,23 @@ from publisher.config import schema
 from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources import make_source
-from publisher.sources.base import Cursor, EncodedPage, Known, Recognising, Window, cursor_of, encode_page, text_of
+from publisher.sources.base import (
+    PAGE_RECORDS,
+    Cursor,
+    EncodedPage,
+    Known,
+    Recognising,
+    Window,
+    cursor_of,
+    encode_page,
+    text_of,
+)
 from publisher.sources.tool import HasTool, ToolSums
 
-PAGES_HERE: Final = 2
-"""A window has no cursor to continue from: the worker reads these pages again."""
+_START_AFTER: Final = PAGE_RECORDS
+READ_HERE: Final = 2 * PAGE_RECORDS
+"""How much is read before a worker is started, and before it reads. Small pages, of which a source may have many when
+it has little, count by their content. A window has no cursor to continue from: the worker reads this part again."""
 
 
 class _PageRead(msgspec.Struct):
@@ -66,29 +79,37 @@ class BackgroundReader:
         self._worker_read = False
         here = not self._may_use_worker
         kept: list[EncodedPage] = []
-        with closing(self._pages_here(cursor, window, known)) as pages:
-            for count, page in enumerate(pages, 1):
-                here = here or (count == 1 and 0 < page.read <= 2 * page.recognised.count)
-                if window is None or here:
-                    yield page
-                    cursor = page.cursor
+        read = 0
+        with ExitStack() as stack:
+            worker: subprocess_worker.WorkerProcess | None = None
+            with closing(self._pages_here(cursor, window, known)) as pages:
+                for count, page in enumerate(pages, 1):
+                    here = here or (count == 1 and 0 < page.read <= 2 * page.recognised.count)
+                    read += page.read
+                    if worker is None and not here and not page.at_end and read >= _START_AFTER:
+                        worker = stack.enter_context(subprocess_worker.WorkerProcess(__name__))
+                    if window is None or here:
+                        yield page
+                        cursor = page.cursor
+                    else:
+                        kept.append(page)
+                    if worker is not None and not page.at_end and read >= READ_HERE:
+                        break
                 else:
-                    kept.append(page)
-                if not here and not page.at_end and count == PAGES_HERE:
-                    break
-            else:
-                yield from kept
-                return
-        kept.clear()
-        order: _Order = (self.name, self._settings, dict(cursor), window)
+                    yield from kept
+                    return
+            kept.clear()
+            worker.give((self.name, self._settings, dict(cursor), window))
+            yield from self._pages_of(worker)
+
+    def _pages_of(self, worker: subprocess_worker.WorkerProcess) -> Iterator[EncodedPage]:
         try:
-            with subprocess_worker.WorkerProcess(__name__, order) as worker:
-                for read in map(_decoder.decode, worker.frames()):
-                    self._worker_read, self._worker_complete_since = True, read.complete_since
-                    page = msgspec.structs.replace(read.page, cursor=cursor_of(read.cursor))
-                    del read  # only one in memory at a time
-                    yield page
-                    del page
+            for read in map(_decoder.decode, worker.frames()):
+                self._worker_read, self._worker_complete_since = True, read.complete_since
+                page = msgspec.structs.replace(read.page, cursor=cursor_of(read.cursor))
+                del read  # only one in memory at a time
+                yield page
+                del page
         except subprocess_worker.EndedError as error:
             raise SourceError(
                 f"the process that read the source {self.name} ended too early ({error})",

@@ -81,7 +81,8 @@ def test_pages_of_rows_are_not_searched_for_cycles_again_and_again(before: str, 
 def test_nor_are_they_in_a_worker_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "worker_of_test.py").write_text(WORK)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
-    with subprocess_worker.WorkerProcess("worker_of_test", None) as worker:
+    with subprocess_worker.WorkerProcess("worker_of_test") as worker:
+        worker.give(None)
         assert list(worker.frames()) == [b"50000", b"50000"]  # while it is loaded, and at work
 
 

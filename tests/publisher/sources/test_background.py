@@ -21,6 +21,8 @@ from publisher.sources.base import PAGE_RECORDS, EncodedPage, Recognising, Windo
 from tests.generators import arc_database
 
 ROWS = 9_000
+PAGES_HERE = background.READ_HERE // PAGE_RECORDS
+"""Before the worker reads the rest of these sources, whose pages are full."""
 EVER = Window(0, 2**40)
 
 
@@ -35,7 +37,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> schema.SourceSettings:
 def test_another_process_gives_the_pages_that_this_one_would(settings: schema.SourceSettings) -> None:
     alone = BackgroundReader("ce1", settings, cores=1)
     here = list(alone.pages({}))
-    assert len(here) > background.PAGES_HERE + 1, "or the worker reads nothing"
+    assert sum(page.read for page in here) > background.READ_HERE + PAGE_RECORDS, "or the worker reads nothing"
     both = BackgroundReader("ce1", settings, cores=2)
     found = list(both.pages({}))
     assert [run for page in found for run in page.runs] == [run for page in here for run in page.runs]
@@ -62,7 +64,7 @@ def test_a_worker_reads_a_log_with_what_waits_and_what_is_not_a_record(tmp_path:
     log.write_text("\n".join([*lines, lines[0][:50]]), encoding="ascii")
     settings = schema.SourceSettings(type="gridengine", path=log, cluster="c")
     here, both = (list(BackgroundReader("ge", settings, cores=cores).pages({})) for cores in (1, 2))
-    assert len(here) > background.PAGES_HERE + 1, "or the worker reads nothing"
+    assert sum(page.read for page in here) > background.READ_HERE + PAGE_RECORDS, "or the worker reads nothing"
     for part in ("runs", "unreadable"):
         assert [each for page in both for each in getattr(page, part)] == [
             each for page in here for each in getattr(page, part)
@@ -112,6 +114,36 @@ def test_a_short_source_and_a_short_window_are_read_here(settings: schema.Source
     assert len(_BEGUN) == begun
     assert list(BackgroundReader("ce1", settings, cores=2).pages({}))[-1].at_end
     assert len(_BEGUN) == begun + 1, "or the above says nothing"
+
+
+def test_a_source_of_many_small_pages_is_read_here(settings: schema.SourceSettings, tmp_path: Path) -> None:
+    """Jobs that were in progress, and hours in which jobs have ended since, are pages of their own."""
+    path = tmp_path / "accounting.db"
+    arc_database.create(path, 2_000, 5)
+    small = settings.model_copy(update={"path": path})
+    (*_, last) = BackgroundReader("ce1", small, cores=2).pages({})
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE AAR SET ExitCode = 9 WHERE RecordID % 50 = 0")
+    database.close()
+    begun = len(_BEGUN)
+    again = list(BackgroundReader("ce1", small, cores=2).pages(last.cursor))
+    assert len(again) > PAGES_HERE + 1, "or this says nothing"
+    assert again[-1].at_end
+    assert len(_BEGUN) == begun
+
+
+def test_a_worker_that_is_not_needed_after_all_ends_quietly(
+    settings: schema.SourceSettings, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "accounting.db"
+    arc_database.create(path, 3_000, 5)
+    begun, before = len(_BEGUN), _children()
+    pages = BackgroundReader("ce1", settings.model_copy(update={"path": path}), cores=2).pages({})
+    first = next(pages)
+    assert len(_BEGUN) == begun + 1, "it loads its modules while this page is stored"
+    assert sum(page.read for page in [first, *pages]) == 3_000
+    assert _children() == before
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_long_window_is_read_by_another_process_from_its_beginning(settings: schema.SourceSettings) -> None:
@@ -178,7 +210,7 @@ def _children() -> set[int]:
 def _read_into_the_child(settings: schema.SourceSettings) -> tuple[object, list[EncodedPage], int]:
     before = _children()
     pages = BackgroundReader("ce1", settings, cores=2).pages({})
-    read = [next(pages) for _ in range(background.PAGES_HERE + 1)]
+    read = [next(pages) for _ in range(PAGES_HERE + 1)]
     (child,) = _children() - before
     return pages, read, child
 
@@ -205,7 +237,7 @@ def test_an_error_of_the_worker_is_raised_with_its_class(settings: schema.Source
     arc_database.create(path, ROWS, 5)
     moved = settings.model_copy(update={"path": path})
     pages = BackgroundReader("ce1", moved, cores=2).pages({})
-    for _ in range(background.PAGES_HERE):
+    for _ in range(PAGES_HERE):
         next(pages)
     with sqlite3.connect(path) as database:
         database.execute("DROP TABLE AAR")
@@ -231,7 +263,7 @@ from pathlib import Path
 from publisher.config.schema import SourceSettings
 from publisher.sources import background
 pages = background.BackgroundReader("ce1", SourceSettings(type="arc", path=Path(sys.argv[1])), cores=2).pages({})
-for _ in range(background.PAGES_HERE + 1):
+for _ in range(int(sys.argv[2])):
     next(pages)
 print(flush=True)
 sys.stdin.read()
@@ -240,7 +272,9 @@ sys.stdin.read()
 
 def test_a_reader_whose_parent_is_killed_ends(settings: schema.SourceSettings) -> None:
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(settings.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", PARENT, str(settings.path), str(PAGES_HERE + 1)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     with parent:
         assert parent.stdout is not None
