@@ -50,9 +50,9 @@ def _is_keyed_by_local_id(records: str) -> bool:
     return format_of(records).key == "local id"
 
 
-def is_key_changed(connection: Connection, records: str, run: StoredRun, sent: SentVersion | None) -> bool:
+def is_key_changed(connection: Connection, records: str, run: StoredRun, sent: SentVersion) -> bool:
     """Whether a run has another key than the version that was sent, which the service has, or may have."""
-    if not _is_keyed_by_local_id(records) or sent is None or sent.may_be_one_of_several or sent.digest == run.digest:
+    if not _is_keyed_by_local_id(records) or sent.may_be_one_of_several or sent.digest == run.digest:
         return False
     first = version_of(connection, run.run_id, sent.digest)
     return first is not None and _key(first) != _key(run.job)
@@ -120,12 +120,14 @@ class DuplicateGuard:
         self._has_prefixes = self._prefixes != {""}
         self._applies: bool | None = None if _is_keyed_by_local_id(form.name) else False
 
-    def held(self, connection: Connection, page: Sequence[StoredRun]) -> dict[int, Reason]:
-        """Return the runs that are to be held, by run id, each with the reason, which names both runs."""
+    def applies(self, connection: Connection) -> bool:
+        """Whether two runs of the store may have one key."""
         if self._applies is None:
             self._applies = registry.has_several_sources(connection)
-        if not self._applies:
-            return {}
+        return self._applies
+
+    def held(self, connection: Connection, page: Sequence[StoredRun]) -> dict[int, Reason]:
+        """Return the runs that are to be held, by run id, each with the reason, which names both runs."""
         earlier = {} if self._target_id is None else sent_otherwise(connection, self._target_id)
         pairs = self._same_end_and_id(connection, page, earlier)
         if not pairs:

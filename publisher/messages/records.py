@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Final
 
 from sqlalchemy import Connection
 
 from formats.base import RecordFormat
 from formats.rule_codes import CannotRenderError, Reason
-from publisher.messages import duplicate_guard
-from publisher.messages.duplicate_guard import DuplicateGuard
+from publisher.messages.duplicate_guard import KEY_CHANGED, DuplicateGuard, is_key_changed
 from publisher.messages.item import Held, Item, ItemPage, Members
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import DUE, Scope
@@ -62,10 +62,10 @@ class PageRenderer:
         """
         with self._store.read() as connection:
             waiting = queries.waiting(connection, self._target_id, after or self._begin, self._size, self._scope.part)
-            if waiting and not self._is_before_end(waiting[-1].end_time):
-                waiting = [each for each in waiting if self._is_before_end(each.end_time)]
-            to_hold = self._duplicates(connection, waiting)
-        return self._page(waiting, to_hold, as_new=as_new) if waiting else None
+            if self._window.until is not None:
+                waiting = takewhile(lambda each: self._is_before_end(each.end_time), waiting)
+            page = self._page(waiting, connection, as_new=as_new)
+        return page if page.place is not None else None
 
     def _is_before_end(self, end: int) -> bool:
         return self._window.until is None or end < self._window.until
@@ -77,19 +77,31 @@ class PageRenderer:
 
     def rendered(self, page: Sequence[PendingDelivery], *, guarded: bool = True) -> ItemPage:
         """Render these deliveries. `guarded`: those that would count twice, or replace another job, are held."""
-        to_hold: dict[int, Reason] = {}
-        if guarded:
-            with self._store.read() as connection:
-                to_hold = self._duplicates(connection, page)
-        return self._page(page, to_hold, as_new=False)
+        if not guarded:
+            return self._page(page, None, as_new=False)
+        with self._store.read() as connection:
+            return self._page(page, connection, as_new=False)
 
-    def _page(self, page: Sequence[PendingDelivery], to_hold: Mapping[int, Reason], *, as_new: bool) -> ItemPage:
+    def _page(self, page: Iterable[PendingDelivery], connection: Connection | None, *, as_new: bool) -> ItemPage:
+        """Render each delivery when it is decoded: the processor's caches hold one run, but not a page of them.
+
+        `connection`: of the read transaction in which duplicates are searched for; None: none are.
+        """
         items = []
         held = []
+        place: Place | None = None
+        to_hold: Mapping[int, Reason] = {}
+        if connection is not None and self._guard is not None and self._guard.applies(connection):
+            page = list(page)  # all of a page are looked up at once
+            to_hold = self._guard.held(connection, [each.run for each in page])
         for delivery in page:
             run = delivery.run
+            place = delivery.end_time, run.run_id
             members = Members([run.run_id], [delivery.revision])
             reason = to_hold.get(run.run_id)
+            sent = delivery.sent
+            if sent is not None and connection is not None and is_key_changed(connection, self._format.name, run, sent):
+                reason = KEY_CHANGED
             if reason is None:
                 try:
                     made = self._format.record(self._recipient.preparer.prepare(run), run.stored_at)
@@ -105,24 +117,15 @@ class PageRenderer:
                             delivery.end_time,
                             made.notes,
                             None,
-                            delivery.sent,
-                            delivery.sent is not None and not as_new,
+                            sent,
+                            sent is not None and not as_new,
                         )
                     )
                     continue
             held.append(Held(reason, members, run.record_id, delivery.end_time))
-        return ItemPage(items, held, (page[-1].end_time, page[-1].run.run_id))
+        return ItemPage(items, held, place)
 
     @property
     def _target_id(self) -> int:
         assert self._recipient.target_id is not None  # only a target that has deliveries has some that wait
         return self._recipient.target_id
-
-    def _duplicates(self, connection: Connection, page: Sequence[PendingDelivery]) -> dict[int, Reason]:
-        """The runs that would count twice, or replace another one, by run id, each with the reason."""
-        to_hold = {} if self._guard is None else self._guard.held(connection, [each.run for each in page])
-        for each in page:  # only corrections, which are few
-            is_changed = each.sent is not None and not each.sent.is_known_as(each.run.digest)
-            if is_changed and duplicate_guard.is_key_changed(connection, self._format.name, each.run, each.sent):
-                to_hold[each.run.run_id] = duplicate_guard.KEY_CHANGED
-        return to_hold

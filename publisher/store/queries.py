@@ -121,8 +121,11 @@ _next_waiting: Final = _waiting(first=False)
 
 def waiting(
     connection: Connection, target_id: int, after: tuple[int, int] | None, limit: int, part: Shard = WHOLE
-) -> list[PendingDelivery]:
-    """The next deliveries that wait, oldest end time first, after `after` (end time, run id): an index scan."""
+) -> Iterator[PendingDelivery]:
+    """The next deliveries that wait, oldest end time first, after `after` (end time, run id): an index scan.
+
+    All are read at once; a run is decoded when its turn comes.
+    """
     values = {"target": target_id, "most": limit, "of": part.of, "index": part.index}
     query = _first_waiting
     if after is not None:
@@ -131,7 +134,7 @@ def waiting(
     # Values within the query would make it another query, to be prepared again, for each page.
     rows = [row for found in dialect.streamed(connection, query, limit, values) for row in found]
     rows.sort(key=_place)  # if the database sorted them, all records would pass through its sorter
-    return [PendingDelivery(row[0], stored_run(row[4:]), row[1], sent_version(row[2], row[3])) for row in rows]
+    return (PendingDelivery(row[0], stored_run(row[4:]), row[1], sent_version(row[2], row[3])) for row in rows)
 
 
 def oldest_waiting(connection: Connection, target_id: int) -> int | None:

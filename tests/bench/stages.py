@@ -201,7 +201,7 @@ class _Journey:
         items: list[Item] = []
         while True:
             with stage("read back"), self._store.read() as connection:
-                found = queries.waiting(connection, target_id, place, _READ_BACK)
+                found = list(queries.waiting(connection, target_id, place, _READ_BACK))
             if not found:
                 break
             place = (found[-1].end_time, found[-1].run.run_id)
