@@ -23,7 +23,6 @@ from publisher.plugins import record_format
 from publisher.store.database import Store, open_store
 from publisher.store.paging import Place
 
-_encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(ItemPage)
 
 
@@ -71,7 +70,7 @@ class BackgroundRenderer:
         with subprocess_worker.WorkerProcess(__name__) as worker:
             worker.give((self._order, border, as_new))
             yield from self._pages_until(border, as_new=as_new)
-            yield from map(_decoder.decode, worker.frames())
+            yield from worker.results(_decoder)
 
     def _pages_until(self, border: Place, *, as_new: bool) -> Generator[ItemPage, None, None]:
         for page in self._pages_here(None, as_new=as_new):
@@ -93,7 +92,7 @@ def _render(order: tuple[RenderOrder, Place, bool], send: subprocess_worker.Send
     with closing(open_store(settings.url, settings.busy_timeout, read_only=True)) as store:
         renderer = asked.renderer(store)
         while (page := renderer.page(place, as_new=as_new)) is not None:
-            send(_encoder.encode(page))
+            send(page)
             place = page.place
 
 

@@ -50,7 +50,6 @@ class _PageRead(msgspec.Struct):
 
 
 _Order = tuple[str, schema.SourceSettings, Cursor, Window | None]
-_encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(_PageRead)
 
 
@@ -104,7 +103,7 @@ class BackgroundReader:
 
     def _pages_of(self, worker: subprocess_worker.WorkerProcess) -> Iterator[EncodedPage]:
         try:
-            for read in map(_decoder.decode, worker.frames()):
+            for read in worker.results(_decoder):
                 self._worker_read, self._worker_complete_since = True, read.complete_since
                 page = msgspec.structs.replace(read.page, cursor=cursor_of(read.cursor))
                 del read  # only one in memory at a time
@@ -146,7 +145,7 @@ def _read(order: _Order, send: subprocess_worker.Send) -> None:
         encoded = encode_page(page, classed=window is None)
         del page  # its runs are encoded: only one form of them in memory
         read = _PageRead(msgspec.structs.replace(encoded, cursor={}), text_of(encoded.cursor), source.complete_since())
-        send(_encoder.encode(read))
+        send(read)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from publisher import subprocess_worker
@@ -55,8 +56,8 @@ class Told(msgspec.Struct):
     number: Number
 msgspec.msgpack.Decoder(Told)
 def tell(order, send):
-    send(str(at_start).encode())
-    send(str(gc.get_freeze_count() > 0 and gc.get_threshold()[0]).encode())
+    send(at_start)
+    send(gc.get_freeze_count() > 0 and gc.get_threshold()[0])
 subprocess_worker.serve(tell)
 """
 GARBAGE = """
@@ -83,7 +84,7 @@ def test_nor_are_they_in_a_worker_process(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
     with subprocess_worker.WorkerProcess("worker_of_test") as worker:
         worker.give(None)
-        assert list(worker.frames()) == [b"50000", b"50000"]  # while it is loaded, and at work
+        assert list(worker.results(msgspec.msgpack.Decoder(int))) == [50_000, 50_000]  # while it is loaded, and at work
 
 
 @pytest.mark.parametrize(("before", "shared"), [("", False), ("subprocess_worker.tune_memory()", True)])
