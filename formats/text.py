@@ -22,7 +22,7 @@ REPLACEMENT: Final = "?"
 is_plain = re.compile(r"[!#-%'-;=?-~][ !#-%'-;=?-~]*").fullmatch
 """Matches a text that needs no change: printable ASCII without markup, not empty, no leading blank."""
 
-_FORBIDDEN: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_FORBIDDEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _MARKUP: Final = re.compile('[\t\n\r\x7f"&<>]')
 _REFERENCES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 

@@ -40,11 +40,11 @@ def publish(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show how much would be sent; send nothing.")] = False,
 ) -> None:
     """Send everything that waits to the targets."""
-    subprocess_worker.tune_memory()
     if dry_run:
         _show_dry_run(targets or ())
         return
     with session.publisher() as publisher:
+        subprocess_worker.tune_memory()
         delivered = publisher.publish(targets or ())
         say_if_new_store(publisher)
         status = publisher.status(assumed=False)
@@ -96,6 +96,7 @@ def dry_run_json(found: DryRun) -> dict[str, Any]:
 
 def _show_dry_run(targets: Sequence[str]) -> None:
     with session.publisher() as publisher:
+        subprocess_worker.tune_memory()
         for name in targets:
             if name not in publisher.config.targets:
                 raise UsageError(unknown_name("target", name, publisher.config.targets))

@@ -50,8 +50,8 @@ def republish(
     from publisher.sources.base import Window  # noqa: PLC0415
 
     window = Window(*options.month_window(month, since, until))
-    subprocess_worker.tune_memory()
     with session.publisher() as publisher:
+        subprocess_worker.tune_memory()
         plan = publisher.plan_republish(target, window, only_missing=only_missing)
         keeps_first = publisher.config.targets[target].kind.keeps_first
         _explain(target, plan, keeps_first=keeps_first)

@@ -57,11 +57,12 @@ def run(
     """Collect from all sources, publish to all targets, and reconcile when due; then exit or wait."""
     from publisher.observe.systemd import ServiceManager  # noqa: PLC0415
 
-    subprocess_worker.tune_memory()
     manager = ServiceManager()
     if every is None:
         with _watch(manager, stays=False) as watch:
+            subprocess_worker.tune_memory()
             raise typer.Exit(_once(watch))
+    subprocess_worker.tune_memory()
     _stay(_pause_s(every), manager)
 
 

@@ -25,16 +25,16 @@ def register(app: typer.Typer) -> None:
 
 def status() -> None:
     """Show what was read, what each target accepted, what waits, is held, or was rejected, and what to do next."""
-    from importlib.metadata import version  # noqa: PLC0415
-
     with session.publisher() as publisher:
         found = publisher.status()
+    if session.json:
+        from importlib.metadata import version  # noqa: PLC0415
+
         head = {
             "site": publisher.config.site.name,
             "version": version("usage-publisher"),
             "now": iso(publisher.tools.clock()),
         }
-    if session.json:
         json_object(head | status_json(found))
     else:
         if publisher.missing:

@@ -120,18 +120,18 @@ class Config(Settings):
     """The whole file."""
 
     site: SiteSettings
-    store: StoreSettings = Field(default_factory=StoreSettings)
+    store: StoreSettings = Field(default_factory=StoreSettings.model_construct)
     sources: dict[str, SourceSettings] = Field(default_factory=dict)
     targets: dict[str, Target] = Field(default_factory=dict)
     map: tuple[MapRule, ...] = ()
     nodes: tuple[Node, ...] = ()
-    charges: Charges = Field(default_factory=Charges)
-    statements: StatementSettings = Field(default_factory=StatementSettings)
-    credentials: Credentials = Field(default_factory=Credentials)
-    metrics: Metrics = Field(default_factory=Metrics)
-    notices: Notices = Field(default_factory=Notices)
-    log: Log = Field(default_factory=Log)
-    serve: Serve = Field(default_factory=Serve)
+    charges: Charges = Field(default_factory=Charges.model_construct)
+    statements: StatementSettings = Field(default_factory=StatementSettings.model_construct)
+    credentials: Credentials = Field(default_factory=Credentials.model_construct)
+    metrics: Metrics = Field(default_factory=Metrics.model_construct)
+    notices: Notices = Field(default_factory=Notices.model_construct)
+    log: Log = Field(default_factory=Log.model_construct)
+    serve: Serve = Field(default_factory=Serve.model_construct)
     spool: dict[str, SpoolContext] = Field(default_factory=dict)
     file: Path | None = Field(default=None, exclude=True)
 

@@ -19,7 +19,6 @@ from publisher.config import schema
 from publisher.config.sources import SOURCE_KINDS
 from publisher.errors import ConfigError
 from publisher.sources.base import Source
-from publisher.sources.logs.sniff import looks_like
 from publisher.sources.plugin import AddedSource
 from publisher.text import unknown_name
 
@@ -54,6 +53,8 @@ def known_kinds() -> list[str]:
 
 def recognised(place: Path) -> tuple[str, ...]:
     """The types of source that a path may have, from its name and content; empty: it is not recognised."""
+    from publisher.sources.logs.sniff import looks_like  # noqa: PLC0415 - many patterns, which few commands need
+
     kinds = SOURCE_KINDS.values()
     for kind in kinds:
         if place.name == kind.program or any(place.name == name or (place / name).exists() for name in kind.databases):
