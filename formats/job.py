@@ -14,6 +14,7 @@ of older records do not change (`formats.identity`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
@@ -62,11 +63,28 @@ class Benchmark(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     value: float
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, array_like=True):
-    """An event of the job: `at` epoch seconds UTC, `kind` in the source's own letters (Q, S, E, R)."""
+class Events(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """The events of a job in their order: `kinds` in the source's own words or letters, each separated by a space
+    (`Q S E`, see `kinds_text`), `times` epoch seconds UTC. One text of kinds, since few jobs have different ones.
+    """
 
-    at: int
-    kind: str
+    kinds: str
+    times: tuple[int, ...]
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[int, str]]) -> Events | None:
+        """The events of pairs of time and kind; None if there are none."""
+        found = tuple(pairs)
+        return cls(kinds_text(kind for _, kind in found), tuple([at for at, _ in found])) if found else None
+
+    def pairs(self) -> Iterator[tuple[int, str]]:
+        """The time and kind of each event."""
+        return zip(self.times, self.kinds.split(" "), strict=False)
+
+
+def kinds_text(kinds: Iterable[str]) -> str:
+    """The kinds of events as one text; a space in one of them becomes `_`."""
+    return " ".join([kind.replace(" ", "_") for kind in kinds])
 
 
 class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -151,7 +169,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     execution_start: int | None = None
     """When the payload began, if the source distinguishes this from `start`."""
     execution_end: int | None = None
-    events: tuple[Event, ...] = ()
+    events: Events | None = None
 
     # --- usage
     wall_ms: int | None = None

@@ -163,11 +163,12 @@ def facts(known: KnownRun) -> dict[str, Any]:
     """Every fact of a run that its source has; instants in ISO 8601."""
     read: dict[str, Any] = {}
     values: dict[str, Any] = msgspec.to_builtins(known.run.job)
+    events = known.run.job.events
     for name, value in values.items():
         if name == "extras":
             read.update({f"extras.{key}": item for key, item in value.items()})
-        elif name == "events":
-            read[name] = [{"at": iso(at), "event": event} for at, event in value]
+        elif events is not None and name == "events":
+            read[name] = [{"at": iso(at), "event": kind} for at, kind in events.pairs()]
         elif name == "transfers":
             read[name] = [_timed(transfer) for transfer in value]
         else:

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from formats.calendar import Month, month_of
-from formats.job import Event, Host
+from formats.job import Events, Host
 from publisher.errors import UsageError
 from publisher.job_ids import JobIds
 from publisher.report.frame import NUMBERS, UNKNOWN, WORDS, Coding, Frame
@@ -39,7 +39,7 @@ COLUMNS: Final = (*sorted(NUMBERS), *TEXT_COLUMNS, *JOB_COLUMNS, "events", CORE_
 _MONTH: Final = re.compile(r"month=(\d{4})-(\d{2})", re.ASCII)
 
 _hosts: Final = msgspec.json.Decoder(tuple[Host, ...])
-_events: Final = msgspec.json.Decoder(tuple[Event, ...])
+_events: Final = msgspec.json.Decoder(Events)
 _core_numbers: Final = msgspec.json.Decoder(tuple[str, ...])
 
 
@@ -83,9 +83,9 @@ def words_of(name: str) -> Callable[[Any], tuple[str, ...]]:
     return lambda text: (text,) if text else ()
 
 
-def events_of(text: str | None) -> tuple[Event, ...]:
+def events_of(text: str | None) -> Events | None:
     """The events of a job."""
-    return _events.decode(text) if text else ()
+    return _events.decode(text) if text else None
 
 
 def core_numbers_of(text: str | None) -> tuple[str, ...]:

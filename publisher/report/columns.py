@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from formats.job import Event, Host
+from formats.job import Events, Host
 from publisher.job_ids import JobIds
 from publisher.messages.entries import RESERVATION, complex_items
 from publisher.report.column_tally import Ints
@@ -113,7 +113,7 @@ class SlimExtras(msgspec.Struct, frozen=True, gc=False):
 _TYPES: Final[dict[str, tuple[Any, Any]]] = {
     "hosts": (tuple[Host, ...], ()),
     "extras": (SlimExtras, SlimExtras()),
-    "events": (tuple[Event, ...], ()),
+    "events": (Events | None, None),
     "core_numbers": (tuple[str, ...], ()),
     "run": (int, 0),
     **dict.fromkeys(

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import numpy as np
 
-from formats.job import Event
+from formats.job import Events
 from publisher.job_ids import JobIds
 from publisher.report.column_tally import Ints
 from publisher.report.frame import ROW, Frame, Mask
@@ -22,7 +22,7 @@ _TYPES: Final = (np.int8, np.int16, np.int32)
 _encode: Final = msgspec.msgpack.Encoder().encode
 _DECODERS: Final[dict[str, msgspec.msgpack.Decoder[list[Any]]]] = {
     "job": msgspec.msgpack.Decoder(list[JobIds]),
-    "events": msgspec.msgpack.Decoder(list[tuple[Event, ...]]),
+    "events": msgspec.msgpack.Decoder(list[Events | None]),
     "core_numbers": msgspec.msgpack.Decoder(list[tuple[str, ...]]),
 }
 OBJECTS_KEPT: Final = frozenset(_DECODERS)

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 import msgspec
 from sqlalchemy import Connection, LargeBinary, Select, Table, Text, select
 
-from formats.job import Benchmark, Job
+from formats.job import Benchmark, Events, Job
 from publisher.encoded_run import run_key
 from publisher.grid_identity import IDENTITY_FIELDS
 from publisher.spool.base import Kind, Object, Scalar, key_of
@@ -27,6 +27,7 @@ from publisher.store.transitions import CONFIRMED
 
 _SCALARS: Final[Mapping[Any, Scalar]] = {int: "int", float: "float", str: "text", bool: "flag"}
 _BENCHMARKS: Final = "benchmarks"
+_EVENTS: Final = "events"
 _SEVERAL: Final = frozenset({"fqans"})
 """The values of a grid log that are lists."""
 
@@ -49,6 +50,8 @@ def _kind_of_jobs(name: str, scalars: Mapping[str, Scalar], lists: Mapping[str, 
     for field, hint in get_type_hints(Job).items():
         if get_origin(hint) is dict or field == _BENCHMARKS:
             pairs.append(field)
+        elif field == _EVENTS:
+            parts[field] = {"at": "int", "kind": "text"}
         elif get_origin(hint) is tuple and issubclass(get_args(hint)[0], msgspec.Struct):
             parts[field] = _fields_of(get_args(hint)[0])
         elif get_origin(hint) is tuple:
@@ -66,7 +69,9 @@ JOBS: Final = _kind_of_jobs("jobs", {**_OF_RUNS, **_GRID_TEXTS}, _GRID_LISTS)
 VERSIONS: Final = _kind_of_jobs("versions", {"stored_at": "int", "digest": "bytes"}, {})
 """Earlier versions of runs."""
 
-_PARTS: Final = {field: get_args(hint)[0] for field, hint in get_type_hints(Job).items() if field in JOBS.parts}
+_PARTS: Final = {
+    field: get_args(hint)[0] for field, hint in get_type_hints(Job).items() if field in JOBS.parts and field != _EVENTS
+}
 _DEFAULTS: Final = {field.name: field for field in msgspec.structs.fields(Job)}
 
 
@@ -81,6 +86,8 @@ def values_of_job(job: Job) -> dict[str, Any]:
             continue
         if name == _BENCHMARKS:
             value = {each.type: each.value for each in value}
+        elif name == _EVENTS:
+            value = tuple({"at": at, "kind": kind} for at, kind in value.pairs())
         elif name in _PARTS:
             value = tuple({part: getattr(each, part) for part in JOBS.parts[name]} for each in value)
         found[name] = value
@@ -92,6 +99,8 @@ def job_of_values(values: Mapping[str, Any]) -> Job:
     given = {name: values[name] for name in _DEFAULTS if values.get(name) is not None}
     if _BENCHMARKS in given:
         given[_BENCHMARKS] = tuple(Benchmark(name, float(score)) for name, score in given[_BENCHMARKS].items())
+    if _EVENTS in given:
+        given[_EVENTS] = Events.of((each["at"], each["kind"]) for each in given[_EVENTS])
     for name, struct in _PARTS.items():
         if name in given:
             given[name] = tuple(struct(**each) for each in given[name])

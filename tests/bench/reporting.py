@@ -70,7 +70,7 @@ def _invented(size: int) -> Iterator[Frame]:
             for name in WORDS
         }
         job = [JobIds(str(begin + place)) for place in range(rows)]
-        yield Frame(rows, numbers, codes, {"job": job, "events": [()] * rows, "core_numbers": [()] * rows})
+        yield Frame(rows, numbers, codes, {"job": job, "events": [None] * rows, "core_numbers": [()] * rows})
 
 
 def _walked(runs: StoreRuns | ArchiveRuns, bench: Bench, start: int, stop: int) -> None:

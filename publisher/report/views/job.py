@@ -109,7 +109,7 @@ def _facts(job: Any) -> Iterator[tuple[str, str]]:
         elif field in _INSTANTS:
             yield field, iso(value) or ""
         elif field == "events":
-            yield from ((f"event {event.kind}", iso(event.at) or "") for event in value)
+            yield from ((f"event {kind}", iso(at) or "") for at, kind in value.pairs())
         elif isinstance(value, tuple):
             yield field, ", ".join(map(_plain, value))
         else:

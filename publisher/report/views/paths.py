@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import chain, groupby
 from typing import Any, Final
 
-from formats.job import Event
+from formats.job import Events
 from publisher.report.partitions import RowPartitions
 from publisher.report.report import Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
@@ -25,18 +25,14 @@ MEANINGS: Final = {
 """The letters of TORQUE and PBS."""
 _Job = tuple[str, str]
 """Cluster and id."""
-_Ran = tuple[_Job, int, tuple[Event, ...]]
+_Ran = tuple[_Job, int, Events]
 """A run of a job, its end, and its events."""
 
 
-def path_of(events: Iterable[Event]) -> str:
-    """The path of a job: `Q S+ E`."""
-    return _written(tuple([one.kind for one in events]))
-
-
 @lru_cache(maxsize=10_000)
-def _written(kinds: tuple[str, ...]) -> str:
-    return " ".join(kind + ("+" if len(list(some)) > 1 else "") for kind, some in groupby(kinds))
+def path_of(kinds: str) -> str:
+    """The path of a job with events of these kinds: `Q S+ E`."""
+    return " ".join(kind + ("+" if len(list(some)) > 1 else "") for kind, some in groupby(kinds.split(" ")))
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
@@ -78,12 +74,12 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     )
 
 
-def _last_runs(runs: Iterable[_Ran]) -> Iterator[tuple[_Job, tuple[Event, ...]]]:
+def _last_runs(runs: Iterable[_Ran]) -> Iterator[tuple[_Job, Events]]:
     """Each job with the events of its last run."""
-    last: dict[_Job, tuple[int, tuple[Event, ...]]] = {}
+    last: dict[_Job, tuple[int, Events]] = {}
     for job, stop, events in runs:
         known = last.get(job)
-        if known is None or (stop, len(events)) >= (known[0], len(known[1])):
+        if known is None or (stop, len(events.times)) >= (known[0], len(known[1].times)):
             last[job] = (stop, events)
     return ((job, events) for job, (_, events) in last.items())
 
@@ -99,10 +95,10 @@ _Table = tuple[tuple[Column, ...], list[tuple[Cell, ...]], set[str]]
 """Columns, rows, and the letters that occur in them."""
 
 
-def _counts(jobs: Iterable[tuple[_Job, tuple[Event, ...]]]) -> _Table:
+def _counts(jobs: Iterable[tuple[_Job, Events]]) -> _Table:
     found: dict[str, tuple[int, str]] = {}
     for (_, job), events in jobs:
-        path = path_of(events)
+        path = path_of(events.kinds)
         count, example = found.get(path, (0, job))
         found[path] = (count + 1, min(example, job))
     total = sum(count for count, _ in found.values())
@@ -120,18 +116,18 @@ def _letters_of(word: str) -> tuple[str, ...]:
     return (word.removesuffix("+"), "+") if word.endswith("+") else (word,)
 
 
-def _events(jobs: Iterable[tuple[_Job, tuple[Event, ...]]]) -> _Table:
+def _events(jobs: Iterable[tuple[_Job, Events]]) -> _Table:
     columns = (
         Column("cluster", "text"), Column("job", "text"), Column("at", "instant"), Column("event", "text"),
         Column("meaning", "text"),
     )  # fmt: skip
     found = sorted(jobs)
     rows: list[tuple[Cell, ...]] = [
-        (cluster, job, event.at, event.kind, MEANINGS.get(event.kind, ""))
+        (cluster, job, at, kind, MEANINGS.get(kind, ""))
         for (cluster, job), events in found
-        for event in events
+        for at, kind in events.pairs()
     ]
-    kinds = {letter for _, events in found for word in path_of(events).split() for letter in _letters_of(word)}
+    kinds = {letter for _, events in found for word in path_of(events.kinds).split() for letter in _letters_of(word)}
     return columns, rows, kinds
 
 

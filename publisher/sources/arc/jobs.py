@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, Final, Literal, TypeVar
 
 from formats.identity import arc_record_id
-from formats.job import Benchmark, Event, Job, Status, Transfer
+from formats.job import Benchmark, Events, Job, Status, Transfer, kinds_text
 from publisher.sources.arc.database import AAR_COLUMNS, SEPARATOR, Row, Sides
 from publisher.sources.arc.values import benchmarks_of, client_host, epoch_s, epochs_s, hosts_of, unescaped, unsigned
 from publisher.sources.limits import IDENTITY_CHARACTERS, LimitError, bounded, require_short
@@ -315,28 +315,28 @@ def _picker(keys: Sequence[str], picked: Sequence[str]) -> _Pick:
 
 
 @lru_cache(maxsize=4096)
-def _kinds(packed: str) -> tuple[tuple[str, ...], _Pick]:
+def _kinds(packed: str) -> tuple[tuple[str, ...], str, _Pick]:
     kinds = tuple(packed.split(SEPARATOR))
-    return kinds, _picker(kinds, _EVENTS)
+    return kinds, kinds_text(kinds), _picker(kinds, _EVENTS)
 
 
-def _events(row: Row | None, extras: Extras) -> tuple[tuple[Event, ...], tuple[int | None, ...]]:
+def _events(row: Row | None, extras: Extras) -> tuple[Events | None, tuple[int | None, ...]]:
     """The events, and the times of those in `_EVENTS`.
 
     A job that was run again has a state twice: the last one belongs to the accounted run.
     """
     if row is None:
-        return (), _NO_TIMES
+        return None, _NO_TIMES
     _, packed, texts, _ = row
-    kinds, pick = _kinds(packed)
+    kinds, text_of_kinds, pick = _kinds(packed)
     times = epochs_s(texts, len(kinds))
     if times is None:
         rows = [(kind, text, epoch_s(text)) for kind, text in zip(kinds, texts.split(SEPARATOR), strict=True)]
         extras.update((kind, text) for kind, text, at in rows if at is None)
         kinds = tuple([kind for kind, _, at in rows if at is not None])
         times = [at for _, _, at in rows if at is not None]
-        pick = _picker(kinds, _EVENTS)
-    return tuple(map(Event, times, kinds)), pick([*times, None])
+        text_of_kinds, pick = kinds_text(kinds), _picker(kinds, _EVENTS)
+    return (Events(text_of_kinds, tuple(times)) if times else None), pick([*times, None])
 
 
 class _Keys:

@@ -409,7 +409,7 @@ class _ArcReading:
     def _half_written(self, row: Row, job: Job) -> bool:
         if self._settle_after is None or not 0 <= row[_END] - self._settle_after <= 2 * SETTLE_S:
             return False
-        return not any(event.kind == "FINISHED" for event in job.events)
+        return job.events is None or "FINISHED" not in job.events.kinds.split(" ")
 
     def _unreadable(self, row: Row, reason: str) -> Unreadable:
         raw = msgspec.json.encode(dict(zip(AAR_COLUMNS, row, strict=True)))

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from formats.job import Event, Job
+from formats.job import Events, Job
 from publisher.sources.fields import LineError, instant, integer
 from publisher.sources.limits import SHORT_BYTES, bounded
 from publisher.sources.pbs import jobs as pbs_jobs
@@ -59,6 +59,10 @@ _SHORT: Final = 32
 """Characters of a text that has no attributes of a run."""
 
 
+Event = tuple[int, str]
+"""When it happened, and the letter of its record."""
+
+
 class OpenJob(msgspec.Struct, array_like=True):
     """A job between two lines. `start` and `text` (of its S record) belong to the run in progress; `core_ms` and
     `phase_ms` are the usage of its ended phases.
@@ -83,7 +87,7 @@ class OpenJob(msgspec.Struct, array_like=True):
         if len(self.events) >= MAX_EVENTS:
             del self.events[MAX_EVENTS // 2]
             self.left_out += 1
-        self.events.append(Event(at, kind))
+        self.events.append((at, kind))
 
     def close_run(self) -> None:
         """Forget the run in progress."""
@@ -148,7 +152,7 @@ class JobPaths:
             if job.start is not None and not job.shown:
                 job.shown = True
                 with suppress(LineError):  # its end has a record of its own, which is checked by itself
-                    runs.append(msgspec.structs.replace(self._begun(key, job), events=tuple(job.events)))
+                    runs.append(msgspec.structs.replace(self._begun(key, job), events=Events.of(job.events)))
         return runs
 
     def take(self, line: PbsLogEntry) -> tuple[Job, ...] | None:
@@ -214,7 +218,7 @@ class JobPaths:
         state.ended.pop(key, None)
         state.completed.pop(key, None)
         if job is None:
-            self._keep(key, OpenJob([Event(at, "Q")]))
+            self._keep(key, OpenJob([(at, "Q")]))
         else:
             job.note(at, "Q")
         return jobs
@@ -422,20 +426,20 @@ def _remember(jobs: dict[str, _Job], key: str, job: _Job, most: int) -> None:
         del jobs[next(iter(jobs))]
 
 
-def _path(job: OpenJob, queued: int | None, start: int) -> tuple[Event, ...]:
+def _path(job: OpenJob, queued: int | None, start: int) -> Events | None:
     """The path so far. Its Q and S are in the run's own record, even if their lines were not read."""
     events = job.events
-    if len(events) == 1 and queued is not None and events[0].kind == "E":  # only the E record itself is known
-        events[:0] = (Event(queued, "Q"), Event(start, "S"))
-        return tuple(events)
-    kinds = [event.kind for event in events]
+    if len(events) == 1 and queued is not None and events[0][1] == "E":  # only the E record itself is known
+        events[:0] = ((queued, "Q"), (start, "S"))
+        return Events.of(events)
+    kinds = [kind for _, kind in events]
     if queued is not None:
         if "Q" not in kinds:
-            events.insert(0, Event(queued, "Q"))
+            events.insert(0, (queued, "Q"))
             kinds.insert(0, "Q")
         elif kinds.count("Q") == 1:
-            events[kinds.index("Q")] = Event(queued, "Q")
-    if not any(event.kind == "S" and event.at == start for event in events):
-        later = [index for index, event in enumerate(events) if event.at >= start and event.kind != "Q"]
-        events.insert(later[0] if later else len(events), Event(start, "S"))
-    return tuple(events)
+            events[kinds.index("Q")] = (queued, "Q")
+    if (start, "S") not in events:
+        later = [index for index, (at, kind) in enumerate(events) if at >= start and kind != "Q"]
+        events.insert(later[0] if later else len(events), (start, "S"))
+    return Events.of(events)

@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from formats.identity import run_record_id
-from formats.job import Event, Host, Job
+from formats.job import Events, Host, Job
 from publisher.sources.fields import LineError, instant, integer
 from publisher.sources.pbs import values
 
@@ -117,7 +117,7 @@ def running(
         start=start,
         end=None,
         run=run,
-        events=(),
+        events=None,
         extras={},
     )
 
@@ -132,7 +132,7 @@ def finished(
     start: int,
     end: int,
     run: int,
-    events: tuple[Event, ...],
+    events: Events | None,
     more: Mapping[str, int | float | str],
 ) -> Job:
     """The run that an E record (or an R record with usage) ends. `more` is added to its extras."""
@@ -175,7 +175,7 @@ def _job(
     start: int,
     end: int | None,
     run: int,
-    events: tuple[Event, ...],
+    events: Events | None,
     extras: dict[str, int | float | str],
 ) -> Job:
     get = found.get

@@ -123,7 +123,7 @@ class _Invented:
             _ = coding.code[() if name in {"placed", "host"} else name]
         numbers = {name: np.full(rows, start, np.int64) for name in NUMBERS}
         codes = {name: np.zeros(rows, np.int64) for name in WORDS}
-        objects = {"job": [JobIds(None)] * rows, "events": [()] * rows, "core_numbers": [()] * rows}
+        objects = {"job": [JobIds(None)] * rows, "events": [None] * rows, "core_numbers": [()] * rows}
         yield Frame(rows, numbers, codes, objects)
 
 

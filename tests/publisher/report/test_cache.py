@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine, event, update
 
-from formats.job import Event, Host, Job
+from formats.job import Events, Host, Job
 from publisher.api import Publisher
 from publisher.job_ids import JobIds
 from publisher.report.cache import ReportCache
@@ -235,7 +235,7 @@ def frames(columns: list[list[int]]) -> Iterator[Frame]:
         yield Frame(
             rows, {**dict.fromkeys(NUMBERS, part[0]), "end": part[1], ROW: np.arange(rows)},
             dict.fromkeys(WORDS, part[2]),
-            {"job": [JobIds(word, "name") for word in words], "events": [(Event(1, "Q"),)] * rows,
+            {"job": [JobIds(word, "name") for word in words], "events": [Events("Q", (1,))] * rows,
              "core_numbers": [()] * rows},
         )  # fmt: skip
 
@@ -259,7 +259,7 @@ def test_a_chunk_holds_what_it_was_given(rows: list[tuple[int, int, int]], data:
     mask = np.array(data.draw(st.lists(st.booleans(), min_size=len(inside), max_size=len(inside))), np.bool_)
     chosen = found.where(mask)
     assert chosen.numbers["end"].tolist() == found.numbers["end"][mask].tolist()
-    assert chosen.objects["events"] == [(Event(1, "Q"),)] * int(mask.sum())
+    assert chosen.objects["events"] == [Events("Q", (1,))] * int(mask.sum())
 
 
 def test_jobs_by_a_pattern_are_found_in_what_is_kept(tmp_path: Path) -> None:

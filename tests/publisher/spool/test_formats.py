@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.identity import encode
-from formats.job import Benchmark, Event, Host, Job, Transfer
+from formats.job import Benchmark, Events, Host, Job, Transfer
 from publisher.config.schema import SpoolContext
 from publisher.spool import name_value
 from publisher.spool.base import Object, SpoolError, key_of
@@ -50,7 +50,7 @@ def full_job(number: int = 1) -> Job:
             Transfer("download", "https://x/" + ODD, size_bytes=1, from_cache=True),
             Transfer("upload", "y", size_bytes=2**64 - 1),
         ),
-        events=(Event(5, "Q"), Event(-5, ODD)),
+        events=Events.of([(5, "Q"), (-5, ODD)]),
         energy_j=1e300,
         memory_rss_kib=2**64 - 1,
         swap_kib=-(2**63),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from formats.identity import decode, encode
-from formats.job import Benchmark, Event, Host, Job, Transfer
+from formats.job import Benchmark, Events, Host, Job, Transfer
 from publisher.sources.arc.database import SEPARATOR, SIDE_COLUMNS, ArcDatabase, Sides
 from publisher.sources.arc.jobs import RowReader, UnreadableRowError
 from tests.generators import arc_database
@@ -116,14 +116,17 @@ def test_every_field(tmp_path: Path) -> None:
         end=1_793_503_700,
         execution_start=1_793_500_620,
         execution_end=1_793_503_620,
-        events=(
-            Event(1_793_500_000, "ACCEPTED"),
-            Event(1_793_500_001, "PREPARING"),
-            Event(1_793_500_020, "SUBMIT"),
-            Event(1_793_500_620, "LRMSSTART"),
-            Event(1_793_503_620, "LRMSEND"),
-            Event(1_793_503_680, "FINISHING"),
-            Event(1_793_503_700, "FINISHED"),
+        events=Events(
+            "ACCEPTED PREPARING SUBMIT LRMSSTART LRMSEND FINISHING FINISHED",
+            (
+                1_793_500_000,
+                1_793_500_001,
+                1_793_500_020,
+                1_793_500_620,
+                1_793_503_620,
+                1_793_503_680,
+                1_793_503_700,
+            ),
         ),
         wall_ms=3_000_000,
         cpu_ms=40_500_000,
@@ -156,7 +159,7 @@ def test_times_of_the_payload_when_asked_for(tmp_path: Path) -> None:
 def test_without_events_the_times_are_those_of_the_row(tmp_path: Path) -> None:
     job = read_one(tmp_path, replace(FULL, events=[]), start_time="execution", end_time="lrms")
     assert (job.start, job.end) == (1_793_500_000, 1_793_503_700)
-    assert (job.lrms_submit, job.stage_in_ms, job.stage_out_ms, job.events) == (None, None, None, ())
+    assert (job.lrms_submit, job.stage_in_ms, job.stage_out_ms, job.events) == (None, None, None, None)
 
 
 def test_a_job_in_progress_has_no_usage_yet(tmp_path: Path) -> None:
