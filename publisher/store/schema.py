@@ -48,6 +48,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    PrimaryKeyConstraint,
     SmallInteger,
     Table,
     Text,
@@ -143,11 +144,15 @@ runs = Table(
     Column("global_key", LargeBinary),
     Column("job", LargeBinary, nullable=False),
     UniqueConstraint("record_key", name="runs_record_key"),
-    Index("runs_by_end", "end_time", "id", "class_id", "wall_ms", "cpu_ms", "incomplete_usage"),
+    Index("runs_by_end", "end_time", "id", "class_id", "wall_ms", "cpu_ms", "incomplete_usage").ddl_if("sqlite"),
+    Index("runs_by_end", "end_time", "id").ddl_if("postgresql"),
     Index("runs_local_id", "local_id"),
     Index("runs_global_key", "global_key"),
 )
-"""Long columns come last, and columns that PostgreSQL aligns come first, so that rows have no padding."""
+"""Long columns come last, and columns that PostgreSQL aligns come first, so that rows have no padding.
+
+SQLite sums runs from the index over their ends alone; PostgreSQL would read the table as well until a vacuum.
+"""
 
 versions = Table(
     "versions",
@@ -210,19 +215,20 @@ ARE_ASSUMED: ColumnElement[bool] = literal_column(f"deliveries.{_ASSUMED}")
 deliveries = Table(
     "deliveries",
     metadata,
-    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True),
-    Column("run_id", BigInteger, ForeignKey("runs.id"), primary_key=True),
-    Column("state", SmallInteger, nullable=False),
+    Column("run_id", BigInteger, ForeignKey("runs.id")),
     Column("end_time", BigInteger, nullable=False),
     Column("changed_at", BigInteger, nullable=False),
+    Column("confirmed_at", BigInteger),
+    Column("batch_id", Integer, ForeignKey("batches.id")),
+    Column("target_id", SmallInteger, ForeignKey("targets.id")),
+    Column("state", SmallInteger, nullable=False),
     Column("revision", SmallInteger, nullable=False, server_default="0"),
     Column("deselected", SmallInteger, nullable=False, server_default="0"),
-    Column("confirmed_at", BigInteger),
-    Column("batch_id", BigInteger, ForeignKey("batches.id")),
-    Column("sent_digest", LargeBinary),
     Column("may_be_one_of_several", SmallInteger, nullable=False, server_default="0"),
+    Column("sent_digest", LargeBinary),
     Column("reason", Text),
     Column("reason_parameters", Text),
+    PrimaryKeyConstraint("target_id", "run_id"),
     Index("deliveries_open", "target_id", "state", "end_time", "run_id", sqlite_where=text(_OPEN)),
     Index("deliveries_assumed", "target_id", sqlite_where=text(_ASSUMED)),
     sqlite_with_rowid=False,

@@ -19,7 +19,7 @@ from publisher.sources.arc.jobs import RUN_VERSION, RowReader
 from publisher.sources.base import NONE_RECOGNISED, Known, Recognised, Window
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_MARK_BYTES: Final = 16
+_MARK_BYTES: Final = 8
 _FIRST_NAME: Final = AAR_COLUMNS.index("EndpointID")
 _NAMES: Final = slice(_FIRST_NAME, _FIRST_NAME + len(NAME_TABLES))
 _CACHED: Final = 20_000

@@ -14,6 +14,7 @@ _IN_ORDER_OF_BYTES = sa.Text().with_variant(sa.Text(collation="C"), "postgresql"
 
 def upgrade() -> None:
     """Make them."""
+    is_on_server = op.get_bind().dialect.name == "postgresql"
     op.create_table(
         "sources",
         sa.Column("id", _ROW_ID, primary_key=True),
@@ -57,7 +58,8 @@ def upgrade() -> None:
         sa.Column("job", sa.LargeBinary(), nullable=False),
         sa.UniqueConstraint("record_key", name="runs_record_key"),
     )
-    op.create_index("runs_by_end", "runs", ["end_time", "id", "class_id", "wall_ms", "cpu_ms", "incomplete_usage"])
+    summed = [] if is_on_server else ["class_id", "wall_ms", "cpu_ms", "incomplete_usage"]
+    op.create_index("runs_by_end", "runs", ["end_time", "id", *summed])
     op.create_index("runs_global_key", "runs", ["global_key"])
     op.create_index("runs_local_id", "runs", ["local_id"])
     op.create_table(
@@ -67,7 +69,7 @@ def upgrade() -> None:
         sa.Column("stored_at", sa.BigInteger(), nullable=False),
         sa.Column("job", sa.LargeBinary(), nullable=False),
     )
-    if op.get_bind().dialect.name == "postgresql":
+    if is_on_server:
         for table in ("runs", "versions"):
             op.execute(f"ALTER TABLE {table} ALTER COLUMN job SET STORAGE EXTERNAL")
     op.create_table(
@@ -99,19 +101,20 @@ def upgrade() -> None:
     op.create_index("batches_by_target", "batches", ["target_id", "state", "latest_end"])
     op.create_table(
         "deliveries",
-        sa.Column("target_id", sa.BigInteger(), sa.ForeignKey("targets.id"), primary_key=True),
-        sa.Column("run_id", sa.BigInteger(), sa.ForeignKey("runs.id"), primary_key=True),
-        sa.Column("state", sa.SmallInteger(), nullable=False),
+        sa.Column("run_id", sa.BigInteger(), sa.ForeignKey("runs.id")),
         sa.Column("end_time", sa.BigInteger(), nullable=False),
         sa.Column("changed_at", sa.BigInteger(), nullable=False),
+        sa.Column("confirmed_at", sa.BigInteger()),
+        sa.Column("batch_id", sa.Integer(), sa.ForeignKey("batches.id")),
+        sa.Column("target_id", sa.SmallInteger(), sa.ForeignKey("targets.id")),
+        sa.Column("state", sa.SmallInteger(), nullable=False),
         sa.Column("revision", sa.SmallInteger(), nullable=False, server_default="0"),
         sa.Column("deselected", sa.SmallInteger(), nullable=False, server_default="0"),
-        sa.Column("confirmed_at", sa.BigInteger()),
-        sa.Column("batch_id", sa.BigInteger(), sa.ForeignKey("batches.id")),
-        sa.Column("sent_digest", sa.LargeBinary()),
         sa.Column("may_be_one_of_several", sa.SmallInteger(), nullable=False, server_default="0"),
+        sa.Column("sent_digest", sa.LargeBinary()),
         sa.Column("reason", sa.Text()),
         sa.Column("reason_parameters", sa.Text()),
+        sa.PrimaryKeyConstraint("target_id", "run_id"),
         sqlite_with_rowid=False,
     )
     condition = sa.text("reason = 'assumed'")
