@@ -20,6 +20,7 @@ benchmarks may depend on it, and target filters and sync counts do not depend on
 
 from __future__ import annotations
 
+import sys
 from functools import cache, lru_cache
 from hashlib import blake2b
 from operator import attrgetter
@@ -375,7 +376,14 @@ def decode_run(stored: bytes, facts: bytes) -> Job:
 
 @lru_cache(maxsize=_MOST_REMEMBERED)
 def class_values(facts: bytes) -> dict[str, Any]:
-    """What the runs of a class with these facts share, by field, but for defaults. Raises as `decode_run`."""
+    """What the runs of a class with these facts share, by field, but for defaults. Raises as `decode_run`.
+
+    Thousands of classes are remembered, most of them with the same few queues, hosts, and groups: a text is one object.
+    """
     known = decode(facts)
     defaults = _class_defaults(class_needs_local_user(known), class_needs_hosts(known))
-    return {name: value for name, default in defaults.items() if (value := getattr(known, name)) != default}
+    return {
+        name: sys.intern(value) if isinstance(value, str) else value
+        for name, default in defaults.items()
+        if (value := getattr(known, name)) != default
+    }
