@@ -139,7 +139,7 @@ class Queue:
             batch_id = batches.open_batch(
                 connection, self._target_id, uid, message.format, message.records, len(payload), None, tools.clock()
             )
-            mark = sent_mark.count_message(connection, tools.clock())
+            mark = sent_mark.count_messages(connection, 1, tools.clock())
         self._store.mark_sent(mark)
         tools.observer(BatchInFlight(target.name, batch_id, message.records))
         content_type = FORMATS[message.format].content_type

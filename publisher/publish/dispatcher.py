@@ -3,8 +3,8 @@
 Promise kept here: what is sent is in the ledger before it leaves, in the version that is sent. A batch is not sent if
 the disk has no room to record its outcome and the outcomes of all batches in flight.
 
-The outcome of a batch is a `Settlement`, a value. It is committed in the transaction that marks a later batch as in
-flight, so that one sync to disk serves both; or at once, if no batch follows.
+The outcome of a batch is a `Settlement`, a value. It is committed in the transaction that marks later batches as in
+flight, so that one sync to disk serves all; or at once, if no batch follows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Final
 
 import msgspec
+from msgspec import structs
 from sqlalchemy import Connection
 
 from formats.rule_codes import Reason
@@ -136,22 +137,22 @@ class Settlement(msgspec.Struct, frozen=True):
 
 
 class Settlements:
-    """The settlements of one run; commits the outcomes of batches. At most one settlement waits for its commit."""
+    """The settlements of one run; commits the outcomes of batches. Those that wait for their commit, and the batches
+    without an outcome, are never more than the workers."""
 
     def __init__(self, context: DeliveryContext) -> None:
         self._context = context
-        self._pending: Settlement | None = None
-        self._committed: BatchSettled | None = None
+        self._pending: list[Settlement] = []
+        self._committed: list[BatchSettled] = []
         self._accepted = 0
 
     def add(self, settlement: Settlement) -> None:
-        """Commit this settlement with the next batch; one that already waits is committed now."""
-        self.commit()
-        self._pending = settlement
+        """Commit this settlement with the next batches."""
+        self._pending.append(settlement)
 
     def commit(self) -> None:
-        """Commit the settlement that waits, if any, now."""
-        if self._pending is None:
+        """Commit the settlements that wait, if any, now."""
+        if not self._pending:
             return
         with self._context.store.write(sorts_on_disk=self.settles_many) as connection:
             self.apply(connection)
@@ -160,21 +161,22 @@ class Settlements:
     @property
     def settles_many(self) -> bool:
         """Whether the runs of large summaries are settled by one statement, so that memory does not grow with them."""
-        items = self._pending.batch.items if self._pending is not None else ()
-        if not items or items[0].group is None:
-            return False
-        return sum(len(item.members) for item in items) >= _MANY_MEMBERS
+        return any(
+            settlement.batch.items[0].group is not None
+            and sum(len(item.members) for item in settlement.batch.items) >= _MANY_MEMBERS
+            for settlement in self._pending
+        )
 
     def apply(self, connection: Connection) -> None:
-        """Record the settlement that waits in this transaction; call `report` once it is committed."""
-        settlement = self._pending
-        if settlement is None:
-            return
+        """Record the settlements that wait in this transaction; call `report` once it is committed."""
+        self._accepted = 0
+        self._committed = [self._apply(connection, settlement) for settlement in self._pending]
+
+    def _apply(self, connection: Connection, settlement: Settlement) -> BatchSettled:
         context, batch_id, outcome = self._context, settlement.batch_id, settlement.outcome
         items, now = settlement.batch.items, context.clock()
         target_id, is_record = context.target_id, settlement.batch.items[0].group is None
         settled = len(items) if is_record else 0
-        self._accepted = 0
         if settlement.accepts and isinstance(outcome, Accepted):
             named = len(items) - len(settlement.missing)
             moves = [(_run_id(item), State.IN_FLIGHT, State.WAITING, _NOT_NAMED) for item in settlement.missing]
@@ -192,7 +194,7 @@ class Settlements:
             if not is_record:
                 groups.settle(connection, target_id, batch_id, State.ACCEPTED, now)
                 settled = accepted
-            self._accepted = named if is_record else accepted
+            self._accepted += named if is_record else accepted
         elif isinstance(outcome, Accepted):  # the service had these records and accepted them again
             batches.close(connection, batch_id, BatchState.ACCEPTED, now, receipt=outcome.receipt)
         else:
@@ -201,14 +203,15 @@ class Settlements:
             answer = answer_of(outcome)
             batches.close(connection, batch_id, BatchState.NOT_ACCEPTED, now, answer=answer)
         size = sum(len(item.body) for item in items)
-        self._committed = BatchSettled(context.target, batch_id, type(outcome).__name__, settled, size)
+        return BatchSettled(context.target, batch_id, type(outcome).__name__, settled, size)
 
     def report(self) -> None:
         """Report what was applied; the transaction is committed."""
-        event, self._committed = self._committed, None
-        if event is not None:
-            self._pending = None
-            self._context.sent.accepted += self._accepted
+        self._pending.clear()
+        self._context.sent.accepted += self._accepted
+        self._accepted = 0
+        events, self._committed = self._committed, []
+        for event in events:
             self._context.observer(event)
 
 
@@ -217,7 +220,7 @@ def _run_id(record: Item) -> int:
 
 
 class _Changed(Exception):  # noqa: N818 - rolls a transaction back; it is not an error
-    """Runs of a batch changed after they were rendered."""
+    """Runs of batches changed after they were rendered."""
 
 
 class Dispatcher:
@@ -240,48 +243,73 @@ class Dispatcher:
         self._stopping = stopping
         self._sent = sent
 
-    def send(self, batch: Batch, accepted_before: int, prepare_next: Callable[[], None]) -> PostedBatch | None:
-        """Commit a batch as in flight and give it to a worker; None if no item of it is left to send.
+    def send(
+        self, leaving: Sequence[Batch], accepted_before: int, prepare_next: Callable[[], None]
+    ) -> list[PostedBatch]:
+        """Commit batches as in flight, all in one transaction, and give them to workers that are free for them. Items
+        that changed are left out, and batches of which no item is left.
 
-        `accepted_before` as in `PostedBatch`; `prepare_next` is called once the batch is sent.
+        `accepted_before` as in `PostedBatch`; `prepare_next` is called once the batches are sent.
         Raises `StopSending` when interrupted, and `StoreFullError`.
         """
         if self._stopping():
             raise StopSending("interrupted")
         try:
-            return self.send_now(batch, accepted_before, prepare_next)
+            return self.send_now(leaving, accepted_before, prepare_next)
         except _Changed:
-            as_read = self._as_read(batch)
-            return self.send(as_read, accepted_before, prepare_next) if as_read.items else None
+            as_read = [self._as_read(batch) if batch.before is State.WAITING else batch for batch in leaving]
+            left = [batch for batch in as_read if batch.items]
+            return self.send(left, accepted_before, prepare_next) if left else []
 
     def send_now(
-        self, batch: Batch, accepted_before: int, prepare_next: Callable[[], None] = lambda: None
-    ) -> PostedBatch:
+        self, leaving: Sequence[Batch], accepted_before: int, prepare_next: Callable[[], None] = lambda: None
+    ) -> list[PostedBatch]:
         """Like `send`, but also when interrupted; for items that are in flight or accepted already."""
-        context, form = self._context, self._section.form
-        items = batch.items
-        payload = form.message([item.body for item in items])
-        uid = uid_of(context.target, items, payload)
-        latest = max((item.latest_end for item in items if item.latest_end is not None), default=None)
+        context, store = self._context, self._context.store
         now = context.clock()
-        context.store.require_room(self._workers.count * _room_bytes(items))
-        with context.store.write(sorts_on_disk=self.settlements.settles_many) as connection:
+        messages = [self._message(batch) for batch in leaving]
+        store.require_room(self._workers.count * max(_room_bytes(batch.items) for batch in leaving))
+        with store.write(sorts_on_disk=self.settlements.settles_many) as connection:
             self.settlements.apply(connection)
-            batch_id = batches.open_batch(
-                connection, context.target_id, uid, form.name, len(items), len(payload), latest, now
-            )
-            if batch.before is not State.ACCEPTED:
-                self._mark_in_flight(connection, batch, batch_id, now)
-            mark = sent_mark.count_message(connection, now)
-        context.store.mark_sent(mark)
-        self._sent.append(batch_id)
+            batch_ids = [
+                self._open(connection, batch, message, now) for batch, message in zip(leaving, messages, strict=True)
+            ]
+            mark = sent_mark.count_messages(connection, len(leaving), now)
+        store.mark_sent(mark)
+        self._sent += batch_ids
         self.settlements.report()
-        record_ids = tuple(item.key for item in items) if self._section.kind is None else ()
-        context.observer(BatchInFlight(context.target, batch_id, len(items), record_ids))
-        key = "" if self._section.kind is None else f"{uid}-{batch_id}"
-        message = Message(uid, form.name, form.content_type, payload, record_ids, key)
         prepare_next()
-        return PostedBatch(batch, batch_id, len(payload), accepted_before, self._workers.send(message, batch_id))
+        posted = []
+        for batch, batch_id, message in zip(leaving, batch_ids, messages, strict=True):
+            context.observer(BatchInFlight(context.target, batch_id, len(batch.items), message.record_ids))
+            key = "" if self._section.kind is None else f"{message.batch_id}-{batch_id}"
+            outcome = self._workers.send(structs.replace(message, idempotency_key=key), batch_id)
+            posted.append(PostedBatch(batch, batch_id, len(message.payload), accepted_before, outcome))
+        return posted
+
+    def _message(self, batch: Batch) -> Message:
+        form = self._section.form
+        payload = form.message([item.body for item in batch.items])
+        record_ids = tuple(item.key for item in batch.items) if self._section.kind is None else ()
+        uid = uid_of(self._context.target, batch.items, payload)
+        return Message(uid, form.name, form.content_type, payload, record_ids)
+
+    def _open(self, connection: Connection, batch: Batch, message: Message, now: int) -> int:
+        """Record a batch, and its items as in flight; return its id."""
+        latest = max((item.latest_end for item in batch.items if item.latest_end is not None), default=None)
+        batch_id = batches.open_batch(
+            connection,
+            self._context.target_id,
+            message.batch_id,
+            message.format,
+            len(batch.items),
+            len(message.payload),
+            latest,
+            now,
+        )
+        if batch.before is not State.ACCEPTED:
+            self._mark_in_flight(connection, batch, batch_id, now)
+        return batch_id
 
     @property
     def last_sent(self) -> int:

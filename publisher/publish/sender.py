@@ -205,7 +205,7 @@ class SectionSender:
         try:
             try:
                 for batch in again:
-                    self._launch(batch)
+                    self._launch([batch])
                 if self._follow(self._policy.admit_section()):
                     self._send_all()
                 self._follow(self._policy.conclude(is_last=False))
@@ -222,23 +222,45 @@ class SectionSender:
 
     def _send_all(self) -> None:
         while True:
-            batch = self._queue.next()
-            if batch is not None and self._posted and self._queue.keep_last(batch):
-                self._handle(self._posted.popleft())
-            elif batch is not None:
-                self._launch(batch)
+            batch = self._next()
+            if batch is not None:
+                self._launch(self._with_more(batch))
             elif self._posted:
                 self._handle(self._posted.popleft())
             else:
                 return
 
-    def _launch(self, batch: Batch) -> None:
-        """Send a batch as soon as a worker is free for it. Raises `StopSending`."""
+    def _next(self, besides: int = 0) -> Batch | None:
+        """Return the next batch; None if nothing is left, or only what is sent after all that was posted, and the
+        batches that leave `besides`."""
+        batch = self._queue.next()
+        if batch is not None and (self._posted or besides) and self._queue.keep_last(batch):
+            return None
+        return batch
+
+    def _with_more(self, first: Batch) -> list[Batch]:
+        """Return a batch as soon as a worker is free for it, with more for others that are free: they leave with one
+        commit. Raises `StopSending`."""
+        self._free_worker()
+        while self._posted and self._posted[0].outcome.done():
+            self._handle(self._posted.popleft())
+        leaving = [first]
+        while len(self._posted) + len(leaving) < self._workers:
+            batch = self._next(len(leaving))
+            if batch is None:
+                break
+            leaving.append(batch)
+        return leaving
+
+    def _launch(self, leaving: Sequence[Batch]) -> None:
+        """Send batches as soon as a worker is free. Raises `StopSending`."""
+        self._free_worker()
+        self._posted += self._dispatcher.send(leaving, self._policy.last_new, self._prepare_next)
+
+    def _free_worker(self) -> None:
+        """Handle outcomes until a worker is free. Raises `StopSending`."""
         while len(self._posted) >= self._workers:
             self._handle(self._posted.popleft())
-        sent = self._dispatcher.send(batch, self._policy.last_new, self._prepare_next)
-        if sent is not None:
-            self._posted.append(sent)
 
     def _handle(self, sent: PostedBatch) -> bool:
         """Wait for the outcome of a batch and act on it; True if it was accepted. Raises `StopSending`."""
@@ -348,7 +370,7 @@ class SectionSender:
             case Probe():
                 return self._probe(newest=step.newest)
             case ResendAccepted():
-                sent = self._dispatcher.send_now(Batch([step.item], State.ACCEPTED), self._policy.last_new)
+                (sent,) = self._dispatcher.send_now([Batch([step.item], State.ACCEPTED)], self._policy.last_new)
                 return isinstance(self._settle(sent, self._dispatcher.outcome_of(sent)).outcome, Accepted)
             case TryAgain():
                 self._try_again(step.record)
@@ -364,13 +386,13 @@ class SectionSender:
         batch = self._queue.draw(newest=newest)
         if batch is None:
             return ProbeResult.NOTHING_LEFT
-        sent = self._dispatcher.send(batch, self._policy.last_new, self._prepare_next)
-        if sent is None or not self._handle(sent):
+        sent = self._dispatcher.send([batch], self._policy.last_new, self._prepare_next)
+        if not sent or not self._handle(sent[0]):
             return ProbeResult.NOT_ACCEPTED
         return ProbeResult.NEW if batch.has_new else ProbeResult.KNOWN
 
     def _try_again(self, record: RefusedRecord) -> None:
-        sent = self._dispatcher.send_now(Batch([record.item], State.IN_FLIGHT), self._policy.last_new)
+        (sent,) = self._dispatcher.send_now([Batch([record.item], State.IN_FLIGHT)], self._policy.last_new)
         outcome = self._dispatcher.outcome_of(sent)
         if isinstance(outcome, Accepted):
             self._accept(sent, outcome)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, insert, literal_column, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from publisher.errors import StoreError, StoreFullError, StoreRestoredError
 from publisher.store import dialect
@@ -36,9 +36,9 @@ RESTORED_HINT: Final = (
 )
 _count: Final = dialect.Bulk(
     update(sent_mark)
-    .values(messages=sent_mark.c.messages + literal_column("1"), sent_at=bindparam("now"))
+    .values(messages=sent_mark.c.messages + bindparam("number"), sent_at=bindparam("now"))
     .returning(sent_mark.c.store, sent_mark.c.messages, sent_mark.c.sent_at),
-    ("now",),
+    ("number", "now"),
 )
 
 
@@ -63,10 +63,10 @@ def begin(connection: Connection) -> SentMark:
     return mark
 
 
-def count_message(connection: Connection, now: int) -> SentMark:
-    """Count a message, in the transaction that records it as in flight. `Store.mark_sent` is called with the result
-    before it leaves."""
-    return SentMark(*_count.one(connection, (now,)))
+def count_messages(connection: Connection, number: int, now: int) -> SentMark:
+    """Count messages, in the transaction that records them as in flight. `Store.mark_sent` is called with the result
+    before they leave."""
+    return SentMark(*_count.one(connection, (number, now)))
 
 
 def take_count(connection: Connection, mark: SentMark) -> None:

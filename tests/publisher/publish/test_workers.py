@@ -70,6 +70,21 @@ def test_as_many_messages_as_workers_are_on_their_way_at_a_time(tmp_path: Path) 
     assert site.rows("SELECT count(*) FROM batches WHERE receipt IS NULL") == [(0,)]
 
 
+def test_messages_for_workers_that_are_free_leave_with_one_commit(tmp_path: Path) -> None:
+    counted: list[int] = []
+
+    def count(_message: Message) -> None:
+        counted.append(site.rows("SELECT messages FROM sent_mark")[0][0])
+
+    service = Busy()
+    service.fault = count
+    site = site_of(tmp_path, 100, service)
+    site.publish()
+    assert min(counted) == WORKERS
+    assert max(counted) == 10
+    assert site.counted("neic") == {State.ACCEPTED: 100}
+
+
 def test_the_last_message_leaves_when_it_is_known_what_became_of_the_others(tmp_path: Path) -> None:
     """What is taken last shows how the service was after all that it refused."""
     service = Busy(together=WORKERS)

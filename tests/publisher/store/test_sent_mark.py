@@ -14,7 +14,7 @@ from publisher.events import BatchInFlight
 from publisher.maintenance import copy_store
 from publisher.store.database import open_store
 from publisher.store.schema import State
-from publisher.store.sent_mark import SentMark, SentMarkFile, count_message
+from publisher.store.sent_mark import SentMark, SentMarkFile, count_messages
 from tests.publisher.publish.waiting_site import site_of
 from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
@@ -129,7 +129,7 @@ def test_a_store_that_was_made_anew_before_anything_was_sent_is_sent_from(tmp_pa
             store.require_latest()
             if sends:
                 with store.write() as connection:
-                    mark = count_message(connection, NOVEMBER)
+                    mark = count_messages(connection, 1, NOVEMBER)
                 store.mark_sent(mark)
         for file in tmp_path.glob("store.db*"):
             if file.suffix != ".sent":
