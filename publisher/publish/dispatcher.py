@@ -331,29 +331,25 @@ class Dispatcher:
 
     def _mark_in_flight(self, connection: Connection, batch: Batch, batch_id: int, now: int) -> None:
         context, items = self._context, batch.items
+        target_id, keeps_first = context.target_id, context.keeps_first
+        members = chain.from_iterable(item.members for item in items)
         if self._section.kind is None:
-            members = [(item.members.run_ids[0], item.digest, item.members.revisions[0]) for item in items]
-            marked = in_flight.mark_in_flight(
-                connection,
-                context.target_id,
-                batch_id,
-                members,
-                now,
-                before=batch.before,
-                keeps_first=context.keeps_first,
-            )
-            if marked < len(items) and batch.before is State.WAITING:
-                raise _Changed
             context.mark_due(connection, (item.latest_end for item in items if item.latest_end is not None))
+            if batch.before is State.IN_FLIGHT:
+                versions = [(_run_id(item), item.digest) for item in items]
+                in_flight.send_again(connection, target_id, batch_id, versions, now, keeps_first=keeps_first)
+            elif in_flight.mark_in_flight(connection, target_id, batch_id, members, now, keeps_first=keeps_first) < len(
+                items
+            ):
+                raise _Changed
             return
         rows = [item.group for item in items if item.group is not None]
-        groups.mark_in_flight(connection, context.target_id, self._section.kind, batch_id, rows, now)
-        all_members = chain.from_iterable(item.members for item in items)
-        for some in paging.chunks(all_members, _MEMBERS_AT_ONCE):
+        groups.mark_in_flight(connection, target_id, self._section.kind, batch_id, rows, now)
+        for some in paging.chunks(members, _MEMBERS_AT_ONCE):
             if batch.before is State.IN_FLIGHT:
-                in_flight.move_to_batch(connection, context.target_id, batch_id, (run_id for run_id, _ in some), now)
+                in_flight.move_to_batch(connection, target_id, batch_id, (run_id for run_id, _ in some), now)
             else:
-                in_flight.mark_members_in_flight(connection, context.target_id, batch_id, some, now)
+                in_flight.mark_in_flight(connection, target_id, batch_id, some, now, keeps_first=keeps_first)
 
     def _as_read(self, batch: Batch) -> Batch:
         """Return the batch without the runs that changed, or are no longer selected, since it was read."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, literal_column, null, or_, select, update
 
@@ -24,34 +24,30 @@ from publisher.store.transitions import ONE, ZERO, DeliverySelection, StateChang
 NO_LONGER_SELECTED: Final = Reason.of(ReasonCode.NO_LONGER_SELECTED)
 CHANGED_AFTER_DELIVERY: Final = Reason.of(ReasonCode.CHANGED_AFTER_DELIVERY)
 
-_may_have_another = and_(
-    bindparam("keeps_first") == ONE,
-    or_(deliveries.c.sent_digest != bindparam("digest"), deliveries.c.may_be_one_of_several == ONE),
-)
-_SENT: Final = {
-    "batch_id": bindparam("batch"),
-    "sent_digest": bindparam("digest"),
-    "may_be_one_of_several": case((_may_have_another, ONE), else_=ZERO),
-}
-_one_run: Final = deliveries.c.run_id == bindparam("run")
-_leaving: Final = DeliverySelection(
-    and_(_one_run, deliveries.c.revision == bindparam("revision_read"), deliveries.c.deselected == ZERO),
-    ("batch", "keeps_first", "digest", "run", "revision_read"),
-    _SENT,
-)
-_several_runs: Final = deliveries.c.run_id.bool_op("IN")(dialect.Listed("runs"))
-_leaving_in_groups: Final = DeliverySelection(
-    and_(_several_runs, deliveries.c.revision == bindparam("revision_read"), deliveries.c.deselected == ZERO),
-    ("batch", "runs", "revision_read"),
-    {
+
+def _sent(digest: ColumnElement[bytes]) -> dict[str, ColumnElement[Any]]:
+    """The columns of a batch, with the digest of the version that it sends."""
+    may_have_another = and_(
+        bindparam("keeps_first") == ONE,
+        or_(deliveries.c.sent_digest != digest, deliveries.c.may_be_one_of_several == ONE),
+    )
+    return {
         "batch_id": bindparam("batch"),
-        "sent_digest": select(runs.c.digest).where(runs.c.id == deliveries.c.run_id).scalar_subquery(),
-        "may_be_one_of_several": ZERO,
-    },
+        "sent_digest": digest,
+        "may_be_one_of_several": case((may_have_another, ONE), else_=ZERO),
+    }
+
+
+_one_run: Final = deliveries.c.run_id == bindparam("run")
+_several_runs: Final = deliveries.c.run_id.bool_op("IN")(dialect.Listed("runs"))
+_leaving: Final = DeliverySelection(
+    and_(_several_runs, deliveries.c.revision == bindparam("revision_read"), deliveries.c.deselected == ZERO),
+    ("batch", "keeps_first", "runs", "revision_read"),
+    _sent(select(runs.c.digest).where(runs.c.id == deliveries.c.run_id).scalar_subquery()),
 )
 _AS_THEY_WERE: Final = {"revision": deliveries.c.revision, "deselected": deliveries.c.deselected}
 _leaving_again: Final = DeliverySelection(
-    _one_run, ("batch", "keeps_first", "digest", "run"), {**_SENT, **_AS_THEY_WERE}
+    _one_run, ("batch", "keeps_first", "digest", "run"), {**_sent(bindparam("digest")), **_AS_THEY_WERE}
 )
 _in_next_batch: Final = DeliverySelection(
     _several_runs, ("batch", "runs"), {"batch_id": bindparam("batch"), **_AS_THEY_WERE}
@@ -94,40 +90,39 @@ def mark_in_flight(
     connection: Connection,
     target_id: int,
     batch_id: int,
-    leaving: Iterable[tuple[int, bytes, int]],
+    leaving: Iterable[tuple[int, int]],
     now: int,
     *,
-    before: State,
     keeps_first: bool,
 ) -> int:
-    """Mark deliveries as in flight in a batch: (run id, digest of the version sent, its revision); return how many.
+    """Mark waiting runs as in flight in a batch: (run id, revision read), thousands at a time; return how many.
 
-    `before`: they wait, or they are in flight already, in a batch that was not accepted. Runs that changed since they
-    were read keep waiting. If the service keeps first versions and may have another one, it may have one of several
-    until it certainly did not accept this one.
+    Runs that changed since they were read keep waiting, so it is the present version that is sent. If the service keeps
+    first versions and may have another one, it may have one of several until it certainly did not accept this one.
     """
-    change = StateChange(target_id, before, State.IN_FLIGHT, now)
+    by_revision: dict[int, list[int]] = defaultdict(list)
+    for run_id, revision in leaving:
+        by_revision[revision].append(run_id)
+    change = StateChange(target_id, State.WAITING, State.IN_FLIGHT, now)
     first = int(keeps_first)
-    if before is State.IN_FLIGHT:
-        again = ((batch_id, first, digest, run_id) for run_id, digest, _revision in leaving)
-        return transition(connection, change, _leaving_again, again)
-    rows = ((batch_id, first, digest, run_id, revision) for run_id, digest, revision in leaving)
+    rows = [(batch_id, first, dialect.listed(run_ids), revision) for revision, run_ids in by_revision.items()]
     return transition(connection, change, _leaving, rows)
 
 
-def mark_members_in_flight(
-    connection: Connection, target_id: int, batch_id: int, members: Iterable[tuple[int, int]], now: int
+def send_again(
+    connection: Connection,
+    target_id: int,
+    batch_id: int,
+    leaving: Iterable[tuple[int, bytes]],
+    now: int,
+    *,
+    keeps_first: bool,
 ) -> None:
-    """Mark waiting runs as in flight with their groups: (run id, revision read), thousands at a time.
-
-    Runs that changed since they were read keep waiting.
-    """
-    by_revision: dict[int, list[int]] = defaultdict(list)
-    for run_id, revision in members:
-        by_revision[revision].append(run_id)
-    change = StateChange(target_id, State.WAITING, State.IN_FLIGHT, now)
-    rows = [(batch_id, dialect.listed(run_ids), revision) for revision, run_ids in by_revision.items()]
-    transition(connection, change, _leaving_in_groups, rows)
+    """Move records that are in flight, in a batch that was not accepted, to another batch: (run id, digest of the
+    version that is sent now)."""
+    change = StateChange(target_id, State.IN_FLIGHT, State.IN_FLIGHT, now)
+    first = int(keeps_first)
+    transition(connection, change, _leaving_again, [(batch_id, first, digest, run_id) for run_id, digest in leaving])
 
 
 def move_to_batch(connection: Connection, target_id: int, batch_id: int, run_ids: Iterable[int], now: int) -> None:

@@ -220,10 +220,8 @@ class _Journey:
                     batch_id = batches.open_batch(
                         connection, target_id, f"{number}", form.name, len(some), len(payload), None, _NOW
                     )
-                    leaving = [(each.members.run_ids[0], each.digest, each.members.revisions[0]) for each in some]
-                    in_flight.mark_in_flight(
-                        connection, target_id, batch_id, leaving, _NOW, before=State.WAITING, keeps_first=False
-                    )
+                    leaving = [run for each in some for run in each.members]
+                    in_flight.mark_in_flight(connection, target_id, batch_id, leaving, _NOW, keeps_first=False)
                 with stage("sign", not_in="send"):
                     signer.sign_in_parts(payload)
                 message = Message(f"{number}", form.name, form.content_type, payload)

@@ -61,7 +61,9 @@ ANY: Final[dict[str, Question]] = {
     "fold, first page": lambda connection: queries.ended_in(connection, 1, WINDOW, None, 10),
     "fold, next page": lambda connection: queries.ended_in(connection, 1, WINDOW, AFTER, 10),
     "fold, sums": lambda connection: next(sums.by_class(connection, 1, WINDOW, 10), None),
-    "members in flight": lambda connection: in_flight.mark_members_in_flight(connection, 1, 1, [(5, 0), (6, 1)], 0),
+    "members in flight": lambda connection: in_flight.mark_in_flight(
+        connection, 1, 1, [(5, 0), (6, 1)], 0, keeps_first=True
+    ),
     "fold, others": lambda connection: queries.ended_in(connection, 1, WINDOW, AFTER, 10, only=sums.UNUSABLE),
     "republish, page": lambda connection: queries.ended_in(connection, 1, WINDOW, AFTER, 10, as_waiting=AGAIN),
     "republish, sums": lambda connection: next(sums.by_class(connection, 1, WINDOW, 10, AGAIN), None),
