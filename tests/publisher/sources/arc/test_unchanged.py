@@ -150,6 +150,7 @@ def test_rows_that_make_other_runs_have_another_version(tmp_path: Path) -> None:
 def _facts(job: Job) -> dict[str, object]:
     """What is known of a run, by name: a field of the record that ARC does not fill changes nothing."""
     facts = {name: getattr(job, name) for name in job.__struct_fields__}
+    facts["events"] = tuple(job.events.pairs()) if job.events else ()
     return {name: value for name, value in facts.items() if value not in (None, "", (), {}, False)}
 
 
