@@ -49,7 +49,8 @@ _LATEST: Final = 253_402_300_799
 
 _LONGEST_S: Final = 10**12
 _LARGEST: Final = 2**63
-"""Larger values cannot be stored, and ARC's databases cannot contain them."""
+_SMALLEST: Final = -_LARGEST
+"""Values beyond these cannot be stored, and ARC's databases cannot contain them."""
 
 
 _EVENTS: Final = ("PREPARING", "SUBMIT", "LRMSSTART", "LRMSEND", "FINISHING", "FINISHED")
@@ -404,15 +405,16 @@ def _transfers(packed: str | None, extras: Extras) -> tuple[Transfer, ...]:
         return ()
     values = (unescaped(packed) if "%" in packed else packed).split(SEPARATOR)
     transfers: list[Transfer] = []
-    for kind, url, size, start, end in zip(*[iter(values)] * 5, strict=True):
+    for at in range(0, len(values), 5):
+        kind, url, size, start, end = values[at : at + 5]
         try:
             begun, ended, volume = int(start), int(end), int(size)
             direction = _DIRECTIONS[kind]
         except (ValueError, KeyError):
             direction = None
-        if direction is not None and -_LARGEST <= volume < _LARGEST and begun < _LARGEST and ended < _LARGEST:
-            times = (begun if begun > 0 else None, ended if ended > 0 else None)
-            transfers.append(Transfer(direction, url, unsigned(volume), *times, kind == _CACHED))
+        if direction is not None and _SMALLEST <= volume < _LARGEST and begun < _LARGEST and ended < _LARGEST:
+            begin, finish = begun if begun > 0 else None, ended if ended > 0 else None
+            transfers.append(Transfer(direction, url, unsigned(volume), begin, finish, kind == _CACHED))
         else:
             extras[f"DataTransfers {url}"] = f"{kind} {size} {start} {end}"
     return tuple(transfers)

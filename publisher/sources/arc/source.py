@@ -266,9 +266,12 @@ class ArcSource:
         for start in range(0, len(again), self._page_rows):
             ids = again[start : start + self._page_rows]
             yield reading.page(database.of_ids(ids), given)
+        read_again = set(again)
         for since, until in changed:
             for rows in self._ended(database, since, until, database.extent(since, until)):
-                yield reading.page(_without(rows, set(again), before.last), given)
+                left = _without(rows, read_again, before.last)
+                if left.aar:  # rows after the last one follow
+                    yield reading.page(left, given)
 
         last, anchor, at_end = before.last, before.anchor, False
         highest = database.last_record_id()

@@ -63,6 +63,16 @@ def test_nothing_new_gives_one_empty_page(writer: ArcWriter) -> None:
     assert [(page.read, page.at_end, page.cursor) for page in again.pages] == [(0, True, first.cursor)]
 
 
+def test_hours_in_which_only_new_jobs_ended_give_no_page(writer: ArcWriter) -> None:
+    old, *new = (replace(job, end=NOW - hours * HOUR) for job, hours in zip(jobs(4), (30, 20, 9, 1), strict=True))
+    writer.add(old)
+    first = Read(source(writer.path))
+    for job in new:
+        writer.add(job)
+    again = Read(source(writer.path), first.cursor)
+    assert [len(page.jobs) for page in again.pages] == [3]
+
+
 def test_a_job_in_progress_is_given_when_first_seen_and_when_more_is_known(writer: ArcWriter) -> None:
     (job,) = jobs(1)
     record_id = writer.accept(job)
