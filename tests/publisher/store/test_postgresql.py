@@ -58,6 +58,8 @@ SHAPE = (
     f"SELECT {COLUMNS} FROM information_schema.columns WHERE table_schema = 'public'",
     "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'",
     "SELECT conrelid::regclass::text, contype, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid <> 0",
+    "SELECT relname, reloptions FROM pg_class WHERE relkind = 'r' AND reloptions IS NOT NULL",
+    "SELECT attrelid::regclass::text, attname, attstorage FROM pg_attribute WHERE attstorage = 'e'",
 )
 
 

@@ -69,9 +69,6 @@ def upgrade() -> None:
         sa.Column("stored_at", sa.BigInteger(), nullable=False),
         sa.Column("job", sa.LargeBinary(), nullable=False),
     )
-    if is_on_server:
-        for table in ("runs", "versions"):
-            op.execute(f"ALTER TABLE {table} ALTER COLUMN job SET STORAGE EXTERNAL")
     op.create_table(
         "targets",
         sa.Column("id", _ROW_ID, primary_key=True),
@@ -296,3 +293,7 @@ def upgrade() -> None:
         sa.Column("notified_at", sa.BigInteger(), nullable=False),
         sqlite_with_rowid=False,
     )
+    if is_on_server:
+        op.execute("ALTER TABLE runs ALTER COLUMN job SET STORAGE EXTERNAL")
+        op.execute("ALTER TABLE versions ALTER COLUMN job SET STORAGE EXTERNAL")
+        op.execute("ALTER TABLE deliveries SET (autovacuum_vacuum_scale_factor = 0.02)")
