@@ -27,6 +27,9 @@ characters."""
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(Job)
 _VERSION_BYTE = bytes([ENCODING_VERSION])
+_NIL: Final = b"\xc0"
+HEAD_BYTES: Final = 4
+"""Bytes of the stored form before the first field: the version, and the head of an array of more than 15 items."""
 
 
 class UnknownEncodingError(ValueError):
@@ -38,7 +41,7 @@ class UnknownEncodingError(ValueError):
 
 
 def encode(job: Job) -> bytes:
-    """The stored form of a job: a version byte and MessagePack, without default values, mappings in sorted order."""
+    """The stored form of a job: a version byte, and an array of its fields in MessagePack, mappings in sorted order."""
     return _VERSION_BYTE + _encoder.encode(job)
 
 
@@ -59,7 +62,17 @@ def digest(job: Job, encoded: bytes | None = None) -> bytes:
     """Content digest (16 bytes) of a run: of its encoded form without core numbers. `encoded`: the form with them."""
     if job.core_numbers:
         encoded = encode(msgspec.structs.replace(job, core_numbers=()))
-    return hashlib.blake2b(encoded or encode(job), digest_size=DIGEST_BYTES).digest()
+    return encoded_digest(encoded or encode(job))
+
+
+def encoded_digest(encoded: bytes) -> bytes:
+    """The digest of an encoded job: of its fields, without the number of them and without the nils at the end.
+
+    A field that a later version adds, with the default None, changes neither. Two different jobs do not become the same
+    bytes: what is left is decoded field by field, with nil for every field after its end, and this gives the job. So
+    it does if the last bytes of the last field equal nil and are removed too.
+    """
+    return hashlib.blake2b(encoded[HEAD_BYTES:].rstrip(_NIL), digest_size=DIGEST_BYTES).digest()
 
 
 def index_key(text: str) -> str:

@@ -8,14 +8,14 @@ Units are in the names. Instants are whole epoch seconds UTC, durations integer 
 `None` means that the source has no value; zero means that the source has zero.
 
 The fields are those of ARC's accounting record (ARC accounting technical details, tables 4 and 5) and of the accounting
-files listed in the documentation of the sources. New fields are added at the end, with a default, so that the digests
-of older records do not change (`formats.identity`).
+files listed in the documentation of the sources. A run is encoded as an array of its fields in their order, so a new
+field comes last, with the default None: then older records are read and have the same digests (`formats.identity`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -87,7 +87,7 @@ def kinds_text(kinds: Iterable[str]) -> str:
     return " ".join([kind.replace(" ", "_") for kind in kinds])
 
 
-class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class Job(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One run of a job. See the module for units; because of `record_id` sending again is harmless.
 
     The facts of a class are together, so that `publisher.encoded_run` can cut them out of an encoded run.
@@ -203,6 +203,15 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     core_numbers: tuple[str, ...] = ()
     """The cores that it used on each of `hosts`, in their order, as `formats.cores` writes them: `0-3,7`; empty if the
     source has only their number. For reports; not in any message or in the digest."""
+
+    def known(self) -> dict[str, Any]:
+        """The facts of the run by the names of their fields, without default values."""
+        found = zip(msgspec.structs.fields(self), msgspec.structs.astuple(self), strict=True)
+        return {
+            field.name: value
+            for field, value in found
+            if value != (field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory())
+        }
 
     @property
     def is_of_grid(self) -> bool:

@@ -33,6 +33,7 @@ import msgspec
 from formats.benchmark import has_usable_benchmark
 from formats.identity import (
     ENCODING_VERSION,
+    HEAD_BYTES,
     UnknownEncodingError,
     decode,
     digest,
@@ -127,27 +128,24 @@ def _deciding(job: Job, mark: str | None = None) -> bytes:
     return _encode((_shared(job), local_user, job.hosts if class_needs_hosts(job) else None, mark))
 
 
-class _KnownClass(msgspec.Struct, frozen=True, gc=False):
+class KnownClass(msgspec.Struct, frozen=True, gc=False):
     """What every run of a class needs: the key of the class, and its facts, plain.
 
-    `together`: the `entries` facts of the class as they follow one another in the plain form of most of its runs.
+    `block`: the facts that are cut out of the plain form of a run, where they follow its record id; `blank`: what takes
+    their place, their default values.
     """
 
     key: bytes
     facts: bytes
-    entries: int
-    together: bytes
+    block: bytes
+    blank: bytes
 
 
-_IN_EVERY_FORM: Final = ("record_id", "system", "status")
-"""The first fields of a run, which have no default: they are in its own facts too. Those of its class follow."""
-_in_every_form: Final = attrgetter(*_IN_EVERY_FORM)
-_NAMES_BYTES: Final = sum(len(name) + 1 for name in _IN_EVERY_FORM)
-_known_classes: Final[dict[Any, _KnownClass]] = {}
+_known_classes: Final[dict[Any, KnownClass]] = {}
 """Of runs that were encoded here, by what makes their class: to compute one takes as long as the rest of a run."""
 
 
-def _class_of(job: Job) -> _KnownClass:
+def _class_of(job: Job) -> KnownClass:
     local_user = _local(job) if class_needs_local_user(job) else None
     deciding = (_shared(job), local_user, job.hosts if class_needs_hosts(job) else None)
     known = _known_classes.get(deciding)
@@ -158,35 +156,27 @@ def _class_of(job: Job) -> _KnownClass:
     return known
 
 
-def _new_class(job: Job) -> _KnownClass:
+def _new_class(job: Job) -> KnownClass:
+    names = _cut_out(class_needs_local_user(job), class_needs_hosts(job))
     facts = class_facts(job)
-    plain = encode(facts)
-    return _KnownClass(class_key(job), plain, _entries(plain) - len(_IN_EVERY_FORM), plain[_shared_at(facts) :])
+    return KnownClass(class_key(job), encode(facts), _packed(facts, names), _packed(own_facts(job), names))
 
 
-_HEAD: Final = 4
-"""Bytes of the plain form before the first field: the form, and the head of a map whose length has two bytes."""
+def _cut_out(local_user: bool, hosts: bool) -> tuple[str, ...]:
+    """The facts that the runs of a class do not have themselves, in the order of the fields of a run.
 
-
-def _entries(plain: bytes) -> int:
-    return plain[2] << 8 | plain[3]
-
-
-def _shared_at(job: Job) -> int:
-    """Where the facts of its class begin in the plain form of a run."""
-    return _HEAD + _NAMES_BYTES + len(_encode(_in_every_form(job))) - 1
-
-
-def _own_part(job: Job, plain: bytes, known: _KnownClass) -> bytes | None:
-    """The MessagePack of `own_facts`, cut out of the plain form of a run: takes a third of the time.
-
-    None: the facts of its class are not together there, or are encoded differently (1.0, which is equal to 1).
+    They follow one another there, so a class that has the local facts without the hosts, which are before them, leaves
+    the local facts to its runs too.
     """
-    at = _shared_at(job)
-    if not plain.startswith(known.together, at):
-        return None
-    entries = _entries(plain) - known.entries
-    return b"\xde" + entries.to_bytes(2) + plain[_HEAD:at] + plain[at + len(known.together) :]
+    return (*SHARED, *(("hosts",) if hosts else ()), *(LOCAL if hosts and local_user else ()))
+
+
+def _packed(job: Job, names: tuple[str, ...]) -> bytes:
+    """These facts one after another, without the head of an array."""
+    return _encode([getattr(job, name) for name in names])[_ARRAY_HEAD_BYTES:]
+
+
+_ARRAY_HEAD_BYTES: Final = HEAD_BYTES - 1
 
 
 def run_key(record_id: str) -> bytes:
@@ -246,7 +236,10 @@ def encode_run(job: Job, *, classed: bool = True, mark: bytes | None = None) -> 
     if record_id is not job.record_id:
         job = msgspec.structs.replace(job, record_id=record_id)
     plain = encode(job)
-    known, stored = (None, plain) if not classed else _in_class(job, plain)
+    known, stored = None, plain
+    if classed:
+        known, own = in_class(job, plain)
+        stored = _compressed(OWN, own, record_id)
     also_known_as = job.global_id if job.global_id is not None else other_id(job)
     return EncodedRun(
         record_id,
@@ -267,15 +260,13 @@ def encode_run(job: Job, *, classed: bool = True, mark: bytes | None = None) -> 
     )
 
 
-def _in_class(job: Job, plain: bytes) -> tuple[_KnownClass, bytes]:
-    """The class of a run, and the run without the facts of its class."""
+def in_class(job: Job, plain: bytes) -> tuple[KnownClass, bytes]:
+    """The class of a run, and the run without the facts of its class, before compression. `plain`: the encoded run."""
     known = _class_of(job)
-    own = _own_part(job, plain, known)
-    if own is None:
-        own = _encode(own_facts(job))
-        if encode(class_facts(job)) != known.facts:
-            known = _new_class(job)
-    return known, _compressed(OWN, own, job.record_id)
+    at = HEAD_BYTES + len(_encode(job.record_id))
+    if not plain.startswith(known.block, at):  # equal facts may be encoded differently: 1.0 and 1
+        known = _new_class(job)
+    return known, plain[1:at] + known.blank + plain[at + len(known.block) :]
 
 
 def cpu_total_ms(job: Job) -> int:
@@ -332,7 +323,7 @@ def own_facts(job: Job) -> Job:
 
 @cache
 def _class_defaults(local_user: bool, hosts: bool) -> dict[str, Any]:
-    names = {*SHARED, *(LOCAL if local_user else ()), *(("hosts",) if hosts else ())}
+    names = _cut_out(local_user, hosts)
     fields = (field for field in msgspec.structs.fields(Job) if field.name in names and not field.required)
     return {field.name: field.default for field in fields}
 
@@ -343,7 +334,7 @@ def encode_whole(job: Job) -> bytes:
 
 
 def unpack(stored: bytes) -> tuple[bool, bytes]:
-    """Whether the facts of its class are left out of a stored run; and its facts as MessagePack: a map.
+    """Whether the facts of its class are left out of a stored run; and its facts as MessagePack: an array.
 
     Raises `UnknownEncodingError` for a form of a later program, `msgspec.DecodeError` for what is damaged.
     """

@@ -181,7 +181,7 @@ def _json(inspected: Inspected) -> dict[str, Any]:
             {
                 "number": record.number,
                 "id": record.id,
-                **({"job": _harmless(msgspec.to_builtins(record.job))} if record.job is not None else {}),
+                **({"job": _harmless(msgspec.to_builtins(record.job.known()))} if record.job is not None else {}),
                 **({"fields": record.fields} if record.fields else {}),
             }
             for record in inspection.records

@@ -162,7 +162,7 @@ def show_run(known: KnownRun) -> None:
 def facts(known: KnownRun) -> dict[str, Any]:
     """Every fact of a run that its source has; instants in ISO 8601."""
     read: dict[str, Any] = {}
-    values: dict[str, Any] = msgspec.to_builtins(known.run.job)
+    values: dict[str, Any] = msgspec.to_builtins(known.run.job.known())
     events = known.run.job.events
     for name, value in values.items():
         if name == "extras":

@@ -6,7 +6,7 @@ the run's class: it is equal for all runs of a class (`publisher.encoded_run`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from operator import attrgetter
@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from formats.job import Events, Host
+from formats.job import Events, Host, Job
 from publisher.job_ids import JobIds
 from publisher.messages.entries import RESERVATION, complex_items
 from publisher.report.column_tally import Ints
@@ -115,16 +115,26 @@ _TYPES: Final[dict[str, tuple[Any, Any]]] = {
     "extras": (SlimExtras, SlimExtras()),
     "events": (Events | None, None),
     "core_numbers": (tuple[str, ...], ()),
-    "run": (int, 0),
-    **dict.fromkeys(
-        ("local_group", "local_user", "project", "account", "department", "parallel_environment", "local_id", "name",
-         "global_id", "array_id", "queue", "cluster"),
-        (str | None, None),
-    ),
-    "status": (str, ""),
-    "system": (str, ""),
-}  # fmt: skip
-"""Types and defaults of fields that are not whole numbers."""
+}
+"""Types and defaults of fields that are not numbers or texts."""
+_NESTED: Final = frozenset({*_TYPES, "fqans", "benchmarks", "runtime_environments", "transfers", "process_ids"})
+
+
+def _slim(requested: Collection[str]) -> type[msgspec.Struct]:
+    """A run with the fields of `Job` until the last that is requested. Lists and mappings before it are skipped; to
+    skip a number or a text would take as long as to decode it.
+    """
+    fields = msgspec.structs.fields(Job)
+    last = max(place for place, field in enumerate(fields) if field.name in requested)
+    columns: list[tuple[str, Any, Any]] = []
+    for field in fields[: last + 1]:
+        if field.name not in _NESTED:
+            columns.append((field.name, field.type, "" if field.required else field.default))
+        elif field.name in requested:
+            columns.append((field.name, *_TYPES[field.name]))
+        else:
+            columns.append((field.name, msgspec.Raw, msgspec.Raw()))
+    return msgspec.defstruct("Slim", columns, frozen=True, gc=False, array_like=True)
 
 
 class ClassColumns(msgspec.Struct, frozen=True):
@@ -154,11 +164,10 @@ class ColumnMaker:
         if not second_names:
             needed["job"] = tuple(field for field in needed["job"] if field != "extras")
         fields = sorted({*always, *(field for name in self.requested for field in needed.get(name, ()))})
-        self.slim: type[msgspec.Struct] = msgspec.defstruct(
-            "Slim", [(field, *_TYPES.get(field, (int, UNKNOWN))) for field in fields], frozen=True, gc=False
-        )
+        self.slim = _slim(fields)
         self._fields = fields
-        self._all_numbers = not any(field in _TYPES and field != "run" for field in fields)
+        of_numbers = {field for name in self.requested & NUMBERS for field in _NUMBER_FIELDS.get(name, ())}
+        self._numbers = sorted(of_numbers - _NESTED)
         self.codings = {name: Coding(_words_of(name)) for name in self.requested & WORDS}
         self.shared: list[ClassColumns] = [_NOTHING]
         """Shared facts by their place, which `frame` is given; the first is empty."""
@@ -189,7 +198,7 @@ class ColumnMaker:
 
         A run without times is left out. `ids`, if given, become the column `ROW`.
         """
-        raw = _Raw(runs, self._fields if self._all_numbers else ())
+        raw = _Raw(runs, self._numbers)
         start, stop = _times(raw, now)
         numbers: dict[str, Ints] = {"start": start, "stop": stop}
         for name in self.requested & NUMBERS - {"start", "stop"}:
@@ -230,9 +239,8 @@ class ColumnMaker:
             local_id, name, global_id, array_id, task, cluster = _named(run)
             if local_id and (prefix := shared[at].prefix):
                 local_id = prefix + local_id
-            number = None if task == UNKNOWN else task
             second = (run.extras.dqs_job_name or None) if has_second else None
-            ids = (local_id, name, global_id, array_id, number, cluster, second)
+            ids = (local_id, name, global_id, array_id, task, cluster, second)
             found.append(tuple.__new__(JobIds, ids))  # a third of the time of calling it
         return found
 
@@ -241,29 +249,32 @@ class _Raw:
     """The fields of slim runs as columns."""
 
     def __init__(self, runs: Sequence[Any], numbers: Sequence[str] = ()) -> None:
-        """`numbers` are the fields of the runs, if all of them are numbers: they are then converted at once."""
+        """`numbers` are fields that are converted at once: two or more, since `start` and `stop` need as many."""
         self.runs = runs
         self._columns: dict[str, Ints] = {}
         if numbers:
-            cells = chain.from_iterable(map(msgspec.structs.astuple, runs))
+            cells = _none_to_unknown(chain.from_iterable(map(attrgetter(*numbers), runs)))
             with suppress(OverflowError):  # converted one by one, below
                 table = np.fromiter(cells, np.int64, len(runs) * len(numbers)).reshape(-1, len(numbers))
                 self._columns = dict(zip(numbers, np.ascontiguousarray(table.T), strict=True))
 
     def __getitem__(self, field: str) -> Ints:
         if field not in self._columns:
-            values = map(attrgetter(field), self.runs)
+            values = _none_to_unknown(map(attrgetter(field), self.runs))
             try:
                 self._columns[field] = np.fromiter(values, np.int64, len(self.runs))
             except OverflowError:  # impossible, and larger than 64 bits
                 most = (1 << 62) - 1
-                values = map(attrgetter(field), self.runs)
                 bounded = (value if value == UNKNOWN else max(-most, min(most, value)) for value in values)
                 self._columns[field] = np.fromiter(bounded, np.int64, len(self.runs))
         return self._columns[field]
 
     def of_extras(self, number: Callable[[SlimExtras], int]) -> Ints:
         return np.fromiter((number(run.extras) for run in self.runs), np.int64, len(self.runs))
+
+
+def _none_to_unknown(values: Iterable[int | None]) -> list[int]:
+    return [UNKNOWN if value is None else value for value in values]
 
 
 def _number(name: str, raw: _Raw, numbers: dict[str, Ints]) -> Ints:
@@ -362,5 +373,5 @@ def _words_of(name: str) -> Callable[[Any], tuple[str, ...]]:
     if name == "reservation":
         return lambda found: tuple(str(each) for each in found if each)
     if name == "task":
-        return lambda task: () if task == UNKNOWN else (str(task),)
+        return lambda task: () if task is None else (str(task),)
     return lambda value: (str(value),) if value else ()

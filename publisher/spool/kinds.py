@@ -72,31 +72,26 @@ VERSIONS: Final = _kind_of_jobs("versions", {"stored_at": "int", "digest": "byte
 _PARTS: Final = {
     field: get_args(hint)[0] for field, hint in get_type_hints(Job).items() if field in JOBS.parts and field != _EVENTS
 }
-_DEFAULTS: Final = {field.name: field for field in msgspec.structs.fields(Job)}
 
 
 def values_of_job(job: Job) -> dict[str, Any]:
     """The values of a job, without default values."""
     found: dict[str, Any] = {}
-    for name, field in _DEFAULTS.items():
-        value = getattr(job, name)
-        if field.default is not msgspec.NODEFAULT and value == field.default:
-            continue
-        if field.default_factory is not msgspec.NODEFAULT and value == field.default_factory():
-            continue
+    for name, value in job.known().items():
         if name == _BENCHMARKS:
-            value = {each.type: each.value for each in value}
+            found[name] = {each.type: each.value for each in value}
         elif name == _EVENTS:
-            value = tuple({"at": at, "kind": kind} for at, kind in value.pairs())
+            found[name] = tuple({"at": at, "kind": kind} for at, kind in value.pairs())
         elif name in _PARTS:
-            value = tuple({part: getattr(each, part) for part in JOBS.parts[name]} for each in value)
-        found[name] = value
+            found[name] = tuple({part: getattr(each, part) for part in JOBS.parts[name]} for each in value)
+        else:
+            found[name] = value
     return found
 
 
 def job_of_values(values: Mapping[str, Any]) -> Job:
     """The job that has these values."""
-    given = {name: values[name] for name in _DEFAULTS if values.get(name) is not None}
+    given = {name: values[name] for name in Job.__struct_fields__ if values.get(name) is not None}
     if _BENCHMARKS in given:
         given[_BENCHMARKS] = tuple(Benchmark(name, float(score)) for name, score in given[_BENCHMARKS].items())
     if _EVENTS in given:

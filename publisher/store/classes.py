@@ -10,7 +10,6 @@ record that this program cannot read completely is not read in part.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -18,7 +17,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from formats import identity
-from formats.identity import DIGEST_BYTES, encode
+from formats.identity import encode, encoded_digest
 from formats.job import Job
 from publisher import encoded_run
 from publisher.encoded_run import EncodedRun, class_facts, class_key, encode_whole
@@ -153,7 +152,7 @@ class Interner:
         if missing:
             ids = dialect.allocate_run_ids(connection, classes, len(missing))
             new = [
-                (class_id, self._source_id, facts, facts_digest(facts))
+                (class_id, self._source_id, facts, encoded_digest(facts))
                 for class_id, facts in zip(ids, missing, strict=True)
             ]
             if dialect.insert_missing_rows(connection, classes, new) == len(missing):
@@ -164,15 +163,10 @@ class Interner:
         return {found[facts]: decode_facts(facts) for facts in unknown.values()}
 
     def _found(self, connection: Connection, blobs: Sequence[bytes]) -> dict[bytes, int]:
-        by_digest = {facts_digest(blob): blob for blob in blobs}
+        by_digest = {encoded_digest(blob): blob for blob in blobs}
         query = select(classes.c.digest, classes.c.id).where(classes.c.source_id == self._source_id)
         rows = paging.rows_in(connection, query, classes.c.digest, by_digest)
         return {by_digest[bytes(digest)]: class_id for digest, class_id in rows}
-
-
-def facts_digest(facts: bytes) -> bytes:
-    """The digest of the stored facts of a class, by which it is found."""
-    return hashlib.blake2b(facts, digest_size=DIGEST_BYTES).digest()
 
 
 def _facts_of(job: Job, mark: str | None) -> Job:

@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import zstandard
 
+from formats.identity import encode
 from formats.job import Job
 from publisher.config.schema import SourceSettings
-from publisher.encoded_run import DICTIONARY, own_facts
+from publisher.encoded_run import DICTIONARY, in_class
 from publisher.sources import make_source
 from tests.bench import inputs
 from tests.bench.measure import Bench
@@ -64,8 +64,10 @@ def jobs(each: int = _EACH) -> Iterator[Job]:
 
 def samples(each: int = _EACH) -> list[bytes]:
     """What is compressed of the records, in no order."""
-    encode = msgspec.msgpack.Encoder(order="deterministic").encode
-    found = [encode(job if number % _WHOLE_OF == 0 else own_facts(job)) for number, job in enumerate(jobs(each))]
+    found = [
+        encode(job)[1:] if number % _WHOLE_OF == 0 else in_class(job, encode(job))[1]
+        for number, job in enumerate(jobs(each))
+    ]
     random.Random(2).shuffle(found)
     return found
 

@@ -22,14 +22,14 @@ import msgspec
 from sqlalchemy import Column, Connection, Table, delete, func, insert, select, update
 
 from formats.apel.fold import Group
-from formats.identity import digest, encode
+from formats.identity import digest, encode, encoded_digest
 from formats.job import Job
 from formats.names import to_rfc2253, to_slash
 from publisher.encoded_run import EncodedRun, class_needs_local_user, encode_run, encode_whole
 from publisher.errors import UsageError
 from publisher.grid_identity import GridLogEntry
 from publisher.store import groups, paging, registry
-from publisher.store.classes import JobClass, all_classes, decode, facts_digest
+from publisher.store.classes import JobClass, all_classes, decode
 from publisher.store.groups import DueFor
 from publisher.store.schema import (
     State,
@@ -294,7 +294,7 @@ def _rename_classes(connection: Connection, found: Iterable[JobClass], person: s
     for each in found:
         blob = encode(pseudonymized(each.facts, _names(each.facts, person), pseudonym))
         source_id = connection.execute(select(classes.c.source_id).where(classes.c.id == each.id)).scalar_one()
-        digest = facts_digest(blob)
+        digest = encoded_digest(blob)
         alike = connection.execute(
             select(classes.c.id).where(classes.c.source_id == source_id, classes.c.digest == digest)
         ).scalar_one_or_none()

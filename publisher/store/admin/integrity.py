@@ -12,14 +12,14 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, and_, func, inspect, or_, select
 
-from formats.identity import digest
+from formats.identity import digest, encoded_digest
 from formats.job import Job
 from publisher.encoded_run import encode_run
 from publisher.errors import StoreError
 from publisher.finding import Finding
 from publisher.store import registry, transitions
 from publisher.store.admin import engine, purge
-from publisher.store.classes import decode, decode_facts, facts_digest
+from publisher.store.classes import decode, decode_facts
 from publisher.store.runs import is_of_class
 from publisher.store.schema import (
     BatchState,
@@ -216,7 +216,7 @@ def _wrong_versions(connection: Connection) -> Iterator[str]:
 
 def _wrong_classes(connection: Connection) -> Iterator[str]:
     for class_id, facts, mark in engine.rows(connection, select(classes.c.id, classes.c.facts, classes.c.digest)):
-        if facts_digest(_bytes(facts)) != _bytes(mark):
+        if encoded_digest(_bytes(facts)) != _bytes(mark):
             yield f"class {class_id}: its digest is not that of its facts"
         try:
             decode_facts(_bytes(facts), class_id)

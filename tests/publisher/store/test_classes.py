@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from sqlalchemy import event, insert
 
-from formats.identity import encode
+from formats.identity import encode, encoded_digest
 from formats.job import Benchmark, Host, Job
 from publisher.store import registry
-from publisher.store.classes import Interner, JobClass, all_classes, classes_by_id, facts_digest
+from publisher.store.classes import Interner, JobClass, all_classes, classes_by_id
 from publisher.store.database import Store, open_store
 from publisher.store.schema import classes, sources
 
@@ -33,7 +33,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         connection.execute(
             insert(classes),
             [
-                {"id": number, "source_id": 2 - number % 2, "facts": facts, "digest": facts_digest(facts)}
+                {"id": number, "source_id": 2 - number % 2, "facts": facts, "digest": encoded_digest(facts)}
                 for number, facts in ((number, encode(_facts(number))) for number in range(1, MANY + 1))
             ],
         )
