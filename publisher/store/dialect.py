@@ -103,7 +103,10 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
         raise _cannot_open(path, error) from error
     if mode & 0o077:
         raise StoreError(f"the store {path} is open to other users", hint=f"Fix it with: chmod 600 {path}")
-    engine = create_engine(url, connect_args={"timeout": busy_timeout_s, "check_same_thread": False})
+    # The connection that was used last has the latest pages in its cache; another one would have to read them again.
+    engine = create_engine(
+        url, pool_use_lifo=True, connect_args={"timeout": busy_timeout_s, "check_same_thread": False}
+    )
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, _record: object) -> None:

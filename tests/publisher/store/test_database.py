@@ -184,6 +184,16 @@ def _note_and_fail(site: Site) -> None:
         raise RuntimeError
 
 
+def test_the_connection_that_was_used_last_is_used_next(site: Site) -> None:
+    """The pages in its cache are still valid: the others would have to read them again after each commit."""
+    store = site.publisher.store
+    with store.read() as last, store.read():
+        used_last = last.connection.driver_connection
+    for _ in range(3):
+        with store.write() as connection:
+            assert connection.connection.driver_connection is used_last
+
+
 def test_commits_are_synced_to_the_disk(site: Site) -> None:
     with site.publisher.store.read() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
