@@ -123,7 +123,10 @@ class BackgroundReader:
         else:
             pages = self._here.pages(cursor, window)
         for page in pages:
-            yield encode_page(page, classed=window is None)
+            encoded = encode_page(page, classed=window is None)
+            del page  # its runs are encoded: only one form of them in memory
+            yield encoded
+            del encoded
 
     def complete_since(self) -> int | None:
         """See `publisher.sources.base.Source`; from the process that read last."""
