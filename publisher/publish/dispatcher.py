@@ -9,8 +9,8 @@ flight, so that one sync to disk serves all; or at once, if no batch follows.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import chain
 from typing import Final
@@ -21,14 +21,14 @@ from sqlalchemy import Connection
 
 from formats.rule_codes import Reason
 from publisher.events import BatchAnswered, BatchInFlight, BatchSettled, Observer
-from publisher.messages.item import Item, uid_of
+from publisher.messages.item import Item, Members, uid_of
 from publisher.messages.steps import Section
 from publisher.publish.context import DeliveryStats, StopSending
 from publisher.publish.queue import Batch
 from publisher.publish.retry import answer_of
 from publisher.publish.workers import WorkerPool
 from publisher.reason import ReasonCode
-from publisher.store import batches, deliveries, groups, in_flight, paging, sent_mark
+from publisher.store import batches, deliveries, groups, in_flight, sent_mark
 from publisher.store.database import Store
 from publisher.store.deliveries import Shard
 from publisher.store.queries import SentVersion
@@ -36,7 +36,8 @@ from publisher.store.schema import BatchState, State
 from publisher.targets.base import Accepted, Message, Outcome, Oversized, Refused, Unauthorised, Unknown
 
 _NOT_NAMED: Final = Reason.of(ReasonCode.NOT_IN_ANSWER)
-_MEMBERS_AT_ONCE: Final = 20_000
+_NEAR_BITS: Final = 14
+"""Runs of groups are marked as in flight by one statement if their ids differ only in so many bits: 16,384 ids."""
 _MANY_MEMBERS: Final = 100_000
 """From this many runs in one settlement on, they are sorted on disk; fewer take a few megabytes of memory."""
 
@@ -345,9 +346,9 @@ class Dispatcher:
             return
         rows = [item.group for item in items if item.group is not None]
         groups.mark_in_flight(connection, target_id, self._section.kind, batch_id, rows, now)
-        for some in paging.chunks(members, _MEMBERS_AT_ONCE):
+        for some in _near_together(members):
             if batch.before is State.IN_FLIGHT:
-                in_flight.move_to_batch(connection, target_id, batch_id, (run_id for run_id, _ in some), now)
+                in_flight.move_to_batch(connection, target_id, batch_id, some.run_ids, now)
             else:
                 in_flight.mark_in_flight(connection, target_id, batch_id, some, now, keeps_first=keeps_first)
 
@@ -357,6 +358,19 @@ class Dispatcher:
         with self._context.store.read() as connection:
             same = in_flight.unchanged(connection, self._context.target_id, revisions)
         return Batch([item for item in batch.items if _run_id(item) in same], batch.before)
+
+
+def _near_together(members: Iterable[tuple[int, int]]) -> Iterator[Members]:
+    """Yield the runs of many groups (run id, revision), those with near ids together.
+
+    A statement writes each page of the table with one of its runs, and SQLite remembers the page as it was. The runs of
+    a group are everywhere in the pages of its month.
+    """
+    near: dict[int, Members] = defaultdict(Members.packed)
+    for run_id, revision in members:
+        near[run_id >> _NEAR_BITS].add(run_id, revision)
+    for place in sorted(near):
+        yield near.pop(place)
 
 
 def _room_bytes(items: Sequence[Item]) -> int:
