@@ -11,6 +11,7 @@ import os
 import stat
 import struct
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -123,7 +124,7 @@ def load_key(file: Path) -> PrivateKey:
     """Load the private key of a PEM file that only its owner can read. Raises `CredentialError`."""
     data = read_secret(file, "key")
     try:
-        key = serialization.load_pem_private_key(data, password=None)
+        key = _parsed_key(data)
     except TypeError:
         raise CredentialError(
             f"the key in {file} is protected by a pass phrase",
@@ -134,6 +135,13 @@ def load_key(file: Path) -> PrivateKey:
     if not isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
         raise CredentialError(f"the key in {file} cannot sign S/MIME", hint="Use an RSA or EC key")
     return key
+
+
+@lru_cache(maxsize=4)
+def _parsed_key(data: bytes) -> object:
+    """The key in a PEM text, checked: 30 ms for an RSA key, which each worker of a target reads. Raises as
+    `load_pem_private_key`."""
+    return serialization.load_pem_private_key(data, password=None)
 
 
 def read_secret(file: Path, what: str) -> bytes:

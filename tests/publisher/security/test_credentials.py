@@ -105,6 +105,14 @@ def test_a_key_that_others_can_read_is_refused(pki: Pki, tmp_path: Path, mode: i
     load_key(link)
 
 
+def test_the_workers_of_a_target_check_the_same_key_once_and_a_renewed_one_again(tmp_path: Path) -> None:
+    file = write_key(tmp_path / "a.key", rsa.generate_private_key(65537, 2048))
+    first = load_key(file)
+    assert load_key(file) is first
+    write_key(file, rsa.generate_private_key(65537, 2048))
+    assert load_key(file).public_key() != first.public_key()
+
+
 def test_the_key_of_another_user_is_refused(pki: Pki, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = tmp_path / "key.pem"
     key.write_bytes(pki.client.key.read_bytes())
