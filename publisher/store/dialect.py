@@ -124,8 +124,8 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
     def _begin(connection: Connection) -> None:
         options = connection.get_execution_options()
         if options.get(_SORTS_ON_DISK, False):
-            connection.exec_driver_sql("PRAGMA temp_store = FILE")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(_WRITES, False) else "BEGIN")
+            _execute(connection, "PRAGMA temp_store = FILE", ())
+        _execute(connection, "BEGIN IMMEDIATE" if options.get(_WRITES, False) else "BEGIN", ())
 
     return engine
 
@@ -165,14 +165,14 @@ def transaction(engine: Engine, *, writes: bool, sorts_on_disk: bool = False) ->
 @contextmanager
 def translated(engine: Engine) -> Iterator[None]:
     """Turn the errors of the database into `StoreError` and its kinds, which name the store without its password."""
+    driver: Any = engine.dialect.dbapi
     try:
         yield
-    except DBAPIError as error:
+    except (DBAPIError, driver.Error) as error:
+        said = getattr(error, "orig", error)
         if engine.dialect.name == "sqlite":
-            raise _translate(str(error.orig), place(engine)) from error
-        raise server.translate(error, engine.url) from error
-    except sqlite3.Error as error:  # while a connection is prepared, before SQLAlchemy translates its errors
-        raise _translate(str(error), place(engine)) from error
+            raise _translate(str(said), place(engine)) from error
+        raise server.translate(said, engine.url) from error
 
 
 def require_room(engine: Engine, size_bytes: int) -> None:
@@ -310,6 +310,22 @@ def allocate_run_ids(connection: Connection, table: Table, count: int) -> Sequen
     return sorted(connection.execute(sequence, {"table": table.name, "count": count}).scalars())
 
 
+def _execute(connection: Connection, sql: str, values: Sequence[Any], *, many: bool = False) -> Any:
+    """Execute a statement whose SQL never changes, with these values or with many rows of them; return its cursor.
+
+    It is executed by the driver: the layer of SQLAlchemy takes several times as long as a small statement. Its
+    listeners are called. Raises the errors of the driver (see `translated`).
+    """
+    driver: Any = connection.connection.driver_connection
+    cursor = driver.cursor()
+    connection.dispatch.before_cursor_execute(connection, cursor, sql, values, None, many)
+    if many:
+        cursor.executemany(sql, values)
+    else:
+        cursor.execute(sql, values)
+    return cursor
+
+
 class Bulk:
     """A statement prepared for many rows of plain tuples, several times faster than a dictionary a row.
 
@@ -329,12 +345,14 @@ class Bulk:
         sql, order = self._prepare(connection)
         if order is not None:
             listed = list(map(order, listed))
-        return connection.exec_driver_sql(sql, listed).rowcount
+        changed: int = _execute(connection, sql, listed, many=True).rowcount
+        return changed
 
     def one(self, connection: Connection, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Execute the statement once; return what its RETURNING clause gives."""
         sql, order = self._prepare(connection)
-        return tuple(connection.exec_driver_sql(sql, row if order is None else order(row)).one())
+        (found,) = _execute(connection, sql, row if order is None else order(row)).fetchall()
+        return tuple(found)
 
     def _prepare(self, connection: Connection) -> tuple[str, itemgetter[tuple[Any, ...]] | None]:
         dialect = connection.dialect
@@ -416,9 +434,7 @@ class Lookup:
             asked += asked[-1:] * (self._MARKS - len(asked))  # a fixed number: the last key is repeated
             if self._is_tuple:
                 asked = tuple(part for key in asked for part in key)
-            with connection.exec_driver_sql(self._compiled[dialect.name], asked) as result:
-                cursor: Any = result.cursor
-                found += cursor.fetchall()
+            found += _execute(connection, self._compiled[dialect.name], asked).fetchall()
         return found
 
     def _query(self) -> Select[Any]:

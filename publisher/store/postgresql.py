@@ -152,16 +152,11 @@ def _unlock(session: Connection, name: str, statement: str) -> None:
 
 
 def copy(connection: Connection, statement: str, rows: Iterable[Sequence[Any]]) -> None:
-    """Send rows with a COPY statement. Raises `DBAPIError`, as SQLAlchemy's connections do."""
-    import psycopg  # noqa: PLC0415 - the driver is an extra
-
+    """Send rows with a COPY statement. Raises the errors of the driver."""
     driver: Any = connection.connection.driver_connection
-    try:
-        with driver.cursor() as cursor, cursor.copy(statement) as copying:
-            for row in rows:
-                copying.write_row(row)
-    except psycopg.Error as error:
-        raise DBAPIError(statement, None, error) from error
+    with driver.cursor() as cursor, cursor.copy(statement) as copying:
+        for row in rows:
+            copying.write_row(row)
 
 
 _KINDS: Final[tuple[tuple[str, type[StoreError], str, str], ...]] = (
@@ -196,10 +191,10 @@ _KINDS: Final[tuple[tuple[str, type[StoreError], str, str], ...]] = (
 """Codes of PostgreSQL's Appendix A, the kind of error, what about the store, what to do."""
 
 
-def translate(error: DBAPIError, url: URL) -> StoreError:
-    """Return the store's kind of error for PostgreSQL's, naming the store without its password."""
-    said = str(error.orig).strip()
-    code = getattr(error.orig, "sqlstate", None) or _code_of(said)
+def translate(error: BaseException, url: URL) -> StoreError:
+    """Return the store's kind of error for one of the driver, naming the store without its password."""
+    said = str(error).strip()
+    code = getattr(error, "sqlstate", None) or _code_of(said)
     for codes, kind, what, hint in _KINDS:
         if code in codes.split():
             return kind(f"the store {place(url)} {what}: {said}", hint=hint)

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, QueuePool, event
+from sqlalchemy import Connection, Engine, QueuePool, bindparam, event, update
 
 from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreMissingError
 from publisher.store import registry
 from publisher.store.database import open_store
-from publisher.store.schema import State
+from publisher.store.dialect import Bulk
+from publisher.store.schema import State, sent_mark
 from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import ListSource, Site, make_jobs
 
@@ -192,6 +193,37 @@ def test_the_connection_that_was_used_last_is_used_next(site: Site) -> None:
     for _ in range(3):
         with store.write() as connection:
             assert connection.connection.driver_connection is used_last
+
+
+def _count(connection: Connection, *numbers: object) -> None:
+    """Set the number of messages, one after another, with a statement that the driver executes."""
+    statement = Bulk(update(sent_mark).values(messages=bindparam("number")), ("number",))
+    for number in numbers:
+        statement.run(connection, [(number,)])
+
+
+@pytest.mark.either_store
+def test_an_error_of_the_driver_is_one_of_the_store_and_takes_the_transaction_back(site: Site) -> None:
+    site.publish()
+    before = site.rows("SELECT messages FROM sent_mark")
+    with pytest.raises(StoreError, match="cannot be used") as raised, site.publisher.store.write() as connection:
+        _count(connection, 77, None)
+    assert site.publisher.store.place in str(raised.value)
+    assert site.rows("SELECT messages FROM sent_mark") == before
+
+
+@pytest.mark.either_store
+def test_who_listens_sees_the_statements_of_the_driver(site: Site) -> None:
+    """As the processes do that are killed before each statement."""
+    seen: list[tuple[str, object, bool]] = []
+
+    def listen(_connection: object, _cursor: object, sql: str, values: object, _context: object, many: bool) -> None:
+        seen.append((sql.split(maxsplit=1)[0], values, many))
+
+    with site.publisher.store.write() as connection:
+        event.listen(connection, "before_cursor_execute", listen)
+        _count(connection, 5)
+    assert ("UPDATE", [(5,)], True) in seen
 
 
 def test_commits_are_synced_to_the_disk(site: Site) -> None:
