@@ -159,7 +159,7 @@ def _class_of(job: Job) -> KnownClass:
 def _new_class(job: Job) -> KnownClass:
     names = _cut_out(class_needs_local_user(job), class_needs_hosts(job))
     facts = class_facts(job)
-    return KnownClass(class_key(job), encode(facts), _packed(facts, names), _packed(own_facts(job), names))
+    return KnownClass(class_key(job), encode(facts), _items(facts, names), _items(own_facts(job), names))
 
 
 def _cut_out(local_user: bool, hosts: bool) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ def _cut_out(local_user: bool, hosts: bool) -> tuple[str, ...]:
     return (*SHARED, *(("hosts",) if hosts else ()), *(LOCAL if hosts and local_user else ()))
 
 
-def _packed(job: Job, names: tuple[str, ...]) -> bytes:
+def _items(job: Job, names: tuple[str, ...]) -> bytes:
     """These facts one after another, without the head of an array."""
     return _encode([getattr(job, name) for name in names])[_ARRAY_HEAD_BYTES:]
 
@@ -195,8 +195,9 @@ def global_key(global_id: str) -> bytes:
 class EncodedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A run as it is stored.
 
-    `stored` is the run in one of the forms, the rest is taken from it. `class_key` None: not worked out, since most
-    runs of a window that is read again are known; `stored` is plain then. `facts`: those of its class, plain.
+    `packed` is the run in one of the forms before its compression, the rest is taken from it. `class_key` None: not
+    worked out, since most runs of a window that is read again are known; the run is plain then. `facts`: those of its
+    class, plain.
     `has_core_numbers`: these are not in the digest. `mark`: that of what the source has of it, where the source gives
     marks. `local_id`, `global_key`: as they are looked up by (`index_key`, `global_key`); the latter of a run without a
     global id is that of its other id (`publisher.job_ids`).
@@ -212,15 +213,21 @@ class EncodedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     local_id: str | None
     global_key: bytes | None
     digest: bytes
-    stored: bytes
+    packed: bytes
     has_core_numbers: bool
     class_key: bytes | None = None
     facts: bytes = b""
     mark: bytes | None = None
 
+    @property
+    def stored(self) -> bytes:
+        """The run as it is stored. It is compressed by the process that stores it, which has less to do than the one
+        that reads."""
+        return _compressed(self.packed)
+
     def job(self) -> Job:
         """The run with all its facts."""
-        return decode_run(self.stored, self.facts)
+        return _job_of(self.packed[0] == OWN, memoryview(self.packed)[1:], self.facts)
 
     def classed(self) -> EncodedRun:
         """The run with the key of its class."""
@@ -236,10 +243,10 @@ def encode_run(job: Job, *, classed: bool = True, mark: bytes | None = None) -> 
     if record_id is not job.record_id:
         job = msgspec.structs.replace(job, record_id=record_id)
     plain = encode(job)
-    known, stored = None, plain
+    known, packed = None, plain
     if classed:
         known, own = in_class(job, plain)
-        stored = _compressed(OWN, own, record_id)
+        packed = _packed(OWN, own, record_id)
     also_known_as = job.global_id if job.global_id is not None else other_id(job)
     return EncodedRun(
         record_id,
@@ -252,7 +259,7 @@ def encode_run(job: Job, *, classed: bool = True, mark: bytes | None = None) -> 
         job.local_id and index_key(job.local_id),
         None if also_known_as is None else global_key(also_known_as),
         digest(job, plain),
-        stored,
+        packed,
         bool(job.core_numbers),
         None if known is None else known.key,
         b"" if known is None else known.facts,
@@ -307,13 +314,19 @@ def _contexts() -> _Contexts:
     return _Contexts()
 
 
-def _compressed(form: int, packed: bytes, record_id: str) -> bytes:
-    if len(packed) > MOST_RECORD_BYTES:
+def _packed(form: int, facts: bytes, record_id: str) -> bytes:
+    if len(facts) > MOST_RECORD_BYTES:
         raise SourceError(
-            f"the record of run {record_id[:200]} has {len(packed):,} bytes; at most {MOST_RECORD_BYTES:,} are stored",
+            f"the record of run {record_id[:200]} has {len(facts):,} bytes; at most {MOST_RECORD_BYTES:,} are stored",
             hint="Find out in the batch system why the record is so large",
         )
-    return bytes((form,)) + _contexts().compress(packed)[len(_MAGIC) :]
+    return bytes((form,)) + facts
+
+
+def _compressed(packed: bytes) -> bytes:
+    if packed[0] == PLAIN:
+        return packed
+    return packed[:1] + _contexts().compress(memoryview(packed)[1:])[len(_MAGIC) :]
 
 
 def own_facts(job: Job) -> Job:
@@ -328,9 +341,14 @@ def _class_defaults(local_user: bool, hosts: bool) -> dict[str, Any]:
     return {field.name: field.default for field in fields}
 
 
+def pack_whole(job: Job) -> bytes:
+    """A run in a form without a class, before its compression. Raises as `encode_run`."""
+    return _packed(WHOLE, _encode(job), job.record_id)
+
+
 def encode_whole(job: Job) -> bytes:
-    """A run in a form without a class. Raises as `encode_run`."""
-    return _compressed(WHOLE, _encode(job), job.record_id)
+    """A run as it is stored without a class. Raises as `encode_run`."""
+    return _compressed(pack_whole(job))
 
 
 def unpack(stored: bytes) -> tuple[bool, bytes]:
@@ -360,8 +378,12 @@ def decode_run(stored: bytes, facts: bytes) -> Job:
     Raises `UnknownEncodingError` for a form of a later program, and `msgspec.DecodeError`, `msgspec.ValidationError`,
     or `UnicodeDecodeError` for what is damaged.
     """
-    without_class, packed = unpack(stored)
-    job = _decode(packed)
+    without_class, own = unpack(stored)
+    return _job_of(without_class, own, facts)
+
+
+def _job_of(without_class: bool, own: bytes | memoryview, facts: bytes) -> Job:
+    job = _decode(own)
     return msgspec.structs.replace(job, **class_values(facts)) if without_class else job
 
 

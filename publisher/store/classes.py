@@ -20,7 +20,7 @@ from formats import identity
 from formats.identity import encode, encoded_digest
 from formats.job import Job
 from publisher import encoded_run
-from publisher.encoded_run import EncodedRun, class_facts, class_key, encode_whole
+from publisher.encoded_run import EncodedRun, class_facts, class_key, pack_whole
 from publisher.errors import StoreCorruptError, StoreError, StoreNewerError
 from publisher.store import dialect, paging
 from publisher.store.schema import classes, runs, sources
@@ -123,7 +123,7 @@ class Interner:
         jobs = [run.job() for run in found]
         marked = self._join(connection, jobs)
         stored = [
-            msgspec.structs.replace(run, stored=encode_whole(job)) if mark == JOINED else run
+            msgspec.structs.replace(run, packed=pack_whole(job)) if mark == JOINED else run
             for run, job, (_, mark) in zip(classed, jobs, marked, strict=True)
         ]
         return stored, self._ids_of_marked(connection, marked)
