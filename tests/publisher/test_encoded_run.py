@@ -65,6 +65,7 @@ def assert_comes_back(job: Job) -> None:
     assert encode(kept) == encode(msgspec.structs.replace(job, record_id=run.record_id))
     assert encode(unclassed.job()) == encode(unclassed.classed().job()) == encode(kept)
     assert unclassed.classed() == run
+    assert encode(decode_run(run.stored, run.facts)) == encode(kept)
     assert encode(decode_run(encode_whole(kept), b"")) == encode(kept)
     assert (run.digest, run.key) == (digest(kept), run_key(kept.record_id))
     assert (run.class_key, run.facts) == (class_key(kept), encode(class_facts(kept)))
