@@ -272,7 +272,8 @@ def _follow_changes(
     new = [item for item in changed if item.run_id not in known]
     transitions.enqueue(connection, plan.target_id, State.WAITING, new, now)
     moves: list[deliveries.Move] = []
-    in_motion: list[int] = []
+    # Their earlier deliveries may have been removed while they, or their groups, were about to be sent.
+    in_motion = [item.run_id for item in new]
     for item in changed:
         if item.run_id not in known:
             continue

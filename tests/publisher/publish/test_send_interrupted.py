@@ -182,6 +182,24 @@ def test_a_run_that_changes_while_it_is_being_sent_is_not_lost(tmp_path: Path, k
         assert site.in_state("neic", State.SUPERSEDED) == {changed.record_id}
 
 
+def test_a_run_that_is_deselected_and_selected_again_before_its_batch_leaves_is_sent_as_it_is_now(
+    tmp_path: Path,
+) -> None:
+    site, service = site_of(tmp_path, 5)
+    changed = make_job(3, wall_s=7)
+
+    def change() -> None:
+        _collected_meanwhile(site, make_job(3, status="aborted"))
+        _collected_meanwhile(site, changed)
+
+    _when_rendered(site, change)
+    site.publish()
+    site.publish()
+    assert service.held[changed.record_id] == 7
+    assert site.counted("neic") == {State.ACCEPTED: 5}
+    site.assert_counters_right()
+
+
 @pytest.mark.parametrize("ending", ["accepted", "refused", "transient", "killed"])
 def test_a_run_that_is_no_longer_selected_while_it_is_in_flight_is_superseded(tmp_path: Path, ending: str) -> None:
     site, service = site_of(tmp_path, 4)
