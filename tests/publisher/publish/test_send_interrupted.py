@@ -240,6 +240,23 @@ def test_a_run_that_changes_while_its_earlier_version_is_refused_is_not_rejected
     site.assert_counters_right()
 
 
+@pytest.mark.parametrize("changes", [1, 3, 5])
+def test_a_run_that_changes_before_it_leaves_with_other_batches_leaves_later(tmp_path: Path, changes: int) -> None:
+    """All three leave with one commit; each run is alone in its batch or with one more."""
+    site, service = site_of(tmp_path, 5, RecordReceiver("neic"))
+    site.configure("neic", workers=3, batch_records=2)
+    changed = make_job(changes, wall_s=7)
+    _when_rendered(site, partial(_collected_meanwhile, site, changed))
+    assert site.publish_to("neic").sent.accepted == 4
+    assert site.states("neic")[changed.record_id] is State.WAITING
+    site.assert_counters_right()
+    site.publish()
+    assert site.counted("neic") == {State.ACCEPTED: 5}
+    assert service.held[changed.record_id] == 7
+    assert sorted(service.posted()) == sorted(make_job(number).record_id for number in range(1, 6))
+    site.assert_counters_right()
+
+
 def _doing(action: Callable[[], None], outcome: Outcome | None = None) -> Fault:
     """Do something while the first message is with the service, which then answers this."""
     done = False
