@@ -9,6 +9,7 @@ docs/internals/performance.md.
 from __future__ import annotations
 
 import argparse
+import compileall
 import contextlib
 import json
 import os
@@ -37,6 +38,7 @@ from tests.bench import (
 from tests.bench.measure import Measured
 from tests.bench.rows import ROWS, BenchRow, Measurement, Scale
 
+PACKAGES = ("formats", "publisher")
 MODULES = (parsing, storing, rendering, delivering, arc_own, sharing, sizing, stages, reporting, floor, starting)
 HEADINGS = ("row", "records", "records/s", "CPU s", "wall s", "peak MiB", "beside", "records/s", "ratio", "CPU ratio")
 
@@ -66,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for row in chosen:
             print(f"{row.name:<{width}}{row.description}")
         return 0
+    for package in PACKAGES:  # as an installation: otherwise each process may compile what changed
+        compileall.compile_dir(package, quiet=1)
     scale: Scale = options.scale or "default"
     results: list[dict[str, Any]] = []
     print_heading()
