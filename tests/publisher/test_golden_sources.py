@@ -26,6 +26,7 @@ from publisher.messages.entries import entries_of, rans_of
 from tests.generators.arc_database import load
 from tests.publisher.sources.arc.arc_reading import Read
 from tests.publisher.sources.arc.arc_reading import source as arc_source
+from tests.publisher.sources.log_reading import golden_jobs
 
 SCORE = (Benchmark("HEPscore23", 14.2),)
 CREATED = 1_800_000_000
@@ -52,7 +53,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> dict[str, 
     """The first finished runs of each source, each with a benchmark."""
     database = load(fixtures / "arc" / "accounting.sql", tmp_path_factory.mktemp("arc") / "accounting.db")
     found = {"arc": Read(arc_source(database)).given}
-    found |= {name: msgspec.json.decode((fixtures / file).read_bytes(), type=list[Job]) for name, file in READ.items()}
+    found |= {name: golden_jobs(fixtures / file) for name, file in READ.items()}
     return {
         name: [
             job if has_usable_benchmark(job) else msgspec.structs.replace(job, benchmarks=SCORE + job.benchmarks)

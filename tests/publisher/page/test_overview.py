@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from formats.job import Job
 from formats.rule_codes import Reason
 from publisher.api import Publisher
 from publisher.config.file import load
@@ -29,6 +28,7 @@ from tests.publisher.cli.program import Program
 from tests.publisher.cli.test_status_screen import SOURCE, TARGET
 from tests.publisher.page.conftest import DAY, JOBS, TOKENS, token_file
 from tests.publisher.page.test_app import PageClient, as_
+from tests.publisher.sources.log_reading import golden_jobs
 from tests.publisher.test_golden_sources import READ
 
 HELD = "summaries-of-a-service-with-a-long-name"
@@ -281,7 +281,7 @@ def test_the_menu_has_only_what_has_something_to_show(publisher: Publisher, stat
 
 @pytest.mark.parametrize("name", READ)
 def test_the_descriptor_says_which_sources_have_events(name: str, fixtures: Path) -> None:
-    jobs = msgspec.json.decode((fixtures / READ[name]).read_bytes(), type=list[Job])
+    jobs = golden_jobs(fixtures / READ[name])
     assert any(job.events for job in jobs) == SOURCE_KINDS[name.partition("-")[0]].has_events
 
 

@@ -43,6 +43,16 @@ def read_on(source: Source, seen: Seen) -> Seen:
     return seen
 
 
+class _NamedJob(Job, frozen=True, array_like=False, gc=False):
+    """A run as golden files have it: its facts by their names."""
+
+
+def golden_jobs(golden: Path) -> list[Job]:
+    """The runs of a golden file."""
+    found = msgspec.json.decode(golden.read_bytes(), type=list[_NamedJob])
+    return [Job(*msgspec.structs.astuple(job)) for job in found]
+
+
 def compare(golden: Path, jobs: Sequence[Job], *, rewrite: bool) -> None:
     """Compare runs, in the order of the log, with the golden file."""
     text = msgspec.json.format(msgspec.json.encode([job.known() for job in jobs]), indent=1).decode() + "\n"
