@@ -7,7 +7,7 @@ The first byte says which form follows:
 
     1  PLAIN   MessagePack of all facts (`formats.identity`): facts of classes, and runs that are probably known
     2  WHOLE   the same, compressed with dictionary 1: earlier versions, and runs whose class is not as they were read
-    3  OWN     compressed with dictionary 1, without the facts that the run's class has: nearly all runs
+    3  OWN     compressed with dictionary 1, with default values for the facts that its class has: nearly all runs
 
 A dictionary is shipped with the program and trained on invented records of all sources
 (`tests.generators.dictionary`): one trained on a site's own records would hold the names of its users, and nobody could
@@ -330,7 +330,8 @@ def _compressed(packed: bytes) -> bytes:
 
 
 def own_facts(job: Job) -> Job:
-    """A run without the facts of its class, except those that every run must have: kind of source and status."""
+    """A run with default values for the facts of its class (`_cut_out`), except kind of source and status, which have
+    none."""
     return msgspec.structs.replace(job, **_class_defaults(class_needs_local_user(job), class_needs_hosts(job)))
 
 

@@ -75,3 +75,10 @@ def test_the_end_of_the_last_value_may_equal_nil() -> None:
     values = (None, 0xC0, 0xC0C0, 0x01C0, 0xC0C0C0, 0xC0C0C0C0, 0xCC, 0xCD)
     found = [LaterJob("r", "arc", "completed", later=value) for value in values]
     assert len({digest(job) for job in found}) == len(values)
+
+
+def test_events_are_one_text_of_kinds_and_their_times() -> None:
+    found = Events.of([(5, "Q"), (7, "S x"), (9, "E")])
+    assert found == Events("Q S_x E", (5, 7, 9))
+    assert list(found.pairs()) == [(5, "Q"), (7, "S_x"), (9, "E")]
+    assert Events.of([]) is None
