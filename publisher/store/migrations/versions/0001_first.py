@@ -61,7 +61,8 @@ def upgrade() -> None:
     summed = [] if is_on_server else ["class_id", "wall_ms", "cpu_ms", "incomplete_usage"]
     op.create_index("runs_by_end", "runs", ["end_time", "id", *summed])
     op.create_index("runs_global_key", "runs", ["global_key"])
-    op.create_index("runs_local_id", "runs", ["local_id"])
+    condition = sa.text("local_id IS NOT NULL")
+    op.create_index("runs_local_id", "runs", ["local_id"], sqlite_where=condition, postgresql_where=condition)
     op.create_table(
         "versions",
         sa.Column("run_id", sa.BigInteger(), sa.ForeignKey("runs.id"), primary_key=True),
