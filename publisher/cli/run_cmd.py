@@ -184,11 +184,10 @@ class Watch:
     def __init__(self, publisher: Publisher, manager: ServiceManager, *, stays: bool) -> None:
         """Raises `ConfigError` where the log or the port for metrics cannot be opened."""
         from publisher.events import several  # noqa: PLC0415
-        from publisher.observe.metrics import MetricsObserver  # noqa: PLC0415
 
         config = publisher.config
+        observers = [publisher.tools.observer, self._alive]
         self._manager = manager
-        self._tally = MetricsObserver()
         self._log: LogFile | None = None
         self._watched: StatusCollector | None = None
         self._settings = config
@@ -196,15 +195,18 @@ class Watch:
             from publisher.observe.log import LogFile  # noqa: PLC0415
 
             self._log = LogFile(config.log, config.log.file, lambda problem: say(f"usage-publisher: {problem}"))
-        logged = [self._log] if self._log is not None else []
-        self.publisher = publisher.observed_by(several([publisher.tools.observer, self._tally, self._alive, *logged]))
+            observers.append(self._log)
         self._close_server: Callable[[], object] = lambda: None
-        if config.metrics.textfile is not None or (stays and config.metrics.listen is not None):
-            from publisher.observe.metrics import StatusCollector, serve  # noqa: PLC0415
+        if config.metrics.textfile is None and (config.metrics.listen is None or not stays):
+            self.publisher = publisher.observed_by(several(observers))
+            return
+        from publisher.observe.metrics import MetricsObserver, StatusCollector, serve  # noqa: PLC0415
 
-            self._watched = StatusCollector(self.publisher.status, self._tally.targets, publisher.tools.clock)
-            if stays and config.metrics.listen is not None:
-                self._close_server = serve(self._watched, config.metrics.listen, self._warn)
+        tally = MetricsObserver()
+        self.publisher = publisher.observed_by(several([*observers, tally]))
+        self._watched = StatusCollector(self.publisher.status, tally.targets, publisher.tools.clock)
+        if stays and config.metrics.listen is not None:
+            self._close_server = serve(self._watched, config.metrics.listen, self._warn)
 
     def _alive(self, _event: Event) -> None:
         self._manager.alive()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
+from pydantic_core import to_jsonable_python
 from sqlalchemy import Connection
 
 from formats.calendar import period_of, periods_between
@@ -129,13 +130,14 @@ def _text(target: Target, config: Config) -> str:
         "site": config.site.name,
         "target": selection,
         "sources": {name: _planning(source) for name, source in sorted(config.sources.items())},
-        "map": [rule.model_dump(mode="json") for rule in config.map],
+        "map": to_jsonable_python(config.map),
     }
     return msgspec.json.encode(everything, order="deterministic").decode()
 
 
 def _planning(settings: Settings) -> dict[str, Any]:
-    return settings.model_dump(mode="json", include=set(planning_settings(type(settings))))
+    """The values alone: to dump the table, pydantic would build a serializer of all its settings."""
+    return {name: to_jsonable_python(getattr(settings, name)) for name in planning_settings(type(settings))}
 
 
 def why_not_selected(
