@@ -297,6 +297,27 @@ def test_addresses_that_would_show_credentials_are_refused(url: str) -> None:
     assert "secret" not in str(raised.value)
 
 
+def test_a_request_has_these_headers_and_a_repeated_header_of_an_answer_is_one(pki: Pki) -> None:
+    def repeats(_request: ScriptedRequest, connection: ScriptedConnection) -> None:
+        connection.answer(200, headers={"Via": "a", "via": "b"})
+
+    with serve(repeats, pki) as server:
+        http = client(server, pki)
+        reply = http.request("GET", f"{server.url}/a b?c")
+        post(http, server, b"abc")
+    assert reply == Reply(200, {"content-length": "0", "via": "a, b"}, b"")
+    asked, posted = server.requests
+    common = {
+        "host": f"localhost:{server.port}",
+        "connection": "keep-alive",
+        "user-agent": "usage-publisher",
+        "accept": "*/*",
+        "accept-encoding": "identity",
+    }
+    assert (asked.path, asked.headers) == ("/a%20b?c", common)
+    assert (posted.path, posted.headers) == ("/x", {**common, "content-length": "3"})
+
+
 @pytest.mark.parametrize("url", ["http://localhost:1", "http://127.0.0.9", "http://[::1]:80/x"])
 def test_plain_http_is_for_this_host(url: str) -> None:
     client(url)
