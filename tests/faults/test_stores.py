@@ -74,7 +74,8 @@ def test_the_disk_fills_while_a_message_is_on_its_way(
         with pytest.raises(StoreFullError):
             site.publish()
         site.reopen()
-    assert len(simulator.sgas.holdings()) == (MIDWAY + 1) * BATCH
+    on_their_way = len(simulator.sgas.holdings()) - MIDWAY * BATCH
+    assert 0 <= on_their_way <= workers * BATCH
     again = site.run()
     found = site.balance()
     assert (again.code, site.everything_arrived(), found.lost) == (0, True, frozenset())
@@ -82,7 +83,7 @@ def test_the_disk_fills_while_a_message_is_on_its_way(
     if workers == 1:
         words = f"exit 5; then {again.words}"
         guarantees.row("disk full on the way", words, len(found.lost), len(found.twice))
-        assert len(found.twice) == BATCH
+        assert len(found.twice) == on_their_way == BATCH
 
 
 def test_a_file_system_that_does_not_know_its_size_is_taken_to_have_room() -> None:
