@@ -75,8 +75,7 @@ def collect(
             return
         subprocess_worker.tune_memory()
         window = Window(begin, end) if begin is not None or end is not None else None
-        with subprocess_worker.WorkerServer("publisher.sources.background"):
-            found = publisher.collect(sources or (), window)
+        found = publisher.collect(sources or (), window)
         say_if_new_store(publisher)
     if found is None:
         say("another run is collecting; nothing was read")

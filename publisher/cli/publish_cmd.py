@@ -43,7 +43,7 @@ def publish(
     if dry_run:
         _show_dry_run(targets or ())
         return
-    with session.publisher() as publisher, subprocess_worker.WorkerServer("publisher.messages.background"):
+    with session.publisher() as publisher:
         subprocess_worker.tune_memory()
         delivered = publisher.publish(targets or ())
         say_if_new_store(publisher)

@@ -58,15 +58,12 @@ def run(
     from publisher.observe.systemd import ServiceManager  # noqa: PLC0415
 
     manager = ServiceManager()
-    pause_s = None if every is None else _pause_s(every)
-    with subprocess_worker.WorkerServer("publisher.sources.background", "publisher.messages.background"):
-        if pause_s is not None:
-            subprocess_worker.tune_memory()
-            _stay(pause_s, manager)
-            return
+    if every is None:
         with _watch(manager, stays=False) as watch:
             subprocess_worker.tune_memory()
             raise typer.Exit(_once(watch))
+    subprocess_worker.tune_memory()
+    _stay(_pause_s(every), manager)
 
 
 def _pause_s(every: str) -> float:

@@ -67,7 +67,7 @@ class BackgroundRenderer:
             yield from self._pages_here(place, as_new=as_new)
 
     def _pages_of_both(self, border: Place, *, as_new: bool) -> Generator[ItemPage, None, None]:
-        with subprocess_worker.WorkerProcess(_render) as worker:
+        with subprocess_worker.WorkerProcess(__name__) as worker:
             worker.give((self._order, border, as_new))
             yield from self._pages_until(border, as_new=as_new)
             yield from worker.results(_decoder)
@@ -94,3 +94,7 @@ def _render(order: tuple[RenderOrder, Place, bool], send: subprocess_worker.Send
         while (page := renderer.page(place, as_new=as_new)) is not None:
             send(page)
             place = page.place
+
+
+if __name__ == "__main__":
+    subprocess_worker.serve(_render)

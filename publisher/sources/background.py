@@ -86,7 +86,7 @@ class BackgroundReader:
                     here = here or (count == 1 and 0 < page.read <= 2 * page.recognised.count)
                     read += page.read
                     if worker is None and not here and not page.at_end and read >= _START_AFTER:
-                        worker = stack.enter_context(subprocess_worker.WorkerProcess(_read))
+                        worker = stack.enter_context(subprocess_worker.WorkerProcess(__name__))
                     if window is None or here:
                         yield page
                         cursor = page.cursor
@@ -149,3 +149,7 @@ def _read(order: _Order, send: subprocess_worker.Send) -> None:
         del page  # its runs are encoded: only one form of them in memory
         read = _PageRead(msgspec.structs.replace(encoded, cursor={}), text_of(encoded.cursor), source.complete_since())
         send(read)
+
+
+if __name__ == "__main__":
+    subprocess_worker.serve(_read)

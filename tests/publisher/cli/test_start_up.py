@@ -46,35 +46,6 @@ def test_only_what_is_needed_is_loaded(published: Program, command: tuple[str, .
     assert set(json.loads(done.stderr)) <= set(allowed)
 
 
-COPIED = """
-import sys, threading
-sys.argv[0] = "usage-publisher"
-opened = []
-def note(event, arguments):
-    if event in ("sqlite3.connect", "socket.connect"):
-        opened.append(event)
-    elif event == "os.fork":
-        sys.stderr.write(f"copied by {threading.active_count()} thread with {opened}\\n")
-sys.addaudithook(note)
-from publisher.cli.main import main
-main()
-"""
-
-
-@pytest.mark.parametrize(
-    "command",
-    [("collect",), ("publish",), ("run",), ("republish", "files", "--month", "2026-10", "--dry-run")],
-    ids=lambda command: command[0],
-)
-def test_a_command_is_copied_before_it_opens_anything(published: Program, command: tuple[str, ...]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", COPIED, "--quiet", *command], cwd=published.folder, env=published.environment,
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    copied = [line for line in done.stderr.splitlines() if line.startswith("copied")]
-    assert copied == ["copied by 1 thread with []"]
-
-
 @pytest.mark.parametrize(
     ("module", "spared"),
     [
