@@ -96,6 +96,8 @@ class _Watched:
     Pages that several share count once. To find what is shared the kernel walks through all pages, while the process
     waits: a tenth of the time of a row, if done each time. So the memory of each, shared or not, is sampled, and shared
     pages are counted only if that has grown since its minimum, and from time to time.
+
+    A process counts from its second sample on: until it has become another program its memory is its parent's.
     """
 
     def __init__(self, pid: int) -> None:
@@ -114,8 +116,10 @@ class _Watched:
 
     def _watch(self) -> None:
         lowest_kib = since = 0
+        sampled = {self._pid}
         while not self._ended.wait(_EVERY_S):
-            family = _family(self._pid)
+            found = _family(self._pid)
+            family, sampled = [pid for pid in found if pid in sampled], set(found)
             held_kib, since = sum(map(_rss_kib, family)), since + 1
             lowest_kib = min(lowest_kib, held_kib)
             if held_kib > lowest_kib + _NOTEWORTHY_KIB or since >= _AT_LEAST_EVERY:
@@ -128,16 +132,8 @@ def _family(pid: int) -> list[int]:
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for child in children.read_text(encoding="ascii").split():
-                if not _is_double(int(child), pid):
-                    found += _family(int(child))
+                found += _family(int(child))
     return found
-
-
-def _is_double(child: int, parent: int) -> bool:
-    """Whether a process has not become another program yet: until then its memory is its parent's."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{child}/cmdline").read_bytes() == Path(f"/proc/{parent}/cmdline").read_bytes()
-    return True
 
 
 def _rss_kib(pid: int) -> int:
