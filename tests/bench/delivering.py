@@ -17,7 +17,7 @@ from tests.bench.storing import plain_fold
 
 SIZES = Sizes(10_000, 100_000, 1_000_000)
 FEW_PLAIN, MOST_PLAIN = 1_000, 10_000
-"""So many jobs tell the speed of the plain publisher; it takes as long for each further one."""
+"""Jobs for the plain publisher: its start is not measured, so more jobs would give the same speed."""
 MOST_LOOKED_UP = 100_000
 """Of more, what APEL has is more than a benchmark's process should hold."""
 SGAS_RECORDS, ARC_RECORDS, CAR_RECORDS = 100, 50, 500
