@@ -95,9 +95,12 @@ def floors(bench: Bench) -> None:
     dictionary = zstandard.ZstdCompressionDict(DICTIONARY.read_bytes())
     dictionary.precompute_compress(level=3)
     compress, encode = zstandard.ZstdCompressor(3, dict_data=dictionary).compress, msgspec.msgpack.Encoder().encode
-    with clock.stage("encode"):
-        for job in jobs:
-            compress(encode(job))
+    for some in paging.chunks(jobs, _PAGE):
+        with clock.stage("encode"):
+            encoded = [encode(job) for job in some]
+        with clock.stage("store"):
+            for run in encoded:
+                compress(run)
     with closing(sqlite3.connect(bench.folder / "store.db", isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         _insert_floor(clock, connection, "store", "runs")
