@@ -200,7 +200,6 @@ class _Exchange:
         self._stopping = stopping
         self._timing = timing
         self._stopped_at: float | None = None
-        self.connected = False
         self.begin(0.0)
 
     def begin(self, timeout_s: float) -> None:
@@ -246,7 +245,7 @@ class _RequestBody(httpx.SyncByteStream):
 
     def __iter__(self) -> Iterator[bytes]:
         yield from self._parts
-        self._progress.written = self._progress.connected
+        self._progress.written = True
 
     def free(self) -> None:
         """Forget the content."""
@@ -314,7 +313,6 @@ class _Backend(httpcore.SyncBackend):
         self._progress.reused = False
         remaining_s = self._progress.remaining_s(timeout, httpcore.ConnectTimeout)
         stream = super().connect_tcp(host, port, remaining_s, local_address, socket_options)
-        self._progress.connected = True
         return _Stream(stream, self._progress, self._lists)
 
 
