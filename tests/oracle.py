@@ -95,7 +95,7 @@ def purged(rows: Rows, record_ids: Collection[str]) -> set[str]:
     """The purged ones of these runs: the store keeps a hash of their ids."""
     marks = {bytes(row[0]) for row in rows("SELECT run FROM purged_runs")}
     return {
-        record_id for record_id in record_ids if hashlib.blake2b(record_id.encode(), digest_size=16).digest() in marks
+        record_id for record_id in record_ids if hashlib.blake2b(record_id.encode(), digest_size=15).digest() in marks
     }
 
 

@@ -127,7 +127,7 @@ _BATCH_STATES: Final = {int(state): state.name.lower() for state in BatchState}
 
 def _table_kind(table: Table) -> TableKind:
     scalars: dict[str, Scalar] = {}
-    for column in table.c:
+    for column in (*table.primary_key, *(column for column in table.c if not column.primary_key)):
         name = REFERENCES.get(column.name, column.name)
         if name in _NAMED or column.name == "state":
             scalars[name] = "text"
