@@ -40,7 +40,7 @@ from publisher.publish.rejection import (
 )
 from publisher.publish.retry import RetryBudget, answer_of
 from publisher.publish.workers import Prefetcher, WorkerPool
-from publisher.store import groups, in_flight
+from publisher.store import deliveries, groups, in_flight
 from publisher.store.queries import SentVersion
 from publisher.store.schema import State
 from publisher.targets.base import (
@@ -416,6 +416,8 @@ class SectionSender:
                 now = context.clock()
                 context.sent.rejected += in_flight.mark_rejected(connection, context.target_id, batch_id, reason, now)
                 groups.settle(connection, context.target_id, batch_id, State.REJECTED, now)
+            run_ids = [record.item.members.run_ids[0] for record in records if record.item.group is None]
+            states = deliveries.states_of(connection, context.target_id, run_ids)
         for record in records:
-            if record.item.group is None:
+            if record.item.group is None and states.get(record.item.members.run_ids[0]) is State.REJECTED:
                 context.observer(RecordSettled(context.target, record.item.key, State.REJECTED.word, record.reason))

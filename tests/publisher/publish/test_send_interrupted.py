@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from formats.job import Job
-from publisher.events import BatchAnswered, BatchInFlight, Event
+from publisher.events import BatchAnswered, BatchInFlight, Event, RecordSettled
 from publisher.store.schema import State
 from publisher.targets.base import Accepted, Message, Outcome, Refused, Transient, Unauthorised, Unknown
 from tests.publisher.publish.waiting_site import DOWN, record_id, site_of
@@ -232,6 +232,7 @@ def test_a_run_that_changes_while_its_earlier_version_is_refused_is_not_rejected
     service.fault = refusing
     delivery = site.publish_to("neic")
     assert (delivery.sent.accepted, delivery.sent.rejected) == (4, 0)
+    assert not [event for event in site.events if isinstance(event, RecordSettled)]
     assert site.states("neic")[changed.record_id] is State.WAITING
     site.assert_counters_right()
     site.publish()
