@@ -65,7 +65,7 @@ class Benchmark(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 class Events(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The events of a job in their order: `kinds` in the source's own words or letters, each separated by a space
-    (`Q S E`, see `kinds_text`), `times` epoch seconds UTC. One text of kinds, since few jobs have different ones.
+    (`Q S E`, see `kinds_text`), `times` epoch seconds UTC. One text of kinds, since most jobs have the same kinds.
     """
 
     kinds: str

@@ -55,7 +55,7 @@ DICTIONARY: Final = Path(__file__).with_name("encoded_run_1.zdict")
 _LEVEL: Final = 3
 """Level 6 saves 3 % of the bytes and takes four times as long."""
 _MAGIC: Final = b"\x28\xb5\x2f\xfd"
-"""The first bytes of every zstd frame; the form's byte stands in their place."""
+"""The first bytes of every zstd frame; the byte of the form replaces them."""
 
 LOCAL: Final = ("local_user", "local_group", "project", "account", "department")
 """The facts from which mapping rules may derive a grid identity, if `class_needs_local_user`."""

@@ -8,10 +8,11 @@ its parent has ended.
 CPU time and 9 MiB more, it starts a third process, and its connections take five times the CPU time for large frames.
 Its worker also imports from the working directory, which may be anybody's.
 
-Memory: commands that send, and workers, allocate much and free it soon. The C library gives each thread an arena of its
-own, from which pages and messages that pass from one thread to the next are not given back for long; and after the
-first large block was freed it allocates such blocks in the same arena, between small ones that stay. One arena for all
-threads, and large blocks by themselves, take a fifth less memory and no more time (docs/internals/performance.md).
+Memory: commands that collect or send, and workers, allocate much and free it soon. The C library gives each thread an
+arena of its own, from which pages and messages that pass from one thread to the next are not given back for long; and
+after the first large block was freed it allocates such blocks in the same arena, between small ones that stay. One
+arena for all threads, and large blocks by themselves, take a fifth less memory and no more time
+(docs/internals/performance.md).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def tune_memory() -> None:
     """Make this process return freed memory, let new threads share one arena, and look for cycles rarely. The first two
     need a C library with `mallopt`."""
     collect_garbage_rarely()
-    import ctypes  # noqa: PLC0415 - some milliseconds, which only commands that send need
+    import ctypes  # noqa: PLC0415 - some milliseconds, which most commands do not need
 
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -126,7 +126,8 @@ Patterns = Annotated[tuple[str, ...], BeforeValidator(_one_or_several), AfterVal
 class Settings(BaseModel):
     """Base of all tables: frozen, and an unknown key is an error.
 
-    Validators are built when they are first needed: a process that receives validated settings builds none.
+    Validators are built when they are first needed: a process that receives validated settings builds none, and an
+    omitted table is made by `model_construct`, since default values are not validated.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, defer_build=True)

@@ -231,8 +231,8 @@ class SectionSender:
                 return
 
     def _next(self, besides: int = 0) -> Batch | None:
-        """Return the next batch; None if nothing is left, or only what is sent after all that was posted, and the
-        batches that leave `besides`."""
+        """Return the next batch; None if nothing is left, or only items that must wait for the outcomes of the posted
+        batches, and of the `besides` batches that leave now."""
         batch = self._queue.next()
         if batch is not None and (self._posted or besides) and self._queue.keep_last(batch):
             return None

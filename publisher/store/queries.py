@@ -124,7 +124,7 @@ def waiting(
 ) -> Iterator[PendingDelivery]:
     """The next deliveries that wait, oldest end time first, after `after` (end time, run id): an index scan.
 
-    All are read at once; a run is decoded when its turn comes.
+    All rows are read at once; each run is decoded when the iterator reaches it.
     """
     values = {"target": target_id, "most": limit, "of": part.of, "index": part.index}
     query = _first_waiting

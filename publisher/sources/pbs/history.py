@@ -59,7 +59,7 @@ _SHORT: Final = 32
 """Characters of a text that has no attributes of a run."""
 
 
-Event = tuple[int, str]
+JobEvent = tuple[int, str]
 """When it happened, and the letter of its record."""
 
 
@@ -68,7 +68,7 @@ class OpenJob(msgspec.Struct, array_like=True):
     `phase_ms` are the usage of its ended phases.
     """
 
-    events: list[Event]
+    events: list[JobEvent]
     start: int | None = None
     text: str = ""
     shown: bool = False
@@ -102,7 +102,7 @@ class OpenJob(msgspec.Struct, array_like=True):
 class Completed(msgspec.Struct, array_like=True):
     """A job that ended normally: its path, the number of its starts, and the number of omitted events."""
 
-    events: list[Event]
+    events: list[JobEvent]
     starts: int
     left_out: int = 0
 
