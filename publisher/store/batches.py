@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
 
-from publisher.store import deliveries, dialect, paging
+from publisher.store import deliveries, dialect, paging, prepared
 from publisher.store.schema import BatchState, batches, resends
 
 ROOM_BYTES: Final = 256 * 1024
@@ -22,11 +22,11 @@ ROOM_OF_NEXT_RUN_BYTES: Final = 1024
 """Disk space for one of many runs that ended in the same month, as in summaries: they share pages."""
 
 _OPENED: Final = ("target_id", "uid", "state", "format", "records", "bytes", "latest_end", "created_at")
-_open: Final = dialect.Bulk(
+_open: Final = prepared.Bulk(
     insert(batches).values({name: bindparam(name) for name in _OPENED}).returning(batches.c.id), _OPENED
 )
 _CLOSED: Final = ("state", "closed_at", "receipt", "answer")
-_close: Final = dialect.Bulk(
+_close: Final = prepared.Bulk(
     update(batches).where(batches.c.id == bindparam("batch")).values({name: bindparam(name) for name in _CLOSED}),
     (*_CLOSED, "batch"),
 )

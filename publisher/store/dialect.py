@@ -1,4 +1,4 @@
-"""What differs between SQLite and PostgreSQL. No other module knows which database it is.
+"""What differs between SQLite and PostgreSQL. Only this module, `prepared`, and `postgresql` know which database it is.
 
 SQLite: one file with mode 0600 in write-ahead mode, every commit synced to the disk; writers take the lock when they
 begin, so that a transaction that reads before it writes cannot fail half-way. PostgreSQL: see the
@@ -12,41 +12,32 @@ import hashlib
 import os
 import re
 import sqlite3
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import (
-    BindParameter,
-    ColumnElement,
     Connection,
     Engine,
     Executable,
     Select,
     Table,
-    Text,
-    and_,
-    bindparam,
     create_engine,
     event,
     func,
-    insert,
-    or_,
     select,
     text,
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
-from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.base import ColumnCollection
-from sqlalchemy.sql.compiler import SQLCompiler
 
 from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreMissingError
 from publisher.store import postgresql as server
+from publisher.store import prepared
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects.postgresql import Insert as ServerInsert
@@ -124,8 +115,8 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
     def _begin(connection: Connection) -> None:
         options = connection.get_execution_options()
         if options.get(_SORTS_ON_DISK, False):
-            _execute(connection, "PRAGMA temp_store = FILE", ())
-        _execute(connection, "BEGIN IMMEDIATE" if options.get(_WRITES, False) else "BEGIN", ())
+            prepared.execute(connection, "PRAGMA temp_store = FILE", ())
+        prepared.execute(connection, "BEGIN IMMEDIATE" if options.get(_WRITES, False) else "BEGIN", ())
 
     return engine
 
@@ -262,10 +253,10 @@ def add_up(
 
 
 @lru_cache
-def _adding(dialect: str, table: Table, keys: tuple[str, ...], column: str, columns: tuple[str, ...]) -> Bulk:
+def _adding(dialect: str, table: Table, keys: tuple[str, ...], column: str, columns: tuple[str, ...]) -> prepared.Bulk:
     statement = _insert(dialect, table)
     added = {column: table.c[column] + statement.excluded[column]}
-    return Bulk(statement.on_conflict_do_update(index_elements=list(keys), set_=added), columns)
+    return prepared.Bulk(statement.on_conflict_do_update(index_elements=list(keys), set_=added), columns)
 
 
 def insert_missing(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> int:
@@ -282,9 +273,9 @@ def insert_missing_rows(connection: Connection, table: Table, rows: Sequence[tup
 
 
 @lru_cache
-def _inserting_missing(dialect: str, table: Table) -> Bulk:
+def _inserting_missing(dialect: str, table: Table) -> prepared.Bulk:
     statement = _insert(dialect, table)
-    return Bulk(statement.on_conflict_do_nothing(), column_names(table.c))
+    return prepared.Bulk(statement.on_conflict_do_nothing(), column_names(table.c))
 
 
 def insert_from_select(connection: Connection, table: Table, columns: Sequence[str], query: Select[Any]) -> int:
@@ -308,143 +299,6 @@ def allocate_run_ids(connection: Connection, table: Table, count: int) -> Sequen
         return range(last + 1, last + 1 + count)
     sequence = text("SELECT nextval(pg_get_serial_sequence(:table, 'id')) FROM generate_series(1, :count)")
     return sorted(connection.execute(sequence, {"table": table.name, "count": count}).scalars())
-
-
-def _execute(connection: Connection, sql: str, values: Sequence[Any], *, many: bool = False) -> Any:
-    """Execute a statement whose SQL never changes, with these values or with many rows of them; return its cursor.
-
-    It is executed by the driver: the layer of SQLAlchemy takes several times as long as a small statement. Its
-    listeners are called. Raises the errors of the driver (see `translated`).
-    """
-    driver: Any = connection.connection.driver_connection
-    cursor = driver.cursor()
-    connection.dispatch.before_cursor_execute(connection, cursor, sql, values, None, many)
-    if many:
-        cursor.executemany(sql, values)
-    else:
-        cursor.execute(sql, values)
-    return cursor
-
-
-class Bulk:
-    """A statement prepared for many rows of plain tuples, several times faster than a dictionary a row.
-
-    `columns`: the names of the statement's parameters in the order of the tuples.
-    """
-
-    def __init__(self, statement: Executable, columns: Sequence[str]) -> None:
-        self._statement = statement
-        self._columns = tuple(columns)
-        self._compiled: dict[str, tuple[str, itemgetter[tuple[Any, ...]] | None]] = {}
-
-    def run(self, connection: Connection, rows: Iterable[tuple[Any, ...]]) -> int:
-        """Execute the statement once for each row; return how many rows of the table changed."""
-        listed = list(rows)
-        if not listed:
-            return 0
-        sql, order = self._prepare(connection)
-        if order is not None:
-            listed = list(map(order, listed))
-        changed: int = _execute(connection, sql, listed, many=True).rowcount
-        return changed
-
-    def one(self, connection: Connection, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Execute the statement once; return what its RETURNING clause gives."""
-        sql, order = self._prepare(connection)
-        (found,) = _execute(connection, sql, row if order is None else order(row)).fetchall()
-        return tuple(found)
-
-    def _prepare(self, connection: Connection) -> tuple[str, itemgetter[tuple[Any, ...]] | None]:
-        dialect = connection.dialect
-        if dialect.name not in self._compiled:
-            compiled = self._statement.compile(dialect=dialect, column_keys=list(self._columns))  # type: ignore[attr-defined]
-            order = tuple(self._columns.index(name) for name in compiled.positiontup or ())
-            straight = order == tuple(range(len(self._columns)))
-            self._compiled[dialect.name] = (str(compiled), None if straight else itemgetter(*order))
-        return self._compiled[dialect.name]
-
-
-class BulkInsert:
-    """Inserts many rows of plain tuples, none of which exists: on a server with COPY, in a third of the time."""
-
-    def __init__(self, table: Table, columns: Sequence[str]) -> None:
-        """`columns`: the names of the tuples' columns; other columns get their defaults."""
-        self._inserting = Bulk(insert(table).values({name: bindparam(name) for name in columns}), columns)
-        self._copying = f"COPY {table.name} ({', '.join(columns)}) FROM STDIN"
-
-    def run(self, connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Insert the rows."""
-        if connection.dialect.name == "sqlite":
-            self._inserting.run(connection, rows)
-        elif rows:
-            server.copy(connection, self._copying, rows)
-
-
-class Listed(ColumnElement[int]):
-    """The ids of a list that is one parameter of a statement (`listed`): `column.bool_op("IN")(Listed("runs"))`."""
-
-    inherit_cache = True
-
-    def __init__(self, name: str) -> None:
-        """`name`: of the parameter."""
-        self.key = name
-        self.ids: BindParameter[str] = bindparam(name, type_=Text)
-
-
-@compiles(Listed, "sqlite")
-def _listed_in_file(element: Listed, compiler: SQLCompiler, **options: Any) -> str:
-    return f"(SELECT value FROM json_each({compiler.process(element.ids, **options)}))"  # noqa: S608 - the name of a parameter
-
-
-@compiles(Listed, "postgresql")
-def _listed_on_server(element: Listed, compiler: SQLCompiler, **options: Any) -> str:
-    ids = compiler.process(element.ids, **options)
-    return f"(SELECT value::BIGINT FROM json_array_elements_text({ids}::JSON))"  # noqa: S608 - as above
-
-
-def listed(ids: Iterable[int]) -> str:
-    """The value of a `Listed` parameter."""
-    return f"[{','.join(map(str, ids))}]"
-
-
-class Lookup:
-    """A query for the rows of many keys, prepared once; takes half the time of a query that is compiled for each list
-    of keys.
-
-    Rows are the driver's own, in any order; binary columns may have another type than `bytes`.
-    """
-
-    _MARKS: Final = 250
-
-    def __init__(self, columns: Sequence[ColumnElement[Any]], *key: ColumnElement[Any]) -> None:
-        """`columns` of the rows whose column `key` has one of the keys; of several columns, each key is a tuple."""
-        self._columns = columns
-        self._key = key
-        self._is_tuple = len(key) > 1
-        self._compiled: dict[str, str] = {}
-
-    def rows(self, connection: Connection, keys: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """The rows of these keys."""
-        dialect = connection.dialect
-        if dialect.name not in self._compiled:
-            self._compiled[dialect.name] = str(self._query().compile(dialect=dialect))
-        found: list[tuple[Any, ...]] = []
-        for start in range(0, len(keys), self._MARKS):
-            asked = tuple(keys[start : start + self._MARKS])
-            asked += asked[-1:] * (self._MARKS - len(asked))  # a fixed number: the last key is repeated
-            if self._is_tuple:
-                asked = tuple(part for key in asked for part in key)
-            found += _execute(connection, self._compiled[dialect.name], asked).fetchall()
-        return found
-
-    def _query(self) -> Select[Any]:
-        marks: list[list[ColumnElement[Any]]] = [
-            [bindparam(f"{part.key}{place}") for part in self._key] for place in range(self._MARKS)
-        ]
-        if self._is_tuple:  # for `(a, b) IN (...)` SQLite would read the whole table
-            pairs = (and_(*(part == mark for part, mark in zip(self._key, each, strict=True))) for each in marks)
-            return select(*self._columns).where(or_(*pairs))
-        return select(*self._columns).where(self._key[0].in_([mark for each in marks for mark in each]))
 
 
 def streamed(

@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, func, null, select, update
 
 from formats.calendar import Month, month_numbered, month_of
-from publisher.store import dialect, paging
+from publisher.store import dialect, paging, prepared
 from publisher.store.schema import State, due_months, groups, purged_sync_counts, report_reaches
 
 SUMMARY: Final = "summary"
@@ -250,13 +250,13 @@ _one: Final = and_(
     groups.c.key == bindparam("of_key"),
 )
 _ONE: Final = ("target", "of_kind", "of_month", "of_key")
-_confirm: Final = dialect.Bulk(
+_confirm: Final = prepared.Bulk(
     update(groups)
     .where(_one, groups.c.state == bindparam("before"), groups.c.confirmed_at.is_(None))
     .values(confirmed_at=bindparam("confirmed_at")),
     ("confirmed_at", *_ONE, "before"),
 )
-_withdraw: Final = dialect.Bulk(
+_withdraw: Final = prepared.Bulk(
     update(groups).where(_one, groups.c.confirmed_at.is_not(None)).values(confirmed_at=null()), _ONE
 )
 

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, literal
 
 from formats.rule_codes import Reason
 from publisher.reason import ReasonCode
-from publisher.store import dialect, paging
+from publisher.store import paging, prepared
 from publisher.store.deliveries import EVER, WHOLE, Shard, in_state
 from publisher.store.queries import PendingDelivery, SentVersion, sent_version, with_runs
 from publisher.store.runs import stored_run
@@ -39,7 +39,7 @@ def _sent(digest: ColumnElement[bytes]) -> dict[str, ColumnElement[Any]]:
 
 
 _one_run: Final = deliveries.c.run_id == bindparam("run")
-_several_runs: Final = deliveries.c.run_id.bool_op("IN")(dialect.Listed("runs"))
+_several_runs: Final = deliveries.c.run_id.bool_op("IN")(prepared.Listed("runs"))
 _leaving: Final = DeliverySelection(
     and_(_several_runs, deliveries.c.revision == bindparam("revision_read"), deliveries.c.deselected == ZERO),
     ("batch", "keeps_first", "runs", "revision_read"),
@@ -75,10 +75,10 @@ _in_batch: Final = and_(
     deliveries.c.state == literal_column(str(int(State.IN_FLIGHT))),
     _of_batch,
 )
-_none_sent: Final = dialect.Bulk(
+_none_sent: Final = prepared.Bulk(
     update(deliveries).where(_in_batch).values(sent_digest=null(), may_be_one_of_several=ZERO), ("target", "batch")
 )
-_earlier_sent: Final = dialect.Bulk(
+_earlier_sent: Final = prepared.Bulk(
     update(deliveries)
     .where(_in_batch, _one_run)
     .values(sent_digest=bindparam("earlier"), may_be_one_of_several=bindparam("several")),
@@ -105,7 +105,7 @@ def mark_in_flight(
         by_revision[revision].append(run_id)
     change = StateChange(target_id, State.WAITING, State.IN_FLIGHT, now)
     first = int(keeps_first)
-    rows = [(batch_id, first, dialect.listed(run_ids), revision) for revision, run_ids in by_revision.items()]
+    rows = [(batch_id, first, prepared.listed(run_ids), revision) for revision, run_ids in by_revision.items()]
     return transition(connection, change, _leaving, rows)
 
 
@@ -129,7 +129,7 @@ def move_to_batch(connection: Connection, target_id: int, batch_id: int, run_ids
     """Move runs that are in flight with their groups to another batch: the groups are sent once more with the same
     contents, so the recorded versions stay."""
     change = StateChange(target_id, State.IN_FLIGHT, State.IN_FLIGHT, now)
-    transition(connection, change, _in_next_batch, [(batch_id, dialect.listed(run_ids))])
+    transition(connection, change, _in_next_batch, [(batch_id, prepared.listed(run_ids))])
 
 
 def unchanged(connection: Connection, target_id: int, revisions: Mapping[int, int]) -> set[int]:

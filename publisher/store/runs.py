@@ -14,34 +14,34 @@ from formats.job import Job
 from publisher.encoded_run import EncodedRun, class_key, encode_whole, global_key, run_key
 from publisher.grid_identity import IDENTITY_FIELDS
 from publisher.job_ids import JobPattern, ids_of, spellings
-from publisher.store import dialect, paging
+from publisher.store import dialect, paging, prepared
 from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, awaits_grid_log, decode, decode_facts
 from publisher.store.schema import classes, runs, sources, versions
 
 _COLUMNS: Final = dialect.column_names(runs.c)
-insert_runs: Final = dialect.BulkInsert(runs, _COLUMNS)
+insert_runs: Final = prepared.BulkInsert(runs, _COLUMNS)
 """Of rows as `row_of` makes them."""
-_update_runs: Final = dialect.Bulk(
+_update_runs: Final = prepared.Bulk(
     update(runs).where(runs.c.id == bindparam("run")).values({name: bindparam(name) for name in _COLUMNS}),
     (*_COLUMNS, "run"),
 )
-_update_records: Final = dialect.Bulk(
+_update_records: Final = prepared.Bulk(
     update(runs).where(runs.c.id == bindparam("run")).values(job=bindparam("job")), ("job", "run")
 )
-_update_classes: Final = dialect.Bulk(
+_update_classes: Final = prepared.Bulk(
     update(runs).where(runs.c.id == bindparam("run")).values(class_id=bindparam("class_id"), job=bindparam("job")),
     ("class_id", "job", "run"),
 )
-_update_marks: Final = dialect.Bulk(
+_update_marks: Final = prepared.Bulk(
     update(runs).where(runs.c.id == bindparam("run")).values(mark=bindparam("mark")), ("mark", "run")
 )
-_known_runs: Final = dialect.Lookup(
+_known_runs: Final = prepared.Lookup(
     (runs.c.record_key, runs.c.id, runs.c.digest, runs.c.finished, runs.c.mark), runs.c.record_key
 )
-_known_marks: Final = dialect.Lookup(
+_known_marks: Final = prepared.Lookup(
     (runs.c.record_id, runs.c.mark, runs.c.end_time, runs.c.finished), runs.c.record_key
 )
-_by_local_id_and_end: Final = dialect.Lookup(
+_by_local_id_and_end: Final = prepared.Lookup(
     (runs.c.id, runs.c.local_id, runs.c.end_time), runs.c.local_id, runs.c.end_time
 )
 _with_facts: Final = select(

@@ -24,7 +24,7 @@ import msgspec
 from sqlalchemy import Connection, bindparam, insert, select, update
 
 from publisher.errors import StoreError, StoreFullError, StoreRestoredError
-from publisher.store import dialect
+from publisher.store import prepared
 from publisher.store.dialect import PRIVATE_FILE_MODE
 from publisher.store.schema import sent_mark
 from publisher.text import counted, iso
@@ -34,7 +34,7 @@ _FILE_BYTES: Final = 256
 RESTORED_HINT: Final = (
     "First learn what was delivered (docs/how-to/lost-store.md); then `usage-publisher store accept-restored`"
 )
-_count: Final = dialect.Bulk(
+_count: Final = prepared.Bulk(
     update(sent_mark)
     .values(messages=sent_mark.c.messages + bindparam("number"), sent_at=bindparam("now"))
     .returning(sent_mark.c.store, sent_mark.c.messages, sent_mark.c.sent_at),

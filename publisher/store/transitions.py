@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 from formats.rule_codes import Reason
 from publisher.reason import ReasonCode, stored
-from publisher.store import dialect, paging
+from publisher.store import dialect, paging, prepared
 from publisher.store.runs import UpsertedRun
 from publisher.store.schema import State, counters, deliveries
 
@@ -76,9 +76,9 @@ class DeliverySelection:
         with_reason = moving.values({**_WITH_REASON, **(also or {})})
         without_reason = moving.values({**_WITHOUT_REASON, **(also or {})})
         withdrawing = update(deliveries).where(_BEFORE, condition, _CONFIRMED).values(confirmed_at=null())
-        self.moving_with_reason = dialect.Bulk(with_reason, (*_REASON, "after", "now", *of))
-        self.moving = dialect.Bulk(without_reason, ("after", "now", *of))
-        self.withdrawing = dialect.Bulk(withdrawing, of)
+        self.moving_with_reason = prepared.Bulk(with_reason, (*_REASON, "after", "now", *of))
+        self.moving = prepared.Bulk(without_reason, ("after", "now", *of))
+        self.withdrawing = prepared.Bulk(withdrawing, of)
 
 
 ONE_RUN: Final = DeliverySelection(
@@ -128,7 +128,7 @@ def transition(
 
 
 _NEW: Final = ("target_id", "run_id", "state", "end_time", "changed_at", "reason")
-_insert: Final = dialect.BulkInsert(deliveries, _NEW)
+_insert: Final = prepared.BulkInsert(deliveries, _NEW)
 
 
 def enqueue(connection: Connection, target_id: int, state: State, found: Sequence[UpsertedRun], now: int) -> None:
@@ -194,13 +194,13 @@ def _count(connection: Connection, target_id: int, differences: Mapping[int, int
 
 _one: Final = and_(deliveries.c.target_id == bindparam("target"), deliveries.c.run_id == bindparam("run"))
 _ACCEPTED: Final[ColumnElement[int]] = literal_column(str(int(State.ACCEPTED)))
-_confirm: Final = dialect.Bulk(
+_confirm: Final = prepared.Bulk(
     update(deliveries)
     .where(_one, deliveries.c.state == _ACCEPTED, deliveries.c.confirmed_at.is_(None))
     .values(confirmed_at=bindparam("confirmed_at")),
     ("confirmed_at", "target", "run"),
 )
-_withdraw: Final = dialect.Bulk(
+_withdraw: Final = prepared.Bulk(
     update(deliveries).where(_one, _CONFIRMED).values(confirmed_at=null()), ("target", "run")
 )
 

@@ -19,7 +19,7 @@ import msgspec
 from sqlalchemy import Connection, Table, func, insert, select
 
 from publisher.errors import StoreCorruptError, UsageError
-from publisher.store import dialect, paging
+from publisher.store import dialect, paging, prepared
 from publisher.store.admin import engine, integrity
 from publisher.store.database import Store
 from publisher.store.schema import deliveries, metadata, runs, spool_changes, targets
@@ -143,7 +143,7 @@ def copy(
 def _copy_table(read: Connection, write: Connection, table: Table, begin_table: Callable[[str], None]) -> TableCopied:
     begin_table(table.name)
     names = dialect.column_names(table.c)
-    putting = dialect.Bulk(insert(table), names)
+    putting = prepared.Bulk(insert(table), names)
     given, got = _Digest(), _Digest()
     for page in paging.chunks(engine.rows(read, select(table), _AT_ONCE), _AT_ONCE):
         listed = [tuple(engine.plain(write, value) for value in row) for row in page]

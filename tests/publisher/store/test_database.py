@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, QueuePool, bindparam, event, update
 from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreMissingError
 from publisher.store import registry
 from publisher.store.database import open_store
-from publisher.store.dialect import Bulk
+from publisher.store.prepared import Bulk
 from publisher.store.schema import State, sent_mark
 from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import ListSource, Site, make_jobs

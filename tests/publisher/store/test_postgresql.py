@@ -20,7 +20,7 @@ from publisher.errors import (
     StoreNewerError,
     StoreUnreachableError,
 )
-from publisher.store import dialect, registry
+from publisher.store import prepared, registry
 from publisher.store.database import SCHEMA, open_store
 from publisher.store.schema import State, sources
 from tests.generators.arc_database import load
@@ -241,7 +241,7 @@ ODD: Final = ["\\N", "a\tb\nc\rd", "\\.", "no\0thing", "\u00e9\U0001f600", "", '
 def test_texts_are_copied_as_they_are(site: Site) -> None:
     rows = [(name, f"kind {name}", None, place) for place, name in enumerate(ODD)]
     columns = (sources.c.name, sources.c.kind, sources.c.last_error, sources.c.jobs)
-    copying = dialect.BulkInsert(sources, [column.name for column in columns])
+    copying = prepared.BulkInsert(sources, [column.name for column in columns])
     with site.publisher.store.write() as connection:
         copying.run(connection, [])
         copying.run(connection, rows)
