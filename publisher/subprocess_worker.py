@@ -4,15 +4,14 @@ What takes a core of its own (reading a long source, rendering a long backlog) r
 worker is given an order on its standard input, waits while the pipe is full, writes nothing else to it, and ends when
 its parent has ended.
 
-`multiprocessing` would do this at a higher price (measured, docs/internals/performance.md): its start takes 0.3 s of
-CPU time and 9 MiB more, it starts a third process, and its connections take five times the CPU time for large frames.
-Its worker also imports from the working directory, which may be anybody's.
+`multiprocessing` would do this at a higher price, as measured: its start takes 0.3 s of CPU time and 9 MiB more, it
+starts a third process, and its connections take five times the CPU time for large frames. Its worker also imports from
+the working directory, which may be anybody's.
 
 Memory: commands that collect or send, and workers, allocate much and free it soon. The C library gives each thread an
 arena of its own, from which pages and messages that pass from one thread to the next are not given back for long; and
 after the first large block was freed it allocates such blocks in the same arena, between small ones that stay. One
-arena for all threads, and large blocks by themselves, take a fifth less memory and no more time
-(docs/internals/performance.md).
+arena for all threads, and large blocks by themselves, take a fifth less memory and no more time.
 """
 
 from __future__ import annotations
