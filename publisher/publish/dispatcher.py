@@ -276,8 +276,8 @@ class Dispatcher:
                 self._open(connection, batch, message, now) for batch, message in zip(leaving, messages, strict=True)
             ]
             mark = sent_mark.count_messages(connection, len(leaving), now)
-        store.mark_sent(mark)
         self._sent += batch_ids
+        store.mark_sent(mark)
         self.settlements.report()
         prepare_next()
         posted = []

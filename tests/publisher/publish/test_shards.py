@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from publisher.cli import exit_code
+from publisher.errors import StoreRestoredError
 from publisher.events import BatchInFlight, Event
 from publisher.publish.publish import Delivery
 from publisher.store.schema import State
@@ -129,6 +130,23 @@ def test_a_part_whose_publisher_died_is_taken_over_at_once(tmp_path: Path) -> No
     assert len(service.posted()) - JOBS <= BATCH
     assert len(service.held) == JOBS
     assert site.counted("neic") == {State.ACCEPTED: JOBS}
+
+
+def test_batches_that_never_left_are_closed(tmp_path: Path) -> None:
+    """They are recorded as in flight, and then the mark of what was sent cannot be written."""
+    service = RecordReceiver("neic", "ams")
+    site = site_of(tmp_path, service)
+    file = tmp_path / "store.db.sent"
+
+    def take_over(_message: Message) -> None:
+        file.write_bytes(file.read_bytes().replace(site.rows("SELECT store FROM sent_mark")[0][0].encode(), b"0" * 16))
+
+    service.fault = take_over
+    with pytest.raises(StoreRestoredError):
+        site.publish()
+    assert service.posts == 1
+    assert site.counted("neic") == {State.ACCEPTED: BATCH, State.WAITING: JOBS - BATCH}
+    assert site.rows("SELECT count(*) FROM batches WHERE state = 1") == [(0,)]
 
 
 def test_parts_of_a_batch_that_are_sent_again_separately_have_other_ids(tmp_path: Path) -> None:
