@@ -79,7 +79,7 @@ class Events(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     def pairs(self) -> Iterator[tuple[int, str]]:
         """The time and kind of each event."""
-        return zip(self.times, self.kinds.split(" "), strict=False)
+        return zip(self.times, self.kinds.split(" "), strict=True)
 
 
 def kinds_text(kinds: Iterable[str]) -> str:
