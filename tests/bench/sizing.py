@@ -91,6 +91,7 @@ class _Sized:
         self.command("status", "status")
         middle = self.ask(f"SELECT record_id FROM runs WHERE id >= {jobs // 2} ORDER BY id LIMIT 1")
         self.command("jobs ID", "jobs", str(middle))
+        self.command("first reconciliation", "run")
         self.command("nothing to do", "run")
         with self.config.open("a", encoding="utf-8") as file:
             file.write(SECOND)
