@@ -141,12 +141,15 @@ def unexpected(problem: str) -> None:
 
 
 def listener_pid(parent: int) -> int:
-    """The process id of the one listener that `parent` started."""
-    (pid,) = (
-        int(folder.name)
-        for folder in Path("/proc").glob("[0-9]*")
-        if with_parent(folder, parent) and b"metrics_listener" in (folder / "cmdline").read_bytes()
-    )
+    """The process id of the one listener that `parent` started, as soon as it is another program."""
+    found: list[int] = []
+    while not found:
+        found = [
+            int(folder.name)
+            for folder in Path("/proc").glob("[0-9]*")
+            if with_parent(folder, parent) and b"metrics_listener" in (folder / "cmdline").read_bytes()
+        ]
+    (pid,) = found
     return pid
 
 
