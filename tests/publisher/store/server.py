@@ -83,6 +83,29 @@ class PostgresqlServer:
         self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
 
+    def loaded(self, sql: str) -> str:
+        """A database with what a dump as SQL has, by its name. It is not used again: it may have triggers."""
+        name = self._create("template0")
+        with self._connect(self.url(name)) as session:
+            session.execute(sql)
+        return name
+
+    def dumped(self, database: str) -> str:
+        """A database as SQL that `loaded` takes."""
+        program: list[str | Path] = [
+            _installed() / "bin" / "pg_dump",
+            "--inserts",
+            "--rows-per-insert=100",
+            "--no-owner",
+        ]
+        done = subprocess.run([*program, self.url(database)], check=True, capture_output=True, text=True)
+        return "\n".join(line for line in done.stdout.splitlines() if not line.startswith(("\\", "--"))) + "\n"
+
+    def rows(self, database: str, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        with self._connect(self.url(database)) as session:
+            return session.execute(query).fetchall()
+
     def replace(self, database: str, template: str) -> None:
         """Put the content of another database in place of this one's."""
         self.run(f"DROP DATABASE {database} WITH (FORCE)")

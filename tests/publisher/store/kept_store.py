@@ -1,0 +1,112 @@
+"""A store of an earlier version from `fixtures/stores`, with its configuration, sources, and spooling contexts."""
+
+from __future__ import annotations
+
+import sqlite3
+import tarfile
+from contextlib import closing
+from pathlib import Path
+from string import Template
+from typing import Any, Final
+
+from publisher.api import Publisher
+from publisher.events import BatchAnswered, Event
+from publisher.publish.context import Tools
+from publisher.simulator import Simulator
+from tests.generators import arc_database
+from tests.publisher.store.server import PostgresqlServer
+
+NOW: Final = 1_795_200_000
+"""2026-11-20T18:40:00Z, when the stores were made."""
+COUNTS: Final = (
+    "accepted", "assumed", "confirmed", "waiting", "in_flight", "rejected", "held", "waived", "superseded",
+)  # fmt: skip
+
+
+class KeptSite:
+    """The site of such a store in a folder; its services are simulated. `fixture`: a folder of a version.
+
+    `server`: the one that has its store; None: its store is a file. `new`: the store is not unpacked.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        fixture: Path,
+        simulator: Simulator,
+        server: PostgresqlServer | None = None,
+        *,
+        new: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.simulator = simulator
+        self.now = NOW
+        self.answers: list[BatchAnswered] = []
+        self._server = server
+        self._database = server.new_database() if server is not None and new else ""
+        simulator.faults.replace([])
+        simulator.sgas.reset()
+        simulator.apel.reset()
+        simulator.ams.reset()
+        if not new:
+            self._unpack(fixture)
+        pki = simulator.pki
+        text = Template((fixture / "publisher.toml").read_text("utf-8")).substitute(
+            store_url="sqlite:///store.db" if server is None else server.url(self._database),
+            certificate=pki.client.certificate,
+            key=pki.client.key,
+            ca_file=pki.ca_file,
+            sgas_url=simulator.sgas_url,
+            ams_url=simulator.ams_url,
+            token_url=simulator.token_url,
+        )
+        (folder / "publisher.toml").write_text(text, "utf-8")
+
+    def _unpack(self, fixture: Path) -> None:
+        name = "sqlite" if self._server is None else "postgresql"
+        with tarfile.open(fixture / f"{name}.tar.xz") as archive:
+            archive.extractall(self.folder, filter="data")
+        arc_database.load(self.folder / "accounting.sql", self.folder / "accounting.db")
+        if self._server is not None:
+            self._database = self._server.loaded((self.folder / "store.sql").read_text("utf-8"))
+
+    def pack(self, fixture: Path) -> None:
+        """Write the store, and what is beside it, into the fixture."""
+        if self._server is not None:
+            (self.folder / "store.sql").write_text(self._server.dumped(self._database), "utf-8")
+        (self.folder / "accounting.sql").write_text(arc_database.dump(self.folder / "accounting.db"), "utf-8")
+        kind = ("sqlite", "store.db") if self._server is None else ("postgresql", "store.sql")
+        with tarfile.open(fixture / f"{kind[0]}.tar.xz", "w:xz") as archive:
+            for name in (kind[1], "store.db.sent", "accounting.sql", "torque", "spool", "objects"):
+                archive.add(self.folder / name, name, filter=_of_nobody)
+
+    def publisher(self) -> Publisher:
+        """A new process."""
+        return Publisher.from_file(
+            self.folder / "publisher.toml",
+            Tools(clock=lambda: self.now, observer=self._observe, sleep=lambda _seconds: None),
+        )
+
+    def _observe(self, event: Event) -> None:
+        if isinstance(event, BatchAnswered):
+            self.answers.append(event)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What `status` counts, by target."""
+        with self.publisher() as publisher:
+            targets = publisher.status().targets
+        return {name: {count: getattr(target, count) for count in COUNTS} for name, target in targets.items()}
+
+    def rows(self, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query, read past the program."""
+        if self._server is not None:
+            return self._server.rows(self._database, query)
+        with closing(sqlite3.connect(self.folder / "store.db")) as connection:
+            return connection.execute(query).fetchall()
+
+
+def _of_nobody(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mtime = NOW
+    return entry
