@@ -1,4 +1,4 @@
-# It needs make and python3 (3.11, 3.12, or 3.13, with venv). Everything else is installed into .venv from constraints.txt.
+# It needs make and python3 (3.11 to 3.14, with venv). Everything else is installed into .venv from constraints.txt.
 # With another interpreter: make PYTHON=python3.12 test. A single test: make test TESTS=tests/formats/test_job.py
 
 PYTHON ?= python3
@@ -23,8 +23,8 @@ DISTRIBUTED := $(PACKAGES) pyproject.toml README.md LICENSE docs/usage-publisher
 # The build time that files have: the time of the last commit.
 EPOCH = $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)}
 
-# Variables of the caller's shell must not change what pip and pytest do.
-unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+# Variables of the caller's shell must not change what pip and pytest do, nor have each process compile the program anew.
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -71,7 +71,7 @@ dictionary: $(VENV)/.test  ## train the compression dictionary of stored records
 constraints:  ## resolve the versions in constraints.txt again
 	@$(PYTHON) -m venv --clear build/constraints
 	@build/constraints/bin/python -m pip install --quiet --disable-pip-version-check uv
-	@{ echo '# Exact versions of all that is installed, for Python 3.11 to 3.13. Made by `make constraints` from pyproject.toml:'; \
+	@{ echo '# Exact versions of all that is installed, for Python 3.11 to 3.14. Made by `make constraints` from pyproject.toml:'; \
 	   echo '# every extra and the build system. Not to be edited by hand: change the range there, then make it anew.'; \
 	   echo 'setuptools>=77' | build/constraints/bin/uv pip compile --quiet --universal --upgrade --all-extras \
 	     --no-header --no-annotate pyproject.toml -; } > build/constraints.txt
@@ -155,9 +155,9 @@ $(VENV)/.audit: | $(BIN)/python
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { \
-	  echo "There is no $(PYTHON) here. Install Python 3.11, 3.12 or 3.13, or name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { \
-	  echo "$(PYTHON) is $$($(PYTHON) --version 2>&1); Python 3.11, 3.12 or 3.13 is needed. Name one: make PYTHON=python3.12" >&2; exit 1; }
+	  echo "There is no $(PYTHON) here. Install Python 3.11 to 3.14, or name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' || { \
+	  echo "$(PYTHON) is $$($(PYTHON) --version 2>&1); Python 3.11 to 3.14 is needed. Name one: make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 	  echo "$(PYTHON) has no venv module. Install it (Debian and Ubuntu: apt-get install python3-venv) and try again." >&2; exit 1; }
 	@$(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
