@@ -39,13 +39,13 @@ demo: $(VENV)/.plain  ## demonstrate the program with simulated services on this
 	@$(BIN)/usage-publisher demo --directory .demo
 
 test: $(VENV)/.test  ## run the tests, without their exhaustive forms
-	@$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
 test-base: $(BASE_VENV)/.test-base  ## run the tests of publishing in an environment without any extra
-	@$(BASE_VENV)/bin/python -m pytest -n $(WORKERS) $(BASE_TESTS)
+	@$(BASE_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(BASE_TESTS)
 
 test-long: $(VENV)/.test  ## run the tests with their exhaustive forms (long)
-	@RUN_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --timeout=3600 $(TESTS)
+	@RUN_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --timeout=3600 $(TESTS)
 
 lint: $(VENV)/.lint  ## run ruff, mypy, and import-linter
 	@failed=; \

@@ -7,19 +7,24 @@
 - Tests marked `@pytest.mark.extra("reports")`, and those with a PostgreSQL server, are left out where the extra is not
   installed.
 - `--rewrite-golden` writes expected files anew instead of comparing with them.
+- A test that writes outside the folder for temporary files fails, and so does one that a process of its did
+  (`tests.temporary_files`).
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Generator
+import shutil
+import tempfile
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from publisher.errors import EXTRAS
+from tests import temporary_files
 
 ROOT = Path(__file__).parent.parent
 REFERENCE_MISSING = "the reference material (../shared) is not beside this checkout"
@@ -36,6 +41,47 @@ hypothesis.settings.register_profile(
     "long", max_examples=10_000, print_blob=True, database=None, deadline=None, suppress_health_check=_PATIENT
 )
 hypothesis.settings.load_profile("long" if RUN_LONG else "quick")
+
+
+temporary_files.in_memory()
+_report = pytest.StashKey[Path]()
+_watched = pytest.StashKey[list[str]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch where this process writes while a test is at work, and where the processes of the tests do."""
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        folder = Path(tempfile.mkdtemp(prefix="publisher-tests-"))
+        config.add_cleanup(lambda: shutil.rmtree(folder))
+        os.environ["HOME"] = str(folder)  # where libraries keep what they cache
+        config.stash[_report] = report = folder / "outside"
+        report.touch()
+        config.stash[_watched] = at_work = []
+        written = [tempfile.gettempdir(), os.environ.get("PICTURES"), config.getoption("--rewrite-golden") and ROOT]
+        given = config.getoption("--basetemp")
+        allowed = [str(Path(place).absolute()) for place in [*written, given, ROOT / ".hypothesis"] if place]
+        temporary_files.watch(report, *allowed, is_test_at_work=lambda: bool(at_work))
+        path = [str(temporary_files.watcher_for_processes(folder, report, *allowed)), os.environ.get("PYTHONPATH")]
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """See `tests.temporary_files`."""
+    at_work = item.config.stash[_watched]
+    at_work.append(item.nodeid)
+    try:
+        return (yield)
+    finally:
+        at_work.pop()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_outside(pytestconfig: pytest.Config) -> Iterator[None]:
+    report = pytestconfig.stash[_report]
+    before = report.stat().st_size
+    yield
+    assert not report.read_text(encoding="utf-8")[before:], "a test touches a path outside its temporary folder"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,8 +1,14 @@
-"""The real command in a separate process, with a site in a folder: an ARC database, folders as targets."""
+"""The real command in a separate process, with a site in a folder: an ARC database, folders as targets.
+
+A process is forked from one that has loaded the program (`tests.publisher.cli.forked`), unless it is started to be left
+at work or its variables concern the interpreter.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import io
 import json
 import os
@@ -11,12 +17,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
 from publisher.cli.main import main
+from tests.publisher.cli.forked import Forks
 
 COMMAND: Final = (sys.executable, "-m", "publisher.cli")
 BASE: Final = """\
@@ -70,6 +78,47 @@ class Done:
         return self
 
 
+_until_the_end: Final = contextlib.ExitStack()
+atexit.register(_until_the_end.close)
+
+
+@functools.cache
+def _forks(_python_path: str | None) -> Forks:
+    """The process from which commands are forked, started with the first of them."""
+    return _until_the_end.enter_context(Forks())
+
+
+def run_command(
+    arguments: Sequence[str | Path],
+    folder: Path,
+    environment: Mapping[str, str],
+    *,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    answers: bytes = b"",
+    encoding: str = "utf-8",
+) -> Done:
+    """Run a command to its end in a forked process; streams that are not given are read afterwards."""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(answers)
+        given.seek(0)
+        streams = (
+            given.fileno(),
+            out.fileno() if stdout is None else stdout,
+            err.fileno() if stderr is None else stderr,
+        )
+        words = [*map(str, arguments)]
+        code = _forks(os.environ.get("PYTHONPATH")).run(words, folder, environment, streams)
+        if code is None:  # by another thread of the test
+            code = subprocess.run(
+                [*COMMAND, *words], cwd=folder, env=dict(environment), check=False, stdin=given, stdout=streams[1],
+                stderr=streams[2],
+            ).returncode  # fmt: skip
+        out.seek(0)
+        err.seek(0)
+        return Done(code, out.read().decode(encoding), err.read().decode(encoding))
+
+
 class Program:
     """The command in a folder, with the configuration there. Its environment contains nothing of the caller's."""
 
@@ -90,6 +139,9 @@ class Program:
 
     def __call__(self, *arguments: str | Path, answers: str | None = None, **variables: str) -> Done:
         """Run a command to its end. `answers` is its standard input; without, there is none."""
+        if not any(name.startswith("PYTHON") for name in variables):
+            environment = self.environment | variables
+            return run_command(arguments, self.folder, environment, answers=(answers or "").encode())
         done = subprocess.run(
             [*COMMAND, *map(str, arguments)], cwd=self.folder, env=self.environment | variables, check=False,
             stdin=subprocess.DEVNULL if answers is None else None, input=None if answers is None else answers.encode(),

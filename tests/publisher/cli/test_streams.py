@@ -7,12 +7,14 @@ import os
 import pty
 import signal
 import subprocess
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from publisher.text import safe
-from tests.publisher.cli.program import COMMAND, Program
+from tests.publisher.cli.program import COMMAND, Done, Program, run_command
 
 NAME = "Zo\u00eb \u6f22\u5b57 \U0001f600"
 """A letter of Latin-1, two that it lacks, and one beyond 16 bits."""
@@ -77,11 +79,16 @@ def hostile(fresh_site: Program, tmp_path_factory: pytest.TempPathFactory) -> Pr
     return named(fresh_site, tmp_path_factory.mktemp("hostile"), HOSTILE)
 
 
-def ended(site: Program, command: tuple[str, ...], stdout: int, stderr: int = subprocess.PIPE, **variables: str):  # type: ignore[no-untyped-def]
+def started(site: Program, command: tuple[str, ...], **variables: str) -> subprocess.CompletedProcess[bytes]:
+    """A command in a new interpreter, which reads the variables of the locale itself."""
     return subprocess.run(
         [*COMMAND, *command], cwd=site.folder, env=site.environment | variables, stdin=subprocess.DEVNULL,
-        stdout=stdout, stderr=stderr, check=False, timeout=120,
+        capture_output=True, check=False, timeout=120,
     )  # fmt: skip
+
+
+def ended(site: Program, command: tuple[str, ...], *, stdout: int | None = None, stderr: int | None = None) -> Done:
+    return run_command(command, site.folder, site.environment, stdout=stdout, stderr=stderr)
 
 
 # --- in another locale
@@ -89,20 +96,20 @@ def ended(site: Program, command: tuple[str, ...], stdout: int, stderr: int = su
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_in_latin_1_everything_is_shown(lettered: Program, command: tuple[str, ...]) -> None:
-    done = ended(lettered, command, subprocess.PIPE, **LATIN_1)
-    assert b"Traceback" not in done.stderr
-    assert done.returncode in {0, 1, 2, 3}
+    done = run_command(command, lettered.folder, lettered.environment | LATIN_1, encoding="latin-1")
+    assert "Traceback" not in done.err
+    assert done.code in {0, 1, 2, 3}
 
 
 def test_json_is_the_same_in_every_locale(lettered: Program) -> None:
-    there, here = (ended(lettered, ("jobs", "--json"), subprocess.PIPE, **each).stdout for each in (LATIN_1, {}))
+    there, here = (started(lettered, ("jobs", "--json"), **each).stdout for each in (LATIN_1, {}))
     assert there.isascii()
     assert json.loads(there) == json.loads(here)
     assert NAME in json.dumps(json.loads(there), ensure_ascii=False)
 
 
 def test_tables_have_lines_of_ascii_where_there_are_no_others(lettered: Program) -> None:
-    table = ended(lettered, ("jobs",), subprocess.PIPE, **LATIN_1).stdout.decode("latin-1")
+    table = started(lettered, ("jobs",), **LATIN_1).stdout.decode("latin-1")
     assert "Zo\u00eb \\u6f22\\u5b57 \\U0001f600" in table
     assert "| " in table
     assert len({len(line) for line in table.splitlines() if line.startswith(("|", "+"))}) == 1
@@ -111,7 +118,7 @@ def test_tables_have_lines_of_ascii_where_there_are_no_others(lettered: Program)
 @pytest.mark.parametrize("form", ["csv", "md"])
 def test_data_are_utf_8_in_every_locale(lettered: Program, form: str) -> None:
     command = next(each for each in COMMANDS if each[-1] == form)
-    there, here = (ended(lettered, command, subprocess.PIPE, **each).stdout for each in (LATIN_1, {}))
+    there, here = (started(lettered, command, **each).stdout for each in (LATIN_1, {}))
     assert there == here
     assert NAME in there.decode()
 
@@ -122,19 +129,21 @@ def test_data_are_utf_8_in_every_locale(lettered: Program, form: str) -> None:
 def on_terminal(site: Program, *command: str) -> str:
     """What a terminal is sent."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, *command], cwd=site.folder, env=site.environment, stdin=subprocess.DEVNULL, stdout=theirs,
-        stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    os.close(theirs)
     shown = b""
-    try:
-        while part := os.read(ours, 1 << 16):
-            shown += part
-    except OSError:  # the error of Linux when no process has the terminal open any more
-        pass
+
+    def read() -> None:
+        nonlocal shown
+        with suppress(OSError):  # the error of Linux when no process has the terminal open any more
+            while part := os.read(ours, 1 << 16):
+                shown += part
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    done = ended(site, command, stdout=theirs)
+    os.close(theirs)
+    reader.join()
     os.close(ours)
-    assert process.wait(60) in {0, 3}
+    assert done.code in {0, 3}
     return shown.decode().replace("\r\n", "\n")
 
 
@@ -151,13 +160,13 @@ def test_a_terminal_is_sent_nothing_that_it_obeys(hostile: Program, command: tup
 @pytest.mark.parametrize("form", ["csv", "md"])
 def test_in_a_pipe_data_are_exact_and_on_a_terminal_spelled_out(hostile: Program, form: str) -> None:
     command = next(each for each in COMMANDS if each[-1] == form)
-    piped = ended(hostile, command, subprocess.PIPE).stdout.decode()
+    piped = ended(hostile, command).out
     assert (HOSTILE if form == "csv" else "gnp") in piped
     assert on_terminal(hostile, *command) == "\n".join(safe(line) for line in piped.replace("\r\n", "\n").split("\n"))
 
 
 def test_json_on_a_terminal_is_the_same_object(hostile: Program) -> None:
-    piped = ended(hostile, ("jobs", "--json"), subprocess.PIPE).stdout.decode()
+    piped = ended(hostile, ("jobs", "--json")).out
     shown = on_terminal(hostile, "jobs", "--json")
     assert json.loads(shown) == json.loads(piped)
     assert "\\u202e" in shown
@@ -191,9 +200,9 @@ def test_json_on_a_terminal_is_the_same_object(hostile: Program) -> None:
 )
 def test_output_that_cannot_be_written_is_reported(published: Program, command: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
-        done = ended(published, command, full.fileno())
-    said = done.stderr.decode()
-    assert done.returncode == 2, said
+        done = ended(published, command, stdout=full.fileno())
+    said = done.err
+    assert done.code == 2, said
     assert "Traceback" not in said
     assert "Exception ignored" not in said
     assert "standard output cannot be written: No space left on device" in said
@@ -201,8 +210,8 @@ def test_output_that_cannot_be_written_is_reported(published: Program, command: 
 
 def test_messages_that_cannot_be_written_change_nothing(fresh: Program) -> None:
     with Path("/dev/full").open("w") as full:
-        done = ended(fresh, ("run", "--verbose"), subprocess.PIPE, full.fileno())
-    assert done.returncode == 0
+        done = ended(fresh, ("run", "--verbose"), stderr=full.fileno())
+    assert done.code == 0
     assert fresh("status", "--json").object["targets"]["files"]["accepted"] == 37
 
 

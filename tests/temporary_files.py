@@ -1,0 +1,111 @@
+"""Tests write below the folder for temporary files only, and leave alone what an installed program has on this host.
+
+`watch` adds a hook to this process, which stops a write to any other place and records it. `watcher_for_processes` does
+the same in every Python process that a test starts: it writes a folder with a `sitecustomize` module, for PYTHONPATH.
+
+Not seen are writes of other programs, and those relative to an open folder. It needs the standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+HOST_PLACES: Final = ("/etc/usage-publisher", "/var/lib/usage-publisher", "/var/spool", "/etc/grid-security")
+"""What is there depends on the host: not even to be read."""
+_ALLOWED_OUTSIDE: Final = ("/dev/", "/proc/")
+_WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_CHANGING: Final = {
+    "os.chmod": 1, "os.chown": 1, "os.link": 2, "os.mkdir": 1, "os.remove": 1, "os.rename": 2, "os.rmdir": 1,
+    "os.setxattr": 1, "os.symlink": 2, "os.truncate": 1, "os.utime": 1,
+}  # fmt: skip
+"""The events of changes, and how many of their arguments are paths."""
+
+
+class WriteOutsideError(RuntimeError):
+    """A test would have touched this path."""
+
+
+def watch(report: Path, *allowed: str, is_test_at_work: Callable[[], bool] = lambda: True) -> None:
+    """Refuse writes of this process that are not below the allowed folders, and name them in a file."""
+    roots = tuple(f"{folder.rstrip('/')}/" for folder in allowed)
+
+    def refuse(event: str, path: str) -> None:
+        with report.open("a", encoding="utf-8") as file:
+            file.write(f"{event} {path}\n")
+        raise WriteOutsideError(f"{event} {path}: no test may touch a path outside of {', '.join(roots)}")
+
+    def changed(event: str, path: object) -> None:
+        name = _path(path)
+        if name and not f"{name}/".startswith((*roots, *_ALLOWED_OUTSIDE)) and "__pycache__" not in name:
+            refuse(event, name)
+
+    def opened(event: str, arguments: tuple[Any, ...]) -> None:
+        path, _mode, flags = arguments
+        name = _path(path)
+        if name.startswith(HOST_PLACES):
+            refuse(event, name)
+        if flags & _WRITING:
+            changed(event, path)
+
+    def connected(event: str, arguments: tuple[Any, ...]) -> None:
+        path = _path(arguments[0])
+        name, _, options = path.removeprefix("file:").partition("?")
+        if name.startswith(HOST_PLACES) or not ("mode=ro" in options or "mode=memory" in options):
+            changed(event, name)
+
+    def listed(event: str, arguments: tuple[Any, ...]) -> None:
+        if _path(arguments[0]).startswith(HOST_PLACES):
+            refuse(event, _path(arguments[0]))
+
+    checks: dict[str, Callable[[str, tuple[Any, ...]], None]] = {
+        "open": opened, "sqlite3.connect": connected, "os.listdir": listed, "os.scandir": listed,
+    }  # fmt: skip
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in checks:
+            if is_test_at_work():
+                checks[event](event, arguments)
+        elif event in _CHANGING and is_test_at_work():
+            for path in arguments[: _CHANGING[event]]:
+                changed(event, path)
+
+    sys.addaudithook(hook)
+
+
+def watcher_for_processes(folder: Path, report: Path, *allowed: str) -> Path:
+    """A folder in which Python finds a `sitecustomize` module that watches, and reports in the same file."""
+    code = Path(__file__).read_text(encoding="utf-8")
+    (folder / "sitecustomize.py").write_text(
+        f"{code}\n\nwatch(Path({str(report)!r}), *{allowed!r})\n", encoding="utf-8"
+    )
+    return folder
+
+
+def in_memory() -> None:
+    """Have temporary files in memory, where there is room: tests sync to disk what they write, thousands of times."""
+    folder = "/dev/shm"
+    if "TMPDIR" in os.environ or not os.access(folder, os.W_OK | os.X_OK):
+        return
+    state = os.statvfs(folder)
+    if state.f_bavail * state.f_frsize >= _ROOM_BYTES and not state.f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+
+
+_ROOM_BYTES: Final = 3 << 30
+
+
+def _path(path: object) -> str:
+    """The path as text; empty for a descriptor, and for a path relative to the current folder."""
+    if isinstance(path, bytes):
+        path = os.fsdecode(path)
+    if not isinstance(path, str | os.PathLike):
+        return ""
+    name = os.fspath(path)
+    if isinstance(name, bytes):
+        name = os.fsdecode(name)
+    return os.path.normpath(name) if name.startswith("/") else name if name.startswith("file:") else ""
