@@ -12,6 +12,7 @@ the middle of the write that exceeds it.
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -76,8 +77,9 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.child"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+            [sys.executable, "-m", "tests.crash.child"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # a process with threads should not be forked
+        )  # fmt: skip
 
     def run(self, task: ChildTask) -> ProcessEnding:
         """Have a process do this; back when it has ended."""
@@ -221,6 +223,10 @@ def main() -> None:
     import alembic.command
     import alembic.config  # noqa: F401 - loaded for all children
 
+    from tests.publisher.cli.forked import load_program
+
+    load_program()
+    gc.freeze()
     for line in sys.stdin.buffer:
         ending = run_forked(msgspec.json.decode(line, type=ChildTask))
         sys.stdout.buffer.write(msgspec.json.encode(ending) + b"\n")

@@ -30,6 +30,7 @@ from typing import Final, NoReturn, Self
 import msgspec
 
 from publisher.cli import start
+from publisher.config import file
 
 ROOT: Final = Path(__file__).parents[3]
 _SKIPPED: Final = ("publisher.cli.__main__", "publisher.simulator.__main__")
@@ -83,7 +84,7 @@ class Forks:
         self._process.wait(60)
 
 
-def _load() -> None:
+def load_program() -> None:
     """Load the modules of the program, so that no command has to, but those that need a library with threads, or an
     extra that is not installed."""
     for name in _THREADED:
@@ -95,6 +96,7 @@ def _load() -> None:
                     importlib.import_module(module.name)
     for name in _THREADED:
         del sys.modules[name]
+    file.parse({"site": {"name": "EXAMPLE-SITE"}}, Path("publisher.toml"))  # prepares what checks settings
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"
 
 
@@ -140,7 +142,7 @@ def _live() -> NoReturn:
 
 def main() -> None:
     """Fork a process for each command."""
-    _load()
+    load_program()
     gc.disable()
     gc.freeze()
     control = socket.socket(fileno=int(sys.argv[1]))
