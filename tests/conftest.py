@@ -1,6 +1,8 @@
 """What all tests share: fixtures, which tests run, how hard hypothesis tries, and where a skip is a failure.
 
 - `long` (exhaustive) and `bench` (measuring) tests are left out unless `-m` names them; `RUN_LONG=1` adds the long.
+- Tests with many examples or kills have a short form; `RUN_WHOLE=1`, which `.ci/run` sets, asks for all of it
+  (`tests.extent`).
 - `RUN_LONG=1` also gives hypothesis its profile `long`; otherwise the same examples are tried in every run.
 - `USAGE_PUBLISHER_NO_SKIPS=1`, which `.ci/run` sets, turns a skipped test into a failed one, with its reason. Only
   missing reference material may be a reason there, because it is not ours to install.
@@ -25,17 +27,22 @@ import pytest
 
 from publisher.errors import EXTRAS
 from tests import temporary_files
+from tests.extent import RUN_LONG, short_or_whole
 
 ROOT = Path(__file__).parent.parent
 REFERENCE_MISSING = "the reference material (../shared) is not beside this checkout"
-RUN_LONG = os.environ.get("RUN_LONG", "") not in {"", "0"}
 NO_SKIPS = os.environ.get("USAGE_PUBLISHER_NO_SKIPS", "") not in {"", "0"}
 MISSING_EXTRAS = {extra for library, extra in EXTRAS.items() if importlib.util.find_spec(library) is None}
 
 # A busy machine makes examples slow without making them wrong.
 _PATIENT = (hypothesis.HealthCheck.too_slow,)
 hypothesis.settings.register_profile(
-    "quick", max_examples=100, derandomize=True, database=None, deadline=None, suppress_health_check=_PATIENT
+    "quick",
+    max_examples=short_or_whole(30, 100),
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=_PATIENT,
 )
 hypothesis.settings.register_profile(
     "long", max_examples=10_000, print_blob=True, database=None, deadline=None, suppress_health_check=_PATIENT

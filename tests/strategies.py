@@ -6,8 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from formats.job import Benchmark, Events, Host, Job, Transfer
+from tests.extent import short_or_whole
 
-often = settings(max_examples=max(500, settings().max_examples))
+often = settings(max_examples=max(short_or_whole(150, 500), settings().max_examples))
 """For what every job that can exist must do: more examples than hypothesis tries elsewhere."""
 
 HOSTILE = (

@@ -36,7 +36,8 @@ class Shared:
         self.site = site
         self._database = server.new_database()
         self._server = server
-        text = site.config.read_text().replace("sqlite:///store.db", server.url(self._database))
+        store = f'url = "{server.url(self._database)}"\nsent_mark = "mark"'
+        text = site.config.read_text().replace('url = "sqlite:///store.db"', store)
         site.config.write_text(text.replace("batch_records = 10", f"batch_records = 1\npublishers = {PUBLISHERS}"))
         site.forget()
         assert site.run("collect").code == 0

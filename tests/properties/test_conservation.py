@@ -46,6 +46,7 @@ from publisher.targets.base import (
     Unknown,
 )
 from tests import oracle, oracle_of_sums
+from tests.extent import short_or_whole
 from tests.properties.dry_run import assert_publishes_what_is_shown
 from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, OCTOBER, SCORE, ListSource, Site, make_job, stores_on
@@ -361,7 +362,8 @@ def stores(request: pytest.FixtureRequest, store: str) -> Iterator[None]:
 def test_conservation_under_faults_and_kills(request: pytest.FixtureRequest, store: str) -> None:
     with stores(request, store):
         run_state_machine_as_test(
-            ConservationMachine, settings=settings(max_examples=7, stateful_step_count=30, phases=(Phase.generate,))
+            ConservationMachine,
+            settings=settings(max_examples=short_or_whole(3, 7), stateful_step_count=30, phases=(Phase.generate,)),
         )
 
 

@@ -17,10 +17,10 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from formats.job import Benchmark
@@ -28,6 +28,7 @@ from formats.utilization.report import read_report
 from publisher.errors import UsageError
 from publisher.store.schema import State
 from publisher.targets.base import Message, Refused, Transient
+from tests.extent import RUN_WHOLE, short_or_whole
 from tests.properties.dry_run import (
     assert_publishes_what_is_shown,
     assert_rehearses_what_is_shown,
@@ -206,11 +207,15 @@ def follow(history: list[Step], *, unread: bool, ends: Sequence[str] = NAMES) ->
 
 
 histories = st.lists(steps, max_size=14)
+PHASES: Final = {
+    "sqlite": (Phase.explicit, Phase.generate),
+    "postgresql": (Phase.explicit, Phase.generate) if RUN_WHOLE else (Phase.generate,),
+}
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_what_is_shown_is_what_is_sent(request: pytest.FixtureRequest, store: str) -> None:
-    @settings(max_examples=15 if store == "sqlite" else 4)
+    @settings(max_examples=short_or_whole(4, 15) if store == "sqlite" else short_or_whole(2, 4), phases=PHASES[store])
     @given(histories, st.booleans())
     @example([JOB, ("publish", "car"), ("job", 1, 1, "Ada", 1, {})], False)  # its key at APEL changed
     @example([JOB, ("publish", "sums"), ("erase", "Ada"), ("job", 2, 1, "Ada", 0, {})], False)

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from formats.job import Job
 from publisher.config.schema import SourceSettings as Settings
 from publisher.sources import make_source
+from tests.extent import short_or_whole
 from tests.publisher.sources.log_reading import Seen, read_on
 
-FEWER: Final = settings(max_examples=max(settings.default.max_examples // 20, 20))
+FEWER: Final = settings(max_examples=max(settings.default.max_examples // 20, short_or_whole(8, 20)))
 """Each example is a life of a whole log."""
 
 LOGS: Final[dict[str, dict[str, Any]]] = {

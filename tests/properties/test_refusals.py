@@ -23,6 +23,7 @@ from formats.job import Job
 from formats.utilization.report import read_report
 from publisher.store.schema import State
 from publisher.targets.base import Message, Refused
+from tests.extent import short_or_whole
 from tests.properties.test_conservation import InTurn
 from tests.publisher.receivers import AnyReceiver, RecordReceiver, SummaryReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
@@ -127,7 +128,7 @@ ONE_IN_A_PERIOD = {"reports", "sync counts"}
 
 @pytest.mark.parametrize("items", ["summaries", "reports", "sync counts"])
 def test_bad_groups_are_rejected_and_all_others_arrive(items: str) -> None:
-    @settings(max_examples=15)
+    @settings(max_examples=short_or_whole(5, 15))
     @given(
         st.lists(st.tuples(places, st.booleans()), min_size=1, max_size=8), st.booleans(), st.integers(1, 4), st.none()
     )
@@ -155,7 +156,7 @@ def test_bad_groups_are_rejected_and_all_others_arrive(items: str) -> None:
 
 @pytest.mark.parametrize("kind", ["sgas", "ams"])
 def test_bad_records_are_rejected_and_all_others_arrive(kind: str) -> None:
-    @settings(max_examples=15)
+    @settings(max_examples=short_or_whole(5, 15))
     @given(st.lists(st.booleans(), min_size=1, max_size=25), st.integers(1, 6), st.integers(1, 3), st.integers(0, 1000))
     @example([True, *[False] * 24], 1, 1, 0)
     @example([True, *[False] * 24], 6, 3, 0)

@@ -79,7 +79,7 @@ def test_a_store_moves_to_a_server_and_back_with_everything(tmp_path: Path, bare
     assert everything(back) == everything(here)
     # new rows of every kind get new numbers
     other = Site(tmp_path, [site.sources["ce1"]], list(site.receivers.values()))
-    other.table["store"] = {"url": bare}
+    other.table["store"] = {"url": bare, "sent_mark": "mark"}
     other.sources["ce1"].add(make_job(200), make_job(201, vo="cms"))
     assert other.collect()["ce1"].new == 2
     assert {name: done.error for name, done in other.publish().items()} == dict.fromkeys(other.receivers)

@@ -22,6 +22,7 @@ from publisher.grid_identity import GridLogEntry
 from publisher.sources import blah as sources_blah
 from publisher.sources.base import Unreadable
 from publisher.sources.dqs_stat import QueueSample, read_samples
+from tests.extent import every
 from tests.generators import arc_database
 from tests.publisher.sources.arc import arc_reading
 from tests.publisher.sources.log_reading import Seen
@@ -31,7 +32,8 @@ from tests.security.hostile_text import assert_harmless, hostile_texts
 
 def texts_of(log: HostileLog, field: str) -> Iterator[tuple[str, bytes]]:
     texts = hostile_texts(delimiters=log.delimiters, headers=log.headers, records=log.forged())
-    return ((name, text) for name, text in texts.items() if log.can_be_written(field, text))
+    writable = [(name, text) for name, text in texts.items() if log.can_be_written(field, text)]
+    yield from every(3, writable, log.fields.index(field))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +139,8 @@ def test_a_hostile_text_in_arcs_database_harms_no_other_user(field: str, tmp_pat
     baseline = read(HARMLESS)
     own = [list(baseline.jobs)[2]]
     failed = []
-    for name, text in hostile_texts(delimiters=(b"\x1f", b"%", b"'", b":")).items():
+    texts = hostile_texts(delimiters=(b"\x1f", b"%", b"'", b":"))
+    for name, text in every(3, texts.items(), ARC_FIELDS.index(field)):
         try:
             assert_harmless(baseline, read(text), own, differs)
         except AssertionError as error:

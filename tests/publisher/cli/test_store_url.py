@@ -130,7 +130,10 @@ def test_a_file_that_is_nested_deeply_is_refused_with_a_sentence(fresh: Program,
 def test_init_takes_a_url_as_a_url(fresh: Program, pki: Pki, postgresql: PostgresqlServer) -> None:
     url = postgresql.url(postgresql.new_database())
     fresh("--config", "new.toml", "init", "--json", *answers(fresh, pki, store=url)).ok()
-    assert f'url = "{url}"' in (fresh.folder / "new.toml").read_text("utf-8")
+    written, line = fresh.folder / "new.toml", f'url = "{url}"'
+    text = written.read_text("utf-8")
+    assert line in text
+    written.write_text(text.replace(line, f'{line}\nsent_mark = "mark"'), "utf-8")
     assert fresh("--config", "new.toml", "run", "--json").object["sources"]["ce1"]["new"] == 39
     assert not [file for file in fresh.folder.rglob("*") if "postgresql" in file.name]
     store = open_store(url)

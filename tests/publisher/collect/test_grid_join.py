@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from publisher.reason import sentence
 from publisher.sources.base import Window
+from tests.extent import short_or_whole
 from tests.publisher.torque_cluster import NOW, TorqueCluster, torque_line
 
 pytestmark = pytest.mark.either_store
@@ -282,7 +283,7 @@ def test_render_holds_what_publish_holds(cluster: GridCluster) -> None:
             assert [sentence(item.reason) for item in rendering.held] == held  # a count holds nothing, it leaves out
 
 
-@settings(max_examples=8)
+@settings(max_examples=short_or_whole(4, 8))
 @given(
     st.lists(st.integers(0, 2), min_size=4, max_size=4),
     st.lists(st.integers(0, 3), min_size=4, max_size=4),

@@ -14,6 +14,7 @@ from formats.job import Job
 from publisher.reason import sentence
 from publisher.store.schema import State
 from publisher.text import iso
+from tests.extent import short_or_whole
 from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job, make_jobs
 
@@ -185,7 +186,7 @@ some_jobs = st.lists(
 )
 
 
-@settings(max_examples=15)
+@settings(max_examples=short_or_whole(6, 15))
 @given(steps=st.lists(st.tuples(selections, some_jobs, st.booleans()), min_size=1, max_size=4))
 def test_counters_equal_counts_with_any_filter(steps: list[tuple[dict[str, object], list[Job], bool]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

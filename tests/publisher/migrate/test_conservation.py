@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from publisher.store.schema import State
 from publisher.text import iso
+from tests.extent import short_or_whole
 from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
 
@@ -35,7 +36,7 @@ def end_of(number: int) -> int:
     return NOVEMBER + 3600 + number
 
 
-@settings(max_examples=25)
+@settings(max_examples=short_or_whole(10, 25))
 @given(kind=st.sampled_from(("sgas", "ams")), until=st.integers(0, 30), todo=steps)
 def test_each_job_once(kind: str, until: int, todo: list[tuple[str, int]]) -> None:
     folder = Path(tempfile.mkdtemp())

@@ -22,6 +22,7 @@ from publisher.sources.base import Cursor, Page, Unreadable, Window
 from publisher.store.groups import SUMMARY
 from publisher.store.schema import State, groups
 from publisher.targets.base import Transient
+from tests.extent import short_or_whole
 from tests.publisher.receivers import RecordReceiver, SummaryReceiver, always
 from tests.publisher.reconcile.reconciled_site import NOV, OCT, files, site_of
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job, make_jobs
@@ -265,7 +266,7 @@ def test_it_can_be_interrupted(site: Site) -> None:
 steps = st.lists(st.sampled_from(("jobs", "change", "collect", "publish", "fail", "vanish", "republish")), max_size=14)
 
 
-@settings(max_examples=15)
+@settings(max_examples=short_or_whole(6, 15))
 @given(seed=st.integers(0, 999), todo=steps, kind=st.sampled_from(("sgas", "ams", "sums")))
 def test_the_equations_hold_whatever_happened(
     tmp_path_factory: pytest.TempPathFactory, seed: int, todo: list[str], kind: str

@@ -18,6 +18,7 @@ from publisher.security.credentials import ClientCredentials, load_credentials
 from publisher.security.sign import DetachedSigner, Signer, load_recipient
 from publisher.security.verify import decrypt, is_enveloped, open_signed, verify_detached
 from publisher.simulator.pki import Credential, Pki, make_pki
+from tests.extent import short_or_whole
 
 OPENSSL = shutil.which("openssl")
 needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="openssl is not installed")
@@ -65,7 +66,7 @@ def test_openssl_verifies_what_was_signed(pki: Pki, credentials: ClientCredentia
 
 
 @given(TEXT)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=short_or_whole(20, 60), deadline=None)
 def test_what_is_signed_opens_again(credentials: ClientCredentials, text: str) -> None:
     message = Signer(credentials).sign(text.encode())
     assert message.isascii()
@@ -152,7 +153,7 @@ def test_a_receiver_without_rsa_key_or_validity_is_refused(pki: Pki) -> None:
 
 
 @given(size=st.integers(1, 20_000), encrypted=st.booleans(), newlines=st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=short_or_whole(25, 80), deadline=None)
 def test_no_message_is_larger_than_its_bound(
     credentials: ClientCredentials, receiver: Credential, size: int, encrypted: bool, newlines: bool
 ) -> None:

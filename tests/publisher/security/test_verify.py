@@ -21,6 +21,7 @@ from formats.signed_text import looks_encrypted, why_not_signable
 from publisher.security import der, verify
 from publisher.security.revocation import RevocationLists
 from publisher.simulator.pki import Credential, Pki, make_pki
+from tests.extent import short_or_whole
 
 PAYLOAD = b"APEL-summary-job-message: v0.2\nSite: EXAMPLE-SITE\n%%\n"
 TWO_PARTS = (
@@ -127,7 +128,9 @@ def test_what_is_not_a_signed_message_is_refused(message: bytes) -> None:
         verify.open_signed(message)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=short_or_whole(50, 150), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(st.data())
 def test_no_altered_byte_of_the_signature_goes_unnoticed(pki: Pki, data: st.DataObject) -> None:
     content = PAYLOAD

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from publisher.simulator import sgas_records
 from publisher.simulator.record_shapes import Leaf, NotUsageRecordsError, Shapes, Values, collected
+from tests.extent import short_or_whole
 from tests.publisher.simulator.records import message, record
 
 SHAPES = Shapes(sgas_records.parsed)
@@ -42,7 +43,7 @@ def records(draw: st.DrawFn) -> str:
     return record(1, record_id=draw(attributes), local_id=draw(texts), create=draw(attributes), more=more)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=short_or_whole(100, 300), deadline=None)
 @given(st.lists(records(), min_size=1, max_size=3))
 @example([record(1), record(2), record(3)])
 @example([record(1), "<ur:JobUsageRecord>" + record(2) + "</ur:JobUsageRecord>"])

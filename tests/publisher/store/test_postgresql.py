@@ -339,7 +339,9 @@ def _host(folder: Path, shared: Path, fixtures: Path, url: str) -> Program:
     """A host with the program, whose store and service are those of the others."""
     folder.mkdir()
     load(fixtures / "arc" / "accounting.sql", folder / "accounting.db")
-    text = WHOLE.replace("sqlite:///store.db", url).replace('path = "files"', f'path = "{shared}"')
+    text = WHOLE.replace('url = "sqlite:///store.db"', f'url = "{url}"\nsent_mark = "mark"').replace(
+        'path = "files"', f'path = "{shared}"'
+    )
     assert url in text
     assert str(shared) in text
     return Program(folder, text)

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from formats.job import Job
 from publisher.sources.base import Cursor, Window
+from tests.extent import short_or_whole
 from tests.generators.arc_database import ArcWriter, create, jobs_of
 from tests.generators.arc_jobs import ArcJob
 from tests.publisher.sources.arc.arc_reading import NOW, Read, source
@@ -314,7 +315,7 @@ class ArcLife(RuleBasedStateMachine):
         )
 
 
-ArcLife.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+ArcLife.TestCase.settings = settings(max_examples=short_or_whole(15, 40), stateful_step_count=25, deadline=None)
 
 
 class TestArcLife(ArcLife.TestCase):  # type: ignore[misc, valid-type]
