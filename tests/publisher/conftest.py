@@ -10,7 +10,7 @@ import pytest
 
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki, make_pki
-from tests.publisher.site import stores_on
+from tests.publisher.site import close_sites, stores_on
 from tests.publisher.store.server import PostgresqlServer, serving
 
 
@@ -33,6 +33,7 @@ def postgresql() -> Iterator[PostgresqlServer]:
 def _store_of_sites(request: pytest.FixtureRequest) -> Iterator[None]:
     if getattr(request, "param", "sqlite") == "sqlite":
         yield
+        close_sites()
         return
     with stores_on(request.getfixturevalue("postgresql")):
         yield

@@ -142,7 +142,6 @@ class _Databases:
     def __init__(self, server: PostgresqlServer) -> None:
         self.server = server
         self._names: dict[Path, str] = {}
-        self.sites: list[Site] = []
 
     def of(self, folder: Path) -> str:
         """The database of a folder's site, made where it is new."""
@@ -152,6 +151,13 @@ class _Databases:
 
 
 _databases: _Databases | None = None
+_open_sites: list[Site] = []
+
+
+def close_sites() -> None:
+    """Close the stores of all sites, as their processes would at their end."""
+    while _open_sites:
+        _open_sites.pop().reopen()
 
 
 @contextmanager
@@ -162,8 +168,7 @@ def stores_on(server: PostgresqlServer) -> Iterator[None]:
     try:
         yield
     finally:
-        for site in _databases.sites:
-            site.reopen()
+        close_sites()
         _databases = None
         server.forget()
 
@@ -200,8 +205,6 @@ class Site:
             "sources": {name: {"type": "arc", "path": "x"} for name in self.sources},
             "targets": {name: _settings(receiver) for name, receiver in self.receivers.items()},
         }
-        if _databases is not None:
-            _databases.sites.append(self)
         self._publisher: Publisher | None = None
         self._images: dict[Path, str] = {}
         if self._server is None and not self.store_file.exists():
@@ -246,6 +249,7 @@ class Site:
         """The real publisher over this site."""
         if self._publisher is None:
             self._publisher = Publisher(self.config, self.tools)
+            _open_sites.append(self)
         return self._publisher
 
     def another_publisher(self) -> Publisher:
