@@ -13,12 +13,18 @@ from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import Resource
 
 KIB_A_GIB: Final = 1 << 20
+GPU_PARTS: Final = 720_720
+"""Into how many parts a GPU is counted: so many are divided exactly among up to 16 nodes."""
+PARTS_OF_UNIT: Final[dict[Resource, int]] = {
+    "cores": 1, "memory": KIB_A_GIB, "vmem": KIB_A_GIB, "gpus": GPU_PARTS,
+}  # fmt: skip
+"""How many of the whole numbers in which amounts are counted are a core, a GiB, or a GPU."""
 INFERRED: Final = "(inferred)"
 """The type of nodes without a table."""
 
 
 class KnownNode(msgspec.Struct, frozen=True):
-    """A node: its amount of each resource (cores, KiB, GPUs; None: unknown), and when it is in service."""
+    """A node: its amount of each resource (`PARTS_OF_UNIT`; None: unknown), and when it is in service."""
 
     name: str
     cluster: str
@@ -41,18 +47,26 @@ class Inventory:
 
     def __init__(self, tables: Iterable[Node]) -> None:
         self.nodes: list[KnownNode] = []
-        self.met_in: dict[int, str] = {}
-        """The cluster whose runs were on a node, if its table names none; of several the first by name."""
+        self._met_in: dict[int, str] = {}
+        """The cluster whose runs were on a node; of several the first by name."""
+        self._tables: list[int] = []
+        """The table of each node of the configuration."""
+        self._of_tables: dict[int, set[str]] = {}
+        """By table, the clusters whose runs were on its nodes."""
+        self._clusters: set[str] = set()
         self._by_name: dict[tuple[str | None, str], list[int]] = {}
         self._met: dict[tuple[str, str], list[int]] = {}
         seen: set[tuple[str | None, str, int | None]] = set()
-        for table in tables:
+        for place, table in enumerate(tables):
+            if table.cluster is not None:
+                self._clusters.add(table.cluster)
             for name in table.names:
                 if (table.cluster, name, table.since) in seen:
                     continue
                 seen.add((table.cluster, name, table.since))
                 self._by_name.setdefault((table.cluster, name), []).append(len(self.nodes))
                 self.nodes.append(_of_table(name, table))
+                self._tables.append(place)
 
     def numbers(self, cluster: str, name: str) -> list[int]:
         """The numbers of a node of this name in a cluster: several if it has consecutive tables."""
@@ -63,9 +77,27 @@ class Inventory:
                 known = [len(self.nodes)]
                 self.nodes.append(KnownNode(name or UNKNOWN_NAME, cluster, INFERRED, {}, is_named=False))
             self._met[key] = known
+            self._clusters.add(cluster)
             for number in known:
-                self.met_in[number] = min(cluster, self.met_in.get(number, cluster))
+                self._met_in[number] = min(cluster, self._met_in.get(number, cluster))
+                if number < len(self._tables):
+                    self._of_tables.setdefault(self._tables[number], set()).add(cluster)
         return self._met[key]
+
+    def cluster_of(self, number: int) -> str | None:
+        """The cluster of a node; None if it is unknown.
+
+        It is that of the node's table, or of the runs that were on it. A node that was idle belongs to the cluster of
+        the other nodes of its table, or to the only cluster there is: if idle nodes were left out, two busy nodes of
+        ten would look like a full cluster.
+        """
+        cluster = self.nodes[number].cluster or self._met_in.get(number)
+        if cluster is not None:
+            return cluster
+        for clusters in (self._of_tables.get(self._tables[number], set()), self._clusters):
+            if len(clusters) == 1:
+                return next(iter(clusters))
+        return None
 
     def add(self, other: Inventory) -> list[int]:
         """Add the nodes of another inventory with the same tables; returns the number here of each of its nodes."""
@@ -80,6 +112,6 @@ def _of_table(name: str, table: Node) -> KnownNode:
     memory = table.memory_gib * KIB_A_GIB if table.memory_gib is not None else None
     virtual = table.virtual_gib * KIB_A_GIB if table.virtual_gib is not None else None
     amounts: dict[Resource, int | None] = {
-        "cores": table.cores, "memory": memory, "vmem": virtual, "gpus": table.gpus,
+        "cores": table.cores, "memory": memory, "vmem": virtual, "gpus": table.gpus * GPU_PARTS,
     }  # fmt: skip
     return KnownNode(name, table.cluster or "", table.type, amounts, table.since, table.until)

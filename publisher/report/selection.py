@@ -106,12 +106,14 @@ class Selection:
         """The coding of a requested column of words; complete when all frames were read."""
         return self._runs.codings[name]
 
-    def frames(self) -> Iterator[Frame]:
-        """The matching entries, frame by frame."""
+    def frames(self, meet: Callable[[Frame], None] | None = None) -> Iterator[Frame]:
+        """The matching entries, frame by frame. With filters, `meet` first gets all entries of the interval."""
         until = self._stop if self._interval == "ended" else None
         for frame in self._runs.frames(self._start, until, self._requested, running_until=self._running_until):
             inside = frame.where(self._inside(frame))
             self._met.runs += inside.rows
+            if meet is not None and self._matching and inside.rows:
+                meet(inside)
             matching = inside.where(self._matches(inside)) if self._matching and inside.rows else inside
             self._met.matched += matching.rows
             self._met.backward += int(np.count_nonzero(matching.numbers["stop"] < matching.numbers["start"]))
@@ -178,7 +180,7 @@ def some(values: set[str]) -> str:
 
 
 GROUPED_BY: Final = tuple(key for key in KEYS if key != "job")
-"""The keys of groups. A run with several words (hosts, complexes) counts under its first."""
+"""The keys of groups. A run on several hosts counts under its first, one with several resources under all together."""
 BY_PERIOD: Final = (*GROUPED_BY, *PERIODS)
 
 
@@ -236,7 +238,14 @@ class Groups:
             at = frame.numbers[self._at]
             at = np.where(at == UNKNOWN, frame.numbers["stop"], at)
             return np.clip(np.searchsorted(bounds, at, "right") - 1, 0, len(names) - 1), names
-        return frame.codes[key], [words[0] if words else "" for words in self._selection.coding(key).values]
+        return frame.codes[key], [_group_of(key, words) for words in self._selection.coding(key).values]
+
+
+def _group_of(key: str, words: tuple[str, ...]) -> str:
+    """The group of runs with these words: rows add up, so a run is in one."""
+    if key == "complex":  # by its first resource alone, a run would be missing where its GPUs are looked for
+        return ",".join(sorted(set(words)))
+    return words[0] if words else ""
 
 
 _MOST: Final = 1 << 62

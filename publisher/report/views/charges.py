@@ -30,7 +30,7 @@ from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import Frame
 from publisher.report.held_amounts import rounded
 from publisher.report.hours_of_day import Hours, HoursOfDay
-from publisher.report.inventory import INFERRED, KIB_A_GIB, Inventory
+from publisher.report.inventory import INFERRED, PARTS_OF_UNIT, Inventory
 from publisher.report.ranking import order_of
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text, others
 from publisher.report.request import ReportRequest
@@ -41,12 +41,7 @@ from publisher.report.views.nodes import REQUIRED, Placing
 
 CHARGED_BY: Final = ("user", "group", "project", "account", "vo")
 _FACTOR_KEYS: Final = ("group", "user", "project", "vo", "queue", "status", "account")
-_UNIT_MS: Final = {
-    "cores": 3_600_000,
-    "gpus": 3_600_000,
-    "memory": 3_600_000 * KIB_A_GIB,
-    "vmem": 3_600_000 * KIB_A_GIB,
-}
+_UNIT_MS: Final = {resource: 3_600_000 * parts for resource, parts in PARTS_OF_UNIT.items()}
 _LOST: Final[Status] = "lost"
 _UNITS: Final = {"cores": "core h", "gpus": "GPU h", "memory": "GiB h", "vmem": "GiB h"}
 

@@ -154,7 +154,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         shown=("period", *request.by, "used_h", "inferred_h", "occupation"),
         rows=tuple(rows),
         plots=(_plot(held.periods, found),) if rows else (),
-        notes=(*held.notes(), *_notes(cores, found, beyond), *running_note(request)),
+        notes=(
+            *held.notes(by_cluster="cluster" in request.by), *_notes(cores, found, beyond), *running_note(request),
+        ),
         nothing=nothing,
         facts={"period": request.period, "timezone": request.timezone, "resource": "cores", "by": list(request.by)},
     )  # fmt: skip

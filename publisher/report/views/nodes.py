@@ -21,8 +21,8 @@ from publisher.errors import UsageError
 from publisher.report.calendar import ReportPeriod, edges, periods, zone_of
 from publisher.report.column_tally import Ints
 from publisher.report.frame import MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
-from publisher.report.held_amounts import MostAtOnce, Occupation
-from publisher.report.inventory import Inventory, KnownNode
+from publisher.report.held_amounts import LARGEST_AMOUNT, MostAtOnce, Occupation
+from publisher.report.inventory import GPU_PARTS, Inventory, KnownNode
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext
@@ -67,8 +67,9 @@ class _NodeShare(NamedTuple):
 class Placing:
     """Places the runs of a selection on the nodes of an inventory.
 
-    Slots are those granted on each host; if a source has only the total of a run, they are divided evenly. Memory is
-    divided like slots, since batch systems report one peak for the run; GPUs evenly if they are not known by host.
+    Slots are those granted on each host; if a source has only the total of a run, they are divided evenly, in whole
+    slots. Memory is divided like slots, since batch systems report one peak for the run; GPUs evenly, in parts of a GPU,
+    if they are not known by host: two GPUs of a run on three nodes are two thirds of a GPU on each.
     """
 
     def __init__(self, selection: Selection, inventory: Inventory, resource: Resource) -> None:
@@ -76,6 +77,16 @@ class Placing:
         self._inventory = inventory
         self._resource = resource
         self._known: dict[tuple[int, int, int, int], _NodeShare] = {}
+
+    def meet(self, frame: Frame) -> None:
+        """Note on which nodes the runs of a frame ran: runs that a report leaves out show their cluster too."""
+        pairs, _ = distinct([frame.codes["placed"], frame.codes["cluster"]])
+        for placed, cluster in pairs.tolist():
+            for host in self._selection.coding("placed").raw[placed]:
+                self._inventory.numbers(self._cluster(cluster), host.name)
+
+    def _cluster(self, code: int) -> str:
+        return (self._selection.coding("cluster").values[code] or ("",))[0]
 
     def of(self, frame: Frame) -> Placed:
         """Where the runs of a frame ran."""
@@ -104,15 +115,17 @@ class Placing:
         """The total of a run, for what is not known by host."""
         if self._resource == "cores":
             return frame.numbers["slots"]
-        return frame.numbers[{"memory": "memory_kib", "vmem": "virtual_kib", "gpus": "gpus"}[self._resource]]
+        if self._resource == "gpus":
+            return np.minimum(frame.numbers["gpus"], LARGEST_AMOUNT // GPU_PARTS) * GPU_PARTS
+        return frame.numbers[{"memory": "memory_kib", "vmem": "virtual_kib"}[self._resource]]
 
     def _shares(self, placed: int, cluster: int, slots: int, total: int) -> _NodeShare:
         key = (placed, cluster, slots, total)
         if key not in self._known:
             if len(self._known) > 100_000:
                 self._known.clear()
-            name = (self._selection.coding("cluster").values[cluster] or ("",))[0]
-            self._known[key] = self._spread(self._selection.coding("placed").raw[placed], name, slots, total)
+            hosts = self._selection.coding("placed").raw[placed]
+            self._known[key] = self._spread(hosts, self._cluster(cluster), slots, total)
         return self._known[key]
 
     def _spread(self, hosts: Sequence[Host], cluster: str, slots: int, total: int) -> _NodeShare:
@@ -128,7 +141,8 @@ class Placing:
         amounts = granted
         if self._resource == "gpus":
             by_host = [host.gpus for host in hosts]
-            amounts = _evenly(total, len(hosts)) if None in by_host else [amount or 0 for amount in by_host]
+            known = [(amount or 0) * GPU_PARTS for amount in by_host]
+            amounts = _evenly(total, len(hosts)) if None in by_host else known
         share = _NodeShare([], [], [], max(sum(granted), 1))
         for place, (host, amount) in enumerate(zip(hosts, amounts, strict=True)):
             numbers = self._inventory.numbers(cluster, host.name)
@@ -266,7 +280,7 @@ class NodeUse:
         placing = Placing(selection, self.inventory, self._resource)
         numbers = CoreNumbers()
         with MostAtOnce(self._periods[0].start, self._periods[-1].stop) as lacking:
-            for frame in selection.frames():
+            for frame in selection.frames(placing.meet):
                 placed = placing.of(frame)
                 if watch is not None:
                     watch(frame, placed)
@@ -308,8 +322,11 @@ class NodeUse:
         """A node and what was held of it."""
         capacity = self._capacity(node)
         if self._is_inferred(node):
-            capacity = max(self._inferred.get(number, 0), self._highest.get(number, -1) + 1) or None
-        if not node.cluster and (cluster := self.inventory.met_in.get(number)):
+            most = self._inferred.get(number, 0)
+            if self._resource == "gpus":
+                most = -(-most // GPU_PARTS) * GPU_PARTS  # a node has whole GPUs
+            capacity = max(most, self._highest.get(number, -1) + 1) or None
+        if not node.cluster and (cluster := self.inventory.cluster_of(number)):
             node = msgspec.structs.replace(node, cluster=cluster)
         return OfNode(number, node, capacity, self.occupation.of(number))
 
@@ -395,8 +412,8 @@ class NodeAllocations:
         idle = rows and met.runs > 0 and not self._asked_of_runs
         return None if idle else met.nothing()
 
-    def notes(self) -> tuple[str, ...]:
-        """What was inferred or estimated."""
+    def notes(self, *, by_cluster: bool = False) -> tuple[str, ...]:
+        """What was inferred or estimated, and with `by_cluster`, which nodes are in no cluster."""
         notes = []
         nodes = self.nodes()
         inferred = [
@@ -418,7 +435,16 @@ class NodeAllocations:
             notes.append(f"{UNKNOWN_NAME}: runs of sources that name no hosts.")
         if self.resource in {"memory", "vmem"}:
             notes.append(_ESTIMATED)
+        if by_cluster and (stray := [each.node.name for each in nodes if self._is_stray(each)]):
+            them = f"{', '.join(stray[:10])}{' ...' if len(stray) > 10 else ''}"
+            notes.append(
+                f"The cluster of {counted(len(stray), 'idle node')} is unknown: {them}. "
+                "Set `cluster` in the tables [[nodes]] that name them."
+            )
         return (*notes, *self._use.met.notes(LACKS.get(self.resource, 0)))
+
+    def _is_stray(self, one: OfNode) -> bool:
+        return bool(one.node.is_named and one.capacity) and self.inventory.cluster_of(one.number) is None
 
     def _crowded(self, capacity: int | None, held: list[int]) -> bool:
         if capacity is None:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Final
 
 from publisher.report.calendar import ReportPeriod, period_axis
-from publisher.report.inventory import KIB_A_GIB, KnownNode
+from publisher.report.inventory import PARTS_OF_UNIT, KnownNode
 from publisher.report.report import Cell, Column, Plot, Report, Series, in_percent, keys_text
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext, running_note
@@ -81,7 +81,7 @@ def shares(held: NodeAllocations, by: tuple[str, ...]) -> dict[tuple[str, ...], 
 
 def in_units(amount: int, time_s: int, resource: Resource) -> float:
     """Amount times seconds, divided by `time_s`, in the unit of the report."""
-    return amount / (time_s * KIB_A_GIB if resource in {"memory", "vmem"} else time_s)
+    return amount / (time_s * PARTS_OF_UNIT[resource])
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
@@ -123,7 +123,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         shown=("period", *request.by, "nodes", "available", "in_use", "used_h", "occupation", "share_of_all"),
         rows=tuple(rows),
         plots=_plots(request, held, found) if rows else (),
-        notes=(*held.notes(), *running_note(request)),
+        notes=(*held.notes(by_cluster="cluster" in request.by), *running_note(request)),
         nothing=nothing,
         facts={"period": request.period, "timezone": request.timezone, "resource": resource, "by": list(request.by)},
     )  # fmt: skip

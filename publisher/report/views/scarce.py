@@ -61,7 +61,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             waited = (some.jobs, some.median_s, some.p90_s) if some is not None else (0, None, None)
             scarce = occupation >= HIGH and (waited[2] or 0) >= LONG_S
             rows.append((*label, resource, nodes, occupation, *waited, "scarce" if scarce else ""))
-        notes.update(dict.fromkeys(held.notes()))
+        notes.update(dict.fromkeys(held.notes(by_cluster=True)))
         nothing = held.nothing(rows=bool(rows))
     if nothing:
         rows.clear()
@@ -93,29 +93,26 @@ class _Classes:
     def __init__(self, held: NodeAllocations, request: ReportRequest, waits: Waits) -> None:
         self._inventory = held.inventory
         self._start, self._stop = request.start, request.stop
-        self._numbers: dict[tuple[str, ...], int] = {}
         self._waits = waits
 
     def watch(self, frame: Frame, placed: Placed) -> None:
         """Add the runs of a frame."""
         rows, places = np.unique(placed.row, return_index=True)
         of_rows = np.full(frame.rows, -1, np.int64)
-        nodes, node = np.unique(placed.node[places], return_inverse=True)
-        classes = np.array([self._class_of(number) for number in nodes.tolist()], np.int64)[node.reshape(-1)]
-        of_rows[rows] = np.where(placed.amount[places] > 0, classes, -1)
+        of_rows[rows] = np.where(placed.amount[places] > 0, placed.node[places], -1)
         start = frame.numbers["start"]
         mask = (of_rows >= 0) & (start >= self._start) & (start < self._stop)
         self._waits.add(frame.where(mask), of_rows[mask])
 
-    def _class_of(self, number: int) -> int:
-        node = self._inventory.nodes[number]
-        label = (node.cluster or self._inventory.met_in.get(number, ""), node.type)
-        return self._numbers.setdefault(label, len(self._numbers))
-
     def waited(self) -> dict[tuple[str, ...], GroupWaits]:
-        """The waiting times by cluster and type."""
-        labels = list(self._numbers)
-        found, _ = self._waits.by_group()
+        """The waiting times by cluster and type: those of all nodes, whose cluster is known when all runs were read."""
+        numbers: dict[tuple[str, ...], int] = {}
+        classes = [
+            numbers.setdefault((self._inventory.cluster_of(number) or "", node.type), len(numbers))
+            for number, node in enumerate(self._inventory.nodes)
+        ]
+        found, _ = self._waits.by_group(np.array(classes, np.int64))
+        labels = list(numbers)
         return {labels[number]: some for number, some in found.items()}
 
 

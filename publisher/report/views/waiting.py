@@ -94,8 +94,11 @@ class Waits:
         eligible = np.where((eligible == UNKNOWN) | (eligible > start), UNKNOWN, start - eligible)
         self._by_job.add(_jobs(frame)[known], groups[known], (start - submit)[known], eligible[known])
 
-    def by_group(self) -> tuple[dict[int, GroupWaits], GroupWaits | None]:
-        """The waiting times of each group, and of all jobs if there are any. Raises `OutputError`."""
+    def by_group(self, merged: Ints | None = None) -> tuple[dict[int, GroupWaits], GroupWaits | None]:
+        """The waiting times of each group, and of all jobs if there are any. Raises `OutputError`.
+
+        `merged`: the number of the group that each group, by its number, becomes a part of.
+        """
         eligible_jobs: Counter[int] = Counter()
         eligible_s: Counter[int] = Counter()
         found: dict[int, GroupWaits] = {}
@@ -103,6 +106,8 @@ class Waits:
         with NumberPartitions(3, self._rows_in_memory) as by_group:
             for part in self._by_job.parts():
                 groups, waits, eligible = _first_of_each(*whole(part))
+                if merged is not None:
+                    groups = merged[groups]
                 rows, place = distinct([groups, waits])
                 by_group.add(rows[:, 0], rows[:, 1], np.bincount(place, minlength=len(rows)))
                 known = eligible != UNKNOWN
