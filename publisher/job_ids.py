@@ -130,6 +130,11 @@ class JobPattern:
         if self._asked is None and _WILDCARD.search(text):
             self._match = re.compile(translate(text)).match
 
+    @property
+    def has_wildcards(self) -> bool:
+        """Whether it is a pattern, and not an id or a name."""
+        return self._match is not None
+
     def __call__(self, ids: JobIds) -> bool:
         """Whether this job matches."""
         own, name, global_id, array_id, task, cluster, dqs_job_name = ids

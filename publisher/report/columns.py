@@ -98,9 +98,9 @@ class SlimExtras(msgspec.Struct, frozen=True, gc=False):
 
     complex: str = ""
     category: str = ""
-    mem: int | float | str = 0
-    io: int | float | str = 0
-    iow: int | float | str = 0
+    mem: int | float | str | None = None
+    io: int | float | str | None = None
+    iow: int | float | str | None = None
     pe_tasks: str = ""
     dqs_job_name: str = ""
     arid: int | float | str = 0
@@ -340,8 +340,8 @@ def _gpus(raw: _Raw) -> Ints:
     return np.maximum(whole, by_host)
 
 
-def _millionths(value: float | str) -> int:
-    return round(value * _MILLION) if isinstance(value, int | float) and abs(value) < 1e12 else 0
+def _millionths(value: float | str | None) -> int:
+    return round(value * _MILLION) if isinstance(value, int | float) and abs(value) < 1e12 else UNKNOWN
 
 
 class _SlaveTask(msgspec.Struct, frozen=True, array_like=True):

@@ -60,7 +60,7 @@ TAKEN: Final[Mapping[str, frozenset[str]]] = {
     "charges": _PATTERNS | _RANKED | {"by", "archive", "dask"},
     "paths": _OF_RUNS,
     "load": _RANKED | {"by", "bin", "bins", "stat-file", "queue", "host", "complex", "archive"},
-    "job": frozenset({"job", "task", "user"}),
+    "job": frozenset({"job", "task", "user", "archive"}),
 }
 """By view the options of its command, without their dashes. Every view also takes an interval."""
 

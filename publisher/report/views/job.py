@@ -1,18 +1,35 @@
-"""View `job`: all facts of all runs of a job, as in `qacct -j`, and those of other batch systems."""
+"""View `job`: all facts of all runs of a job, as in `qacct -j`, and those of other batch systems.
+
+Of an archive: what it has of them, by the names of its columns.
+"""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from formats.calendar import month_bounds
 from publisher.collect.enrich import Enrichers
 from publisher.errors import UsageError
-from publisher.job_ids import ids_of
+from publisher.job_ids import JobPattern, ids_of
 from publisher.messages.entries import Filters, facts_of
-from publisher.report.frame import ROW
+from publisher.report.frame import (
+    CPU_UNKNOWN,
+    MEMORY_UNKNOWN,
+    NUMBERS,
+    OBJECTS,
+    ROW,
+    STAGED_UNKNOWN,
+    UNKNOWN,
+    VIRTUAL_UNKNOWN,
+    WORDS,
+    Frame,
+)
 from publisher.report.plot.style import interval_text
 from publisher.report.report import TAKEN, Cell, Column, Report
 from publisher.report.request import ReportRequest
@@ -32,12 +49,12 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: a row for each fact of each run of the jobs with this id, or with this name in the interval."""
     request.require_by("job", (), 1)
     name = request.filters.get("job")
-    if request.archive is not None:
-        raise UsageError("an archive does not have all facts of a job", hint="Omit --archive to read the store")
     if name is None:
         raise UsageError("--job is missing", hint="Give the id of a job, or a pattern of its name")
     if not request.filters.keys() <= TAKEN["job"]:
         raise UsageError("a job is selected with --job, --task, and --user only")
+    if request.archive is not None:
+        return _of_archive(context, request, request.archive, name)
     enrichers = Enrichers(context.config)
     filters = Filters({key: pattern for key, pattern in request.filters.items() if key != "job"})
 
@@ -53,20 +70,97 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         job = enrichers.apply(run.source, run.job)
         rows.append((run.record_id, "source", run.source))
         rows += [(run.record_id, field, value) for field, value in _facts(job)]
-    more = f"Only the first {_MOST:,} runs are shown." if len(found) == _MOST else ""
+    return _report(context, request, rows, len(found), ())
+
+
+def _report(
+    context: ReportContext, request: ReportRequest, rows: list[tuple[Cell, ...]], runs_found: int, notes: tuple[str, ...]
+) -> Report:
+    more = (f"Only the first {_MOST:,} runs are shown.",) if runs_found == _MOST else ()
     return Report(
         view="job",
-        title=f"Job {name}",
+        title=f"Job {request.filters['job']}",
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
         columns=_COLUMNS,
         rows=tuple(rows),
-        notes=(more,) if more else (),
+        notes=(*more, *notes),
         nothing=None if rows else _nothing(request),
         rows_named="facts",
-        facts={"runs": len(found)},
+        facts={"runs": runs_found},
     )
+
+
+class _Entry(NamedTuple):
+    """An entry of an archive, in the order in which they are shown."""
+
+    order: tuple[int, int, str]
+    facts: tuple[tuple[str, str], ...]
+
+
+def _of_archive(context: ReportContext, request: ReportRequest, archive: Path, name: str) -> Report:
+    """What an archive has of jobs: by id at any time or, if there are none, of those that ended in the interval."""
+    from publisher.report.archive import months_in  # noqa: PLC0415 - loads DuckDB and Arrow
+
+    asked = JobPattern(name)
+    found: list[_Entry] = []
+    if not asked.has_wildcards:
+        months = [*months_in(archive)]
+        bounds = {"start": month_bounds(months[0])[0], "stop": month_bounds(months[-1])[1]}
+        found = heapq.nsmallest(_MOST, _entries(context, msgspec.structs.replace(request, **bounds), asked))
+    if not found:
+        request.require_interval()
+        found = heapq.nsmallest(_MOST, _entries(context, request, None))
+    rows: list[tuple[Cell, ...]] = [(None, *fact) for entry in found for fact in entry.facts]
+    note = "An archive has no record ids, and not all facts of a job: `field` is the name of its column."
+    return _report(context, request, rows, len(found), (note,))
+
+
+def _entries(context: ReportContext, request: ReportRequest, asked: JobPattern | None) -> Iterator[_Entry]:
+    """The matching entries of an archive; `asked`: those of jobs with this id, not those with this name."""
+    selection = context.select(request, NUMBERS | WORDS | OBJECTS, "ended")
+    for frame in selection.frames():
+        words = {name: selection.coding(name).values for name in WORDS - NUMBERS - {"placed"}}
+        hosts = selection.coding("placed").raw
+        for row, ids in enumerate(frame.objects["job"]):
+            if asked is not None and not asked(ids._replace(name=None)):
+                continue
+            facts = [("source", ", ".join(words["source"][frame.codes["source"][row]]))]
+            facts += [(name, str(value)) for name, value in ids._asdict().items() if value is not None]
+            facts += [
+                (name, ", ".join(values[frame.codes[name][row]]))
+                for name, values in sorted(words.items())
+                if name not in {"source", "task", "cluster", "host"} and values[frame.codes[name][row]]
+            ]
+            facts += _numbers_of(frame, row)
+            if placed := hosts[frame.codes["placed"][row]]:
+                facts.append(("placed", ", ".join(map(_plain, placed))))
+            if any(frame.objects["core_numbers"][row]):
+                facts.append(("core_numbers", ", ".join(frame.objects["core_numbers"][row])))
+            if (events := frame.objects["events"][row]) is not None:
+                facts += [(f"event {kind}", iso(at) or "") for at, kind in events.pairs()]
+            ended, started = int(frame.numbers["end"][row]), int(frame.numbers["start"][row])
+            yield _Entry((ended, started, ids.shown), tuple(facts))
+
+
+_OF_BIT: Final = {
+    CPU_UNKNOWN: {"user_ms", "system_ms", "cpu_ms"},
+    MEMORY_UNKNOWN: {"memory_kib"},
+    VIRTUAL_UNKNOWN: {"virtual_kib"},
+    STAGED_UNKNOWN: {"stage_in_bytes", "stage_out_bytes"},
+}
+"""The columns that are unknown if they are 0 and `incomplete` has the bit."""
+_INSTANTS_OF_ARCHIVE: Final = frozenset({"start", "stop", "end", "submit", "eligible"})
+
+
+def _numbers_of(frame: Frame, row: int) -> Iterator[tuple[str, str]]:
+    bits = max(int(frame.numbers["incomplete"][row]), 0)  # archives of earlier versions do not have it
+    lacking = {name for bit, names in _OF_BIT.items() if bits & bit for name in names}
+    for name in sorted(NUMBERS - {"incomplete"}):
+        number = int(frame.numbers[name][row])
+        if number != UNKNOWN and (number or name not in lacking):
+            yield name, (iso(number) or "") if name in _INSTANTS_OF_ARCHIVE else str(number)
 
 
 def _nothing(request: ReportRequest) -> str:

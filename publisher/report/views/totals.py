@@ -13,7 +13,15 @@ import numpy as np
 
 from publisher.report.calendar import period_axis, periods, zone_of
 from publisher.report.column_tally import Ints, sum_by
-from publisher.report.frame import AMOUNTS, CPU_UNKNOWN, MEMORY_UNKNOWN, STAGED_UNKNOWN, VIRTUAL_UNKNOWN, Frame
+from publisher.report.frame import (
+    AMOUNTS,
+    CPU_UNKNOWN,
+    MEMORY_UNKNOWN,
+    STAGED_UNKNOWN,
+    UNKNOWN,
+    VIRTUAL_UNKNOWN,
+    Frame,
+)
 from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series, keys_text
 from publisher.report.request import PERIODS, PeriodName, ReportRequest
 from publisher.report.runs import ReportContext
@@ -37,7 +45,9 @@ _UNKNOWN: Final = {
     "staged_unknown": STAGED_UNKNOWN,
 }
 """The numbers of runs of a group that lack an amount, with the bit of such runs."""
-_COUNTED: Final = (*_SUMMED, *_UNKNOWN)
+_NULLABLE: Final = {"mem_unknown": "mem_ugb_s", "io_unknown": "io_ugb", "iow_unknown": "iow_us"}
+"""Likewise, with the column in which such runs have no number: only Grid Engine has these amounts."""
+_COUNTED: Final = (*_SUMMED, *_UNKNOWN, *_NULLABLE)
 _PEAKS: Final = ("memory_kib", "virtual_kib")
 _AMOUNTS: Final = (
     Column("jobs", "count", adds="sum"),
@@ -58,6 +68,9 @@ _AMOUNTS: Final = (
     Column("memory_unknown_jobs", "count", adds="sum"),
     Column("virtual_unknown_jobs", "count", adds="sum"),
     Column("staged_unknown_jobs", "count", adds="sum"),
+    Column("memory_gb_s_unknown_jobs", "count", adds="sum"),
+    Column("io_unknown_jobs", "count", adds="sum"),
+    Column("io_wait_unknown_jobs", "count", adds="sum"),
 )
 _GIB: Final = 1 << 30
 _SHOWN: Final = 8
@@ -69,8 +82,7 @@ _STAGED: Final = ("stage_in_bytes", "stage_out_bytes")
 class Total(msgspec.Struct, frozen=True):
     """The usage of the runs of a group; `memory_max_kib` is the largest resident set of one run.
 
-    Sums leave out runs whose amount is unknown; `cpu_unknown`, `memory_unknown`, `virtual_unknown`, and
-    `staged_unknown` count those runs.
+    Sums leave out runs whose amount is unknown; `cpu_unknown` and those after it count such runs.
     """
 
     key: tuple[str, ...]
@@ -91,6 +103,9 @@ class Total(msgspec.Struct, frozen=True):
     memory_unknown: int
     virtual_unknown: int
     staged_unknown: int
+    memory_ugb_s_unknown: int
+    io_unknown: int
+    io_wait_unknown: int
     memory_max_kib: int
     virtual_max_kib: int
 
@@ -104,8 +119,12 @@ class Total(msgspec.Struct, frozen=True):
             self.jobs, self.wall_ms / 1000, user_s, system_s, cpu_s, self.slots_wall_ms / 3_600_000,
             None if self._unknown(self.memory_unknown) else self.memory_max_kib,
             None if self._unknown(self.virtual_unknown) else self.virtual_max_kib,
-            self.tasks_wall_ms / 1000, self.memory_ugb_s / 1e6, self.io_ugb / 1e6, self.io_wait_us / 1e6,
+            self.tasks_wall_ms / 1000,
+            None if self._unknown(self.memory_ugb_s_unknown) else self.memory_ugb_s / 1e6,
+            None if self._unknown(self.io_unknown) else self.io_ugb / 1e6,
+            None if self._unknown(self.io_wait_unknown) else self.io_wait_us / 1e6,
             *staged, self.cpu_unknown, self.memory_unknown, self.virtual_unknown, self.staged_unknown,
+            self.memory_ugb_s_unknown, self.io_unknown, self.io_wait_unknown,
         )  # fmt: skip
 
     @property
@@ -199,6 +218,9 @@ def _summed(frame: Frame, name: str, group: Ints, count: int) -> list[int]:
     if name in _UNKNOWN:
         lacks = frame.numbers["incomplete"] & _UNKNOWN[name] != 0
         return [int(jobs) for jobs in np.bincount(group[lacks], minlength=count)]
+    if name in _NULLABLE:
+        lacks = frame.numbers[_NULLABLE[name]] == UNKNOWN
+        return [int(jobs) for jobs in np.bincount(group[lacks], minlength=count)]
     if name == "slots_wall_ms":
         slots, wall_ms = frame.numbers["slots"], frame.numbers["wall_ms"]
         if int(slots.max(initial=0)) * int(wall_ms.max(initial=0)) < 1 << 62:
@@ -207,7 +229,8 @@ def _summed(frame: Frame, name: str, group: Ints, count: int) -> list[int]:
         for place, some, wall in zip(group.tolist(), slots.tolist(), wall_ms.tolist(), strict=True):
             exact[place] += some * wall
         return exact
-    return sum_by(group, frame.numbers[name], count)
+    column = frame.numbers[name]
+    return sum_by(group, np.where(column == UNKNOWN, 0, column), count)
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:

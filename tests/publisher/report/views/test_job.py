@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from publisher.api import Publisher
+from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
@@ -74,3 +76,38 @@ def test_tasks_of_an_array_are_found_by_its_id(
     some = make("job", context, msgspec.structs.replace(request, filters=only))
     tasks = {run.record_id for run in jobs if run.job.array_task in {3, 5}}
     assert {row[0] for row in some.rows} == tasks
+
+
+@pytest.fixture(scope="module")
+def archive(every_source: Publisher, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("archive") / "archive"
+    every_source.archive(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["3", "ge-3.3", "107[1].batch", "115_2", "DQS.1", "*1*", "sleep*", "nothing"])
+def test_an_archive_has_the_same_runs(every_source: Publisher, archive: Path, name: str) -> None:
+    """With what it has of them, also where the store has none of them any more, and at any time."""
+    late = {"start": UNTIL, "stop": UNTIL + 1} if name[0].isdigit() else {}
+    request = msgspec.structs.replace(ReportRequest(start=SINCE, stop=UNTIL, filters={"job": name}), **late)
+    stored = make("job", ReportContext(every_source.store, every_source.config, UNTIL), request)
+    from_archive = msgspec.structs.replace(request, archive=archive)
+    found = make("job", ReportContext(None, every_source.config, UNTIL), from_archive)
+    assert found.facts == stored.facts
+    for field in ("source", "queue", "end", "wall_ms", "name"):
+        assert sorted(values(found, field)) == sorted(values(stored, field))
+    assert bool(found.nothing) == (name == "nothing")
+    assert any("no record ids" in note for note in found.notes)
+
+
+def test_an_archive_tells_unknown_amounts_from_zero(every_source: Publisher, archive: Path) -> None:
+    request = ReportRequest(start=SINCE, stop=UNTIL, filters={"job": "DQS.1"}, archive=archive)
+    found = make("job", ReportContext(None, every_source.config, UNTIL), request)
+    facts = {str(row[1]): row[2] for row in found.rows}
+    assert facts["cpu_ms"] == "0"
+    assert not facts.keys() & {"virtual_kib", "stage_in_bytes", "io_ugb", "eligible", "incomplete"}
+    assert facts["complex"] == "aix, memory=64"
+
+
+def values(found: Report, field: str) -> list[str]:
+    return [str(row[2]) for row in found.rows if row[1] == field]
