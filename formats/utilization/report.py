@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from formats.base import Format, Violation
+from formats.csv_text import csv_line
 from formats.text import date_time, read_date_time
 from formats.utilization.measure import Bin, Bins
 from formats.view import View
@@ -92,12 +93,9 @@ def in_json(report: UtilizationReport) -> bytes:
 
 
 def _to_csv(report: UtilizationReport) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
     common = _common(report)
-    writer.writerows([*common, *_values(one)] for one in report.bins)
-    return text.getvalue().encode("utf-8", "backslashreplace")
+    rows = (_COLUMNS, *((*common, *_values(one)) for one in report.bins))
+    return "".join(map(csv_line, rows)).encode("utf-8", "backslashreplace")
 
 
 # --- reading back

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +9,7 @@ import msgspec
 
 from publisher.cli.output import exact, say
 from publisher.cli.table import level_text, show_table
+from publisher.csv_text import csv_text
 from publisher.text import counted
 
 if TYPE_CHECKING:
@@ -129,20 +129,16 @@ def _fields() -> list[str]:
 
 def write_csv(found: Conservation) -> None:
     """The same as CSV on standard output: a line for each row and measure, whole jobs and milliseconds."""
-    import csv  # noqa: PLC0415 - for this format alone
-
     from publisher.reconcile.conservation import COLUMNS  # noqa: PLC0415
 
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["target", "month", found.by or "of", "measure", *COLUMNS, "explained"])
+    lines: list[list[object]] = [["target", "month", found.by or "of", "measure", *COLUMNS, "explained"]]
     for name, rows in found.targets.items():
         for row in rows:
             start = [name, row.month or "total", _whose(row)]
             for place, measure in enumerate(_fields()):
                 figures = [_amount(row, column, place) for column in COLUMNS]
-                writer.writerow([*start, measure, *figures, str(row.explained).lower()])
-    exact(text.getvalue())
+                lines.append([*start, measure, *figures, str(row.explained).lower()])
+    exact(csv_text(lines))
 
 
 def _amount(row: SumsRow, column: str, place: int) -> int | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from decimal import Decimal
 from typing import Any, Final
 
+from publisher.csv_text import csv_text
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Report, is_others
 from publisher.text import duration_text, iso, number_text, size_text
 
@@ -107,21 +106,13 @@ def _written(value: Cell, column: Column) -> str:
 
 
 def to_csv(report: Report) -> str:
-    """CSV of all columns, with headings. A text that a spreadsheet would execute has an apostrophe before it."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    """CSV of all columns, with headings: see `publisher.csv_text`."""
     columns = report.columns
-    writer.writerow([column.name for column in columns])
-    for row in () if report.nothing else report.rows:
-        cells = [_written(cell, column) for cell, column in zip(row, columns, strict=True)]
-        writer.writerow(
-            [f"'{cell}" if column.kind == "text" and cell[:1] in _FORMULA else cell
-             for cell, column in zip(cells, columns, strict=True)]
-        )  # fmt: skip
-    return text.getvalue()
-
-
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+    rows = () if report.nothing else report.rows
+    return csv_text([
+        [column.name for column in columns],
+        *([_written(cell, column) for cell, column in zip(row, columns, strict=True)] for row in rows),
+    ])  # fmt: skip
 
 
 def to_markdown(report: Report) -> str:

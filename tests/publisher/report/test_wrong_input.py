@@ -99,7 +99,7 @@ ODD = Report(
 def test_forms_of_hostile_words() -> None:
     rows = list(csv.reader(io.StringIO(to_csv(ODD))))
     assert rows[1] == ["'=1+1", "1.0000", "0.10", "1970-01-01T00:00:00Z"]
-    assert rows[2][0] == "a|b\n\x1b[31m\\"
+    assert rows[2][0] == "a|b\\x0a\\x1b[31m\\"
     lines = to_markdown(ODD).splitlines()
     assert lines[3] == "| a\\|b  [31m\\\\ |  |  |  |"
     assert lines[-1] == "a \\| note"

@@ -1,0 +1,29 @@
+"""CSV that people open in spreadsheets: text that users of the batch systems wrote does nothing there.
+
+Control characters and direction marks are escaped as on a terminal (`publisher.text.safe`), so that no cell breaks its
+line. A text that a spreadsheet would calculate has an apostrophe before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from formats.csv_text import csv_line
+from publisher.text import safe
+
+_NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?", re.ASCII)
+_FORMULA: Final = re.compile("(^|;)(\\s*)(?=[=+\\-@\uff0b\uff0d\uff1d\uff20])")
+"""Where a formula begins, also with full-width letters, and after a semicolon: in many countries it separates cells."""
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """The rows, of which the first has the names of the columns. An empty cell: None."""
+    return "".join(csv_line(_harmless(cell) for cell in row) for row in rows)
+
+
+def _harmless(cell: object) -> object:
+    if not isinstance(cell, str) or _NUMBER.fullmatch(cell):
+        return cell
+    return _FORMULA.sub(r"\1\2'", safe(cell))
