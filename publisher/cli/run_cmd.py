@@ -206,7 +206,7 @@ class Watch:
         self.publisher = publisher.observed_by(several([*observers, tally]))
         self._watched = StatusCollector(self.publisher.status, tally.targets, publisher.tools.clock)
         if stays and config.metrics.listen is not None:
-            self._close_server = serve(self._watched, config.metrics.listen, self._warn)
+            self._close_server = serve(self._watched, config.metrics.listen, self._warn, config.metrics.names)
 
     def _alive(self, _event: Event) -> None:
         self._manager.alive()

@@ -80,6 +80,9 @@ class Metrics(Settings):
     listen: HostAndPort | None = Field(
         default=None, description="HOST:PORT at which `run --every` serves `/metrics`; usually on loopback."
     )
+    names: tuple[str, ...] = Field(
+        default=(), description="Further host names in requests for `/metrics`, such as an alias of this host."
+    )
 
 
 class Notices(Settings):

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -28,7 +28,7 @@ from publisher.config.operation import address_of
 from publisher.errors import ConfigError, PublisherError
 from publisher.events import BatchAnswered, BatchInFlight, BatchSettled, Event, RetryPlanned
 from publisher.observe import metrics_listener
-from publisher.security.connections import bound_socket
+from publisher.security.connections import bound_socket, is_loopback
 from publisher.status.status import SourceStatus, Status, TargetStatus
 from publisher.whole_file import write_whole
 
@@ -219,16 +219,22 @@ def write(collector: StatusCollector, path: Path) -> None:
         raise ConfigError(f"{path} cannot be written: {error.strerror}", key="metrics.textfile", hint=hint) from error
 
 
-def serve(collector: StatusCollector, listen: str, warn: Callable[[str], object]) -> Callable[[], None]:
+def serve(
+    collector: StatusCollector, listen: str, warn: Callable[[str], object], names: Iterable[str] = ()
+) -> Callable[[], None]:
     """Answer at `/metrics`; returns a function that ends that. Raises `ConfigError` for a port in use.
 
+    Requests are to be for loopback names, addresses, the host of `listen`, or `names`; if other hosts can reach it,
+    also for the name of this host.
     A separate process (`metrics_listener`) has the connections and asks this one for the metrics, so that connections
     take no descriptors from the publisher. A listener that ended by itself is started again after a pause, and `warn`
     is called with the reason, in another thread.
     """
     bound = _bound(listen)
+    host = address_of(listen)[0]
+    own = () if is_loopback(host) else (socket.gethostname(), socket.getfqdn())
     try:
-        return _Supervisor(collector, bound, warn).end
+        return _Supervisor(collector, bound, warn, [host, *own, *names]).end
     except BaseException:
         bound.close()
         raise
@@ -237,15 +243,18 @@ def serve(collector: StatusCollector, listen: str, warn: Callable[[str], object]
 class _Supervisor:
     """Keeps a listener process running on a bound socket, and sends it the metrics."""
 
-    def __init__(self, collector: StatusCollector, bound: socket.socket, warn: Callable[[str], object]) -> None:
+    def __init__(
+        self, collector: StatusCollector, bound: socket.socket, warn: Callable[[str], object], names: list[str]
+    ) -> None:
         """Takes `bound` over: connections wait in its queue while no listener runs. Raises OSError."""
+        self._names = names
         self._collector = collector
         self._bound = bound
         self._warn = warn
         self._ended = threading.Event()
         self._lock = threading.Lock()
         """Held to start a listener, and to end: none is started after the end."""
-        self._process, self._channel = _started(bound)
+        self._process, self._channel = _started(bound, names)
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
         self._thread.start()
 
@@ -284,20 +293,20 @@ class _Supervisor:
             if self._ended.is_set():
                 return False
             try:
-                self._process, self._channel = _started(self._bound)
+                self._process, self._channel = _started(self._bound, self._names)
             except OSError:
                 return False
         return True
 
 
-def _started(bound: socket.socket) -> tuple[subprocess.Popen[bytes], socket.socket]:
+def _started(bound: socket.socket, names: list[str]) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """A listener process, and our side of the channel to it. Raises OSError."""
     ours, theirs = socket.socketpair()
     with theirs:
         descriptors = (bound.fileno(), theirs.fileno())
         try:
             process = subprocess.Popen(  # noqa: S603 - ourselves; -P: nothing is imported from the working directory
-                [sys.executable, "-P", "-m", metrics_listener.__name__, *map(str, descriptors)],
+                [sys.executable, "-P", "-m", metrics_listener.__name__, *map(str, descriptors), *names],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=descriptors,
                 env={**subprocess_worker.ENVIRONMENT, **os.environ},
             )  # fmt: skip

@@ -13,10 +13,11 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
-from publisher.security.connections import Connection, Listener
+from publisher.security.connections import LOOPBACK_NAMES, Connection, Listener, is_address, requested_host
 
 _MOST_CONNECTIONS: Final = 64
 _MOST_OF_ADDRESS: Final = 16
@@ -99,7 +100,8 @@ class _ScrapeConnection:
 
 
 class _MetricsServer:
-    def __init__(self, listener: Listener, channel: socket.socket) -> None:
+    def __init__(self, listener: Listener, channel: socket.socket, names: Iterable[str]) -> None:
+        self._names = LOOPBACK_NAMES | {name.lower().strip("[]") for name in names}
         self._listener = listener
         self._channel = _Channel(channel)
         self._selector = selectors.DefaultSelector()
@@ -139,18 +141,29 @@ class _MetricsServer:
             self._decide(exchange)
 
     def _decide(self, exchange: _ScrapeConnection) -> None:
-        method, _, rest = exchange.request.partition(b"\r\n")[0].partition(b" ")
+        first, *headers = exchange.request.partition(b"\r\n\r\n")[0].split(b"\r\n")
+        method, _, rest = first.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0]
         if len(exchange.request) > _MOST_HEADER_BYTES:
             self._answer(exchange, "431 Request Header Fields Too Large", _TEXT, b"The header is too large.\n")
         elif method not in {b"GET", b"HEAD"}:
             self._answer(exchange, "405 Method Not Allowed", _TEXT, b"Only GET and HEAD are allowed.\n")
+        elif not self._is_ours(headers):
+            text = b"This server does not answer to this name. Add it to `names` in [metrics].\n"
+            self._answer(exchange, "421 Misdirected Request", _TEXT, text)
         elif path != b"/metrics":
             self._answer(exchange, "404 Not Found", _TEXT, b"The metrics are at /metrics.\n")
         else:
             exchange.connection.is_answered()
             self._asking.append(exchange)
             self._channel.ask()
+
+    def _is_ours(self, headers: list[bytes]) -> bool:
+        """Whether the request is to a name of this server, or to an address."""
+        pairs = [header.decode("latin-1").partition(":") for header in headers]
+        hosts = [value.strip(" \t") for name, _, value in pairs if name.lower() == "host"]
+        host = requested_host(hosts[0]) if len(hosts) == 1 else None
+        return host is not None and (host in self._names or is_address(host))
 
     def _take_text(self) -> None:
         text = self._channel.read()
@@ -184,14 +197,15 @@ class _MetricsServer:
 
 
 def main() -> None:
-    """`python -m publisher.observe.metrics_listener LISTENING CHANNEL`, two inherited descriptors by their numbers."""
+    """`python -m publisher.observe.metrics_listener LISTENING CHANNEL NAME...`: two inherited descriptors by their
+    numbers, and the names to which it answers."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the parent decides when it ends
         signal.signal(number, signal.SIG_IGN)
     listening, channel = (socket.socket(fileno=int(word)) for word in sys.argv[1:3])
     listener = Listener(listening, most=_MOST_CONNECTIONS, most_of_address=_MOST_OF_ADDRESS, wait_s=_WAIT_S)
     listener.setblocking(False)
     with suppress(EOFError, OSError):
-        _MetricsServer(listener, channel).run()
+        _MetricsServer(listener, channel, sys.argv[3:]).run()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -17,9 +16,8 @@ from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from publisher.page.html import policy
-from publisher.security.connections import Listener
+from publisher.security.connections import LOOPBACK_NAMES, Listener, requested_host
 
-_LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -32,8 +30,6 @@ _HEADERS: Final = {
 _A_YEAR: Final = "max-age=31536000"
 _MOST_QUERY: Final = 4_000
 _PIECE_BYTES: Final = 1 << 16
-_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/@]+))(?::[0-9]{0,5})?", re.IGNORECASE | re.ASCII)
-"""A Host header (RFC 9110, 7.2): an IPv6 address in brackets, or a name; then a port."""
 _METHODS: Final = frozenset({"GET", "HEAD", "POST"})
 """POST logs in and out; every other path answers it with 405."""
 
@@ -86,14 +82,11 @@ class TimeoutMiddleware:
 
 
 class SecurityMiddleware:
-    """The application with security rules. It answers to `names` and to loopback names.
-
-    Other names are refused, because a page of another site can make its own name lead to this host (DNS rebinding).
-    """
+    """The application with security rules. It answers to `names` and to loopback names: see `requested_host`."""
 
     def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
         self._app = app
-        self._names = _LOOPBACK_NAMES | {name.lower().strip("[]") for name in names}
+        self._names = LOOPBACK_NAMES | {name.lower().strip("[]") for name in names}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request (ASGI), or refuse it."""
@@ -123,19 +116,13 @@ class SecurityMiddleware:
         if "transfer-encoding" in headers and ("content-length" in headers or scope["http_version"] == "1.0"):
             # Servers differ in where such a request ends (RFC 9112, 6.1).
             return PlainTextResponse("The length of the request is ambiguous.\n", 400, {"Connection": "close"})
-        if _host(headers.get("host", "")) not in self._names:
+        if requested_host(headers.get("host", "")) not in self._names:
             return PlainTextResponse("This server does not answer to this name. Add it to `names` in [serve].\n", 421)
         if scope["method"] not in _METHODS:
             return PlainTextResponse("This page is read-only.\n", 405, {"Allow": "GET, HEAD"})
         if len(scope["query_string"]) > _MOST_QUERY:
             return PlainTextResponse("The query is too long.\n", 414)
         return None
-
-
-def _host(header: str) -> str | None:
-    """The name in a Host header, without port and brackets; None if it is not a host."""
-    found = _HOST.fullmatch(header)
-    return (found[1] or found[2]).lower() if found is not None else None
 
 
 class Proxies:

@@ -10,6 +10,7 @@ process stays small.
 from __future__ import annotations
 
 import ipaddress
+import re
 import resource
 import socket
 import time
@@ -24,6 +25,30 @@ _CLOSING: Final = 32
 """The most connections that are shut down and not yet closed."""
 _MAPPED: Final = bytes(10) + b"\xff\xff"
 """The beginning of an IPv6 address that is a mapped IPv4 address (RFC 4291, 2.5.5.2)."""
+
+
+LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s\[\]:/@]+))(?::[0-9]{0,5})?", re.IGNORECASE | re.ASCII)
+"""A Host header (RFC 9110, 7.2): an IPv6 address in brackets, or a name; then a port."""
+
+
+def requested_host(header: str) -> str | None:
+    """The name in a Host header, without port and brackets; None if it is not a host.
+
+    A server compares it with its own names: a page of another site can make its own name lead to this host (DNS
+    rebinding), and would read the answers.
+    """
+    found = _HOST.fullmatch(header)
+    return (found[1] or found[2]).lower() if found is not None else None
+
+
+def is_address(host: str) -> bool:
+    """Whether it is an IP address: no name leads to another host."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:

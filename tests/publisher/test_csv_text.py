@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from publisher.csv_text import csv_text
+from tests.conftest import ROOT
 
 HOSTILE = {
     "=cmd|' /C calc'!A0": "'=cmd|' /C calc'!A0",
@@ -51,3 +52,9 @@ def test_any_rows_are_as_many_lines(rows: list[tuple[str, str]]) -> None:
     assert [len(row) for row in read] == [2] * len(rows)
     assert written.count("\n") == len(rows)
     assert not any(cell.lstrip()[:1] in {"=", "@"} for row in read for cell in row)
+
+
+def test_there_is_one_writer() -> None:
+    for package in ("publisher", "formats"):
+        for file in sorted((ROOT / package).rglob("*.py")):
+            assert not re.search(r"csv\.(writer|DictWriter)", file.read_text(encoding="utf-8")), file

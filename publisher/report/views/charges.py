@@ -41,7 +41,7 @@ from publisher.report.views.nodes import REQUIRED, Placing
 
 CHARGED_BY: Final = ("user", "group", "project", "account", "vo")
 _FACTOR_KEYS: Final = ("group", "user", "project", "vo", "queue", "status", "account")
-_UNIT_MS: Final = {resource: 3_600_000 * parts for resource, parts in PARTS_OF_UNIT.items()}
+_UNIT_MS: Final[Mapping[str, int]] = {resource: 3_600_000 * parts for resource, parts in PARTS_OF_UNIT.items()}
 _LOST: Final[Status] = "lost"
 _UNITS: Final = {"cores": "core h", "gpus": "GPU h", "memory": "GiB h", "vmem": "GiB h"}
 

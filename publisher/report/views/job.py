@@ -74,7 +74,11 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 
 
 def _report(
-    context: ReportContext, request: ReportRequest, rows: list[tuple[Cell, ...]], runs_found: int, notes: tuple[str, ...]
+    context: ReportContext,
+    request: ReportRequest,
+    rows: list[tuple[Cell, ...]],
+    runs_found: int,
+    notes: tuple[str, ...],
 ) -> Report:
     more = (f"Only the first {_MOST:,} runs are shown.",) if runs_found == _MOST else ()
     return Report(

@@ -68,8 +68,8 @@ class Placing:
     """Places the runs of a selection on the nodes of an inventory.
 
     Slots are those granted on each host; if a source has only the total of a run, they are divided evenly, in whole
-    slots. Memory is divided like slots, since batch systems report one peak for the run; GPUs evenly, in parts of a GPU,
-    if they are not known by host: two GPUs of a run on three nodes are two thirds of a GPU on each.
+    slots. Memory is divided like slots, since batch systems report one peak for the run. GPUs that are not known by
+    host are divided evenly, in parts of a GPU: two GPUs of a run on three nodes are two thirds of a GPU on each.
     """
 
     def __init__(self, selection: Selection, inventory: Inventory, resource: Resource) -> None:

@@ -165,7 +165,7 @@ def listening() -> Iterator[int]:
     """The port of the page of numbers."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
-    end = serve(watched(), f"127.0.0.1:{port}", unexpected)
+    end = serve(watched(), f"127.0.0.1:{port}", unexpected, ["metrics.example.org"])
     try:
         yield port
     finally:
@@ -191,17 +191,26 @@ def test_silent_connections_take_nothing_from_the_publisher(listening: int) -> N
     with ExitStack() as stack:
         for _ in range(100):
             stack.enter_context(socket.create_connection(("127.0.0.1", listening), 60))
+        request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
         for host in ("127.0.0.2", "127.0.0.1"):
-            assert b"\nusage_publisher_complete 0.0\n" in asked(listening, "GET /metrics HTTP/1.1\r\n\r\n", host)
+            assert b"\nusage_publisher_complete 0.0\n" in asked(listening, request, host)
         assert open_files() == before + 100
 
 
 @pytest.mark.parametrize(
     ("request_text", "code"),
     [
-        ("GET /metrics?name=x HTTP/1.1\r\nHost: x\r\n\r\n", b"200"),
-        ("HEAD /metrics HTTP/1.0\r\n\r\n", b"200"),
-        ("GET / HTTP/1.1\r\n\r\n", b"404"),
+        ("GET /metrics?name=x HTTP/1.1\r\nHost: LocalHost:9464\r\n\r\n", b"200"),
+        ("HEAD /metrics HTTP/1.0\r\nhost:[::1]:9464\r\n\r\n", b"200"),
+        ("GET /metrics HTTP/1.1\r\nX: y\r\nHost: 192.0.2.7:9464\r\n\r\n", b"200"),
+        ("GET /metrics HTTP/1.1\r\nHost: metrics.example.org\r\n\r\n", b"200"),
+        ("GET /metrics HTTP/1.1\r\nHost: evil.example.org:9464\r\n\r\n", b"421"),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost.evil.example.org\r\n\r\n", b"421"),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost\r\nHost: evil.example.org\r\n\r\n", b"421"),
+        ("GET /metrics HTTP/1.1\r\nHost: evil@localhost\r\n\r\n", b"421"),
+        ("GET /metrics HTTP/1.1\r\n\r\nHost: localhost\r\n\r\n", b"421"),
+        ("GET /metrics HTTP/1.0\r\n\r\n", b"421"),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"404"),
         ("POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n", b"405"),
         ("\r\n\r\n", b"405"),
         ("GET /metrics HTTP/1.1\r\nX: " + 8192 * "x", b"431"),
@@ -224,9 +233,9 @@ def test_numbers_are_made_only_when_they_are_asked_for() -> None:
         port = probe.getsockname()[1]
     end = serve(StatusCollector(status, dict, lambda: NOW), f"127.0.0.1:{port}", unexpected)
     try:
-        asked(port, "GET /nothing HTTP/1.1\r\n\r\n")
+        asked(port, "GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert made == []
-        asked(port, "GET /metrics HTTP/1.1\r\n\r\n")
+        asked(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert made == [1]
     finally:
         end()
@@ -239,11 +248,11 @@ def test_a_listener_that_was_killed_is_started_again() -> None:
     end = serve(watched(), f"127.0.0.1:{port}", problems.append)
     try:
         for time_of, pause_s in enumerate((1, 2), 1):
-            assert asked(port, "GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200")
+            assert asked(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 200")
             killed = listener_pid(os.getpid())
             os.kill(killed, signal.SIGKILL)
             # the connection waits in the queue of the listening socket until the next listener accepts it
-            assert asked(port, "GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 200")
+            assert asked(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 200")
             assert not Path(f"/proc/{killed}").exists(), "a zombie"
             assert problems[time_of - 1 :] == [
                 f"the listener for metrics ended: signal 9. It is started again in {pause_s} s"

@@ -17,8 +17,8 @@ _COLUMNS = "Cluster|JobIDRaw|JobID|User|Group|State|Submit|Start|End|ElapsedRaw|
 
 
 def slurm_site(folder: Path, jobs: list[dict[str, object]], more: str = "") -> Publisher:
-    """The clusters, collected. Each job is `cluster`, `nodes` (such as n[1-3]), `count` of them, `cores`, and `gpus`; it
-    ran all day after it waited for `waited_h`."""
+    """The clusters, collected. Each job has `nodes` (such as n[1-3]), `count` of them, `cluster`, `cores`, and `gpus`,
+    and ran all day after it waited for `waited_h`."""
     lines = [_COLUMNS]
     for number, job in enumerate(jobs, 1):
         count, cores, gpus = job.get("count", 1), job.get("cores", 1), job.get("gpus", 0)
