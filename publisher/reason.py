@@ -58,6 +58,8 @@ INCOMPLETE: Final = frozenset({
     ReasonCode.SOURCES_INCOMPLETE,
 })  # fmt: skip
 """A month or period is not known to be complete. What is held for this reason is released automatically."""
+RELEASED_SOON: Final = frozenset({ReasonCode.NO_GRID_LOG_ENTRY, ReasonCode.SOURCE_NOT_READ})
+"""What is held for this reason is usually released by one of the next runs, and needs nobody."""
 ONLY_A_PERSON_RELEASES: Final = frozenset({ReasonCode.PURGED_BEFORE_IT_CAME, ReasonCode.CHANGED_AFTER_PURGE})
 
 _MAY_LACK_JOBS: Final = "the month may be incomplete: "

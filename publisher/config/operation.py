@@ -95,6 +95,12 @@ class Notices(Settings):
     target_fails_for: Seconds = Field(
         default=6 * 3600.0, ge=0, description="Send a mail when a target has had no success for longer."
     )
+    held_for: Seconds = Field(
+        default=86_400.0,
+        ge=0,
+        description="Send a mail when records are held for longer that one of the next runs usually releases. About "
+        "those that need a decision it is sent at once.",
+    )
     certificate_days: Count = Field(
         default=14, ge=0, description="Send a mail when a certificate expires in fewer days."
     )

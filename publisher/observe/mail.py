@@ -18,9 +18,11 @@ from typing import Final
 import msgspec
 
 from publisher.config.operation import Notices, address_of
+from publisher.reason import RELEASED_SOON
 from publisher.status.status import SourceStatus, Status, TargetStatus
-from publisher.store import registry
+from publisher.store import deliveries, registry
 from publisher.store.database import Store
+from publisher.store.deliveries import HeldFor
 from publisher.text import counted, elapsed_s, iso, safe
 
 ADVICE: Final = "For details: usage-publisher status"
@@ -33,14 +35,30 @@ class Problem(msgspec.Struct, frozen=True):
     text: str
 
 
-def problems(status: Status, settings: Notices, now: int) -> list[Problem]:
-    """All problems at `now` (epoch seconds)."""
+def problems(
+    status: Status, settings: Notices, now: int, held: Mapping[str, Sequence[HeldFor]] | None = None
+) -> list[Problem]:
+    """All problems at `now` (epoch seconds). `held`: by target, why records are held."""
     found: list[Problem] = []
     for name, source in status.sources.items():
         found += _of_source(name, source)
     for name, target in status.targets.items():
         found += _of_target(name, target, settings, now)
+        if not target.shadow:
+            found += _of_held(name, (held or {}).get(name, ()), settings, now)
     return found
+
+
+def _of_held(name: str, held: Sequence[HeldFor], settings: Notices, now: int) -> Iterator[Problem]:
+    """A problem for each reason: a new one must not hide behind a known one. `run` reports each record only once."""
+    for one in held:
+        if one.code in RELEASED_SOON and (elapsed_s(one.since, now) or 0) < settings.held_for:
+            continue
+        yield Problem(
+            f"target {name}: held, {one.code}",
+            f"Held for the target {name}, and not sent: {counted(one.jobs, 'record')} ({one.code}), the first since "
+            f"{iso(one.since)}. What is missing: usage-publisher records list --state held --target {name}",
+        )
 
 
 def _of_source(name: str, source: SourceStatus) -> Iterator[Problem]:
@@ -102,8 +120,10 @@ def send_notices(store: Store, settings: Notices, site: str, status: Status, now
     """Mail which problems began and which ended since the last mail, if any did. Raises `MailError`."""
     if not settings.mail_to:
         return
-    present = {problem.key: problem.text for problem in problems(status, settings, now)}
     with store.read() as connection:
+        rows = {name: registry.get_target(connection, name) for name, target in status.targets.items() if target.held}
+        held = {name: deliveries.held_by_reason(connection, row.id) for name, row in rows.items() if row is not None}
+        present = {problem.key: problem.text for problem in problems(status, settings, now, held)}
         before = registry.notified(connection)
     began = [Problem(key, text) for key, text in present.items() if key not in before]
     ended = {key: since for key, since in before.items() if key not in present}

@@ -44,6 +44,25 @@ def of_target(connection: Connection, target_id: int) -> dict[State, int]:
     return {state: found.get(state, 0) for state in State}
 
 
+class HeldFor(msgspec.Struct, frozen=True):
+    """The held deliveries of a target with one reason: its code, how many, and when the first was held."""
+
+    code: str
+    jobs: int
+    since: int
+
+
+def held_by_reason(connection: Connection, target_id: int) -> list[HeldFor]:
+    """Why deliveries of a target are held, by code. All that are held are read."""
+    query = (
+        select(deliveries.c.reason, func.count(), func.min(deliveries.c.changed_at))
+        .where(deliveries.c.target_id == target_id, in_state(State.HELD))
+        .group_by(deliveries.c.reason)
+        .order_by(deliveries.c.reason)
+    )
+    return [HeldFor(code or "", jobs, since) for code, jobs, since in connection.execute(query)]
+
+
 def confirmed(connection: Connection, target_id: int) -> int:
     """How many accepted deliveries of a target `reconcile` has seen at the service."""
     return _counters(connection, target_id).get(CONFIRMED, 0)

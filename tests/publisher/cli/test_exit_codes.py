@@ -142,6 +142,9 @@ def test_3_records_newly_held(collected: Program) -> None:
     assert done.code == 3
     assert done.object["targets"]["summaries"]["held"] > 0
     assert collected("publish").code == 0, "they are not newly held any more"
+    watched = collected("check", "--nagios")
+    assert watched.code == 1, "but they are held, and monitoring warns as long as they are"
+    assert "target summaries: held: " in watched.out
 
 
 def test_0_where_republish_holds_again_what_was_held(collected: Program) -> None:

@@ -18,7 +18,10 @@ from publisher.config.operation import Notices
 from publisher.observe.mail import MailError, problems, send_notices
 from publisher.status.status import Status
 from publisher.store.database import Store, open_store
+from publisher.store.deliveries import HeldFor
 from tests.publisher.observe.test_metrics import NOW, SOURCE, STATUS, TARGET
+from tests.publisher.torque_cluster import NOW as CLUSTER_NOW
+from tests.publisher.torque_cluster import TorqueCluster, torque_line
 
 
 class Box:
@@ -144,3 +147,33 @@ def test_a_failing_target_is_reported_after_the_time_that_is_set() -> None:
     failing = status(last_error="HTTP 503", last_success=NOW - 3600)
     assert not problems(failing, Notices(target_fails_for="2h"), NOW)  # type: ignore[arg-type]
     assert problems(failing, Notices(target_fails_for="1h"), NOW)  # type: ignore[arg-type]
+
+
+def test_held_records_are_reported_as_long_as_they_are_held(tmp_path: Path, settings: Notices, box: Box) -> None:
+    """A mail for each reason that begins and ends: a run ends with 3 only once, and a stuck job was forgotten."""
+    cluster = TorqueCluster(tmp_path)
+    cluster.log(torque_line(1, CLUSTER_NOW - 7200), torque_line(2, CLUSTER_NOW - 7100))
+    with cluster.publisher() as publisher:
+        publisher.run()
+        for _ in range(2):
+            send_notices(publisher.store, settings, "S", publisher.status(), CLUSTER_NOW)
+    (mail,) = box.mails
+    assert mail["Subject"] == "usage-publisher S: target spool: held, no-benchmark"
+    assert (
+        "Held for the target spool, and not sent: 2 records (no-benchmark), the first since 2026" in mail.get_content()
+    )
+    cluster.source["benchmark"] = {"type": "HEPscore23", "value": 14.2}
+    with cluster.publisher() as publisher:
+        publisher.run()
+        send_notices(publisher.store, settings, "S", publisher.status(), CLUSTER_NOW)
+    assert "over: target spool: held, no-benchmark" in box.mails[-1]["Subject"]
+
+
+def test_what_is_released_soon_is_reported_after_a_while() -> None:
+    """A grid log has the entry of a job some minutes later: a mail every hour would say nothing."""
+    held = {"neic": [HeldFor("no-grid-log-entry", 3, NOW - 3600), HeldFor("no-vo", 1, NOW)]}
+    now = problems(status(held=4), Notices(), NOW, held)
+    assert [problem.key for problem in now] == ["target neic: held, no-vo"]
+    later = problems(status(held=4), Notices(held_for="1h"), NOW, held)  # type: ignore[arg-type]
+    assert [problem.key for problem in later] == ["target neic: held, no-grid-log-entry", "target neic: held, no-vo"]
+    assert not problems(status(held=4, shadow=True), Notices(), NOW, held)
