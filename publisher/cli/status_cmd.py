@@ -65,6 +65,10 @@ def status_json(found: Status) -> dict[str, Any]:
             }
             for name, source in found.sources.items()
         },
+        "removed_sources": {
+            name: {"jobs": source.jobs, "last_job_end": iso(source.last_job_end)}
+            for name, source in found.removed_sources.items()
+        },
         "targets": {name: _target_json(target) for name, target in found.targets.items()},
     }
 
@@ -88,6 +92,7 @@ def _target_json(target: TargetStatus) -> dict[str, Any]:
         "held": target.held,
         "waived": target.waived,
         "superseded": target.superseded,
+        "not_selected": target.not_selected,
         "last_sent_end_time": iso(target.last_sent_end_time),
         "complete_until": iso(target.complete_until),
         "oldest_waiting_end_time": iso(target.oldest_waiting_end_time),
@@ -110,8 +115,14 @@ def show_status(found: Status) -> None:
         [name, item.jobs, item.unreadable, iso(item.last_collected), iso(item.last_job_end), _source_word(item)]
         for name, item in found.sources.items()
     ]
+    rows += [
+        [name, item.jobs, None, None, iso(item.last_job_end), "not in the configuration any more"]
+        for name, item in found.removed_sources.items()
+    ]
     show_table("Sources", source_columns, rows, right={"jobs", "unreadable"})
     columns = ["target", "accepted", "confirmed", "waiting", "in flight", "rejected", "held", "superseded"]
+    more = [name for name in ("waived", "not_selected") if any(getattr(item, name) for item in found.targets.values())]
+    columns += [name.replace("_", " ") for name in more]
     counts = set(columns[1:])
     columns += ["oldest waiting", "last sent end", "complete until", "status"]
     rows = [
@@ -124,6 +135,7 @@ def show_status(found: Status) -> None:
             item.rejected,
             item.held,
             item.superseded,
+            *(getattr(item, column) for column in more),
             iso(item.oldest_waiting_end_time),
             iso(item.last_sent_end_time),
             iso(item.complete_until),

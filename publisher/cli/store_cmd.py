@@ -15,7 +15,7 @@ from publisher.cli.output import json_object, say
 from publisher.cli.session import session
 from publisher.cli.table import level_text, show_table
 from publisher.errors import UsageError
-from publisher.text import counted, iso
+from publisher.text import counted, iso, size_text
 
 if TYPE_CHECKING:
     from publisher.finding import Finding
@@ -113,10 +113,11 @@ def backup(
     with session.publisher() as publisher:
         done = publisher.maintenance.backup(Path(file))
     if session.json:
-        json_object({"file": str(done.file), "bytes": done.bytes, "runs": done.runs, "deliveries": done.deliveries})
+        counts = {key: getattr(done, key) for key in ("bytes", "runs", "jobs", "deliveries")}
+        json_object({"file": str(done.file), **counts})
     else:
-        runs = f"{counted(done.bytes, 'byte')}, {counted(done.runs, 'run')}"
-        _say(f"{done.file}: {runs}, {done.deliveries:,} deliveries; checked")
+        jobs = f"{size_text(done.bytes)}, {counted(done.jobs, 'job')}"
+        _say(f"{done.file}: {jobs}, {done.deliveries:,} deliveries, as `status` counts them; checked")
 
 
 def accept_restored(yes: Yes = False) -> None:

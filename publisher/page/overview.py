@@ -196,6 +196,8 @@ def target_card(name: str, one: TargetStatus) -> TargetCard:
         Fact("waived", f"{one.waived:,}"),
         Fact("superseded", f"{one.superseded:,}", _records("superseded", name, one.superseded)),
     ]
+    if one.not_selected:
+        numbers.append(Fact("not selected", f"{one.not_selected:,}"))
     times = [
         Fact("last sent end", instant_text(one.last_sent_end_time)),
         Fact("complete until", "not known" if one.complete_until is None else instant_text(one.complete_until)),
@@ -246,6 +248,7 @@ def overview_page(status: Status | None, usage: RecentUsage | None, around: Mapp
             "tiles": tiles(status), "problems": problems(status),
             "targets": [target_card(name, one) for name, one in status.targets.items()],
             "sources": [(safe(name), one) for name, one in status.sources.items()],
+            "removed": [(safe(name), one) for name, one in status.removed_sources.items()],
         }  # fmt: skip
     return markup("overview.html", {**context, **around})
 

@@ -16,6 +16,7 @@ from publisher.sources.base import FUTURE_S, waiting_in
 from publisher.store import batches, deliveries, groups, queries, reconciliations, registry
 from publisher.store.database import Store
 from publisher.store.reconciliations import Reconciled
+from publisher.store.registry import SourceCount
 from publisher.store.schema import State
 from publisher.store.sent_mark import RESTORED_HINT
 from publisher.text import elapsed_s, past
@@ -53,6 +54,8 @@ class TargetStatus(msgspec.Struct, frozen=True):
     held: int = 0
     waived: int = 0
     superseded: int = 0
+    not_selected: int | None = None
+    """Jobs of the store that this target does not select, so that nothing is sent; None: not planned yet."""
     last_sent_end_time: int | None = None
     complete_until: int | None = None
     oldest_waiting_end_time: int | None = None
@@ -106,6 +109,8 @@ class Status(msgspec.Struct, frozen=True):
     sources: dict[str, SourceStatus]
     targets: dict[str, TargetStatus]
     not_latest: str | None = None
+    removed_sources: dict[str, SourceCount] = {}
+    """Sources that the configuration does not name any more, whose jobs are stored."""
 
     @property
     def delivered(self) -> bool:
@@ -126,7 +131,17 @@ def status(store: Store | None, config: Config, clock: Callable[[], int], *, ass
     complete = all(source.read_to_end for source in sources.values()) and not any(
         not target.shadow and (target.waiting > target.not_due or target.in_flight) for target in targets.values()
     )
-    return Status(complete, sources, targets, None if store is None else _why_not_latest(store))
+    return Status(
+        complete, sources, targets, None if store is None else _why_not_latest(store), _removed(store, config)
+    )
+
+
+def _removed(store: Store | None, config: Config) -> dict[str, SourceCount]:
+    if store is None:
+        return {}
+    with store.read() as connection:
+        known = registry.count_by_source(connection)
+    return {name: count for name, count in known.items() if name not in config.sources and count.jobs}
 
 
 def _why_not_latest(store: Store) -> str | None:
@@ -223,6 +238,7 @@ def _with_ledger(
     """The status with the counts, times, and reconciliation of the ledger."""
     times, in_future = _times({"last_attempt": row.last_attempt, "last_success": row.last_success}, now)
     counts = deliveries.of_target(connection, row.id)
+    stored = sum(source.jobs for source in registry.count_by_source(connection).values())
     unconfirmed = _Unconfirmed(connection, config, row.name, row.id, counts[State.ACCEPTED], now)
     return msgspec.structs.replace(
         found,
@@ -234,6 +250,7 @@ def _with_ledger(
         held=counts[State.HELD],
         waived=counts[State.WAIVED],
         superseded=counts[State.SUPERSEDED],
+        not_selected=max(0, stored - sum(counts.values())),
         last_sent_end_time=batches.last_sent_end(connection, row.id),
         oldest_waiting_end_time=queries.oldest_waiting(connection, row.id),
         last_attempt=times["last_attempt"],

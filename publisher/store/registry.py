@@ -80,6 +80,19 @@ def get_source(connection: Connection, name: str) -> SourceRow | None:
     return SourceRow(**values | {"at_end": bool(row["at_end"]), "first_read_done": bool(row["first_read_done"])})
 
 
+class SourceCount(msgspec.Struct, frozen=True):
+    """How many jobs of a source were ever stored, purged ones too, and when the last of them ended."""
+
+    jobs: int
+    last_job_end: int | None
+
+
+def count_by_source(connection: Connection) -> dict[str, SourceCount]:
+    """The jobs of each source, also of those that the configuration does not name any more."""
+    query = select(sources.c.name, sources.c.jobs, sources.c.last_job_end).order_by(sources.c.name)
+    return {name: SourceCount(jobs, last_job_end) for name, jobs, last_job_end in connection.execute(query)}
+
+
 def has_several_sources(connection: Connection) -> bool:
     """Whether runs of more than one source may be stored."""
     return len(connection.execute(select(sources.c.id).limit(2)).all()) > 1

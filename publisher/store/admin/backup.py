@@ -22,15 +22,17 @@ from publisher.errors import StoreCorruptError, UsageError
 from publisher.store import dialect, paging, prepared
 from publisher.store.admin import engine, integrity
 from publisher.store.database import Store
-from publisher.store.schema import deliveries, metadata, runs, spool_changes, targets
+from publisher.store.schema import State, counters, metadata, runs, sources, spool_changes, targets
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """A verified backup."""
+    """A verified backup. `runs`: those in it, also unfinished ones; `jobs` and `deliveries` as `status` counts them,
+    with those that were purged."""
 
     file: Path
     bytes: int
     runs: int
+    jobs: int
     deliveries: int
 
 
@@ -50,14 +52,16 @@ def backup(store: Store, file: Path) -> Backup:
             wrong = engine.damage(connection)
             wrong += [f"counter of {each.target} ({each.word})" for each in integrity.miscounted(connection)]
             count = connection.execute(select(func.count()).select_from(runs)).scalar_one()
-            delivery_count = connection.execute(select(func.count()).select_from(deliveries)).scalar_one()
+            jobs = connection.execute(select(func.sum(sources.c.jobs))).scalar_one() or 0
+            of_states = select(func.sum(counters.c.jobs)).where(counters.c.state.in_([int(state) for state in State]))
+            delivery_count = connection.execute(of_states).scalar_one() or 0
         _require_sound(wrong)
         size = part.stat().st_size
         engine.finish_backup(file)
     except BaseException:
         engine.remove_file(part)
         raise
-    return Backup(file, size, count, delivery_count)
+    return Backup(file, size, count, jobs, delivery_count)
 
 
 def _require_sound(wrong: list[str]) -> None:
