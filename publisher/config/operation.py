@@ -80,9 +80,7 @@ class Metrics(Settings):
     listen: HostAndPort | None = Field(
         default=None, description="HOST:PORT at which `run --every` serves `/metrics`; usually on loopback."
     )
-    names: tuple[str, ...] = Field(
-        default=(), description="Further host names in requests for `/metrics`, such as an alias of this host."
-    )
+    names: tuple[str, ...] = Field(default=(), description="Further names of this host in requests.")
 
 
 class Notices(Settings):
@@ -98,8 +96,7 @@ class Notices(Settings):
     held_for: Seconds = Field(
         default=86_400.0,
         ge=0,
-        description="Send a mail when records are held for longer that one of the next runs usually releases. About "
-        "those that need a decision it is sent at once.",
+        description="Send a mail when records that a later run usually releases are held for longer.",
     )
     certificate_days: Count = Field(
         default=14, ge=0, description="Send a mail when a certificate expires in fewer days."

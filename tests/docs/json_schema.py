@@ -8,7 +8,8 @@ from typing import Any, Final
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 BY_NAME: Final = frozenset({
     "sources", "targets", "months", "facts", "not_selected", "times_in_future", "reconciled", "to_hold",
-    "last_registration", "receipt", "taken_over",
+    "last_registration", "receipt", "taken_over", "objects", "tables", "totals", "left", "job", "messages",
+    "removed_sources",
 })  # fmt: skip
 """Keys whose value is an object by name: of a source, a target, a month, and so on."""
 NUMBERS: Final = frozenset(
@@ -38,9 +39,11 @@ DESCRIPTIONS: Final = {
     "new": "jobs that were not in the store",
     "not_due": "of the waiting jobs: their report is sent when its period is over",
     "not_latest": "why nothing is sent: the store was restored",
+    "not_selected": "jobs that are not to be sent; of one job: why, by target",
     "oldest_waiting_end_time": "end of the oldest waiting job",
     "reason": "a sentence for people; it may change",
     "reason_code": "a code; it never changes its meaning",
+    "removed_sources": "sources with stored jobs that the configuration does not name any more",
     "rejected": "jobs that the service refused",
     "shadow": "nothing is sent to this target",
     "shown": "how many entries are in records",
@@ -55,9 +58,26 @@ DESCRIPTIONS: Final = {
 }
 
 
-def schema_of(title: str, samples: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The schema that all of these objects follow."""
-    return {"$schema": DRAFT, "title": title, **_schema("", list(samples))}
+CELLS: Final = ("integer", "null", "number", "string")
+"""The types of the cells of a report's rows, whose columns differ by view."""
+
+
+def schema_of(title: str, samples: Iterable[dict[str, Any]], *, columns_differ: bool = False) -> dict[str, Any]:
+    """The schema that all of these objects follow. `columns_differ`: objects in them have other keys in other samples."""
+    whole = _schema("", list(samples))
+    if columns_differ:
+        whole["properties"] = {name: _with_any_columns(found) for name, found in whole["properties"].items()}
+    return {"$schema": DRAFT, "title": title, **whole}
+
+
+def _with_any_columns(found: dict[str, Any]) -> dict[str, Any]:
+    """A schema without the names of keys."""
+    kept = {key: value for key, value in found.items() if key in {"description", "type"}}
+    if "items" in found:
+        kept["items"] = _with_any_columns(found["items"])
+    if "object" in found.get("type", ()):
+        kept["additionalProperties"] = {"type": list(CELLS)}
+    return kept
 
 
 def _schema(key: str, samples: list[Any]) -> dict[str, Any]:

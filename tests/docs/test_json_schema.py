@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.docs import every_target
 from tests.docs.json_schema import BY_NAME, DESCRIPTIONS, schema_of
 from tests.generators.arc_database import load
 from tests.publisher.cli.program import WHOLE, Inside
@@ -17,7 +19,10 @@ from tests.publisher.cli.program import WHOLE, Inside
 FOLDER: Final = ROOT / "docs" / "reference" / "schemas"
 PAGE: Final = ROOT / "docs" / "reference" / "json.md"
 WINDOW: Final = ("--since", "2026-09-01", "--until", "2026-12-01")
-UNREADABLE: Final = '[sources.torque]\ntype = "torque"\npath = "torque.log"\ntimezone = "UTC"\n'
+UNREADABLE: Final = (
+    '[sources.torque]\ntype = "torque"\npath = "torque.log"\ntimezone = "UTC"\ncomplete_since = "2026-09-01"\n'
+    'benchmark = { type = "HEPscore23", value = 14.2 }\n'
+)
 COMMANDS: Final[dict[str, list[tuple[str, ...]]]] = {
     "status": [("status",)],
     "collect": [("collect",)],
@@ -34,14 +39,74 @@ COMMANDS: Final[dict[str, list[tuple[str, ...]]]] = {
     "unreadable": [("collect", "--unreadable")],
     "audit": [("store", "audit")],
     "report": [("report", "totals", *WINDOW), ("report", "utilization", *WINDOW, "--bin", "30d")],
+    "store-forget": [("store", "forget", every_target.PERSON, "--yes")],
+    "store-purge": [("store", "purge", "--before", "2026-10", option) for option in ("--dry-run", "--yes")],
     "error": [("jobs", "no-such-job"), ("publish", "no-such-target")],
 }  # fmt: skip
+OF_FORMATS: Final[list[tuple[str, tuple[str, ...]]]] = [
+    ("republish", ("republish", "{name}", *WINDOW, "--yes")),
+    ("render", ("render", "{format}", "--target", "{name}", *WINDOW, "--validate")),
+    ("render-diff", ("render", "{format}", "--target", "{name}", *WINDOW, "--diff")),
+    ("render-explain", ("render", "{format}", "--target", "{name}", "--explain", every_target.REFUSED)),
+]
+"""Commands for a target of each format, on a site that has every kind of target."""
+DECIDED: Final = ("--target", "sgas-ogf-ur", "--state", "rejected")
+ON_EVERY_TARGET: Final[list[tuple[str, tuple[str, ...]]]] = [
+    ("status", ("status",)),
+    ("check", ("check",)),
+    ("collect", ("collect",)),
+    ("publish-dry-run", ("publish", "--dry-run")),
+    ("run", ("run",)),
+    ("publish", ("publish",)),
+    ("status", ("status",)),
+    ("check", ("check",)),
+    ("jobs", ("jobs", every_target.REFUSED)),
+    ("records", ("records", "list", "--state", "rejected")),
+    ("records", ("records", "list", "--state", "held")),
+    ("records-show", ("records", "show", every_target.REFUSED, "--state", "rejected")),
+    ("records-decision", ("records", "waive", every_target.REFUSED, *DECIDED, "--reason", "a test job")),
+    ("records-decision", ("records", "retry", "--target", "directory-apel-job", "--state", "held")),
+    *(("report", ("report", view, *WINDOW)) for view in ("utilization", "totals", "occupation", "waiting", "scarce")),
+    *(("report", ("report", view, *WINDOW, "--by", "vo")) for view in ("utilization", "totals", "waiting")),
+    ("report", ("report", "paths", *WINDOW)),
+    ("report", ("report", "charges", "--month", "2026-10")),
+    ("report", ("report", "job", *WINDOW, "--job", "*")),
+    ("report-statements", ("report", "statements", "--month", "2026-10", "--output", "statements", "--format", "text")),
+    ("archive", ("archive", "kept")),
+    ("inspect", ("inspect", "out-ogf-ur", "out-apel-job", "out-apel-summary", "out-utilization", "torque.log")),
+    ("shadow", ("shadow", "shadow")),
+    ("store-check", ("store", "check")),
+    ("store-backup", ("store", "backup", "backup.db")),
+    ("store-copy", ("store", "copy", "sqlite:///backup.db", "sqlite:///copy.db")),
+    ("store-spool", ("store", "spool")),
+    ("store-export", ("store", "export", "exported")),
+    ("store-accept-restored", ("store", "accept-restored", "--yes")),
+    ("reconcile", ("reconcile",)),
+    ("status", ("status",)),
+]
+
+
+NAMES: Final = sorted({*COMMANDS, *(name for name, _ in (*ON_EVERY_TARGET, *OF_FORMATS))})
+
+
+def on_every_target(folder: Path, fixtures: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What commands print on such a site, by the name of the schema."""
+    with every_target.simulator(folder / "pki") as services:
+        site = every_target.site(folder, services, fixtures)
+        tables = every_target.targets(services)
+        for name, words in ON_EVERY_TARGET:
+            yield name, site("--json", *words).object
+        for target in tables:
+            yield "republish", site("--json", "republish", target, *WINDOW, "--dry-run").object
+            for name, words in OF_FORMATS if target.startswith("directory-") else ():
+                filled = [word.format(name=target, format=target.partition("-")[2]) for word in words]
+                yield name, site("--json", *filled).object
 
 
 @pytest.fixture(scope="module")
 def answers(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
     """What these commands print on four sites: new; everything published; jobs held; with a shadow."""
-    answers: dict[str, list[dict[str, Any]]] = {name: [] for name in COMMANDS}
+    answers: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
     held = re.sub("^(benchmark|complete_since).*\n", "", WHOLE, flags=re.MULTILINE)
     shadow = held.replace("[targets.files]\n", "[targets.files]\nshadow = true\n")
     texts = [WHOLE, WHOLE + UNREADABLE, held, shadow]
@@ -57,16 +122,23 @@ def answers(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         for name, commands in COMMANDS.items():
             for words in commands:
                 found = site("--json", *words).object
-                if name == "error" or "error" not in found:
-                    answers[name].append(found)
+                answers[_kind_of(name, found)].append(found)
+    for name, found in on_every_target(tmp_path_factory.mktemp("every-target"), fixtures):
+        kind = _kind_of(name, found)
+        assert kind == name or name == "render-explain", found  # utilization has no records to explain
+        answers[kind].append(found)
     return answers
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+def _kind_of(name: str, found: dict[str, Any]) -> str:
+    return "error" if found.keys() == {"error", "exit_code"} else name
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_schema_is_that_of_what_is_printed(
     name: str, answers: dict[str, list[dict[str, Any]]], *, rewrite_golden: bool
 ) -> None:
-    expected = json.dumps(schema_of(f"--json: {name}", answers[name]), indent=1) + "\n"
+    expected = json.dumps(schema_of(f"--json: {name}", answers[name], columns_differ=name == "report"), indent=1) + "\n"
     file = FOLDER / f"{name}.json"
     if rewrite_golden:
         file.parent.mkdir(exist_ok=True)
@@ -75,8 +147,8 @@ def test_a_schema_is_that_of_what_is_printed(
 
 
 def test_the_page_links_every_schema() -> None:
-    linked = set(re.findall(r"\(schemas/(\w+)\.json\)", PAGE.read_text(encoding="utf-8")))
-    assert linked == {file.stem for file in FOLDER.iterdir()} == set(COMMANDS)
+    linked = set(re.findall(r"\(schemas/([\w-]+)\.json\)", PAGE.read_text(encoding="utf-8")))
+    assert linked == {file.stem for file in FOLDER.iterdir()} == set(NAMES)
 
 
 def test_every_description_is_used() -> None:
