@@ -63,7 +63,7 @@ CELLS: Final = ("integer", "null", "number", "string")
 
 
 def schema_of(title: str, samples: Iterable[dict[str, Any]], *, columns_differ: bool = False) -> dict[str, Any]:
-    """The schema that all of these objects follow. `columns_differ`: objects in them have other keys in other samples."""
+    """The schema that all of these objects follow. `columns_differ`: objects in them may have any keys."""
     whole = _schema("", list(samples))
     if columns_differ:
         whole["properties"] = {name: _with_any_columns(found) for name, found in whole["properties"].items()}
