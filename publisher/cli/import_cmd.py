@@ -211,7 +211,13 @@ def _show_queue(found: list[QueuedMessage]) -> None:
         say("the queue is empty")
 
 
-_WORDS = {"send": "sent", "older": "not needed", "empty": "not needed", "leave": "left in the queue"}
+_WORDS = {
+    "send": "sent",
+    "part": "sent in part",
+    "older": "not needed",
+    "empty": "not needed",
+    "leave": "left in the queue",
+}
 
 
 def _show_taken(path: Path, found: list[QueuedMessage], taken: Taken) -> None:

@@ -136,22 +136,36 @@ def _compare(
 
     settings = publisher.config.targets[target]
     publisher.rendering(settings.records, target, Window())  # raises where nothing was collected yet
-    with OldRecords(settings.records, keeps_first=settings.kind.keeps_first) as old:
+    sources = settings.sources or publisher.config.sources
+    only_slurm = all(publisher.config.sources[name].kind.apel_sends_steps for name in sources)
+    with OldRecords(settings.records, keeps_first=settings.kind.keeps_first, only_slurm=only_slurm) as old:
         old.read(against, int(time.time()))
         if not old.count:
             for note in old.notes[:_SHOWN]:
                 say(note)
             if len(old.notes) > _SHOWN:
                 say(f"(and {len(old.notes) - _SHOWN:,} more)")
-            raise UsageError(f"--against names no record of {settings.records}")
+            raise UsageError(
+                f"--against names no record of {settings.records}",
+                hint="An empty export? Export all rows: `LastUpdated` of the APEL client does not show what "
+                "`interval = gap` and `all` sent",
+            )
+        now = publisher.tools.clock()
+        everything = (0, now + 1) if take_over and settings.format.shape == "record" else None
         comparison = ShadowComparison(
-            publisher.store, publisher.config, target, old, _window(old, window), publisher.tools.clock()
+            publisher.store, publisher.config, target, old, _window(old, window, everything), now
         )
         if take_over:
             comparison.require_own_sites()
         shown = _Shown(comparison, old)
         shown.read()
         shown.finish()
+        for zone in comparison.wrong_zones():
+            if take_over:
+                raise UsageError(zone.text, hint=f"Nothing was changed. {zone.remedy}")
+            say(f"{zone.text}. {zone.remedy}")
+        if take_over:
+            comparison.require_complete(*window)
         summaries = take_over and settings.format.shape == "summary"
         groups = comparison.groups_to_take_over() if summaries else []
         if take_over:
@@ -168,9 +182,13 @@ def _compare(
     return REJECTED if shown.unexplained or (shown.twice and not take_over) else DONE
 
 
-def _window(old: OldRecords, given: tuple[int | None, int | None]) -> tuple[int, int]:
-    """The window given; where it is open, as far as the other's records reach."""
+def _window(
+    old: OldRecords, given: tuple[int | None, int | None], everything: tuple[int, int] | None
+) -> tuple[int, int]:
+    """The window given; where it is open, `everything`, or as far as the other's records reach."""
     bounds = old.bounds()
+    if bounds is not None and everything is not None:  # what is sent after the take-over is compared
+        bounds = min(bounds[0], everything[0]), max(bounds[1], everything[1])
     begin, end = given
     if bounds is None and (begin is None or end is None):
         raise UsageError("the records have no end times", hint="Add --month, or --since and --until")

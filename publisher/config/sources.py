@@ -53,6 +53,8 @@ class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
     """Where its files are on most sites; environment variables are written `$NAME`."""
     has_scores: bool = False
     """Whether its records may have benchmark scores."""
+    apel_sends_steps: bool = False
+    """Whether the APEL client may send the steps of its jobs as jobs (`publisher.migrate.slurm_steps`)."""
     cluster_from: Literal["setting", "record", "nothing"] = "setting"
     """Where the cluster in record ids is from; `record`: from the setting only where a record has none."""
 
@@ -113,6 +115,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             knows_first_day=False,
             logs=frozenset({"slurm", "slurm-jobcomp", "slurm-json"}),
             program="sacct",
+            apel_sends_steps=True,
             cluster_from="record",
         ),
         SourceKind(

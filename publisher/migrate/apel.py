@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from formats.benchmark import canonical_name
 from formats.registry import FORMATS
 from formats.view import SummaryCounts
+from publisher.config.sources import SOURCE_KINDS
 from publisher.errors import UsageError
 from publisher.migrate.proposal import Block, BlockFile, Kind, Proposal, read_blocks
 from publisher.targets.message_files import elements_of
@@ -313,10 +314,32 @@ class _ApelClient:
         if target["local_jobs"] == "send" and "vo" in target:
             text = "the client takes the Unix group of a local job for its VO: give such jobs their VO by [[map]] rules"
             remark("choose", "[joiner] local_jobs", text)
+        if target["local_jobs"] == "send" and self._may_have_sent_steps():
+            text = (
+                "the client counts steps of Slurm jobs (1087.batch) as jobs of nobody: `shadow --take-over` sends such "
+                "summaries with no jobs; job records of steps stay at APEL until APEL deletes them"
+            )
+            remark("differs", "[joiner] local_jobs", text)
+        self._interval(unloader, is_snapshot=FORMATS[target["records"]].is_snapshot)
+
+    def _may_have_sent_steps(self) -> bool:
+        return any(SOURCE_KINDS[source["type"]].apel_sends_steps for source in self.proposal.sources.values())
+
+    def _interval(self, unloader: Block, *, is_snapshot: bool) -> None:
         interval = unloader.get("interval") or "latest"
-        if interval != "latest":
-            text = f"{interval!r}: use `usage-publisher republish {TARGET} --since TIME --until TIME`"
-            remark("differs", "[unloader] interval", text)
+        if interval == "latest":
+            return
+        republish = f"Here `usage-publisher republish {TARGET} --since TIME --until TIME` sends a period again"
+        if is_snapshot:
+            text = f"{interval!r}: with `gap` the client sends no summaries. {republish}"
+            self.proposal.remark("differs", "[unloader] interval", text)
+            return
+        text = (
+            f"{interval!r} does not mark what it sends: run the client once more with `interval = latest`, which sends "
+            "every job that it did not send before with `latest` (APEL replaces a record that it has), and export all "
+            f"rows of VJobRecords, not those up to LastUpdated. {republish}"
+        )
+        self.proposal.remark("choose", "[unloader] interval", text)
 
     def _target(self) -> None:
         unloader = self._client.block("unloader") if self._client is not None else Block("unloader", 0)
@@ -414,9 +437,9 @@ class _ApelClient:
             self.proposal.remark("state", "delivered_until", text)
         elif not summaries:
             text = (
-                "what the client has sent is in its database: export JobRecords, and `usage-publisher shadow "
-                f"{TARGET} --against FILE --take-over` counts them as delivered. Else all jobs in the logs are sent "
-                "again, and those whose LocalJobId is spelled otherwise count twice"
+                "what the client has sent is in its database: export all rows of VJobRecords, and `usage-publisher "
+                f"shadow {TARGET} --against FILE --take-over` counts them as delivered. Else all jobs in the logs are "
+                "sent again, and those whose LocalJobId is spelled otherwise count twice"
             )
             self.proposal.remark("choose", "delivered_until", text)
         if summaries:

@@ -9,11 +9,10 @@ The publishers may spell local ids differently: `1042.lrms.example.org` and `104
 from __future__ import annotations
 
 import contextlib
-import csv
-import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -26,22 +25,29 @@ from formats.calendar import month_bounds
 from formats.check.fields import Fields, each_fields_of
 from formats.registry import FORMATS
 from formats.rules import compared, type_of
-from formats.text import read_date_time
 from formats.xml.read import FORMAT_OF_NAMESPACE, NotAMessageError, begins_as_xml
 from formats.xml.read import parse as parse_xml
-from publisher.errors import StoreFullError, UsageError
+from publisher.errors import StoreFullError
 from publisher.inspect import unwrap as inspection_keys
 from publisher.inspect.inspect import contents
 from publisher.inspect.unwrap import unwrap
-from publisher.job_ids import local_id
+from publisher.job_ids import LocalId, local_id
+from publisher.migrate.export import Export, read_instant
+from publisher.migrate.job_counts import JobCounts, Place, jobs_of, place_of
+from publisher.migrate.slurm_steps import SlurmSteps
+from publisher.migrate.wrong_zone import ZONE_STEP_S, ZONES_DIFFER_S, OtherEnds
 from publisher.sqlite_file import TemporaryDatabase
 from publisher.targets.message_files import is_of_queue
 
 _MOST_NOTES: Final = 100
 _MONTHS: Final = 12
-_LONGEST_LINE: Final = 65_536
 _ROUNDING_S: Final = 1
 """The APEL client rounds ends in milliseconds; here they are truncated."""
+_SET_BACK_S: Final = 3600
+"""A clock that is set back shows an hour twice: a log in local time does not say which of the two it means, and the
+APEL client and we may decide otherwise."""
+_ALIKE: Final = 50
+"""Records of one number that are compared: an array may have many."""
 _fields = msgspec.json.Decoder(dict[str, tuple[str, ...]])
 
 _GROUP: Final = (
@@ -74,7 +80,8 @@ class OldRecord(msgspec.Struct, frozen=True):
 
 
 class KeptRecord(msgspec.Struct, frozen=True):
-    """A record of ours. `digest`: of the version that is compared; `held`: why it would be held, if it would."""
+    """A record of ours. `digest`: of the version that is compared; `held`: why it would be held, if it would;
+    `source`: the name of its source."""
 
     run_id: int
     digest: bytes
@@ -82,6 +89,7 @@ class KeptRecord(msgspec.Struct, frozen=True):
     local: str | None
     fields: Fields
     held: str | None = None
+    source: str = ""
 
 
 _OLD_RECORDS: Final = """
@@ -92,7 +100,7 @@ CREATE TABLE old (
 CREATE INDEX jobs ON old (job);
 CREATE INDEX pairs ON old (pair);
 CREATE INDEX numbers ON old (number, end);
-CREATE TABLE ours (run_id INTEGER, digest BLOB, name TEXT, local TEXT, fields BLOB, held TEXT);
+CREATE TABLE ours (run_id INTEGER, digest BLOB, name TEXT, local TEXT, fields BLOB, held TEXT, source TEXT);
 CREATE TABLE delivered (run_id INTEGER PRIMARY KEY, digest BLOB)
 """
 _OLD: Final = "SELECT name, end, fields, is_export, matched_by FROM old "
@@ -105,10 +113,13 @@ class OldRecords(TemporaryDatabase):
     once; the first counts if the service keeps it, else the last.
     """
 
-    def __init__(self, format_name: str, *, keeps_first: bool) -> None:
+    def __init__(self, format_name: str, *, keeps_first: bool, only_slurm: bool = False) -> None:
+        """`only_slurm`: all jobs are from Slurm, so that the APEL client may have sent steps as jobs."""
         super().__init__(_OLD_RECORDS, "the other publisher's records", StoreFullError)
         self._format = format_name
         self._keeps_first = keeps_first
+        self.steps = SlurmSteps(only_slurm=only_slurm)
+        self.job_counts = JobCounts()
         self.notes: list[str] = []
         self.again = 0
 
@@ -121,11 +132,8 @@ class OldRecords(TemporaryDatabase):
         for path in paths:
             if (export := Export.of(path)) is None:
                 messages.append(path)
-            elif export.shape == FORMATS[self._format].shape:
-                for fields in export.rows():
-                    self._put(fields, is_export=True)
             else:
-                self._note(f"{path}: an export of {export.content}; only {self._format} is compared")
+                self._read_export(export)
         for label, content in contents(messages):
             if is_of_queue(label):
                 continue
@@ -137,6 +145,16 @@ class OldRecords(TemporaryDatabase):
                     self._note(f"{inner.label}: {'; '.join(each.rule for each in inner.violations)}")
                 else:
                     self._take(inner.label, inner.payload)
+
+    def _read_export(self, export: Export) -> None:
+        if export.shape == FORMATS[self._format].shape:
+            self.job_counts.begin_file(is_whole=export.is_whole)
+            for fields in export.rows():
+                self._put(fields, is_export=True)
+        elif export.shape == "record":  # beside summaries: how many of their jobs are steps
+            self.steps.count(export.rows())
+        else:
+            self.job_counts.expect(export.rows())
 
     def _take(self, label: str, payload: bytes) -> None:
         try:
@@ -155,6 +173,9 @@ class OldRecords(TemporaryDatabase):
 
     def _put(self, fields: Fields, *, is_export: bool = False) -> None:
         keys = keys_of(self._format, fields)
+        site = key_of(self._format, fields).get("Site")
+        if is_export:
+            self.job_counts.add(site, keys.end, self._jobs_of(fields))
         if self.row("SELECT 1 FROM old WHERE name = ?", keys.name):
             self.again += 1
             if self._keeps_first:
@@ -164,11 +185,15 @@ class OldRecords(TemporaryDatabase):
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (
-                    keys.name, keys.job, keys.pair, keys.end, _number_of(keys.local),
-                    key_of(self._format, fields).get("Site"), msgspec.json.encode(fields), int(is_export),
+                    keys.name, keys.job, keys.pair, keys.end,
+                    None if self.steps.is_step(fields) else _number_of(keys.local),
+                    site, msgspec.json.encode(fields), int(is_export),
                 )
             ],
         )  # fmt: skip
+
+    def _jobs_of(self, fields: Fields) -> int:
+        return jobs_of(fields) if FORMATS[self._format].shape == "summary" else 1
 
     # --- what is in it
 
@@ -186,6 +211,13 @@ class OldRecords(TemporaryDatabase):
     def sites(self) -> list[str]:
         """The sites of the records, if the site is part of the service's key."""
         return [name for (name,) in self.rows("SELECT DISTINCT site FROM old WHERE site IS NOT NULL ORDER BY site")]
+
+    def listed(self) -> Counter[Place]:
+        """Number of jobs by month and site."""
+        found = Counter[Place]()
+        for site, end, fields in self.each("SELECT site, end, fields FROM old WHERE end IS NOT NULL"):
+            found[place_of(site, end)] += self._jobs_of(_fields.decode(fields))
+        return found
 
     def match(self, fields: Fields, ours: str) -> OldRecord | None:
         """Return their record with the same ids as ours, named `ours`, and remove it from the `unmatched`.
@@ -210,8 +242,9 @@ class OldRecords(TemporaryDatabase):
 
     def keep_for_later(self, ours: KeptRecord) -> None:
         """Keep a record of ours for `match_the_rest`."""
-        row = (ours.run_id, ours.digest, ours.name, ours.local, msgspec.json.encode(ours.fields), ours.held)
-        self.change("INSERT INTO ours VALUES (?, ?, ?, ?, ?, ?)", [row])
+        fields = msgspec.json.encode(ours.fields)
+        row = (ours.run_id, ours.digest, ours.name, ours.local, fields, ours.held, ours.source)
+        self.change("INSERT INTO ours VALUES (?, ?, ?, ?, ?, ?, ?)", [row])
 
     def keep_delivered(self, run_id: int, digest: bytes) -> None:
         """Keep a run that the earlier publisher delivered, and the digest of the version that was compared."""
@@ -226,23 +259,24 @@ class OldRecords(TemporaryDatabase):
 
     def match_the_rest(self) -> Iterator[tuple[KeptRecord, OldRecord | None]]:
         """Match the kept records with those that are left: the same job in another spelling, first with the same end,
-        then with a rounded one.
+        then with a rounded one, then with the same start and an end in the other of the two hours that a clock that is
+        set back shows.
 
         Several of ours with the same end may match one of theirs: all but the first get it with `matched_by`.
         """
-        for tolerance_s in (0, _ROUNDING_S):
+        for tolerance_s in (0, _ROUNDING_S, _SET_BACK_S):
             query = (
-                "SELECT rowid, run_id, digest, name, local, fields, held FROM ours WHERE rowid > ? "
+                "SELECT rowid, run_id, digest, name, local, fields, held, source FROM ours WHERE rowid > ? "
                 "ORDER BY rowid LIMIT ?"
             )
             for page in self.pages(query, after=0):
-                for number, run_id, digest, name, local, stored, held in page:
-                    ours = KeptRecord(run_id, digest, name, local, _fields.decode(stored), held)
+                for number, run_id, digest, name, local, stored, held, source in page:
+                    ours = KeptRecord(run_id, digest, name, local, _fields.decode(stored), held, source)
                     found = self._spelled_otherwise(ours.fields, local, tolerance_s)
                     if found is not None:
                         self.mark_matched(found.name, name)
                         self.change("DELETE FROM ours WHERE rowid = ?", [(number,)])
-                    if found is not None or tolerance_s:
+                    if found is not None or tolerance_s == _SET_BACK_S:
                         yield ours, found
 
     def _spelled_otherwise(self, fields: Fields, local: str | None, tolerance_s: int) -> OldRecord | None:
@@ -251,18 +285,42 @@ class OldRecords(TemporaryDatabase):
         end = keys_of(self._format, fields).end
         if local is None or end is None or FORMATS[self._format].key != "local id":
             return None
-        own, site = local_id(local), key_of(self._format, fields).get("Site")
+        own = local_id(local)
         query = _OLD + "WHERE number = ? AND end BETWEEN ? AND ? AND is_exact = 0 ORDER BY matched_by IS NOT NULL"
         rows = self.rows(query, own.key, end - tolerance_s, end + tolerance_s)
         for found in map(_record, rows):
-            theirs = keys_of(self._format, found.fields).local
-            there = key_of(self._format, found.fields).get("Site")
-            if tolerance_s and found.matched_by is not None:
-                return None
-            same_site = site is None or there is None or compared(site) == compared(there)
-            if theirs is not None and own.may_be(local_id(theirs)) and same_site:
+            if (tolerance_s and found.matched_by is not None) or not self._may_be(own, fields, found):
+                continue
+            if tolerance_s < _SET_BACK_S or _is_other_hour(fields, found.fields):
                 return found
         return None
+
+    def other_ends(self) -> Iterator[OtherEnds]:
+        """The records of `keep_for_later` that are left and have the job id of some of theirs that are left; only ends
+        that a wrong time zone may cause. Call it after `match_the_rest`."""
+        query = "SELECT rowid, source, local, fields FROM ours WHERE rowid > ? ORDER BY rowid LIMIT ?"
+        for page in self.pages(query, after=0):
+            for _, source, local, stored in page:
+                fields = _fields.decode(stored)
+                end = keys_of(self._format, fields).end
+                if local is None or end is None:
+                    continue
+                own, window = local_id(local), (end - ZONES_DIFFER_S, end + ZONES_DIFFER_S)
+                where = "WHERE matched_by IS NULL AND number = ? AND end BETWEEN ? AND ? LIMIT ?"
+                alike = map(_record, self.rows(_OLD + where, own.key, *window, _ALIKE))
+                theirs = tuple(
+                    old.end
+                    for old in alike
+                    if old.end is not None and self._may_be(own, fields, old) and _may_last_as_long(fields, old.fields)
+                )
+                if theirs:
+                    yield OtherEnds(source, end, theirs)
+
+    def _may_be(self, own: LocalId, fields: Fields, old: OldRecord) -> bool:
+        theirs = keys_of(self._format, old.fields).local
+        site, there = (key_of(self._format, each).get("Site") for each in (fields, old.fields))
+        same_site = site is None or there is None or compared(site) == compared(there)
+        return theirs is not None and own.may_be(local_id(theirs)) and same_site
 
     def mark_matched(self, name: str, ours: str) -> None:
         """Remove a record from the `unmatched`."""
@@ -285,6 +343,29 @@ def _may_be_one_task(one: MatchKeys, other: MatchKeys) -> bool:
     """Whether two ids of a job may be the same task of an array."""
     first, second = (None if keys.local is None else local_id(keys.local).part for keys in (one, other))
     return first is None or second is None or first == second
+
+
+def _later_s(one: Fields, other: Fields) -> tuple[int, int] | None:
+    """How much later the other job started and ended; None if some time is unknown."""
+    try:
+        times = [
+            read_instant(_first(fields, name) or "") for name in ("StartTime", "EndTime") for fields in (one, other)
+        ]
+    except ValueError:
+        return None
+    return times[1] - times[0], times[3] - times[2]
+
+
+def _is_other_hour(one: Fields, other: Fields) -> bool:
+    """Whether two jobs have the same start, and ends in the two hours that a clock that is set back shows."""
+    later = _later_s(one, other)
+    return later is not None and later[0] == 0 and abs(later[1]) == _SET_BACK_S
+
+
+def _may_last_as_long(one: Fields, other: Fields) -> bool:
+    """Whether two jobs may be one in different time zones: then the times from start to end differ by zones only."""
+    later = _later_s(one, other)
+    return later is None or (later[1] - later[0] + _ROUNDING_S) % ZONE_STEP_S <= 2 * _ROUNDING_S
 
 
 def _number_of(local: str | None) -> str | None:
@@ -316,7 +397,7 @@ def keys_of(format_name: str, fields: Fields) -> MatchKeys:
     end: int | None = None
     with contextlib.suppress(ValueError):
         text = _first(fields, "EndTime")
-        end = None if text is None else _instant(text)
+        end = None if text is None else read_instant(text)
     spelled = "" if local is None else local.rstrip().lower()
     if FORMATS[format_name].key == "record id" and (machine := _first(fields, "MachineName")) is not None:
         spelled = f"{spelled.partition('.')[0]} {machine.lower()}"
@@ -343,12 +424,8 @@ def key_of(format_name: str, fields: Fields) -> dict[str, str]:
     parts = {name: _first(fields, *names) for name, names in _KEYS.get(kind, {}).items()}
     if (end := parts.get("EndTime")) is not None:
         with contextlib.suppress(ValueError):
-            parts["EndTime"] = str(_instant(end))
+            parts["EndTime"] = str(read_instant(end))
     return {name: value for name, value in parts.items() if value is not None}
-
-
-def _instant(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else read_date_time(text)
 
 
 def _first(fields: Fields, *names: str) -> str | None:
@@ -366,87 +443,3 @@ def _format_of(payload: bytes) -> str:
     message = parse_text(payload.decode("ascii"))
     found = type_of(message.header, message.kind, message.version)
     return found.name if found is not None else ""
-
-
-_INSTANTS: Final = frozenset({"StartTime", "EndTime", "EarliestEndTime", "LatestEndTime"})
-_NOT_SENT: Final = frozenset({"UpdateTime"})
-_ESCAPED: Final = re.compile(r"\\(.)")
-_ESCAPES: Final = {"n": "\n", "t": "\t", "0": "\0"}
-
-
-class _MariaDb(csv.Dialect):
-    """What `mariadb --batch` writes."""
-
-    delimiter = "\t"
-    quoting = csv.QUOTE_NONE
-    lineterminator = "\n"
-
-
-class Export(msgspec.Struct, frozen=True):
-    """A table of the APEL client's database as text: a line of names, then a line for each row, with tabs or commas.
-
-    The columns have the names of the keys in messages. Instants are UTC, `2026-10-01 01:30:00`, as the client stores
-    them.
-    """
-
-    path: Path
-    shape: Literal["record", "summary"]
-    columns: tuple[str, ...]
-    delimiter: str
-
-    @property
-    def content(self) -> str:
-        """The kind of its rows, for people."""
-        return "summaries" if self.shape == "summary" else "job records"
-
-    @staticmethod
-    def of(path: Path) -> Export | None:
-        """Return the export in a file; None if it is something else."""
-        try:
-            with path.open(encoding="utf-8") as file:
-                first = file.readline(_LONGEST_LINE).rstrip("\n")
-        except (OSError, UnicodeDecodeError):
-            return None
-        delimiter = "\t" if "\t" in first else ","
-        columns = tuple(next(csv.reader([first], delimiter=delimiter), ()))
-        if {"Site", "LocalJobId", "EndTime"} <= {*columns}:
-            return Export(path, "record", columns, delimiter)
-        if {"Site", "Month", "Year", "NumberOfJobs"} <= {*columns}:
-            return Export(path, "summary", columns, delimiter)
-        return None
-
-    def rows(self) -> Iterator[Fields]:
-        """The fields of each row. Raises `UsageError` for a file or line that cannot be read."""
-        try:
-            with self.path.open(encoding="utf-8", newline="") as file:
-                reader = csv.reader(file, "excel" if self.delimiter == "," else _MariaDb)
-                next(reader)
-                for cells in reader:
-                    yield self._row(cells, reader.line_num)
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise UsageError(f"{self.path} cannot be read: {error}", hint="Export the table again") from error
-
-    def _row(self, cells: Sequence[str], line: int) -> Fields:
-        if len(cells) != len(self.columns):
-            raise UsageError(
-                f"{self.path} line {line} has {len(cells)} columns, its first line {len(self.columns)}",
-                hint="Export the table again",
-            )
-        fields: Fields = {}
-        for name, cell in zip(self.columns, cells, strict=True):
-            if cell == "NULL" or name in _NOT_SENT:
-                continue
-            value = _ESCAPED.sub(_unescaped, cell) if self.delimiter == "\t" else cell
-            if name in _INSTANTS:
-                try:
-                    value = str(_instant(value.replace(" ", "T")))
-                except ValueError as error:
-                    raise UsageError(
-                        f"{self.path} line {line}: {name} {value!r} is not a time", hint="Export the table again"
-                    ) from error
-            fields[name] = (value,)
-        return fields
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    return _ESCAPES.get(found[1], found[1])

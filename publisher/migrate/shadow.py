@@ -32,12 +32,14 @@ from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Scope, Section
 from publisher.migrate.old_records import KeptRecord, OldRecord, OldRecords, group_of, key_of
+from publisher.migrate.wrong_zone import EndsByDay, WrongZone, wrong_zones
 from publisher.reason import sentence
 from publisher.sources.base import Window
 from publisher.store import deliveries, registry, runs
 from publisher.store.database import Store
 from publisher.store.runs import StoredRun
 from publisher.store.schema import State
+from publisher.text import counted
 
 _REASONS: Final = tuple(
     (re.compile(field), reason)
@@ -171,6 +173,8 @@ class ShadowComparison:
         self._old = old
         self._window = window
         self._jobs_here: Counter[Month] = Counter()
+        self._same_ends = EndsByDay()
+        self._zones = {name: source.timezone for name, source in config.sources.items()}
         self.counts: Counter[Kind] = Counter()
 
     def records(self) -> Iterator[ShadowRecord]:
@@ -197,16 +201,51 @@ class ShadowComparison:
                 "site.name, or `site` of a source, to the name that the earlier publisher used",
             )
 
+    def wrong_zones(self) -> list[WrongZone]:
+        """The sources whose time zone is wrong; call it after `records`."""
+        return wrong_zones(self._old.other_ends(), self._same_ends, self._zones)
+
+    def require_complete(self, since: int | None, until: int | None) -> None:
+        """Raise `UsageError` if their list may lack jobs; call it after `records`.
+
+        Ends from `since` to before `until` matter. What the list lacks is sent from here, and may count twice.
+        """
+        since = max((each for each in (since, self._settings.since) if each is not None), default=None)
+        counts = self._old.job_counts
+        lacking = list(counts.shortages(self._old.listed(), self._sites, (since, until)))
+        if lacking:
+            months = ", ".join(f"{each.month}: {each.listed:,} of {each.counted:,}" for each in lacking)
+            raise UsageError(
+                f"the earlier publisher's list lacks jobs that its other tables count: {months}",
+                hint="Nothing was changed. Export all rows of VJobRecords: a condition on UpdateTime leaves out what "
+                "`interval = gap` and `all` sent. If job records were deleted there, set `since` of "
+                f"targets.{self._name} to the first month after them, or ask APEL for its own list",
+            )
+        only_here = self.counts["only here"]
+        if counts.has_keys_alone and not counts.is_known and only_here:
+            raise UsageError(
+                f"{counted(only_here, 'job')} here are not in the earlier publisher's list, which may be incomplete",
+                hint="Nothing was changed. Export whole tables: `SELECT * FROM VJobRecords`, and the number of jobs in "
+                "it: `SELECT * FROM VSyncRecords`; give both to --against. A list of the rows up to LastUpdated lacks "
+                "what `interval = gap` and `all` sent",
+            )
+
     def groups_to_take_over(self) -> list[Group]:
         """Return what they sent in the window; call it after `records`.
 
         Raises `UsageError` if they sent more jobs of a month than would be sent from here: the difference would be
-        lost.
+        lost. Steps of jobs are no jobs: their groups are taken over, so that they are sent with no jobs.
         """
-        theirs = [group_of(old.fields) for old in self._old.all() if self._is_in_window(old)]
-        jobs_there = Counter[Month]()
-        for group in theirs:
-            jobs_there[group.key.when] += group.jobs
+        theirs = []
+        jobs_there, steps = Counter[Month](), Counter[Month]()
+        for old in self._old.all():
+            if self._is_in_window(old):
+                group = group_of(old.fields)
+                theirs.append(group)
+                jobs_there[group.key.when] += group.jobs
+                if self._old.steps.is_group(old.fields):
+                    steps[group.key.when] += group.jobs
+        jobs_there -= steps if self._old.steps.by_month is None else self._old.steps.by_month
         for month in sorted(jobs_there):
             if jobs_there[month] > self._jobs_here[month]:
                 raise UsageError(
@@ -214,7 +253,8 @@ class ShadowComparison:
                     f"{self._jobs_here[month]:,}",
                     hint="Nothing was changed. Take over only the months that this program sends (--since), or find "
                     "the missing jobs first: look at held records, vo, local_jobs, and the time zone and oldest log of "
-                    "each source",
+                    "each source. Jobs that are steps of Slurm are left out if --against names an export of "
+                    "VJobRecords too",
                 )
         return theirs
 
@@ -234,7 +274,8 @@ class ShadowComparison:
             found, settled = self._runs(run_ids), self._settled(run_ids)
             for item, run_id in zip(page.items, run_ids, strict=True):
                 ours = fields_of(self._settings.records, section.form.message([item.body]))
-                kept = KeptRecord(run_id, item.digest, item.key, _local_id(found[run_id].job), ours)
+                run = found[run_id]
+                kept = KeptRecord(run_id, item.digest, item.key, _local_id(run.job), ours, source=run.source)
                 old = self._old.match(ours, item.key)
                 if old is None:
                     self._old.keep_for_later(kept)
@@ -264,7 +305,8 @@ class ShadowComparison:
                 ("RecordIdentity@recordId", record_id),
             )
             ours: Fields = {name: (value,) for name, value in known if value is not None}
-            kept = KeptRecord(run_id, found[run_id].digest, each.key, _local_id(job), ours, reason)
+            source = found[run_id].source
+            kept = KeptRecord(run_id, found[run_id].digest, each.key, _local_id(job), ours, reason, source)
             old = self._old.match(ours, each.key)
             if old is None:
                 self._old.keep_for_later(kept)
@@ -275,6 +317,8 @@ class ShadowComparison:
         if ours.held is not None:  # of a held run there are the parts of the key alone, as in an export
             old = msgspec.structs.replace(old, is_export=True)
         found = self._compared(ours.name, old, ours.fields, ours.run_id, is_settled=is_settled)
+        if old.end is not None:
+            self._same_ends.add(ours.source, old.end)
         if found.is_delivered:
             self._old.keep_delivered(ours.run_id, ours.digest)
         return found if ours.held is None else msgspec.structs.replace(found, reason=ours.held)
@@ -356,7 +400,11 @@ class ShadowComparison:
 
     def _why_not_here(self, old: OldRecord) -> str:
         if self._settings.format.shape == "summary":
+            if self._old.steps.is_group(old.fields):
+                return "steps of Slurm jobs, which the client counted as jobs: --take-over sends the group with no jobs"
             return "no job here makes this group"
+        if self._old.steps.is_step(old.fields):
+            return "a step of a Slurm job, which the client sent as a job: only APEL can delete it"
         names = [
             values[0]
             for name in ("RecordIdentity@recordId", "JobIdentity/GlobalJobId", "JobIdentity/LocalJobId", "LocalJobId")

@@ -3,7 +3,8 @@
 A message leaves the queue only after the service's receipt is committed; then it is kept in a folder beside the queue.
 A message whose receipt is committed is never sent again. A message that the service would refuse stays in the queue,
 and the reason is shown. Summaries and sync counts of months that were sent from here, or taken over, are not sent: they
-would replace newer ones, or have keys that nothing replaces.
+would replace newer ones, or have keys that nothing replaces. They do not stay in the queue either, where SSM may find
+them later: of a message with other months too, the records of those are sent, and the whole message is kept.
 """
 
 from __future__ import annotations
@@ -36,18 +37,29 @@ from publisher.targets.message_files import elements_of, locked, read_element, s
 _SEPARATOR: Final = b"%%\n"
 _MONTHS: Final = 12
 
-Fate = Literal["send", "older", "empty", "leave"]
-"""`older`: its months were sent from here since; `empty`: it has no records. Both leave the queue unsent."""
+Fate = Literal["send", "part", "older", "empty", "leave"]
+"""`older`: its months were sent from here since; `empty`: it has no records. Both leave the queue unsent. `part`: some
+of its months were sent from here since; the records of the others are sent."""
 
 
 class QueuedMessage(msgspec.Struct, frozen=True):
-    """A message in the queue, what is done with it, and the reason if it is not sent."""
+    """A message in the queue, what is done with it, and the reason if it is not sent as it is.
+
+    `records`: how many are sent, or would be if the message were.
+    """
 
     name: str
     format: str
     records: int
     fate: Fate
     why: str = ""
+
+
+class _Checked(msgspec.Struct, frozen=True):
+    """A message with what is sent of it."""
+
+    message: QueuedMessage
+    payload: bytes
 
 
 class Taken(msgspec.Struct):
@@ -80,7 +92,7 @@ class Queue:
         """The messages in it, oldest first. Raises `UsageError` if there is no queue."""
         for name in elements_of(self._path):
             try:
-                yield self._checked(name, read_element(self._path, name))
+                yield self._checked(name, read_element(self._path, name)).message
             except PublisherError as error:
                 yield QueuedMessage(name, "", 0, "leave", str(error))
 
@@ -108,12 +120,13 @@ class Queue:
         except PublisherError:
             taken.left += 1
             return True
-        message = self._checked(name, payload)
+        checked = self._checked(name, payload)
+        message = checked.message
         if message.fate == "leave":
             taken.left += 1
             return True
-        if message.fate == "send":
-            for part in self._parts(message, payload):
+        if message.fate in {"send", "part"}:
+            for part in self._cut(message.format, checked.payload):
                 # of its content: with another `batch_bytes` the same message is cut differently
                 uid = f"ssm-{name}-{blake2b(part, digest_size=8).hexdigest()}"
                 outcome = self._post(message, part, uid, target, tools, retries)
@@ -156,14 +169,14 @@ class Queue:
 
     # --- what is done with a message
 
-    def _checked(self, name: str, payload: bytes) -> QueuedMessage:
+    def _checked(self, name: str, payload: bytes) -> _Checked:
         found = inspect_message(payload, self._now)
         message = QueuedMessage(name, found.format, len(found.records), "send")
         why = self._why_not(found, payload)
         if why is not None:
-            return msgspec.structs.replace(message, fate="leave", why=why)
+            return _Checked(msgspec.structs.replace(message, fate="leave", why=why), payload)
         if not found.records:
-            return msgspec.structs.replace(message, fate="empty", why="it has no records")
+            return _Checked(msgspec.structs.replace(message, fate="empty", why="it has no records"), payload)
         return self._unless_older(message, payload)
 
     def _why_not(self, found: Inspection, payload: bytes) -> str | None:
@@ -183,33 +196,33 @@ class Queue:
             return f"{len(payload)} bytes are more than the target's `batch_bytes` allow"
         return None
 
-    def _unless_older(self, message: QueuedMessage, payload: bytes) -> QueuedMessage:
-        months = _months_of(message.format, payload)
-        if not months:
-            return message
+    def _unless_older(self, message: QueuedMessage, payload: bytes) -> _Checked:
+        pieces = _pieces_by_month(message.format, payload)
         kind = groups.SYNC if FORMATS[message.format].shape == "sync" else groups.SUMMARY
         with self._store.read() as connection:
             sent = {
                 month
-                for month in months
+                for month in pieces
                 if any(
                     row.state is State.ACCEPTED
                     for row in groups.of_month(connection, self._target_id, kind, month.number).values()
                 )
             }
         if not sent:
-            return message
+            return _Checked(message, payload)
         listed = ", ".join(str(month) for month in sorted(sent))
-        if sent == months:
-            why = f"{listed} was sent from here or taken over since: this would replace newer summaries, or add to them"
-            return msgspec.structs.replace(message, fate="older", why=why)
-        why = f"it has {listed}, sent from here since, and other months: send those months from here"
-        return msgspec.structs.replace(message, fate="leave", why=why)
+        since = f"sent from here or taken over since: {listed}"
+        if sent == pieces.keys():
+            why = f"{since}. It would replace newer summaries, or add to them"
+            return _Checked(msgspec.structs.replace(message, fate="older", why=why), payload)
+        rest = [piece for month in sorted(pieces.keys() - sent) for piece in pieces[month]]
+        why = f"{since}. Only its other months are sent"
+        return _Checked(
+            msgspec.structs.replace(message, fate="part", why=why, records=len(rest)),
+            _message_of(_header_of(payload), rest),
+        )
 
     # --- messages that are too large
-
-    def _parts(self, message: QueuedMessage, payload: bytes) -> Sequence[bytes]:
-        return list(self._cut(message.format, payload))
 
     def _cut(self, format_name: str, payload: bytes) -> Iterator[bytes]:
         """The message, or pieces of whole records if a text message is larger than the limit."""
@@ -217,28 +230,41 @@ class Queue:
         if limit is None or len(payload) <= limit or FORMATS[format_name].is_xml:
             yield payload
             return
-        header, _, rest = payload.strip().partition(b"\n")
-        pieces = [piece.strip() + b"\n" for piece in rest.split(b"%%") if piece.strip()]
+        header = _header_of(payload)
         part: list[bytes] = []
         size = len(header) + 1
-        for piece in pieces:
+        for piece in _pieces_of(payload):
             grown = size + len(piece) + len(_SEPARATOR)
             if part and grown > limit:
-                yield header + b"\n" + _SEPARATOR.join(part)
+                yield _message_of(header, part)
                 part, grown = [], len(header) + 1 + len(piece) + len(_SEPARATOR)
             part.append(piece)
             size = grown
-        yield header + b"\n" + _SEPARATOR.join(part)
+        yield _message_of(header, part)
 
 
-def _months_of(format_name: str, payload: bytes) -> set[Month]:
-    """The months of a message of summaries or sync counts; none for other messages."""
+def _header_of(payload: bytes) -> bytes:
+    """The first line of a text message."""
+    return payload.strip().partition(b"\n")[0]
+
+
+def _pieces_of(payload: bytes) -> list[bytes]:
+    """The records of a text message, as they are in it."""
+    rest = payload.strip().partition(b"\n")[2]
+    return [piece.strip() + b"\n" for piece in rest.split(b"%%") if piece.strip()]
+
+
+def _message_of(header: bytes, pieces: Sequence[bytes]) -> bytes:
+    return header + b"\n" + _SEPARATOR.join(pieces)
+
+
+def _pieces_by_month(format_name: str, payload: bytes) -> dict[Month, list[bytes]]:
+    """The records of a message of summaries or sync counts; none of other messages."""
     shape = FORMATS[format_name].shape
-    if shape == "record":
-        return set()
-    found = set()
-    for record in parse(payload.decode("ascii")).records:
-        key: Any = read_count(record).key if shape == "sync" else read_group(record).key
-        if 1 <= key.month <= _MONTHS:
-            found.add(Month(key.year, key.month))
+    found: dict[Month, list[bytes]] = {}
+    for piece in [] if shape == "record" else _pieces_of(payload):
+        for record in parse(_message_of(_header_of(payload), [piece]).decode("ascii")).records:
+            key: Any = read_count(record).key if shape == "sync" else read_group(record).key
+            if 1 <= key.month <= _MONTHS:
+                found.setdefault(Month(key.year, key.month), []).append(piece)
     return found

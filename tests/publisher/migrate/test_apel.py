@@ -163,6 +163,22 @@ def test_without_ssm_messages_are_written_to_its_queue(fixtures: Path, tmp_path:
         assert (str(target.path), target.layout) == ("/var/spool/apel/outgoing", "dirq")
 
 
+@pytest.mark.parametrize("interval", ["gap", "all"])
+def test_a_client_that_did_not_mark_what_it_sent(fixtures: Path, tmp_path: Path, interval: str) -> None:
+    options = {"unloader__interval": interval, "unloader__send_summaries": "false"}
+    said = remarks(from_apel(changed(fixtures, tmp_path, **options)), "choose")["[unloader] interval"]
+    assert "run the client once more with `interval = latest`" in said
+    assert "export all rows of VJobRecords" in said
+
+
+def test_a_client_that_counted_steps(fixtures: Path, tmp_path: Path) -> None:
+    place = "[joiner] local_jobs"
+    torque = from_apel(changed(fixtures, tmp_path, joiner__local_jobs="true"))
+    assert "steps" not in remarks(torque, "differs").get(place, "")
+    slurm = from_apel(changed(fixtures, tmp_path, joiner__local_jobs="true", batch__type="SLURM"))
+    assert "1087.batch" in remarks(slurm, "differs")[place]
+
+
 def test_several_batch_systems(fixtures: Path, tmp_path: Path) -> None:
     second = tmp_path / "second.cfg"
     text = (fixtures / "moving" / "apel" / "parser.cfg").read_text()

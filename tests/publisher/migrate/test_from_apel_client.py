@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shutil
 from collections import Counter
@@ -9,8 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from formats.text import read_date_time
 from publisher.store.schema import State
-from tests.publisher.migrate.apel_client import SYSTEMS, Apel, ClientSite, end_of, fixture_jobs, job_name, jobs_of
+from tests.publisher.migrate.apel_client import (
+    SYSTEMS,
+    Apel,
+    ClientSite,
+    end_of,
+    fixture_jobs,
+    job_name,
+    jobs_of,
+    number_of,
+)
 
 OCTOBER, NOVEMBER = "10", "11"
 CE = "ce1.example.org:9619/ce1.example.org-condor"
@@ -171,7 +182,7 @@ def test_job_records(fixtures: Path, tmp_path: Path, system: str, records: str, 
     found = site.shadow("--against", export)
     assert found.object["only_there"] == 0
     assert found.code == (3 if found.object["would_count_twice"] else 0)
-    site.take_over(export)
+    site.take_over(export, site.export("sync.tsv"))
     again = site.shadow("--against", export).ok().object
     assert again["would_count_twice"] == 0
     site.go()
@@ -203,10 +214,157 @@ def test_what_the_client_had_not_sent_yet_is_sent(fixtures: Path, tmp_path: Path
     rows = [row for row in site.client_rows("records.tsv") if row["EndTime"] < "2026-10-01 06"]
     export = site.folder / "sent.csv"
     export.write_text("Site,LocalJobId,EndTime\n" + "".join(",".join([*row.values()][:3]) + "\n" for row in rows))
-    site.take_over(export)
+    assert site.shadow("--against", export, "--take-over").code == 2, "it is unknown whether this is all"
+    counts = site.folder / "counts.csv"
+    counts.write_text(f"Site,SubmitHost,NumberOfJobs,Month,Year\nEXAMPLE-SITE,None,{len(rows)},10,2026\n")
+    site.take_over(export, counts)
     site.go()
     assert Apel().take_client("jobs", rows).take(site.ours).jobs == expected("torque", local=True)
     assert 0 < len(rows) < 16
+
+
+def whole_table(site: ClientSite) -> Path:
+    """An export of all columns that matter of the client's job records."""
+    jobs = {(job_name(job), end_of(job)): job for job in jobs_of()}
+    lines = ["Site\tLocalJobId\tStartTime\tEndTime\tWallDuration\tCpuDuration\tInfrastructureDescription\n"]
+    for row in site.client_rows("records.tsv"):
+        end = read_date_time(row["EndTime"].replace(" ", "T"))
+        job = jobs[number_of(row["LocalJobId"]), end]
+        amounts = f"{end - job.wall}\t{end}\t{job.wall - job.uncounted}\t{job.wall // 2}"
+        lines.append(f"{row['Site']}\t{row['LocalJobId']}\t{amounts}\tAPEL-CREAM-{site.system.upper()}\n")
+    path = site.folder / "table.tsv"
+    path.write_text("".join(lines))
+    return path
+
+
+def test_a_list_up_to_the_clients_mark_lacks_what_gap_sent(fixtures: Path, tmp_path: Path) -> None:
+    """`interval = gap` does not set LastUpdated: the jobs after it would be sent again, with other keys."""
+    site = ClientSite(fixtures, tmp_path / "site", "torque", records="apel-job")
+    site("run").ok()
+    table, counts = whole_table(site), site.export("sync.tsv")
+    marked = site.folder / "marked.tsv"
+    marked.write_text("".join(table.read_text().splitlines(keepends=True)[:9]))
+    done = site.shadow("--against", marked, "--against", counts, "--take-over")
+    assert done.code == 2
+    assert "lacks jobs that its other tables count: 2026-10: 8 of 15, 2026-11: 0 of 1" in done.err
+    assert "Export all rows of VJobRecords" in done.err
+    assert site.rows("SELECT count(*) FROM deliveries WHERE reason = 'assumed'") == [(0,)]
+    site.take_over(table, counts)
+    site.go()
+    client = Apel().take_client("jobs", site.client_rows("records.tsv"))
+    assert client.take(site.ours).jobs == expected("torque", local=True)
+
+
+def test_months_that_are_not_sent_from_here_need_not_be_listed(fixtures: Path, tmp_path: Path) -> None:
+    """The client's database may have lost old job records."""
+    site = ClientSite(fixtures, tmp_path / "site", "torque", records="apel-job")
+    site.set(since='"2026-11-01"')
+    site("run").ok()
+    november = site.folder / "november.tsv"
+    head, *rows = whole_table(site).read_text().splitlines(keepends=True)
+    november.write_text(head + rows[-1])
+    site.take_over(november, site.export("sync.tsv"))
+    site.go()
+    assert not any(b"LocalJobId" in message for message in site.ours)
+
+
+def test_an_empty_export_says_why(fixtures: Path, tmp_path: Path) -> None:
+    """With `gap` alone the client has no mark, and a condition on it leaves nothing."""
+    site = ClientSite(fixtures, tmp_path / "site", "torque", records="apel-job")
+    site("run").ok()
+    (site.folder / "empty.tsv").write_text("")
+    done = site.shadow("--against", "empty.tsv", "--take-over")
+    assert done.code == 2
+    assert "`LastUpdated` of the APEL client does not show" in done.err
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole table", "keys"])
+def test_a_wrong_time_zone_is_not_taken_over(fixtures: Path, tmp_path: Path, *, whole: bool) -> None:
+    site = ClientSite(fixtures, tmp_path / "site", "slurm", records="apel-job")
+    site.configure(site.config.read_text().replace('timezone = "UTC"', 'timezone = "America/New_York"'))
+    site("run").ok()
+    export = whole_table(site) if whole else site.export("records.tsv")
+    words = ("--against", export, "--against", site.export("sync.tsv"))
+    compared = site("shadow", "apel", *words)
+    assert compared.code == 3
+    said = 'jobs of source lrms ended 4 h later here than the earlier publisher sent: timezone = "America/New_York" is'
+    assert said in " ".join(compared.err.split())
+    done = site("shadow", "apel", *words, "--take-over")
+    assert done.code == 2
+    assert said in " ".join(done.err.split())
+    assert "These time zones fit: UTC, " in " ".join(done.err.split())
+    assert site.rows("SELECT count(*) FROM deliveries WHERE reason = 'assumed'") == [(0,)]
+    site.configure(site.config.read_text().replace("America/New_York", "UTC"))
+    for file in site.folder.glob("store.db*"):
+        file.unlink()
+    site("run").ok()
+    site.take_over(*words[1::2])
+
+
+# --- steps of Slurm
+
+
+def test_steps_of_slurm_are_no_jobs_in_job_records(fixtures: Path, tmp_path: Path) -> None:
+    """The client loses a job that was cancelled, and sends its batch step: the job is sent from here."""
+    site = ClientSite(fixtures, tmp_path / "site", "slurm", records="apel-job")
+    site("run").ok()
+    table = whole_table(site)
+    cancelled = next(job for job in jobs_of() if job.cancelled)
+    times = f"{end_of(cancelled) - cancelled.wall}\t{end_of(cancelled)}"
+    step = f"EXAMPLE-SITE\t{job_name(cancelled)}.batch\t{times}\t50\t25\tAPEL-CREAM-SLURM\n"
+    table.write_text(table.read_text() + step)
+    done = site.shadow("--against", table, "--take-over")
+    assert done.code == 3
+    alone = {each["kind"]: each["reason"] for each in done.object["records"]}
+    assert alone["only there"] == "a step of a Slurm job, which the client sent as a job: only APEL can delete it"
+    site.go()
+    ids = [line for message in site.ours for line in message.splitlines() if line.startswith(b"LocalJobId")]
+    assert ids == [f"LocalJobId: {job_name(cancelled)}".encode()]
+
+
+def with_steps(site: ClientSite, *, jobs: int) -> Path:
+    """The client's summaries, with a group of that many steps."""
+    export = site.export("summaries.tsv")
+    head, *rows = export.read_text().splitlines()
+    names = head.split("\t")
+    row = dict(zip(names, next(row for row in rows if "\tlocal\t" in row).split("\t"), strict=True))
+    row |= dict.fromkeys(("GlobalUserName", "VO", "VOGroup", "VORole", "SubmitHost"), "None")
+    row["NumberOfJobs"] = str(jobs)
+    export.write_text("\n".join([head, *rows, "\t".join(row[name] for name in names)]) + "\n")
+    return export
+
+
+def test_summaries_of_steps_of_slurm_are_sent_with_no_jobs(fixtures: Path, tmp_path: Path) -> None:
+    site = ClientSite(fixtures, tmp_path / "site", "slurm")
+    site("run").ok()
+    export = with_steps(site, jobs=158)
+    found = site.shadow("--against", export)
+    (steps,) = [each for each in found.object["records"] if each["kind"] == "only there"]
+    assert "steps of Slurm jobs" in steps["reason"]
+    site.take_over(export)
+    site.go()
+    with export.open() as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    apel = Apel().take_client("summaries", rows).take(site.ours)
+    assert apel.summarised == truth(local=True)
+
+
+def test_job_records_say_which_summaries_are_of_steps(fixtures: Path, tmp_path: Path) -> None:
+    """Where another batch system has jobs without a group too, the number of steps is known from job records alone."""
+    site = ClientSite(fixtures, tmp_path / "site", "slurm")
+    other = '\n[sources.other]\ntype = "htcondor"\npath = "none.log"\ncomplete_since = "2026-10-01"\n'
+    site.configure(site.config.read_text() + other)
+    (site.folder / "none.log").write_text("")
+    site("run")
+    export = with_steps(site, jobs=3)
+    done = site.shadow("--against", export, "--take-over")
+    assert done.code == 2
+    assert "VJobRecords" in done.err
+    step = "EXAMPLE-SITE\t{}.batch\t2026-10-01 01:30:00\tAPEL-CREAM-SLURM\n"
+    table = site.folder / "table.tsv"
+    head = "Site\tLocalJobId\tEndTime\tInfrastructureDescription\n"
+    table.write_text(head + "".join(step.format(number) for number in (1042, 1043, 1044)))
+    site.take_over(export, table)
 
 
 def test_messages_of_job_records_do_as_well(fixtures: Path, tmp_path: Path) -> None:

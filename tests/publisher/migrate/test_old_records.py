@@ -73,10 +73,33 @@ def test_a_line_that_cannot_be_read_is_named(old: OldRecords, tmp_path: Path, li
         read(old, tmp_path, HEADER + "SITE\t6\t2026-10-01 01:30:00\n" + line)
 
 
-def test_an_export_of_something_else_is_noted(old: OldRecords, tmp_path: Path) -> None:
-    read(old, tmp_path, "Site\tMonth\tYear\tNumberOfJobs\nSITE\t10\t2026\t3\n")
-    assert old.count == 0
-    assert "an export of summaries; only apel-job is compared" in old.notes[0]
+SYNC = "Site\tSubmitHost\tNumberOfJobs\tMonth\tYear\n"
+SUMMARIES = "Site\tVO\tMonth\tYear\tNumberOfJobs\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [SYNC + "site\tce1\t2\t10\t2026\nSITE\tNone\t1\t10\t2026\n", SUMMARIES + "SITE\tcms\t10\t2026\t3\n"],
+    ids=["sync", "summaries"],
+)
+def test_a_list_with_fewer_jobs_than_another_table(old: OldRecords, tmp_path: Path, text: str) -> None:
+    read(old, tmp_path, HEADER + "SITE\t7\t2026-10-01 01:30:00\nSITE\t8\t2026-10-01 01:30:00\n")
+    read(old, tmp_path, text, "counts.tsv")
+    assert old.count == 2
+    (october,) = old.job_counts.shortages(old.listed(), ["Site"], (None, None))
+    assert (str(october.month), october.listed, october.counted) == ("2026-10", 2, 3)
+    assert not list(old.job_counts.shortages(old.listed(), ["another"], (None, None)))
+    november = 1_793_491_200
+    assert not list(old.job_counts.shortages(old.listed(), ["Site"], (november, None)))
+    assert list(old.job_counts.shortages(old.listed(), ["Site"], (november - 1, None))), "the month is begun"
+
+
+def test_two_rows_of_one_key_are_two_jobs_of_the_table(old: OldRecords, tmp_path: Path) -> None:
+    """The client's key has the machine, and that of the service has not."""
+    read(old, tmp_path, HEADER + 2 * "SITE\t7\t2026-10-01 01:30:00\n")
+    read(old, tmp_path, SYNC + "SITE\tce1\t2\t10\t2026\n", "counts.tsv")
+    assert (old.count, old.again) == (1, 1)
+    assert not list(old.job_counts.shortages(old.listed(), ["SITE"], (None, None)))
 
 
 @pytest.mark.parametrize(
@@ -175,3 +198,69 @@ def test_usage_records_with_ids_of_their_own(tmp_path: Path, theirs: str, ours: 
         read(old, tmp_path, record("theirs", theirs), "message.xml")
         (of_ours,) = each_fields_of("ogf-ur", record("ours", ours).encode())
         assert (matched(old, ("ours", of_ours, ours))["ours"] is not None) is same
+
+
+# --- other time zones, and clocks that are set back
+
+WHOLE = "Site\tLocalJobId\tStartTime\tEndTime\tInfrastructureDescription\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "same"),
+    [
+        ("2026-10-01 00:30:00", "2026-10-01 00:30:00", True),  # the end is in the other of two hours
+        ("2026-10-01 00:30:00", "2026-10-01 02:30:00", True),
+        ("2026-10-01 00:30:01", "2026-10-01 00:30:00", False),
+        ("2026-10-01 00:30:00", "2026-10-01 00:20:00", False),
+    ],
+)
+def test_the_hour_that_a_clock_set_back_has_twice(
+    old: OldRecords, tmp_path: Path, start: str, end: str, *, same: bool
+) -> None:
+    read(old, tmp_path, WHOLE + f"SITE\t1042.lrms\t{start}\t{end}\tNULL\n")
+    ours = {**fields("1042"), "StartTime": (str(END - 3600),)}
+    assert (matched(old, ("ours", ours, "1042"))["ours"] is not None) is same
+
+
+@pytest.mark.parametrize(
+    ("site", "start", "end", "seen"),
+    [
+        ("SITE", "2026-10-01 02:30:00", "2026-10-01 03:30:00", True),
+        ("SITE", "2026-10-01 01:30:00", "2026-10-01 03:30:00", True),  # the clock was set meanwhile
+        ("SITE", "2026-10-01 02:30:00", "2026-10-01 03:20:00", False),
+        ("SITE", "2026-10-03 02:30:00", "2026-10-03 03:30:00", False),
+        ("OTHER", "2026-10-01 02:30:00", "2026-10-01 03:30:00", False),
+    ],
+)
+def test_ends_that_another_time_zone_may_cause(
+    old: OldRecords, tmp_path: Path, site: str, start: str, end: str, *, seen: bool
+) -> None:
+    read(old, tmp_path, WHOLE + f"{site}\t1042\t{start}\t{end}\tNULL\n")
+    old.keep_for_later(
+        KeptRecord(1, b"", "ours", "1042", {**fields("1042"), "StartTime": (str(END - 3600),)}, None, "s")
+    )
+    assert [kept.name for kept, record in old.match_the_rest() if record is None] == ["ours"]
+    assert [each.source for each in old.other_ends()] == ["s"] * seen
+
+
+# --- steps of Slurm
+
+
+@pytest.mark.parametrize(
+    ("local", "description", "only_slurm", "is_step"),
+    [
+        ("1087.batch", "APEL-CREAM-SLURM", False, True),
+        ("1087_3.batch", "NULL", True, True),
+        ("1087+1.extern", "NULL", True, True),
+        ("1087.0", "APEL-CREAM-SLURM", False, True),
+        ("1087", "APEL-CREAM-SLURM", True, False),
+        ("1087.batch", "APEL-CREAM-PBS", True, False),  # a job of a TORQUE server named batch
+        ("1087.0", "NULL", False, False),  # a job of HTCondor
+    ],
+)
+def test_a_step_is_not_the_job(
+    tmp_path: Path, local: str, description: str, *, only_slurm: bool, is_step: bool
+) -> None:
+    with OldRecords("apel-job", keeps_first=False, only_slurm=only_slurm) as old:
+        read(old, tmp_path, WHOLE + f"SITE\t{local}\t2026-10-01 00:30:00\t2026-10-01 01:30:00\t{description}\n")
+        assert (matched(old, ("ours", fields("other"), "1087"))["ours"] is None) is is_step

@@ -231,6 +231,9 @@ def test_jobs_of_two_schedds_with_one_number_and_end_are_not_mistaken(tmp_path: 
     site("collect").ok()
     found = site("shadow", "apel", "--against", "old.tsv", "--json").object
     assert (found["only_here"], found["only_there"]) == (1, 0)
-    site("shadow", "apel", "--against", "old.tsv", "--take-over")
+    (tmp_path / "counts.tsv").write_text(
+        "Site\tSubmitHost\tNumberOfJobs\tMonth\tYear\nEXAMPLE-SITE\tNone\t1\t10\t2026\n"
+    )
+    site("shadow", "apel", "--against", "old.tsv", "--against", "counts.tsv", "--take-over")
     query = "SELECT record_id FROM deliveries JOIN runs ON run_id = runs.id WHERE reason = 'assumed'"
     assert site.rows(query) == [("ur-htcondor/a.example.org/2376.0/1790816400",)]

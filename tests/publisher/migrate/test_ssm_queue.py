@@ -194,11 +194,29 @@ def test_summaries_that_were_sent_from_here_since_are_not_sent(left: Left) -> No
         left.add(summary(10)),
         left.add(both),
     )
-    assert left.fates() == ["older", "older", "send", "leave"]
+    assert left.fates() == ["older", "older", "send", "part"]
     taken = left.send()
-    assert (taken.set_aside, taken.sent, taken.left) == (2, 1, 1)
-    assert left.receiver.posts == posts + 1
-    assert (left.names, left.kept) == ([mixed], sorted([older, sync, october]))
+    assert (taken.set_aside, taken.sent, taken.records, taken.left) == (2, 2, 2, 0)
+    assert left.receiver.posts == posts + 2
+    assert left.receiver.messages[-1].payload.decode().rstrip("\n") == summary(10).removesuffix("%%\n").rstrip("\n")
+    assert (left.names, left.kept) == ([], sorted([older, sync, october, mixed])), "SSM finds none of them later"
+
+
+def test_a_stale_sync_message_does_not_stay_for_ssm(left: Left) -> None:
+    """Delivered later, it would replace the newer counts of the months that are sent from here."""
+    left.site.sources["ce1"].add(make_job(1))
+    left.site.collect()
+    left.site.publish()
+    months = [SYNC.format(month=month) for month in (9, 10, 11)]
+    name = left.add(months[0] + "".join(month.partition("\n")[2] for month in months[1:]))
+    (message,) = left.queue().messages()
+    assert (message.fate, message.records) == ("part", 2)
+    assert message.why.startswith("sent from here or taken over since: 2026-11. ")
+    assert left.send().left == 0
+    sent = left.receiver.messages[-1].payload.decode()
+    assert sent.startswith("APEL-sync-message: v0.1\n")
+    assert [line for line in sent.splitlines() if line.startswith("Month")] == ["Month: 9", "Month: 10"]
+    assert (left.names, left.kept) == ([], [name])
 
 
 @pytest.mark.parametrize(
