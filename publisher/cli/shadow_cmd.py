@@ -151,7 +151,8 @@ def _compare(
                 "`interval = gap` and `all` sent",
             )
         now = publisher.tools.clock()
-        everything = (0, now + 1) if take_over and settings.format.shape == "record" else None
+        from_table = old.job_counts.is_listed and settings.format.shape == "record"
+        everything = (0, now + 1) if take_over and from_table else None
         comparison = ShadowComparison(
             publisher.store, publisher.config, target, old, _window(old, window, everything), now
         )
@@ -166,6 +167,11 @@ def _compare(
             say(f"{zone.text}. {zone.remedy}")
         if take_over:
             comparison.require_complete(*window)
+            if from_table and not old.job_counts.is_known:
+                say(
+                    "it is not checked whether these are all jobs that the earlier publisher sent: add an export of "
+                    "VSyncRecords to --against"
+                )
         summaries = take_over and settings.format.shape == "summary"
         groups = comparison.groups_to_take_over() if summaries else []
         if take_over:

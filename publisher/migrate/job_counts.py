@@ -54,6 +54,11 @@ class JobCounts:
         self.has_keys_alone = False
 
     @property
+    def is_listed(self) -> bool:
+        """Whether an export lists jobs: what it lacks is sent from here. Messages may be those of a while alone."""
+        return bool(self._files)
+
+    @property
     def is_known(self) -> bool:
         """Whether the earlier publisher's own numbers are known."""
         return bool(self._counted)

@@ -175,7 +175,8 @@ class OldRecords(TemporaryDatabase):
         keys = keys_of(self._format, fields)
         site = key_of(self._format, fields).get("Site")
         if is_export:
-            self.job_counts.add(site, keys.end, self._jobs_of(fields))
+            jobs = jobs_of(fields) if FORMATS[self._format].shape == "summary" else 1
+            self.job_counts.add(site, keys.end, jobs)
         if self.row("SELECT 1 FROM old WHERE name = ?", keys.name):
             self.again += 1
             if self._keeps_first:
@@ -191,9 +192,6 @@ class OldRecords(TemporaryDatabase):
                 )
             ],
         )  # fmt: skip
-
-    def _jobs_of(self, fields: Fields) -> int:
-        return jobs_of(fields) if FORMATS[self._format].shape == "summary" else 1
 
     # --- what is in it
 
@@ -214,9 +212,9 @@ class OldRecords(TemporaryDatabase):
 
     def listed(self) -> Counter[Place]:
         """Number of jobs by month and site."""
-        found = Counter[Place]()
+        found, of_groups = Counter[Place](), FORMATS[self._format].shape == "summary"
         for site, end, fields in self.each("SELECT site, end, fields FROM old WHERE end IS NOT NULL"):
-            found[place_of(site, end)] += self._jobs_of(_fields.decode(fields))
+            found[place_of(site, end)] += jobs_of(_fields.decode(fields)) if of_groups else 1
         return found
 
     def match(self, fields: Fields, ours: str) -> OldRecord | None:

@@ -22,7 +22,7 @@ from formats.calendar import Month
 from formats.check.fields import Fields, each_fields_of, fields_of
 from formats.job import Job
 from formats.rules import compared
-from formats.text import read_date_time, read_duration_ms
+from formats.text import read_duration_ms
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
 from publisher.errors import UsageError
@@ -31,6 +31,7 @@ from publisher.messages.item import Held, ItemPage
 from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Scope, Section
+from publisher.migrate.export import read_instant
 from publisher.migrate.old_records import KeptRecord, OldRecord, OldRecords, group_of, key_of
 from publisher.migrate.wrong_zone import EndsByDay, WrongZone, wrong_zones
 from publisher.reason import sentence
@@ -82,10 +83,13 @@ def reason_of(field: str, before: str | None, after: str | None) -> str:
 
 
 def same_value(one: str, other: str) -> bool:
-    """Whether two values mean the same: durations, instants, numbers, and null have several spellings."""
+    """Whether two values mean the same: durations, instants, numbers, and null have several spellings.
+
+    In XML they are `PT60S` and `2026-10-01T00:01:00Z`, in APEL's text and tables seconds.
+    """
     if one == other or (is_null(one) and is_null(other)):
         return True
-    for read in (read_duration_ms, read_date_time, float):
+    for read in (_duration_ms, read_instant, float):
         try:
             return read(one) == read(other)
         except ValueError:
@@ -93,9 +97,14 @@ def same_value(one: str, other: str) -> bool:
     return False
 
 
+def _duration_ms(text: str) -> int:
+    return int(text) * 1000 if text.isascii() and text.isdigit() else read_duration_ms(text)
+
+
 _TOTAL: Final = re.compile(r"(?<=\[)total,?|,total(?=[,\]])")
 _SUMS: Final = ("NumberOfJobs", "WallDuration", "CpuDuration")
-_ENDS: Final = frozenset({"EarliestEndTime", "LatestEndTime"})
+_NOT_COMPARED: Final = frozenset({"EarliestEndTime", "LatestEndTime", "InfrastructureDescription"})
+"""Of exports: always different, and of no use."""
 
 Kind = Literal["same", "differs", "other key", "only here", "only there"]
 """`other key`: both have it, with keys that differ at the service: it would count twice."""
@@ -390,7 +399,7 @@ class ShadowComparison:
         key = tuple(_differing(key_of(form, old.fields), key_of(form, ours)))
         theirs = old.fields
         if old.is_export:  # it has not all fields of a message, and those of the key were compared
-            both = (theirs.keys() & ours.keys()) - key_of(form, ours).keys() - _ENDS
+            both = (theirs.keys() & ours.keys()) - key_of(form, ours).keys() - _NOT_COMPARED
             theirs, ours = ({name: side[name] for name in sorted(both)} for side in (theirs, ours))
         fields = tuple(_differences(_usual(theirs), _usual(ours)))
         kind: Kind = "other key" if key else "differs" if fields else "same"

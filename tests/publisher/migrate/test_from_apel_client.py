@@ -225,16 +225,32 @@ def test_what_the_client_had_not_sent_yet_is_sent(fixtures: Path, tmp_path: Path
 
 def whole_table(site: ClientSite) -> Path:
     """An export of all columns that matter of the client's job records."""
-    jobs = {(job_name(job), end_of(job)): job for job in jobs_of()}
+    jobs = {(job_name(job), end_of(job), task): job for job in jobs_of() for task in {job.task, 0}}
     lines = ["Site\tLocalJobId\tStartTime\tEndTime\tWallDuration\tCpuDuration\tInfrastructureDescription\n"]
     for row in site.client_rows("records.tsv"):
         end = read_date_time(row["EndTime"].replace(" ", "T"))
-        job = jobs[number_of(row["LocalJobId"]), end]
+        task = re.search(r"[\[_](\d)", row["LocalJobId"])
+        job = jobs[number_of(row["LocalJobId"]), end, int(task[1]) if task else 0]
         amounts = f"{end - job.wall}\t{end}\t{job.wall - job.uncounted}\t{job.wall // 2}"
         lines.append(f"{row['Site']}\t{row['LocalJobId']}\t{amounts}\tAPEL-CREAM-{site.system.upper()}\n")
     path = site.folder / "table.tsv"
     path.write_text("".join(lines))
     return path
+
+
+@pytest.mark.parametrize("records", ["apel-job", "emi-car"])
+def test_a_whole_table_is_compared_value_by_value(fixtures: Path, tmp_path: Path, records: str) -> None:
+    """Of one job the client has the wall time of the batch system, which is less than from start to end."""
+    site = ClientSite(fixtures, tmp_path / "site", "torque", records=records)
+    site("run").ok()
+    table = whole_table(site)
+    fields = site.shadow("--against", table).object["fields"]
+    assert {name: field["records"] for name, field in fields.items()} == {"WallDuration": 1}
+    head, first, *rest = table.read_text().splitlines(keepends=True)
+    cells = first.split("\t")
+    table.write_text("".join([head, "\t".join([*cells[:4], "1", "2", *cells[6:]]), *rest]))
+    fields = site.shadow("--against", table).object["fields"]
+    assert fields["WallDuration"]["records"] == 2
 
 
 def test_a_list_up_to_the_clients_mark_lacks_what_gap_sent(fixtures: Path, tmp_path: Path) -> None:
@@ -315,6 +331,7 @@ def test_steps_of_slurm_are_no_jobs_in_job_records(fixtures: Path, tmp_path: Pat
     table.write_text(table.read_text() + step)
     done = site.shadow("--against", table, "--take-over")
     assert done.code == 3
+    assert "not checked whether these are all jobs" in done.err
     alone = {each["kind"]: each["reason"] for each in done.object["records"]}
     assert alone["only there"] == "a step of a Slurm job, which the client sent as a job: only APEL can delete it"
     site.go()
