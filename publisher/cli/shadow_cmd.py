@@ -130,7 +130,7 @@ def _compare(
     publisher: Publisher, target: str, against: list[Path], window: tuple[int | None, int | None], *, take_over: bool
 ) -> int:
     from publisher.migrate.old_records import OldRecords  # noqa: PLC0415
-    from publisher.migrate.shadow import ShadowComparison  # noqa: PLC0415
+    from publisher.migrate.shadow import NOTHING_CHANGED, ShadowComparison  # noqa: PLC0415
     from publisher.publish.decide import DeliveredBefore  # noqa: PLC0415
     from publisher.sources.base import Window  # noqa: PLC0415
 
@@ -163,7 +163,7 @@ def _compare(
         shown.finish()
         for zone in comparison.wrong_zones():
             if take_over:
-                raise UsageError(zone.text, hint=f"Nothing was changed. {zone.remedy}")
+                raise UsageError(zone.text, hint=f"{NOTHING_CHANGED} {zone.remedy}")
             say(f"{zone.text}. {zone.remedy}")
         if take_over:
             comparison.require_complete(*window)

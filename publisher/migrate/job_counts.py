@@ -19,7 +19,7 @@ from formats.rules import compared
 _MONTHS = 12
 
 
-class Place(msgspec.Struct, frozen=True, order=True):
+class SiteMonth(msgspec.Struct, frozen=True, order=True):
     """A month of a site; the site as the service compares it."""
 
     month: Month
@@ -35,9 +35,9 @@ class Shortage(msgspec.Struct, frozen=True):
     counted: int
 
 
-def place_of(site: str | None, end: int) -> Place:
+def place_of(site: str | None, end: int) -> SiteMonth:
     """Return the month of a site in which a job ended. `end`: epoch seconds."""
-    return Place(month_of(end), compared(site or ""))
+    return SiteMonth(month_of(end), compared(site or ""))
 
 
 def jobs_of(fields: Fields) -> int:
@@ -49,8 +49,8 @@ class JobCounts:
     """Numbers of jobs by month and site: those listed in exports, and those that other tables count."""
 
     def __init__(self) -> None:
-        self._counted: dict[Place, int] = {}
-        self._files: list[Counter[Place]] = []
+        self._counted: dict[SiteMonth, int] = {}
+        self._files: list[Counter[SiteMonth]] = []
         self.has_keys_alone = False
 
     @property
@@ -75,16 +75,16 @@ class JobCounts:
 
     def expect(self, rows: Iterable[Fields]) -> None:
         """Read summaries or sync counts: how many jobs there are. Of several such files the higher number counts."""
-        found = Counter[Place]()
+        found = Counter[SiteMonth]()
         for fields in rows:
             month, year = (whole(fields.get(name, ("",))[-1]) or 0 for name in ("Month", "Year"))
             if 1 <= month <= _MONTHS:
-                found[Place(Month(year, month), compared(fields["Site"][-1]))] += jobs_of(fields)
+                found[SiteMonth(Month(year, month), compared(fields["Site"][-1]))] += jobs_of(fields)
         for place, jobs in found.items():
             self._counted[place] = max(jobs, self._counted.get(place, 0))
 
     def shortages(
-        self, listed: Mapping[Place, int], sites: Iterable[str], window: tuple[int | None, int | None]
+        self, listed: Mapping[SiteMonth, int], sites: Iterable[str], window: tuple[int | None, int | None]
     ) -> Iterator[Shortage]:
         """The months in a window of ends of which too few jobs are listed, in their order.
 

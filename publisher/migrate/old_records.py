@@ -33,7 +33,7 @@ from publisher.inspect.inspect import contents
 from publisher.inspect.unwrap import unwrap
 from publisher.job_ids import LocalId, local_id
 from publisher.migrate.export import Export, read_instant
-from publisher.migrate.job_counts import JobCounts, Place, jobs_of, place_of
+from publisher.migrate.job_counts import JobCounts, SiteMonth, jobs_of, place_of
 from publisher.migrate.slurm_steps import SlurmSteps
 from publisher.migrate.wrong_zone import ZONE_STEP_S, ZONES_DIFFER_S, OtherEnds
 from publisher.sqlite_file import TemporaryDatabase
@@ -210,9 +210,9 @@ class OldRecords(TemporaryDatabase):
         """The sites of the records, if the site is part of the service's key."""
         return [name for (name,) in self.rows("SELECT DISTINCT site FROM old WHERE site IS NOT NULL ORDER BY site")]
 
-    def listed(self) -> Counter[Place]:
+    def listed(self) -> Counter[SiteMonth]:
         """Number of jobs by month and site."""
-        found, of_groups = Counter[Place](), FORMATS[self._format].shape == "summary"
+        found, of_groups = Counter[SiteMonth](), FORMATS[self._format].shape == "summary"
         for site, end, fields in self.each("SELECT site, end, fields FROM old WHERE end IS NOT NULL"):
             found[place_of(site, end)] += jobs_of(_fields.decode(fields)) if of_groups else 1
         return found

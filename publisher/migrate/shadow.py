@@ -101,6 +101,9 @@ def _duration_ms(text: str) -> int:
     return int(text) * 1000 if text.isascii() and text.isdigit() else read_duration_ms(text)
 
 
+NOTHING_CHANGED: Final = (
+    "Nothing was changed. Keep `shadow = true` until --take-over succeeds: else every job is sent again."
+)
 _TOTAL: Final = re.compile(r"(?<=\[)total,?|,total(?=[,\]])")
 _SUMS: Final = ("NumberOfJobs", "WallDuration", "CpuDuration")
 _NOT_COMPARED: Final = frozenset({"EarliestEndTime", "LatestEndTime", "InfrastructureDescription"})
@@ -226,7 +229,7 @@ class ShadowComparison:
             months = ", ".join(f"{each.month}: {each.listed:,} of {each.counted:,}" for each in lacking)
             raise UsageError(
                 f"the earlier publisher's list lacks jobs that its other tables count: {months}",
-                hint="Nothing was changed. Export all rows of VJobRecords: a condition on UpdateTime leaves out what "
+                hint=f"{NOTHING_CHANGED} Export all rows of VJobRecords: a condition on UpdateTime leaves out what "
                 "`interval = gap` and `all` sent. If job records were deleted there, set `since` of "
                 f"targets.{self._name} to the first month after them, or ask APEL for its own list",
             )
@@ -234,9 +237,8 @@ class ShadowComparison:
         if counts.has_keys_alone and not counts.is_known and only_here:
             raise UsageError(
                 f"{counted(only_here, 'job')} here are not in the earlier publisher's list, which may be incomplete",
-                hint="Nothing was changed. Export whole tables: `SELECT * FROM VJobRecords`, and the number of jobs in "
-                "it: `SELECT * FROM VSyncRecords`; give both to --against. A list of the rows up to LastUpdated lacks "
-                "what `interval = gap` and `all` sent",
+                hint=f"{NOTHING_CHANGED} Export the whole of VJobRecords, and the numbers of jobs, VSyncRecords; "
+                "give both to --against. Rows up to LastUpdated lack what `interval = gap` and `all` sent",
             )
 
     def groups_to_take_over(self) -> list[Group]:
