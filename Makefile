@@ -4,6 +4,8 @@
 PYTHON ?= python3
 # The interpreter that the packages depend on: that of Debian 12 and EL 9.
 PACKAGE_PYTHON ?= python3.11
+# The interpreter of `make test-base`. Another one than that of `make test` is tested thereby.
+BASE_PYTHON ?= $(PYTHON)
 WORKERS ?= auto
 TESTS ?=
 BASE_TESTS ?= $(addprefix tests/publisher/,messages publish targets reconcile/test_reconcile.py \
@@ -38,7 +40,7 @@ demo: $(VENV)/.plain  ## demonstrate the program with simulated services on this
 	@rm -rf .demo
 	@$(BIN)/usage-publisher demo --directory .demo
 
-test: $(VENV)/.test  ## run the tests, without their exhaustive forms
+test: $(VENV)/.test  ## run the tests, in their short forms; all of each: RUN_WHOLE=1 make test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
 test-base: $(BASE_VENV)/.test-base  ## run the tests of publishing in an environment without any extra
@@ -137,7 +139,7 @@ $(VENV)/.test: $(VENV)/.plain
 
 $(BASE_VENV)/.test-base: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing the base and what its tests need into $(BASE_VENV) ..."
-	@$(PYTHON) -m venv --clear $(BASE_VENV)
+	@$(BASE_PYTHON) -m venv --clear $(BASE_VENV)
 	@$(BASE_VENV)/bin/python $(PIP) setuptools
 	@$(BASE_VENV)/bin/python $(PIP) --no-build-isolation --editable '.[test-base]'
 	@touch $@

@@ -13,6 +13,7 @@ import itertools
 import random
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -182,7 +183,7 @@ def create(path: Path, jobs: int, seed: int = 1, kind: Kind = "clean", first: in
 
 def dump(path: Path) -> str:
     """The database as SQL text, for a fixture that people can read."""
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection, connection:
         return "\n".join(line for line in connection.iterdump() if "sqlite_sequence" not in line) + "\n"
 
 

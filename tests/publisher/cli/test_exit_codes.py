@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -191,7 +192,7 @@ def test_5_the_store(collected: Program) -> None:
 
 
 def test_5_a_store_of_a_later_version(collected: Program) -> None:
-    with sqlite3.connect(collected.folder / "store.db") as connection:
+    with closing(sqlite3.connect(collected.folder / "store.db")) as connection, connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     done = collected("publish")
     assert done.code == 5

@@ -7,7 +7,7 @@ import signal
 import socket
 import sqlite3
 import urllib.request
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -54,7 +54,7 @@ def test_every_stays_until_interrupted(fresh: Program) -> None:
     finally:
         process.kill()
         process.communicate()
-    with sqlite3.connect(fresh.folder / "store.db") as connection:
+    with closing(sqlite3.connect(fresh.folder / "store.db")) as connection, connection:
         assert connection.execute("SELECT COUNT(*) FROM batches WHERE state = 1").fetchone() == (0,)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ DECEMBER = 1_796_083_200
 def state(fixtures: Path, tmp_path: Path) -> Path:
     """ARC's publishing.db."""
     path = tmp_path / "publishing.db"
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript((fixtures / "moving" / "arc" / "publishing.sql").read_text())
     connection.close()
     return path
@@ -173,7 +174,7 @@ def test_a_time_in_the_future_is_not_when_something_was_delivered(fixtures: Path
 
 @pytest.mark.parametrize("end", [10**15, 1e300, 2**62])
 def test_a_state_with_what_is_not_a_time_is_refused(fixtures: Path, state: Path, end: float) -> None:
-    with sqlite3.connect(state) as connection:
+    with closing(sqlite3.connect(state)) as connection, connection:
         connection.execute("UPDATE AccountingTargets SET LastEndTime = ?", (end,))
     connection.close()
     with pytest.raises(UsageError, match=r"publishing.db: LastEndTime of .* is not a time"):

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -122,7 +123,7 @@ def test_a_source_of_many_small_pages_is_read_here(settings: schema.SourceSettin
     arc_database.create(path, 2_000, 5)
     small = settings.model_copy(update={"path": path})
     (*_, last) = BackgroundReader("ce1", small, cores=2).pages({})
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("UPDATE AAR SET ExitCode = 9 WHERE RecordID % 50 = 0")
     database.close()
     begun = len(_BEGUN)
@@ -239,7 +240,7 @@ def test_an_error_of_the_worker_is_raised_with_its_class(settings: schema.Source
     pages = BackgroundReader("ce1", moved, cores=2).pages({})
     for _ in range(PAGES_HERE):
         next(pages)
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         database.execute("DROP TABLE AAR")
     database.close()
     with pytest.raises(SourceFormatError):

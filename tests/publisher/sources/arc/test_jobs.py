@@ -305,7 +305,7 @@ def test_a_row_whose_names_are_missing(tmp_path: Path, table: str) -> None:
 
 def test_side_rows_of_a_page_are_those_of_each_job_read_alone(tmp_path: Path) -> None:
     arc_database.create(tmp_path / "accounting.db", 300, 8, "hostile")
-    with sqlite3.connect(tmp_path / "accounting.db") as plain:
+    with closing(sqlite3.connect(tmp_path / "accounting.db")) as plain, plain:
         plain.execute("INSERT INTO JobExtraInfo VALUES (7, 'jobname', 'a' || char(31) || 'b')")
         plain.execute("INSERT INTO DataTransfers VALUES (8, 'x' || char(31), 1, 2, 3, 10)")
     plain.close()
