@@ -102,8 +102,8 @@ def test_killed_at_every_step(make: Make, command: Command, kind: Kind, unit: Un
 def test_killed_at_every_step_towards_sgas(make: Make, guarantees: Guarantees, command: Command) -> None:
     site = make("sgas")
     unit: Unit = "statement" if command == "collect" else "event"
-    steps = range(0, steps_of(site, command, unit), 5 if command == "collect" else 1)
-    toll = killed_at(site, command, unit, every(3, steps))
+    stride = 5 if command == "collect" else 1
+    toll = killed_at(site, command, unit, range(0, steps_of(site, command, unit), stride))
     words = f"{len(site.selected())} jobs: the next run completes"
     guarantees.row(f"kill {command}", words, toll.lost, toll.twice)
     assert toll == (Toll() if command == "collect" else Toll(0, BATCH, 1))
