@@ -9,22 +9,25 @@ What SGAS reports of what it holds: sums by machine, user, VO and day, and when 
 
 SGAS cannot be asked for a record. Sums are asked for at two addresses (the facts on receivers, section 1):
 
-- `customquery/usage-publisher`, a query that the administrator of SGAS defines as in docs/reference/targets/sgas.conf.
-  It sums up the records themselves, at once, in whole seconds, and works in LUTS 3.8.1 as shipped.
+- `customquery/usage-publisher`, a query that the administrator of SGAS defines as in docs/reference/targets/sgas.conf
+  or, for the released LUTS, sgas-released.conf. It sums up the records themselves, at once, in whole seconds.
 - `query`, the built-in one, where the first gives nothing. It gives CPU and wall hours, wall multiplied by processors,
   summed up some 20 s after an insert. The shipped view rounds the hours of each of its rows, which hold one record or
-  more, to 0.01 h before they are summed: a sum of n records is right within n x 18 s. LUTS 3.8.1 answers 500 to it.
+  more, to 0.01 h before they are summed: a sum of n records is right within n x 18 s. It works in the released LUTS.
 
 The first day is left out by some versions and not by others, so a day more is asked for, and what was not asked for is
 dropped. A service that cannot answer (no plug-in, no right, a version whose query always fails, numbers that are not
-numbers) is `EvidenceUnavailable`, with the reason. LUTS answers 500, not 403, to a `query` or `monitor` without the
-right, and to a custom query that is not defined; it never answers a custom query whose SQL fails.
+numbers) is `EvidenceUnavailable`, with the reason.
+
+Two versions of LUTS are in use, and both call themselves 3.8.1: the release of 2017 (Python 2), and the master branch
+since (Python 3). Master answers 500 where the release answers 400 or 403 with a text: to every `query`, to a `monitor`
+without the right, and to a custom query that is not defined. Neither answers a custom query whose SQL fails.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
@@ -36,7 +39,6 @@ import msgspec
 
 from formats.calendar import SECONDS_A_DAY, date_of_day
 from formats.job import Job
-from formats.rules import SgasRules
 from publisher.config.targets import SgasSettings
 from publisher.finding import Finding
 from publisher.security.http import Failure, Reply
@@ -71,9 +73,9 @@ _RIGHTS: Final = {
 """By address: the right that our certificate needs in SGAS' sgas.authz."""
 _FAILS: Final = {
     CUSTOM_QUERY: "the query is perhaps not defined in sgas.conf",
-    QUERY: "LUTS 3.8.1 fails at every such query",
+    QUERY: "LUTS from its master branch fails at every such query",
 }
-"""Another meaning of 500: LUTS has no other status for a missing right at `query` and `monitor`."""
+"""Another meaning of 500: LUTS' master has no other status for a missing right at `query` and `monitor`."""
 
 Ask = Callable[[str], Reply | Failure]
 """Gets an address below the base URL."""
@@ -143,6 +145,33 @@ def last_registration_s(ask: Ask, machine: str) -> float | EvidenceUnavailable |
         return EvidenceUnavailable(f"the answer of {_MONITOR} cannot be read: {error}")
 
 
+_PROBES: Final = (f"/{QUERY}?-=", "/customquery/-")
+"""Requests that need no right and ask for nothing: an argument that no query has, and a query that nobody defines."""
+_RELEASED_ANSWERS: Final = (b"Query field", b"Query does not exist")
+
+
+def version(name: str, ask: Ask) -> Finding:
+    """Which LUTS answers. It states no version, but only the release answers a wrong query with 400 and a text: in
+    its master branch, for Python 3, that answer fails with 500."""
+    subject = f"{name}: version"
+    for path in _PROBES:
+        reply = ask(path)
+        if not isinstance(reply, Reply):
+            break
+        if reply.status == 400 and reply.body.startswith(_RELEASED_ANSWERS):
+            return Finding(
+                subject,
+                "green",
+                "LUTS as released (3.8.1 of 2017, or older)",
+                "The query for its sgas.conf is sgas-released.conf of the documentation. nginx must give it names of "
+                "certificates with slashes ($ssl_client_s_dn_legacy)",
+            )
+        if reply.status == 500:
+            hint = "The query for its sgas.conf is sgas.conf of the documentation"
+            return Finding(subject, "green", "LUTS from its master branch, newer than the release 3.8.1", hint)
+    return Finding(subject, "green", "unknown: neither query nor customquery answers as LUTS does")
+
+
 def unavailable(reply: Reply | Failure, address: str) -> EvidenceUnavailable:
     """Why an answer at an address is no evidence, and which right to ask for where that may be the cause."""
     if isinstance(reply, Failure):
@@ -154,6 +183,8 @@ def unavailable(reply: Reply | Failure, address: str) -> EvidenceUnavailable:
         return EvidenceUnavailable(f"{said} (the name of our certificate needs the right {right})", unauthorised=True)
     if reply.status == 404:
         return EvidenceUnavailable(f"{said} (the plug-in is not configured in sgas.conf)")
+    if reply.status == 400 and address == CUSTOM_QUERY:
+        return EvidenceUnavailable(f"{said} (the query is not defined in sgas.conf)")
     if reply.status == 500:
         also = f"; {_FAILS[address]}" if address in _FAILS else ""
         return EvidenceUnavailable(
@@ -252,6 +283,7 @@ class SgasTarget:
                     "To insert, this name needs jobinsert in the sgas.authz of SGAS. Only sending a record tests it",
                 )
             )
+            findings.append(version(self.name, self._ask))
         return findings
 
     def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
@@ -288,15 +320,34 @@ def outcome_of_reply(reply: Reply, message: Message, now_s: float) -> Outcome:
             f"the answer does not name the records that were sent: {answers.describe(reply)}"
         )
     if reply.status == 406:
-        return Refused(answers.describe(reply), certain=True, parts=_by_machine(reply, message))
+        return Refused(answers.describe(reply) + _spelling(reply), certain=True, parts=_by_machine(reply, message))
     if reply.status == 500:
         return Refused(answers.describe(reply), certain=False)
     return answers.of_status(reply, now_s)
 
 
 _names_machines = re.compile(
-    r"Subject .{1,2000} is not allowed to perform insertion for machines: (.+)", re.DOTALL
+    r"Subject (.{1,2000}) is not allowed to perform insertion for machines: (.+)", re.DOTALL
 ).fullmatch
+_common_name = re.compile(r"(?:^|,)CN=(?:host/)?([^,]+)").search
+_DEPTH: Final = 2
+"""Labels of a machine's name that LUTS compares with the certificate's name, unless its `check_depth` is set."""
+_COMMAS: Final = (
+    ". SGAS got the name of our certificate with commas, which LUTS as released cannot compare with machine names: ask "
+    "its administrator to set X-SSL-Subject to $ssl_client_s_dn_legacy in nginx"
+)
+
+
+def _spelling(reply: Reply) -> str:
+    """What to do about a 406 that has no other cause than the spelling of our name; empty for any other cause."""
+    found = _names_machines(reply.body.decode("utf-8", "replace"))
+    subject, machines = found.groups() if found is not None else ("/", "")
+    common_name = _common_name(subject) if not subject.startswith("/") else None
+    if common_name is None:
+        return ""
+    domain = common_name.group(1).split(".")[-_DEPTH:]
+    is_ours = len(domain) == _DEPTH and any(name.split(".")[-_DEPTH:] == domain for name in machines.split(","))
+    return _COMMAS if is_ours else ""
 
 
 def _by_machine(reply: Reply, message: Message) -> tuple[tuple[str, ...], ...]:
@@ -311,7 +362,7 @@ def _by_machine(reply: Reply, message: Message) -> tuple[tuple[str, ...], ...]:
     machines: dict[str, list[str]] = {}
     for job in _sent_jobs(message.payload):
         machines.setdefault(job.cluster or "", []).append(job.record_id)
-    named = set(found.group(1).split(","))
+    named = set(found.group(2).split(","))
     if not named <= machines.keys() or sorted(chain(*machines.values())) != sorted(message.record_ids):
         return ()
     parts = [tuple(ids) for machine, ids in machines.items() if machine in named]
@@ -332,10 +383,11 @@ def _sent_jobs(payload: bytes) -> list[Job]:
 def _accepted(reply: Reply, message: Message) -> Accepted | None:
     """The records that the reply names, each with the id of a row; None if it names none of those sent.
 
-    SGAS keeps a record under its GlobalJobId where it cannot use the LocalJobId; such a record is named by that. What
+    SGAS keeps a record under its GlobalJobId where it does not use the LocalJobId; such a record is named by that. What
     is not named is unknown, and so are all if the reply is not an object of row ids, no two the same: a page of a
     proxy, an answer to another message that a cache repeats, or the `null` that SGAS answers after a restart of its
-    database although it stored them.
+    database although it stored them. A reply that names only a GlobalJobId of several records accepts none of them;
+    they are missing, so they wait and do not stop the rest.
     """
     try:
         rows = {
@@ -348,29 +400,28 @@ def _accepted(reply: Reply, message: Message) -> Accepted | None:
     receipt = {identity: rows[identity] for identity in message.record_ids if identity in rows}
     missing = [identity for identity in message.record_ids if identity not in rows]
     others = rows.keys() - receipt.keys()
-    rewritten = _rewritten(message.payload, missing, others) if missing and others else {}
+    kept_as = _kept_under_global_id(message.payload, missing, others) if missing and others else {}
+    rewritten = {identities[0]: kept for kept, identities in kept_as.items() if len(identities) == 1}
     receipt |= {identity: rows[kept] for identity, kept in rewritten.items()}
-    if not receipt:
+    if not receipt and not kept_as:
         return None
     left = tuple(identity for identity in missing if identity not in rewritten)
     return Accepted(receipt=receipt, missing=left, rewritten=rewritten)
 
 
-def _rewritten(payload: bytes, missing: Sequence[str], others: AbstractSet[str]) -> dict[str, str]:
-    """The records that are `missing` in a reply and kept under their GlobalJobId, one of the `others` that it names.
+def _kept_under_global_id(payload: bytes, missing: Sequence[str], others: AbstractSet[str]) -> dict[str, Sequence[str]]:
+    """By GlobalJobId among the `others` that a reply names: the ids of all records with it, if it may stand for one
+    that is `missing` in the reply.
 
-    Only SGAS' own rule counts: a LocalJobId that it cannot use, and the GlobalJobId of that very record. Two records
-    with the same GlobalJobId are one row there, so it stands for neither.
+    How long a LocalJobId must be for this depends on the version of LUTS (above 40 characters in the release, 120 in
+    its master branch), so the length is not asked for: an answer that names a GlobalJobId of this very message is about
+    its record. A record without a LocalJobId is always kept under its own id. Two records with one GlobalJobId are one
+    row there, so it stands for neither.
     """
-    jobs = _sent_jobs(payload)
-    sent_as = Counter(job.global_id for job in jobs)
-    unnamed = set(missing)
-    return {
-        job.record_id: job.global_id
-        for job in jobs
-        if job.record_id in unnamed
-        and job.global_id in others
-        and job.global_id is not None
-        and sent_as[job.global_id] == 1
-        and SgasRules.rewrites_record_id(job.local_id or "")
-    }
+    sent_as: dict[str, list[str]] = defaultdict(list)
+    unnamed, jobs = set(missing), _sent_jobs(payload)
+    may_be_kept_so = {job.global_id for job in jobs if job.local_id and job.record_id in unnamed}
+    for job in jobs:
+        if job.global_id is not None and job.global_id in others and job.global_id in may_be_kept_so:
+            sent_as[job.global_id].append(job.record_id)
+    return dict(sent_as)

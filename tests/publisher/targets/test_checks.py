@@ -28,10 +28,45 @@ def test_check_of_a_well_sgas(pki: Pki) -> None:
             "clock": "green",
             "inserting": "green",
             "name": "green",
+            "version": "green",
         }
     assert "/DC=org/DC=example/CN=ce1.example.org" in name.message
     assert "CN=ce1.example.org,DC=example,DC=org" in name.message
     assert {request.method for request in server.requests} == {"GET"}
+
+
+@pytest.mark.parametrize(
+    ("query", "custom_query", "message", "hint"),
+    [
+        ((400, b"Query field - not understood/allowed."), (404, b""), "LUTS as released", "sgas-released.conf"),
+        ((404, b"No Such Resource"), (400, b"Query does not exist"), "LUTS as released", "sgas-released.conf"),
+        ((500, b"Processing Failed"), (404, b""), "LUTS from its master branch", "is sgas.conf"),
+        ((404, b"No Such Resource"), (500, b"did not return bytes"), "LUTS from its master branch", "is sgas.conf"),
+        ((404, b""), (404, b""), "unknown", ""),
+        ((400, b"Bad Request"), (200, b""), "unknown", ""),
+        ((None, b""), (None, b""), "unknown", ""),
+    ],
+)
+def test_check_of_sgas_says_which_luts_answers(
+    pki: Pki, query: tuple[int | None, bytes], custom_query: tuple[int | None, bytes], message: str, hint: str
+) -> None:
+    def script(request: ScriptedRequest, connection: ScriptedConnection) -> None:
+        if request.path.startswith(("/sgas/query", "/sgas/customquery")):
+            status, body = query if request.path.startswith("/sgas/query") else custom_query
+            if status is None:
+                connection.cut()
+            else:
+                connection.answer(status, body)
+        else:
+            connection.answer(405 if request.path.endswith("/ur") else 200, b"")
+
+    with serve(script, pki) as server:
+        made = target(pki, "sgas", f"{server.url}/sgas")
+        (finding,) = (finding for finding in made.check() if finding.subject == "t: version")
+        made.close()
+    assert finding.level == "green"
+    assert finding.message.startswith(message)
+    assert hint in finding.hint
 
 
 @pytest.mark.parametrize("kind", ["sgas", "ams", "https"])

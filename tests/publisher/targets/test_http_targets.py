@@ -95,9 +95,19 @@ _LONG = "7" * 121
             Accepted(receipt={"a": "1", "b": "2"}, rewritten={"a": "g1", "b": "g2"}),
         ),
         ([("a", "g1", "/1"), ("b", "g2", "/2")], {"g8": "1", "g9": "2"}, None),  # of another message
-        ([("a", "g1", "1"), ("b", "g2", "2")], {"g1": "1", "g2": "2"}, None),  # SGAS keeps these under their record ids
+        (  # LUTS as released: above 40 characters
+            [("a", "g1", "1.pbs01.cluster.physics.university.example.org"), ("b", "g2", "2")],
+            {"g1": "1", "b": "2"},
+            Accepted(receipt={"a": "1", "b": "2"}, rewritten={"a": "g1"}),
+        ),
+        (  # the shortest that a version may have
+            [("a", "g1", "1"), ("b", "g2", "2")],
+            {"g1": "1", "g2": "2"},
+            Accepted(receipt={"a": "1", "b": "2"}, rewritten={"a": "g1", "b": "g2"}),
+        ),
+        ([("a", "g1", ""), ("b", "g2", "")], {"g1": "1", "g2": "2"}, None),  # without a LocalJobId nothing is rewritten
         ([("a", "g1", "1"), ("b", "g1", "/2")], {"a": "1", "g1": "2"}, Accepted(receipt={"a": "1"}, missing=("b",))),
-        ([("a", "g", "/1"), ("b", "g", "/2")], {"g": "1"}, None),  # one row cannot be both
+        ([("a", "g", "/1"), ("b", "g", "/2")], {"g": "1"}, Accepted({}, missing=("a", "b"))),  # one row cannot be both
     ],
 )
 def test_a_record_that_sgas_keeps_under_its_global_id_is_known_by_its_own(
@@ -167,6 +177,26 @@ def test_a_406_of_sgas_parts_the_records_by_their_machines(
     outcome = outcome_of(pki, "sgas", always(406, body.encode("latin-1")), message)
     assert isinstance(outcome, Refused)
     assert (outcome.certain, outcome.parts) == (True, parts)
+
+
+@pytest.mark.parametrize(
+    ("subject", "machine", "is_spelling"),
+    [
+        ("CN=ce1.example.org,O=Test,DC=example,DC=org", "ce2.example.org", True),
+        ("O=Test,CN=host/ce1.example.org", "ce2.example.org", True),
+        ("CN=ce1.example.org,O=Test", "ce2.other.test", False),
+        ("/O=Test/CN=ce1.example.org", "ce2.example.org", False),
+        ("CN=localhost", "localhost", False),
+        ("O=Test", "ce2.example.org", False),
+    ],
+)
+def test_a_406_of_sgas_because_of_the_spelling_of_our_name_says_so(
+    pki: Pki, subject: str, machine: str, is_spelling: bool
+) -> None:
+    body = f"Subject {subject} is not allowed to perform insertion for machines: {machine}"
+    outcome = outcome_of(pki, "sgas", always(406, body.encode()))
+    assert isinstance(outcome, Refused)
+    assert ("$ssl_client_s_dn_legacy" in outcome.answer) is is_spelling
 
 
 @pytest.mark.parametrize("status", [429, 503])
