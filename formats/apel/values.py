@@ -125,17 +125,10 @@ def vo_fields(job: Job, view: View, notes: list[Note]) -> tuple[str, str, str]:
     With `vo_spelling = "arc"` the role is `/Role=production`, or `Role=NULL` if there is none, and the group of a run
     without VOMS attributes is its VO, as in ARC's publisher since 6.21. `arc-6.20`: up to 6.20 the group ends with the
     word `Role` (`/atlas/Role`), and the role is always `Role=NULL`. `arc-6.17`: up to 6.19 a run without a VO also has
-    the group `/` and `Role=NULL`. `apel-client`: the APEL client keeps the role as the FQAN has it, also `Role=NULL`,
-    and uses the Unix group as VO of a local job.
+    the group `/` and `Role=NULL`. `apel-client`: see `vo_parts`.
     """
-    if view.vo_spelling == "apel-client":
-        vo, group, role = _vo_fields_of_client(job)
-        return named("VO", vo, notes), named("VOGroup", group, notes), named("VORole", role, notes)
-    vo = vo_of(job)
-    primary = parse_fqan(job.fqans[0]) if job.fqans else None
-    group = primary.group if primary else None
-    role = f"Role={primary.role}" if primary and primary.role else None
-    if view.vo_spelling != "plain":
+    vo, group, role = vo_parts(job, view)
+    if view.vo_spelling not in {"plain", "apel-client"}:
         if view.vo_spelling in _UP_TO_620:
             leading = _NAMES_UP_TO_620.match(job.fqans[0]) if job.fqans else None
             group, role = leading[0] if leading else None, None
@@ -146,8 +139,21 @@ def vo_fields(job: Job, view: View, notes: list[Note]) -> tuple[str, str, str]:
     return named("VO", vo, notes), named("VOGroup", group, notes), named("VORole", role, notes)
 
 
-def _vo_fields_of_client(job: Job) -> tuple[str | None, str | None, str | None]:
-    """VO, VOGroup and VORole as the APEL client writes them (facts on receivers, last section)."""
+def vo_parts(job: Job, view: View) -> tuple[str | None, str | None, str | None]:
+    """VO, group, and role of a run in all formats of APEL: `atlas`, `/atlas/no`, `Role=production`.
+
+    With `vo_spelling = "apel-client"` as the APEL client has them: the role as the FQAN has it, also `Role=NULL`, and
+    the Unix group as VO of a local job. ARC's spellings are of its text formats alone: `vo_fields`.
+    """
+    if view.vo_spelling == "apel-client":
+        return _vo_parts_of_client(job)
+    primary = parse_fqan(job.fqans[0]) if job.fqans else None
+    role = f"Role={primary.role}" if primary and primary.role else None
+    return vo_of(job), primary.group if primary else None, role
+
+
+def _vo_parts_of_client(job: Job) -> tuple[str | None, str | None, str | None]:
+    """VO, group, and role as the APEL client writes them (facts on receivers, last section)."""
     if infrastructure_of(job) == "local":
         return job.local_group, None, None
     fqan = job.fqans[0].split(";", 1)[0] if job.fqans else ""

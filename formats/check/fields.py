@@ -211,16 +211,24 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
         "JobIdentity/LocalJobId": _r(
             "local_id", "global_id", "record_id", how="the local id, else the global id", settings=("local_id_prefix",)
         ),
-        "UserIdentity/Group": msgspec.structs.replace(_VO_NAME, settings=("ascii_names",)),
+        "UserIdentity/Group": msgspec.structs.replace(_VO_NAME, settings=("vo_spelling", "ascii_names")),
         "UserIdentity/GroupAttribute[FQAN]": _r(
             "fqans",
             how="the primary one first; omitted if APEL would read another VO from it",
             settings=("ascii_names",),
         ),
-        "UserIdentity/GroupAttribute[vo-group]": _r("fqans", how="of the primary one, as the specification names it"),
-        "UserIdentity/GroupAttribute[vo-role]": _r("fqans", how="of the primary one, as the specification names it"),
-        "UserIdentity/GroupAttribute[group]": _r("fqans", how="of the primary one, as APEL's server names it"),
-        "UserIdentity/GroupAttribute[role]": _r("fqans", how="of the primary one, as APEL's server names it"),
+        "UserIdentity/GroupAttribute[vo-group]": _r(
+            "fqans", how="of the primary one, as the specification names it", settings=("vo_spelling",)
+        ),
+        "UserIdentity/GroupAttribute[vo-role]": _r(
+            "fqans", how="of the primary one, as the specification names it", settings=("vo_spelling",)
+        ),
+        "UserIdentity/GroupAttribute[group]": _r(
+            "fqans", how="of the primary one, as APEL's server names it", settings=("vo_spelling",)
+        ),
+        "UserIdentity/GroupAttribute[role]": _r(
+            "fqans", how="of the primary one, as APEL's server names it", settings=("vo_spelling",)
+        ),
         "UserIdentity/GroupAttribute[ProjectName]": _PROJECT,
         "UserIdentity/LocalUserId": _r("local_user", how="the local user, else the server's word None"),
         "UserIdentity/LocalGroup": _r("local_group"),
@@ -249,7 +257,7 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
         ),
         "LocalUserId": _r("local_user"),
         "GlobalUserName": _USER_NAME,
-        "VO": _VO_NAME,
+        "VO": msgspec.structs.replace(_VO_NAME, settings=("vo_spelling",)),
         "VOGroup": _r("fqans", how="of the primary one", settings=("vo_spelling",)),
         "VORole": _r("fqans", how="of the primary one", settings=("vo_spelling",)),
         "WallDuration": _WALL,

@@ -12,12 +12,12 @@ from typing import Final
 
 from formats import fit
 from formats.apel.text import CARRIED_RULE, carried, is_null
-from formats.apel.values import KEY_SETTINGS, cpu_ms
+from formats.apel.values import KEY_SETTINGS, cpu_ms, vo_parts
 from formats.base import Format, FragmentCache, Note, Rendered
 from formats.benchmark import BENCHMARKS, choose_benchmark, require_benchmark, score_text
 from formats.hosts import car_submit_host, infrastructure_description, infrastructure_of, machine_name, middleware_name
 from formats.job import Job
-from formats.names import counts_as, dn_for, parse_fqan, vo_of
+from formats.names import counts_as, dn_for, parse_fqan
 from formats.rule_codes import CannotRenderError, RuleCode
 from formats.rules import LATEST_END_AFTER_NOW_S, TextRule
 from formats.rules import CarRules as Rules
@@ -68,7 +68,8 @@ _local_group = text_element(Rules.LOCAL_GROUP, "LocalGroup")
 
 _KB_MAX: Final = 'urf:storageUnit="KB" urf:metric="max"'
 _USER: Final = (
-    "job.user_dn, job.local_user, job.local_group, job.fqans, job.vo, job.vo_issuer, job.project, job.account"
+    "job.user_dn, job.local_user, job.local_group, job.fqans, job.vo, job.vo_issuer, job.project, job.account, "
+    "job.infrastructure, job.endpoint_url, job.token_subject"
 )
 _SERVICE: Final = (
     "job.infrastructure, job.endpoint_url, job.user_dn, job.token_subject, job.fqans, job.middleware, "
@@ -181,6 +182,8 @@ class ComputeRecordFormat:
 
     def _user(self, job: Job, notes: list[Note]) -> str:
         dn = self._name(Rules.GLOBAL_USER_NAME, dn_for(job, self._view), notes)
+        vo, group, role = vo_parts(job, self._view)
+        vo = None if vo is None or is_null(vo) else vo  # words that the server treats as missing in its text messages
         local_user = self._name(Rules.LOCAL_USER_ID, job.local_user, notes)
         if not local_user:
             notes.append(
@@ -190,22 +193,24 @@ class ComputeRecordFormat:
         return (
             "<UserIdentity>"
             + (f'<GlobalUserName urf:type="opensslCompat">{dn}</GlobalUserName>' if dn else "")
-            + _group(self._ascii(Rules.GROUP, _vo(job), notes), notes)
-            + (self._group_attributes(job, notes) if job.fqans else "")
+            + _group(self._ascii(Rules.GROUP, vo, notes), notes)
+            + (self._group_attributes(job, vo, group, role, notes) if job.fqans else "")
             + _project(self._ascii(Rules.PROJECT, job.project or job.account, notes), notes)
             + f"<LocalUserId>{local_user}</LocalUserId>"
             + _local_group(self._ascii(Rules.LOCAL_GROUP, job.local_group, notes), notes)
             + "</UserIdentity>"
         )
 
-    def _group_attributes(self, job: Job, notes: list[Note]) -> str:
+    def _group_attributes(
+        self, job: Job, vo: str | None, group: str | None, role: str | None, notes: list[Note]
+    ) -> str:
         """The VOMS attributes, the primary one first: the server uses the first FQAN, and takes the VO from it.
 
         If it would count the record under another VO than `Group`, no FQAN is sent.
         """
-        primary, parsed = job.fqans[0], parse_fqan(job.fqans[0])
+        primary = job.fqans[0]
         first, others = "", list(dict.fromkeys(fqan for fqan in job.fqans if fqan != primary))
-        if counts_as(primary, _vo(job)):
+        if counts_as(primary, vo):
             first = _fqan(self._ascii(Rules.GROUP_ATTRIBUTE, primary, notes), notes)
             if not first:
                 return ""
@@ -213,8 +218,8 @@ class ComputeRecordFormat:
             rule = "not an FQAN from which APEL reads the VO in Group: every FQAN is omitted"
             notes.append(Note(FQAN, rule, fit.shown(", ".join(job.fqans)), None))
             others = []
-        group = self._ascii(Rules.GROUP_ATTRIBUTE, parsed.group, notes)
-        role = self._ascii(Rules.GROUP_ATTRIBUTE, parsed.role and f"Role={parsed.role}", notes)
+        group = self._ascii(Rules.GROUP_ATTRIBUTE, group, notes)
+        role = self._ascii(Rules.GROUP_ATTRIBUTE, role, notes)
         parts = [first, _vo_group(group, notes), _vo_role(role, notes)]
         parts += [_apel_group(group, []), _apel_role(role, [])]  # altered as above, noted once
         for fqan in others:
@@ -277,12 +282,6 @@ class ComputeRecordFormat:
             + (f"<SubmitHost>{submit_host}</SubmitHost>" if submit_host else "")
             + f'<Queue urf:description="execution">{queue}</Queue><Site urf:type="gocdb">{site}</Site>'
         )
-
-
-def _vo(job: Job) -> str | None:
-    """The VO; None for a word that the server treats as missing in its text messages."""
-    vo = vo_of(job)
-    return None if vo is None or is_null(vo) else vo
 
 
 def _given(field: str, value: int | None, job: Job) -> int:

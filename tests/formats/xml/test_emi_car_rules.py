@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 import pytest
@@ -16,7 +16,7 @@ from formats.job import Benchmark, Job
 from formats.registry import record_format
 from formats.rule_codes import CannotRenderError
 from formats.rules import compared
-from formats.view import View
+from formats.view import View, VoSpelling
 from formats.xml.emi_car import ComputeRecordFormat
 from publisher.simulator.apel_tables import read_car
 from tests.formats.apel.apel_server import load
@@ -150,20 +150,72 @@ def test_the_parts_of_an_fqan_that_is_not_sent_are() -> None:
     assert values(rendered, "GroupAttribute", "role") == ["Role=production"]
 
 
+@pytest.mark.parametrize("spelling", get_args(VoSpelling))
 @often
-@given(job=plain_jobs(), vo=st.none() | any_text, fqan_list=st.lists(fqans | any_text, max_size=3))
-@example(job=Job(**FACTS), vo="null", fqan_list=["/atlas"])
-@example(job=Job(**FACTS), vo=None, fqan_list=["none"])
-@example(job=Job(**FACTS), vo="atlas", fqan_list=["/ atlas", "/ops"])
-def test_every_format_counts_a_run_under_the_same_vo(job: Job, vo: str | None, fqan_list: list[str]) -> None:
-    job = msgspec.structs.replace(job, vo=vo, fqans=tuple(fqan_list))
-    view = View(site="S", ascii_names=True)
+@given(
+    job=plain_jobs(),
+    vo=st.none() | any_text,
+    fqan_list=st.lists(fqans | any_text, max_size=3),
+    local_group=st.none() | any_text,
+    infrastructure=st.sampled_from(["grid", "local", None]),
+)
+@example(Job(**FACTS), "null", ["/atlas"], None, None)
+@example(Job(**FACTS), None, ["none"], None, None)
+@example(Job(**FACTS), "atlas", ["/ atlas", "/ops"], None, None)
+@example(Job(**FACTS), None, [], "physics", "local")
+@example(Job(**FACTS), "atlas", ["/atlas"], "physics", "local")
+@example(Job(**FACTS), None, ["/cms/Role=NULL"], "physics", "grid")
+def test_every_format_counts_a_run_under_the_same_vo(
+    spelling: VoSpelling,
+    job: Job,
+    vo: str | None,
+    fqan_list: list[str],
+    local_group: str | None,
+    infrastructure: Literal["grid", "local"] | None,
+) -> None:
+    job = msgspec.structs.replace(
+        job, vo=vo, fqans=tuple(fqan_list), local_group=local_group, infrastructure=infrastructure
+    )
+    view = View(site="S", ascii_names=True, vo_spelling=spelling)
     renderers = [record_format(name, view) for name in ("emi-car", "apel-job")]
     car, text = (each.message([each.record(job, CREATED).body]) for each in renderers)
     (as_car,), (as_text,) = read_car(car, CREATED), load(text)
     assert compared(as_car["VO"]) == compared(str(as_text["VO"]))
     fold = Fold(view)
     assert compared(fold.add(job).vo) == compared(as_car["VO"])
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"local_group": "physics"}, ("physics", "None", "None")),
+        (
+            {"local_group": "physics", "fqans": ("/atlas/Role=x",), "infrastructure": "local"},
+            ("physics", "None", "None"),
+        ),
+        ({"local_group": None}, ("None", "None", "None")),
+        ({"local_group": "grid", "fqans": ("/cms/Role=NULL",)}, ("cms", "/cms", "Role=NULL")),
+        ({"local_group": "grid", "vo": "atlas", "user_dn": "/CN=Ada"}, ("atlas", "None", "None")),
+    ],
+)
+def test_with_the_spelling_of_the_apel_client_every_format_has_the_same_vo_group_and_role(
+    facts: dict[str, Any], expected: tuple[str, str, str]
+) -> None:
+    view = View(site="S", vo_spelling="apel-client")
+    (as_car,) = read_car(ComputeRecordFormat(view).message([render(view, **facts).body]), CREATED)
+    (as_text,) = load(_text_message(view, Job(**{**FACTS, **facts})))
+    names = ("VO", "VOGroup", "VORole")
+    assert tuple(as_car[name] for name in names) == tuple(as_text[name] for name in names) == expected
+
+
+def test_a_cached_user_is_not_one_of_another_infrastructure() -> None:
+    renderer = ComputeRecordFormat(View(site="S", vo_spelling="apel-client"))
+    kinds: tuple[Literal["grid", "local"], ...] = ("local", "grid", "local")
+    records = [
+        renderer.record(Job(**{**FACTS, "vo": "atlas", "local_group": "physics", "infrastructure": kind}), CREATED)
+        for kind in kinds
+    ]
+    assert [values(record, "Group") for record in records] == [["physics"], ["atlas"], ["physics"]]
 
 
 NAMES: dict[str, Any] = {
