@@ -17,7 +17,7 @@ from publisher.reason import sentence
 from publisher.text import iso
 
 if TYPE_CHECKING:
-    from publisher.publish.republish import RepublishPlan, WindowCounts
+    from publisher.publish.republish import GroupCounts, RepublishPlan, WindowCounts
 
 
 def register(app: typer.Typer) -> None:
@@ -53,15 +53,15 @@ def republish(
     with session.publisher() as publisher:
         subprocess_worker.tune_memory()
         plan = publisher.plan_republish(target, window, only_missing=only_missing)
-        keeps_first = publisher.config.targets[target].kind.keeps_first
-        _explain(target, plan, keeps_first=keeps_first)
+        settings = publisher.config.targets[target]
+        _explain(target, plan, settings.format.shape, keeps_first=settings.kind.keeps_first)
         if dry_run:
             if session.json:
                 json_object({"plan": _plan_json(plan)})
             return
         if plan.busy:
             raise TargetBusyError(target)
-        if plan.to_send:
+        if plan.sends_anything:
             hint = "Add --yes, or --dry-run to see what would be sent"
             confirm("Send them?", yes=yes, hint=hint)
             delivered = {target: publisher.republish(target, window, only_missing=only_missing)}
@@ -77,7 +77,7 @@ def republish(
     )
 
 
-def _explain(target: str, plan: RepublishPlan, *, keeps_first: bool) -> None:
+def _explain(target: str, plan: RepublishPlan, shape: str, *, keeps_first: bool) -> None:
     counts = plan.counts
     say(f"Jobs that ended from {iso(plan.asked.begins)} until {iso(plan.asked.ends)}, for target {target}:")
     if plan.busy:
@@ -94,7 +94,9 @@ def _explain(target: str, plan: RepublishPlan, *, keeps_first: bool) -> None:
         say(f"    {jobs:,}{of_first}: {sentence(reason)}")
     if plan.to_send:
         say(f"  {plan.to_send:,} will be sent")
-    else:
+    _explain_groups("reports" if shape == "report" else "summaries", plan.groups)
+    _explain_groups("sync counts", plan.sync)
+    if not plan.sends_anything:
         say("  nothing to send again in this window")
     if plan.in_flight:
         say(f"  {plan.in_flight:,} outside the window are in flight from an interrupted run: they are sent again first")
@@ -110,7 +112,11 @@ def _explain_counts(counts: WindowCounts, *, keeps_first: bool) -> None:
     say(f"  {counts.changed + (counts.kept if keeps_first else 0):,} changed since they were sent: {changed_means}")
     if counts.kept and not keeps_first:
         say(f"  {counts.kept:,} changed and are no longer selected: not sent")
-    same_means = "the service recognises their record ids and ignores them" if keeps_first else "replaced by the same"
+    same_means = (
+        "the service recognises their record ids and ignores them"
+        if keeps_first
+        else "sent again as the configuration is now, in place of what the service has"
+    )
     say(f"  {counts.unchanged:,} unchanged: {same_means}")
     if counts.held:
         say(f"  {counts.held:,} held (`usage-publisher records list --state held`): tried again")
@@ -118,6 +124,24 @@ def _explain_counts(counts: WindowCounts, *, keeps_first: bool) -> None:
         say(f"  {counts.stays_held:,} held until `usage-publisher records retry` names them: not sent")
     if counts.waived:
         say(f"  {counts.waived:,} waived: not sent")
+
+
+def _explain_groups(noun: str, counts: GroupCounts) -> None:
+    if counts.total:
+        say(
+            f"  {counts.total:,} {noun} will be sent: {counts.new:,} new, {counts.changed:,} changed, "
+            f"{counts.emptied:,} emptied (zero jobs, as they no longer exist), {counts.unchanged:,} as the "
+            "service has them"
+        )
+
+
+def _groups_json(counts: GroupCounts) -> dict[str, int]:
+    return {
+        "new": counts.new,
+        "changed": counts.changed,
+        "emptied": counts.emptied,
+        "unchanged": counts.unchanged,
+    }
 
 
 def _plan_json(plan: RepublishPlan) -> dict[str, Any]:
@@ -136,6 +160,8 @@ def _plan_json(plan: RepublishPlan) -> dict[str, Any]:
         "busy": plan.busy,
         "resumes": iso(plan.resumes),
         "to_send": plan.to_send,
+        "to_send_groups": _groups_json(plan.groups),
+        "to_send_sync": _groups_json(plan.sync),
         "to_hold": plan.to_hold,
         "held_again": plan.held_again,
         "waiting_elsewhere": plan.elsewhere,

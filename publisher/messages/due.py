@@ -17,7 +17,7 @@ from publisher.config.schema import Target as TargetSettings
 from publisher.messages.steps import Scope
 from publisher.reason import INCOMPLETE
 from publisher.sources.base import Window
-from publisher.store import paging, queries
+from publisher.store import deliveries, paging, queries
 from publisher.store.database import Store
 from publisher.store.queries import PendingDelivery, SentVersion
 from publisher.store.registry import TargetRow
@@ -220,6 +220,17 @@ def months_touched(store: Store, target_id: int, window: Window) -> set[Month]:
     with store.read() as connection:
         there = queries.periods_from(connection, target_id, "month", first)
     return {month_of(period.start) for period in there if shown.until is None or period.start < shown.until}
+
+
+def months_waiting_as(store: Store, target_id: int, window: Window, as_waiting: ColumnElement[bool]) -> set[Month]:
+    """The months that a window touches and in which deliveries end that count as waiting by this condition."""
+    touched = months_touched(store, target_id, window)
+    with store.read() as connection:
+        return {
+            month
+            for month in touched
+            if deliveries.is_any_waiting_as(connection, target_id, month_bounds(month), as_waiting)
+        }
 
 
 def month_runs(recipient: Recipient, window: Window) -> Iterator[StoredRun]:

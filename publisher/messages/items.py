@@ -25,7 +25,7 @@ from formats.calendar import Month, month_bounds
 from formats.registry import summary_format
 from formats.rule_codes import CannotRenderError, Reason
 from publisher.messages.background import BackgroundRenderer, RenderOrder
-from publisher.messages.due import first_waiting, sent_in, waiting_in
+from publisher.messages.due import first_waiting, months_waiting_as, sent_in, waiting_in
 from publisher.messages.item import Item, ItemPage, MessageFormat
 from publisher.messages.recipient import Recipient
 from publisher.messages.records import PAGE, PageRenderer
@@ -82,7 +82,7 @@ def _with_sync(
             yield from Reports(recipient, scope, now, limit_bytes).steps()
         case _:
             if sync is not None:
-                changed = _months_waiting(recipient)
+                changed = _months_waiting(recipient, scope)
             yield _records(recipient, scope)
     if sync is not None:
         yield from sync.steps(changed)
@@ -119,11 +119,14 @@ def summary_of(recipient: Recipient, run: StoredRun, now: int) -> FoundSummary:
     return FoundSummary(form, reason=Reason.of(ReasonCode.NOT_DUE, field="NumberOfJobs"))
 
 
-def _months_waiting(recipient: Recipient) -> set[Month]:
+def _months_waiting(recipient: Recipient, scope: Scope) -> set[Month]:
     if recipient.target_id is None:
         return set()
     with recipient.store.read() as connection:
-        return set(queries.months_of(connection, recipient.target_id, State.WAITING))
+        months = set(queries.months_of(connection, recipient.target_id, State.WAITING))
+    if scope.as_waiting is not None:
+        months |= months_waiting_as(recipient.store, recipient.target_id, scope.window, scope.as_waiting)
+    return months
 
 
 def _records(recipient: Recipient, scope: Scope) -> Section:

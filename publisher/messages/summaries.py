@@ -22,7 +22,7 @@ from formats.registry import summary_format
 from formats.rule_codes import CannotRenderError, Reason
 from publisher.messages import erased_groups
 from publisher.messages.completeness import why_not_whole
-from publisher.messages.due import ended_in, held_periods, month_of_run, month_runs, months_touched
+from publisher.messages.due import ended_in, held_periods, month_of_run, month_runs, months_touched, months_waiting_as
 from publisher.messages.item import Held, Item, ItemPage, Members
 from publisher.messages.month_fold import MonthFold, MonthFolder, fold_runs
 from publisher.messages.recipient import Recipient
@@ -69,8 +69,12 @@ class Summaries:
             months, marked = self._months_to_fold(target_id)
             months = months.union(released, (month_of(period.start) for period in held.incomplete))
             months = {month for month in months if self._scope.touches(*month_bounds(month))}
-            if self._scope.as_waiting is not None:
+            if self._scope.resends_groups:
                 months |= months_touched(self._recipient.store, target_id, self._scope.window)
+            elif self._scope.as_waiting is not None:
+                months |= months_waiting_as(
+                    self._recipient.store, target_id, self._scope.window, self._scope.as_waiting
+                )
         else:
             months = months_touched(self._recipient.store, target_id, self._scope.window)
         for month in sorted(months):

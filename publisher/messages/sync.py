@@ -87,7 +87,10 @@ class SyncCounts:
         return [
             count
             for key, count in now.items()
-            if key not in known or known[key].digest != count.digest or known[key].state is not State.ACCEPTED
+            if self._scope.resends_groups
+            or key not in known
+            or known[key].digest != count.digest
+            or known[key].state is not State.ACCEPTED
         ]
 
     def _of_no_deliveries(self) -> Iterator[Step]:

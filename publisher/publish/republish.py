@@ -8,7 +8,8 @@ again. Other targets, and deliveries outside the window, are not touched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, false, func, not_, or_, select
@@ -25,6 +26,7 @@ from publisher.messages.item import Held, view_of
 from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Scope, Section
+from publisher.preview.render import payload_limit
 from publisher.reason import ReasonCode
 from publisher.sources.base import Window
 from publisher.store import batches, groups, reconciliations, registry
@@ -32,6 +34,7 @@ from publisher.store import deliveries as store_deliveries
 from publisher.store.admin import purge
 from publisher.store.batches import Resend
 from publisher.store.database import Store
+from publisher.store.groups import GroupRow
 from publisher.store.schema import ARE_ASSUMED, State, deliveries, runs
 from publisher.store.transitions import StateChange, transition
 from publisher.text import iso
@@ -56,8 +59,26 @@ class WindowCounts(msgspec.Struct, frozen=True):
     assumed: int = 0
 
 
+class GroupCounts(msgspec.Struct, frozen=True):
+    """The summaries, reports, and sync counts that republishing a window sends, by what they change at the service.
+
+    `new`: it has none with the key. `changed`: it has another version. `emptied`: it gets zero jobs in place of a
+    group that no longer exists. `unchanged`: it has the same.
+    """
+
+    new: int = 0
+    changed: int = 0
+    emptied: int = 0
+    unchanged: int = 0
+
+    @property
+    def total(self) -> int:
+        """How many are sent."""
+        return self.new + self.changed + self.emptied + self.unchanged
+
+
 class RepublishPlan(msgspec.Struct, frozen=True):
-    """What republishing a window does, in jobs.
+    """What republishing a window does, in jobs; `groups`: in summaries or reports; `sync`: in sync counts.
 
     `counts`: what the ledger has of them. `to_send` and `to_hold` (by reason code): what happens to the new,
     changed, unchanged, and held ones; `reasons`: the first reason with each code; `held_again` of the latter are
@@ -79,6 +100,13 @@ class RepublishPlan(msgspec.Struct, frozen=True):
     elsewhere: int
     in_flight: int
     sends_all_due: bool
+    groups: GroupCounts = GroupCounts()
+    sync: GroupCounts = GroupCounts()
+
+    @property
+    def sends_anything(self) -> bool:
+        """Whether any message is sent, be it only with emptied groups."""
+        return bool(self.to_send or self.groups.total or self.sync.total)
 
 
 def plan_window(
@@ -102,8 +130,10 @@ def plan_window(
         here = store_deliveries.on_their_way(connection, target.target_id, asked.begins, asked.ends)
     recipient = Recipient(store, config, name)
     in_flight = and_(deliveries.c.state == int(State.IN_FLIGHT), deliveries.c.deselected == 0, _ended_in(asked))
-    found = _Foreseen(recipient, target.target_id, or_(in_flight, *again.values()))
-    found.look(Window(asked.begins, asked.ends), now, resends_groups=resumes is None and not only_missing)
+    limit_bytes, _ = payload_limit(config, name)  # reports are cut by it
+    found = _Foreseen(recipient, target.target_id, or_(in_flight, *again.values()), limit_bytes)
+    resends_groups = target.filter.is_snapshot and resumes is None and not only_missing  # as `begin`
+    found.look(Window(asked.begins, asked.ends), now, resends_groups=resends_groups)
     return RepublishPlan(
         asked,
         counts,
@@ -116,6 +146,8 @@ def plan_window(
         elsewhere=states[State.WAITING] - here[State.WAITING],
         in_flight=states[State.IN_FLIGHT] - here[State.IN_FLIGHT],
         sends_all_due=recipient.format.shape == "report",
+        groups=found.group_counts(groups.SUMMARY, groups.UTILIZATION),
+        sync=found.group_counts(groups.SYNC),
     )
 
 
@@ -123,25 +155,43 @@ class _Foreseen:
     """Counts the items of a window that will be sent, and those that will be held, once the selected deliveries
     wait."""
 
-    def __init__(self, recipient: Recipient, target_id: int, as_waiting: ColumnElement[bool]) -> None:
+    def __init__(
+        self, recipient: Recipient, target_id: int, as_waiting: ColumnElement[bool], limit_bytes: int | None
+    ) -> None:
         self._recipient = recipient
+        self._limit_bytes = limit_bytes
         self._target_id = target_id
         self._as_waiting = as_waiting
         self.to_send = 0
         self.to_hold: Counter[str] = Counter()
         self.reasons: dict[str, Reason] = {}
         self.held_again = 0
+        self._groups: Counter[tuple[str, _Effect]] = Counter()
+
+    def group_counts(self, *kinds: str) -> GroupCounts:
+        """The groups of these kinds that will be sent."""
+        return GroupCounts(**{effect: sum(self._groups[kind, effect] for kind in kinds) for effect in _EFFECTS})
 
     def look(self, window: Window, now: int, *, resends_groups: bool) -> None:
         """Go through the items."""
         scope = Scope(window, only_due=True, as_waiting=self._as_waiting, resends_groups=resends_groups)
-        for step in items(self._recipient, scope, now=now):
+        for step in items(self._recipient, scope, now=now, limit_bytes=self._limit_bytes):
             if not isinstance(step, Section):
                 continue
             for page in step.pages:
                 self.to_send += sum(len(item.members) for item in page.items)
+                if step.kind is not None:
+                    self._count_groups(step.kind, [item.group for item in page.items if item.group is not None])
                 for held in page.held:
                     self._hold(held)
+
+    def _count_groups(self, kind: str, rows: Sequence[GroupRow]) -> None:
+        known: dict[int, dict[str, GroupRow]] = {}
+        with self._recipient.store.read() as connection:
+            for month in {row.month for row in rows}:
+                known[month] = groups.of_month(connection, self._target_id, kind, month)
+        for row in rows:
+            self._groups[kind, _effect_of(row, known[row.month].get(row.key))] += 1
 
     def _hold(self, held: Held) -> None:
         with self._recipient.store.read() as connection:
@@ -166,6 +216,21 @@ class _Foreseen:
             .group_by(deliveries.c.state)
         )
         return Counter({State(state): jobs for state, jobs in connection.execute(query)})
+
+
+_Effect: TypeAlias = Literal["new", "changed", "emptied", "unchanged"]
+_EFFECTS: Final[tuple[_Effect, ...]] = get_args(_Effect)
+
+
+def _effect_of(row: GroupRow, before: GroupRow | None) -> _Effect:
+    """What a group changes at a service that has, or may have, the version `before`."""
+    if before is not None and before.state is State.REJECTED:
+        before = None
+    if before is not None and before.digest == row.digest:
+        return "unchanged"
+    if not row.jobs:
+        return "emptied"
+    return "new" if before is None else "changed"
 
 
 _accepted = deliveries.c.state == int(State.ACCEPTED)

@@ -24,7 +24,7 @@ from formats.rule_codes import Reason
 from publisher.reason import stored
 from publisher.store import paging
 from publisher.store.runs import UpsertedRun
-from publisher.store.schema import ARE_ASSUMED, OPEN, State, counters, deliveries
+from publisher.store.schema import ARE_ASSUMED, OPEN, State, counters, deliveries, runs
 from publisher.store.transitions import (
     ASSUMED,
     CONFIRMED,
@@ -106,6 +106,24 @@ def state_where(as_waiting: ColumnElement[bool] | None) -> ColumnElement[int]:
     """The state of a delivery; `waiting` for those that meet a condition over deliveries."""
     state: ColumnElement[int] = deliveries.c.state
     return state if as_waiting is None else case((as_waiting, int(State.WAITING)), else_=state)
+
+
+def is_any_waiting_as(
+    connection: Connection, target_id: int, bounds: tuple[int, int], as_waiting: ColumnElement[bool]
+) -> bool:
+    """Whether a delivery of a run that ended within bounds (the second exclusive) counts as waiting by a condition."""
+    query = (
+        select(deliveries.c.run_id)
+        .join(runs, deliveries.c.run_id == runs.c.id)
+        .where(
+            deliveries.c.target_id == target_id,
+            runs.c.end_time >= bounds[0],
+            runs.c.end_time < bounds[1],
+            as_waiting,
+        )
+        .limit(1)
+    )
+    return connection.execute(query).first() is not None
 
 
 class DeliveryState(msgspec.Struct, frozen=True):

@@ -13,9 +13,9 @@ BY_NAME: Final = frozenset({
 })  # fmt: skip
 """Keys whose value is an object by name: of a source, a target, a month, and so on."""
 NUMBERS: Final = frozenset(
-    {"certificate_days_left", "unconfirmed_days", "resting_rounds", "assumed", "cpu_s", "wall_s"}
+    {"certificate_days_left", "unconfirmed_days", "resting_rounds", "assumed", "cpu_s", "wall_s", "to_hold"}
 )
-"""Keys with a number or null; another key that was only seen as null has a text or null."""
+"""Keys with a number or null, or with numbers by name; another key that was only seen as null has a text or null."""
 DESCRIPTIONS: Final = {
     "accepted": "jobs that the service took; of publish and run: in this run",
     "agrees": "true: the service has what was sent",
@@ -23,7 +23,8 @@ DESCRIPTIONS: Final = {
     "batches": "messages sent in this run",
     "busy": "another run is at work; nothing was done",
     "bytes": "size of the messages",
-    "changed": "jobs that have other facts than before",
+    "changed": "jobs or groups that have other values than before",
+    "emptied": "groups that no longer exist: they are sent with zero jobs",
     "complete": "every source was read to its end, and nothing waits or is in flight",
     "complete_until": "the service has every job that ended before",
     "confirmed": "of the accepted jobs: seen at the service as they were sent",
@@ -36,7 +37,7 @@ DESCRIPTIONS: Final = {
     "in_flight": "jobs that were sent, without a recorded answer",
     "last_sent_end_time": "latest end of a job that the service has",
     "merged": "parts of runs that have a record of their own, such as slaves and steps",
-    "new": "jobs that were not in the store",
+    "new": "jobs that were not in the store; of republish: jobs or groups that the service lacks",
     "not_due": "of the waiting jobs: their report is sent when its period is over",
     "not_latest": "why nothing is sent: the store was restored",
     "not_selected": "jobs that are not to be sent; of one job: why, by target",
@@ -78,6 +79,29 @@ def _with_any_columns(found: dict[str, Any]) -> dict[str, Any]:
     if "object" in found.get("type", ()):
         kept["additionalProperties"] = {"type": list(CELLS)}
     return kept
+
+
+def violations(schema: dict[str, Any], value: Any, where: str = "$") -> list[str]:
+    """Where a value does not follow a schema as `schema_of` makes it, and in which way."""
+    if not schema.keys() - {"description", "$schema", "title"}:
+        return []
+    allowed = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    kind = _type(value)
+    if kind not in allowed and not (kind == "integer" and "number" in allowed):
+        return [f"{where}: {kind}, not {' or '.join(allowed)}"]
+    found: list[str] = []
+    if isinstance(value, dict):
+        known, others = schema.get("properties", {}), schema.get("additionalProperties")
+        found += [f"{where}: lacks {name}" for name in schema.get("required", ()) if name not in value]
+        for name, part in value.items():
+            if name in known or others is not None:
+                found += violations(known.get(name) or others, part, f"{where}.{name}")
+            else:
+                found.append(f"{where}: {name} is not described")
+    if isinstance(value, list):
+        for number, part in enumerate(value):
+            found += violations(schema.get("items", {}), part, f"{where}[{number}]")
+    return found
 
 
 def _schema(key: str, samples: list[Any]) -> dict[str, Any]:

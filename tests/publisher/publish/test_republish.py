@@ -12,6 +12,7 @@ from sqlalchemy import text
 from formats.rule_codes import RuleCode
 from publisher.errors import TargetBusyError
 from publisher.messages import erased_groups
+from publisher.publish.republish import GroupCounts
 from publisher.reason import ReasonCode, sentence
 from publisher.sources.base import Window
 from publisher.store.admin import purge
@@ -343,3 +344,83 @@ def test_summaries_continue_as_well(tmp_path: Path) -> None:
     again(site, "sums")
     assert service.times_sent == {key: times + 1 for key, times in before.items()}
     assert site.publisher.plan_republish("sums", WINDOW).resumes is None
+
+
+def foreseen(site: Site, name: str, *, only_missing: bool = False) -> tuple[GroupCounts, GroupCounts]:
+    plan = site.publisher.plan_republish(name, Window(OCTOBER, NOVEMBER + 30 * 86_400), only_missing=only_missing)
+    return plan.groups, plan.sync
+
+
+@pytest.mark.parametrize("change", ["none", "benchmark", "late job", "no benchmark"])
+@pytest.mark.parametrize("only_missing", [False, True])
+def test_the_plan_announces_the_summaries_that_are_really_sent(tmp_path: Path, change: str, only_missing: bool) -> None:
+    """After a change of the benchmark all keys are others: the earlier groups are emptied."""
+    service = SummaryReceiver("sums")
+    source = ListSource("ce1")
+    for month in MONTHS:
+        for number, dn in enumerate(("/CN=Ada", "/CN=Bo")):
+            source.add(make_job(number + month % 7, end=month + 3600 + number, user_dn=dn, benchmarks=()))
+    site = Site(tmp_path, [source], [service])
+    site.table["sources"]["ce1"]["benchmark"] = {"type": "HEPscore23", "value": 10.0}
+    site.configure("sums", sync=True)
+    site.collect()
+    site.publish()
+    assert len(service.sums) == 4
+    before = set(service.sums)
+    if change == "benchmark":
+        site.table["sources"]["ce1"]["benchmark"]["value"] = 12.0
+    elif change == "no benchmark":
+        del site.table["sources"]["ce1"]["benchmark"]
+    elif change == "late job":
+        source.add(make_job(80, user_dn="/CN=Ada", benchmarks=()), make_job(81, user_dn="/CN=Cy", benchmarks=()))
+    site.reopen()
+    site.collect()
+    summaries, sync = foreseen(site, "sums", only_missing=only_missing)
+    service.times_sent.clear()
+    service.messages.clear()
+    site.republish("sums", OCTOBER, NOVEMBER + 30 * 86_400, only_missing=only_missing)
+    sent = set(service.times_sent)
+    emptied = {key for key in sent if not service.sums[key][0]}
+    assert (summaries.total, summaries.new, summaries.emptied) == (len(sent), len(sent - before), len(emptied))
+    assert sync.total == sum(
+        message.payload.count(b"SubmitHost:") for message in service.messages if "sync" in message.format
+    )
+    expected = {
+        ("none", False): GroupCounts(unchanged=4),
+        ("benchmark", False): GroupCounts(new=4, emptied=4),
+        ("late job", False): GroupCounts(new=1, changed=1, unchanged=3),
+        ("late job", True): GroupCounts(new=1, changed=1),
+        ("no benchmark", False): GroupCounts(emptied=4),
+    }
+    assert summaries == expected.get((change, only_missing), GroupCounts())
+
+
+@pytest.mark.parametrize("only_missing", [False, True])
+def test_the_plan_announces_the_reports_that_are_really_sent(tmp_path: Path, only_missing: bool) -> None:
+    service = AnyReceiver("apel")
+    site = two_months(tmp_path, service, records="utilization", period="day", bin="6h")
+    site.publish()
+    site.sources["ce1"].add(make_job(98, end=NOVEMBER + 3700), make_job(99, end=NOVEMBER + 90_000))
+    site.collect()
+    reports, _ = foreseen(site, "apel", only_missing=only_missing)
+    before = service.posts
+    site.republish("apel", OCTOBER, NOVEMBER + 30 * 86_400, only_missing=only_missing)
+    assert reports.total == service.posts - before
+    assert reports == GroupCounts(new=1, changed=1, unchanged=0 if only_missing else 1)
+
+
+@pytest.mark.parametrize("only_missing", [False, True])
+def test_the_plan_announces_the_sync_counts_that_go_with_job_records(tmp_path: Path, only_missing: bool) -> None:
+    service = AnyReceiver("apel")
+    site = two_months(tmp_path, service, records="emi-car", sync=True)
+    site.publish()
+    site.sources["ce1"].add(make_job(99, end=NOVEMBER + 90_000))
+    site.collect()
+    plan = site.publisher.plan_republish("apel", Window(OCTOBER, NOVEMBER + 30 * 86_400), only_missing=only_missing)
+    service.messages.clear()
+    site.republish("apel", OCTOBER, NOVEMBER + 30 * 86_400, only_missing=only_missing)
+    sent = sum(message.payload.count(b"SubmitHost:") for message in service.messages if message.format == "apel-sync")
+    assert plan.to_send == len(service.posted()) == (1 if only_missing else 11)
+    assert plan.sync.total == sent
+    assert plan.sync == GroupCounts(changed=1)
+    assert plan.groups == GroupCounts()
