@@ -46,6 +46,8 @@ class ReasonCode(StrEnum):
     SOURCES_INCOMPLETE = "sources-incomplete"
     SOURCE_INCOMPLETE = "source-incomplete"
     SOURCE_NOT_READ = "source-not-read"
+    TOO_LARGE = "too-large"
+    """Refused because of its size, alone in a message."""
     WAIVED = "waived"
 
 
@@ -118,6 +120,12 @@ SENTENCES: Final[Mapping[str, str]] = {
     + "source {source} does not show that it has every job from {interval} on. If it has, set "
     "sources.{source}.complete_since",
     ReasonCode.SOURCE_NOT_READ: _MAY_LACK_JOBS + "source {source} was not yet read to its end",
+    ReasonCode.TOO_LARGE: (
+        "alone it makes a message of {size_bytes} bytes, too large: {answer}. Ask the service's administrator to "
+        "accept larger messages (nginx: client_max_body_size), raise `batch_bytes` of the target if that is the limit, "
+        "or send less of the job (`ur_extensions` without file-transfers); then `usage-publisher records retry`. Or "
+        "waive it"
+    ),
     ReasonCode.WAIVED: "{text}",
 }
 

@@ -326,8 +326,9 @@ class Dispatcher:
         """Wait for the outcome of a batch. Raises `CredentialError` and `SigningError`."""
         outcome = sent.outcome.result()
         self._context.observer(BatchAnswered(self._context.target, sent.batch_id, type(outcome).__name__))
-        self._context.sent.batches += 1
-        self._context.sent.bytes += sent.size_bytes
+        if not (isinstance(outcome, Refused) and outcome.known_before):
+            self._context.sent.batches += 1
+            self._context.sent.bytes += sent.size_bytes
         return outcome
 
     def _mark_in_flight(self, connection: Connection, batch: Batch, batch_id: int, now: int) -> None:

@@ -85,9 +85,24 @@ class SendQueue:
         self._loaded = max(limits.records, loaded)
         self._at_end = False
 
+    @property
+    def most(self) -> int:
+        """The maximum number of records in a message."""
+        return self._limits.records
+
+    def shorten(self, most: int) -> None:
+        """Make all later messages of no more records than this."""
+        self._limits = msgspec.structs.replace(self._limits, records=min(most, self._limits.records))
+
     def push(self, batches: Sequence[Batch]) -> None:
-        """Put batches before all others, in this order."""
-        self._parts += reversed(batches)
+        """Put batches before all others, in this order. Of one with too many records the others follow."""
+        self._parts += map(self._cut, reversed(batches))
+
+    def _cut(self, batch: Batch) -> Batch:
+        items, most = batch.items, self._limits.records
+        if batch.other_half or len(items) <= most:
+            return batch
+        return msgspec.structs.replace(batch, items=items[:most], rest=[*items[most:], *batch.rest])
 
     def next(self) -> Batch | None:
         """Return the next batch; None if nothing is left."""

@@ -31,7 +31,7 @@ import msgspec
 
 from formats.rule_codes import Reason
 from publisher.messages.item import Item
-from publisher.reason import ReasonCode
+from publisher.reason import ReasonCode, sentence
 
 _PROOF: Final = 2
 """Refusals of a record, with new records accepted in between, that prove it bad."""
@@ -120,17 +120,21 @@ class RefusedRecord(msgspec.Struct, frozen=True):
     Either it is bad, or the service was failing.
 
     `certain`: the answer is about the item, so another attempt shows nothing new. The cause may still be a limit or
-    name that is configured wrongly, here or at the service; then it refuses all items.
+    name that is configured wrongly, here or at the service; then it refuses all items. `too_large_bytes`: the size of
+    its message, if it was refused because of that.
     """
 
     item: Item
     batch_id: int
     answer: str
     certain: bool
+    too_large_bytes: int | None = None
 
     @property
     def reason(self) -> Reason:
         """The reason for its rejection."""
+        if self.too_large_bytes is not None:
+            return Reason.of(ReasonCode.TOO_LARGE, answer=self.answer, size_bytes=self.too_large_bytes)
         return Reason.of(ReasonCode.REFUSED, answer=self.answer)
 
 
@@ -219,16 +223,18 @@ class RejectionPolicy:
         accepted_before: int,
         sent_before: int,
         since: int,
+        too_large_bytes: int | None = None,
     ) -> Steps[None]:
         """The service refused a batch of these items, first at `since`. `as_a_whole`: each item would be refused
         alone as well; otherwise the refusal may be due to some of them. `accepted_before` and `sent_before` as in
-        `Refusal`."""
+        `Refusal`, `too_large_bytes` as in `RefusedRecord`."""
         self._refusals.add(items, accepted_before, sent_before)
         if as_a_whole:
             certain = certain or (self._replaces and self._proof is not None)
             for item in items:
-                self._refused[item.key] = RefusedRecord(item, batch_id, answer, certain)
-            self._last_answer = answer
+                record = RefusedRecord(item, batch_id, answer, certain, too_large_bytes)
+                self._refused[item.key] = record
+                self._last_answer = sentence(record.reason)
         if self._replaces:
             return  # refused records are decided after the rest of the section was sent
         self._refusals_since_accept += 1

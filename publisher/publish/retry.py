@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import structs
-from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attempt
+from tenacity import RetryCallState, Retrying, retry_if_result
 
 from publisher.config.schema import Target as TargetSettings
 from publisher.events import Observer, RetryPlanned
 from publisher.publish.context import Sleep
-from publisher.targets.base import Accepted, Message, Outcome, Target, Throttled, Transient, Unknown
+from publisher.targets.base import Accepted, Message, Outcome, Oversized, Target, Throttled, Transient, Unknown
 
 
 class RetryBudget:
@@ -29,6 +29,9 @@ class RetryBudget:
         self._first_s = settings.retry_wait
         self._quiet = threading.Condition()
         self._pausing = 0
+        self._largest_accepted_bytes = 0
+        self._is_slow = False
+        """A message timed out repeatedly, and none was accepted since."""
         self.ended: Throttled | None = None
         """What the service answered when it asked for a longer pause than is left."""
 
@@ -51,6 +54,37 @@ class RetryBudget:
             with self._quiet:
                 self._pausing -= 1
                 self._quiet.notify_all()
+
+    def judged(self, message: Message, outcome: Outcome) -> Outcome:
+        """Return the outcome of an attempt in the light of those before it.
+
+        A proxy that fails may answer 413 to anything. If a larger message was accepted, splitting this one would end in
+        the rejection of good records.
+        """
+        size_bytes = len(message.payload)
+        if isinstance(outcome, Accepted):
+            with self._quiet:
+                self._largest_accepted_bytes = max(self._largest_accepted_bytes, size_bytes)
+                self._is_slow = False
+        elif isinstance(outcome, Oversized) and not outcome.measured and size_bytes <= self._largest_accepted_bytes:
+            return Transient(
+                f"{outcome.answer} (to a message of {size_bytes:,} bytes, although one of "
+                f"{self._largest_accepted_bytes:,} bytes was accepted in this run)"
+            )
+        return outcome
+
+    def is_enough(self, attempt: int, outcome: Outcome) -> bool:
+        """Whether no further attempt is made after this one. When the service is slow, a message is tried once: it is
+        smaller the next time."""
+        return attempt >= self.attempts or (self._is_slow and timed_out(outcome))
+
+    def is_too_slow(self, outcomes: Sequence[Outcome]) -> bool:
+        """Whether all attempts to send a message timed out, and repeatedly: it is sent in smaller parts."""
+        with self._quiet:
+            if not all(map(timed_out, outcomes)) or (len(outcomes) == 1 and not self._is_slow):
+                return False
+            self._is_slow = True
+            return True
 
     def end(self, outcome: Outcome) -> None:
         """Record the last outcome of a message; if the service asked to wait, no other message is sent in this run."""
@@ -79,14 +113,14 @@ def post(
     """Post a message; after a transient, throttled, or unknown outcome again, within the run's budget.
 
     Returns the last outcome. It is unknown, or marked so, if an earlier attempt may have been accepted and no later one
-    shows it. Raises `CredentialError` and `SigningError` as the target does.
+    shows it; it is marked as timed out only if that happened repeatedly. Raises `CredentialError` and `SigningError` as
+    the target does.
     """
-    unknown = False
+    outcomes: list[Outcome] = []
 
     def once() -> Outcome:
-        nonlocal unknown
-        outcome = budget.turn() or target.post(message)
-        unknown = unknown or isinstance(outcome, Unknown)
+        outcome = budget.turn() or budget.judged(message, target.post(message))
+        outcomes.append(outcome)
         return outcome
 
     def next_pause_s(state: RetryCallState) -> float:
@@ -94,7 +128,8 @@ def post(
         return budget.pause_s(state.attempt_number, state.outcome.result())
 
     def is_exhausted(state: RetryCallState) -> bool:
-        tried_enough = stop_after_attempt(budget.attempts)(state)
+        assert state.outcome is not None  # as above
+        tried_enough = budget.is_enough(state.attempt_number, state.outcome.result())
         ended = budget.ended is not None or stopping()
         return tried_enough or ended or state.upcoming_sleep > budget.left_s
 
@@ -116,11 +151,20 @@ def post(
     )
     outcome: Outcome = retrying(once)
     budget.end(outcome)
-    if not unknown or isinstance(outcome, Accepted | Unknown):
+    is_unknown = any(isinstance(outcome, Unknown) for outcome in outcomes)
+    if isinstance(outcome, Transient | Throttled | Unknown):
+        too_slow = budget.is_too_slow(outcomes)
+        if isinstance(outcome, Throttled) and not is_unknown:
+            return outcome
+        return (Unknown if is_unknown else Transient)(outcome.answer, timed_out=too_slow)
+    if not is_unknown or isinstance(outcome, Accepted):
         return outcome
-    if isinstance(outcome, Transient | Throttled):
-        return Unknown(outcome.answer)
     return structs.replace(outcome, after_unknown=True)
+
+
+def timed_out(outcome: Outcome) -> bool:
+    """Whether the exchange took too long."""
+    return isinstance(outcome, Transient | Unknown) and outcome.timed_out
 
 
 def answer_of(outcome: Outcome) -> str:

@@ -160,7 +160,8 @@ class Sender:
 
         with closing(section):
             if replaces:
-                self._last = self._section_sender(dispatcher, SendQueue(limits, next_page))
+                queue = SendQueue(limits, next_page)
+                self._last = self._section_sender(dispatcher, queue)
                 self._last.run(())
             else:
                 with Prefetcher(next_page, self._context.target) as pages:
@@ -168,6 +169,8 @@ class Sender:
                     again = bookkeeping.recovered(self._context, self._recipient, limits)
                     self._last = self._section_sender(dispatcher, queue, pages.begin)
                     self._last.run(again)
+        if section.most is None:
+            self._most = queue.most  # of a service that was slow
         self._settlements.commit()
         self._finish()
 
@@ -270,6 +273,10 @@ class SectionSender:
                 self._accept(sent, outcome)
                 self._queue.push(after_acceptance(sent.batch))
                 return True
+            case Transient() | Unknown() if outcome.timed_out and len(sent.batch.items) > 1:
+                self._settle(sent, outcome)
+                self._halve(sent.batch, outcome)
+                return False
             case Transient() | Throttled() | Unknown() | Unauthorised():
                 self._settle(sent, outcome)
                 raise self._stop(outcome)
@@ -316,6 +323,14 @@ class SectionSender:
         if isinstance(outcome, Unauthorised) and not outcome.misdirected:
             self._context.sent.unauthorised = True
 
+    def _halve(self, batch: Batch, outcome: Transient | Unknown) -> None:
+        """The message timed out repeatedly: send it in halves, and no larger ones. A service that is slow, or a proxy
+        with a short time-out before it, would never answer the whole message."""
+        items = [self._may_be_there(item) for item in batch.items] if isinstance(outcome, Unknown) else batch.items
+        first, second = halves(items)
+        self._queue.shorten(len(first))
+        self._queue.push([Batch(first, State.IN_FLIGHT, rest=[*second, *batch.other_half, *batch.rest])])
+
     def _divide(self, sent: PostedBatch, outcome: Oversized | Refused) -> None:
         batch = sent.batch
         if outcome.after_unknown:
@@ -340,6 +355,7 @@ class SectionSender:
                 accepted_before=sent.accepted_before,
                 sent_before=last,
                 since=since,
+                too_large_bytes=sent.size_bytes if isinstance(outcome, Oversized) else None,
             )
         )
 

@@ -39,8 +39,9 @@ from publisher.security.revocation import RevocationError, RevocationLists
 from publisher.security.tls import Trust, make_context, verified_chain
 
 FailureKind = Literal[
-    "name", "closed", "untrusted", "client-refused", "tls", "timeout", "cut", "no-http", "too-large", "proxy", "stopped"
-]
+    "name", "closed", "untrusted", "client-refused", "tls", "timeout", "write-timeout", "cut", "no-http", "too-large",
+    "proxy", "stopped",
+]  # fmt: skip
 
 _E = TypeVar("_E", bound=BaseException)
 _CONNECT_S = 20.0
@@ -60,6 +61,7 @@ _HINTS: dict[FailureKind, str] = {
     "untrusted": "Check ca_directory or ca_file, and that the URL has the name in the server's certificate",
     "client-refused": "Check that the service trusts the authority of our certificate and knows its name",
     "timeout": "It is tried again; a longer timeout can be set for the target",
+    "write-timeout": "It is tried again; a longer timeout can be set for the target",
     "proxy": "Check the proxy setting of the target",
     "stopped": "The next run sends it again",
 }
@@ -404,7 +406,7 @@ def _classified(error: Exception, progress: _Exchange, peer: httpx.URL, *, plain
         return Failure("too-large", str(error), sent)
     if isinstance(error, httpcore.TimeoutException):
         what = "no complete answer" if sent else "the request could not be written"
-        return Failure("timeout", f"{what} within the time allowed", sent)
+        return Failure("timeout" if sent else "write-timeout", f"{what} within the time allowed", sent)
     if isinstance(error, httpcore.ProtocolError) and progress.read_bytes:
         return Failure("no-http", f"the answer is not complete HTTP: {error}{hint}", sent)
     return Failure("cut", f"the connection was cut before the answer was complete{hint}", sent)

@@ -72,7 +72,8 @@ class AmsTarget:
             self.close()
         body = Body(message.batch_id, self._identity.signer(self._encrypt_to).sign_in_parts(message.payload))
         if len(body) > self._limit_bytes:
-            return Oversized(f"{len(body)} bytes with signature and base64, of {self._limit_bytes} allowed")
+            answer = f"{len(body)} bytes with signature and base64, of {self._limit_bytes} allowed"
+            return Oversized(answer, measured=True)
         outcome, status = self._publish(body)
         if status == 401:
             self._token = ""

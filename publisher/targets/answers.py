@@ -34,7 +34,9 @@ def of_failure(failure: Failure) -> Outcome:
     answer = f"{failure.message}. {failure.hint}" if failure.hint else failure.message
     if failure.kind == "client-refused":
         return Unauthorised(answer)
-    return Unknown(answer) if failure.sent else Transient(answer)
+    if failure.sent:
+        return Unknown(answer, timed_out=failure.kind == "timeout")
+    return Transient(answer, timed_out=failure.kind == "write-timeout")
 
 
 def of_status(reply: Reply, now_s: float, *, secret: str = "") -> Outcome:
@@ -50,6 +52,8 @@ def of_status(reply: Reply, now_s: float, *, secret: str = "") -> Outcome:
         outcome = Unauthorised(f"{answer}. Check the URL of this target", misdirected=True)
     elif reply.status == 413:
         outcome = Oversized(answer)
+    elif reply.status in {502, 504}:  # of a proxy: the service behind it may have accepted the message
+        outcome = Unknown(answer, timed_out=reply.status == 504)
     elif reply.status == 408 or reply.status // 100 == 5:
         outcome = Transient(answer)
     elif reply.status // 100 == 2:

@@ -1,7 +1,8 @@
 """The protocol of targets, between the ledger and the services that accept usage records.
 
 A target posts one finished message and returns the outcome. It does not retry, does not split, and keeps no state but
-its connection and token: `publisher.publish.sender` decides what follows, and the store records it.
+its connection, its token, and what it learned of the service in this run: `publisher.publish.sender` decides what
+follows, and the store records it.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ class Accepted(msgspec.Struct, frozen=True):
 
 class Transient(msgspec.Struct, frozen=True):
     """Not accepted, and not because of the data: everything in it waits. `answer`: what the service answered, or
-    what happened."""
+    what happened. `timed_out`: the exchange took too long, which a smaller message may not."""
 
     answer: str
+    timed_out: bool = False
 
 
 class Throttled(msgspec.Struct, frozen=True):
@@ -59,9 +61,11 @@ class Throttled(msgspec.Struct, frozen=True):
 
 
 class Oversized(msgspec.Struct, frozen=True):
-    """Not accepted because of its size: send it in smaller parts. `after_unknown`: see `Refused`."""
+    """Not accepted because of its size: send it in smaller parts. `measured`: it was not sent, because its size is
+    known to be too large; otherwise the service said so. `after_unknown`: see `Refused`."""
 
     answer: str
+    measured: bool = False
     after_unknown: bool = False
 
 
@@ -71,12 +75,14 @@ class Refused(msgspec.Struct, frozen=True):
 
     `parts`: the record ids of the message, in parts of which the service accepts or refuses each as a whole, whatever
     is sent with it; a single part with all of them is refused for itself. Empty if the answer does not show any.
-    `after_unknown`: an earlier attempt to send this message may have been accepted; set by the retry, not by targets.
+    `known_before`: nothing was sent, because the service refused one of the parts before in this run. `after_unknown`:
+    an earlier attempt to send this message may have been accepted; set by the retry, not by targets.
     """
 
     answer: str
     certain: bool
     parts: tuple[tuple[str, ...], ...] = ()
+    known_before: bool = False
     after_unknown: bool = False
 
 
@@ -93,9 +99,11 @@ class Unauthorised(msgspec.Struct, frozen=True):
 
 
 class Unknown(msgspec.Struct, frozen=True):
-    """It is unknown whether it was accepted (connection cut, invalid answer). It is sent again with the same ids."""
+    """It is unknown whether it was accepted (connection cut, invalid answer). It is sent again with the same ids.
+    `timed_out`: see `Transient`."""
 
     answer: str
+    timed_out: bool = False
 
 
 Outcome: TypeAlias = Accepted | Transient | Throttled | Oversized | Refused | Unauthorised | Unknown

@@ -84,7 +84,8 @@ class DirectoryTarget:
             self.close()
         content = self._identity.signer().sign(message.payload) if self._signs else message.payload
         if self._queue and ssm_size_bound(len(content)) > MOST_BODY_BYTES:
-            return Oversized(f"{ssm_size_bound(len(content))} bytes as SSM may send it, of {MOST_BODY_BYTES} allowed")
+            answer = f"{ssm_size_bound(len(content))} bytes as SSM may send it, of {MOST_BODY_BYTES} allowed"
+            return Oversized(answer, measured=True)
         try:
             with made(self._path) as descriptor:
                 if self._queue:

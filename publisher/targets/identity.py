@@ -19,12 +19,14 @@ from publisher.security.tls import Trust
 
 class TargetContext(msgspec.Struct, frozen=True):
     """The common credentials of the configuration, the clock (epoch seconds), whether the program is interrupted, and
-    how the time of an exchange is measured."""
+    how the time of an exchange is measured. `refusals`: what all targets of one run know to be refused, by its name at
+    the service (SGAS: a machine), with the answer."""
 
     credentials: schema.Credentials = schema.Credentials()
     clock: Callable[[], float] = time.time
     stopping: Callable[[], bool] = lambda: False
     timing: Timing = USUAL_TIMING
+    refusals: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Identity:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from itertools import chain
@@ -247,6 +247,7 @@ class SgasTarget:
         self._identity = Identity(settings.credentials, context)
         self._limit_bytes = settings.batch_bytes
         self._query_address = CUSTOM_QUERY
+        self._refusals = context.refusals
         self._client = self._identity.client(base, timeout_s=settings.timeout, proxy=settings.proxy)
 
     def payload_limit_bytes(self) -> int | None:
@@ -255,6 +256,9 @@ class SgasTarget:
 
     def post(self, message: Message) -> Outcome:
         """Insert the records. See `publisher.targets.base.Target.post`."""
+        known = self._known_refusal(message) if self._refusals else None
+        if known is not None:
+            return known
         if self._identity.has_expired():
             self.close()
         reply = self._client.request(
@@ -262,7 +266,19 @@ class SgasTarget:
         )
         if not isinstance(reply, Reply):
             return answers.of_failure(reply)
-        return outcome_of_reply(reply, message, self._identity.clock())
+        outcome = outcome_of_reply(reply, message, self._identity.clock())
+        if isinstance(outcome, Refused) and len(outcome.parts) == 1:
+            self._refusals |= dict.fromkeys(_by_machine(message), outcome.answer)
+        return outcome
+
+    def _known_refusal(self, message: Message) -> Refused | None:
+        """The refusal of a message with machines that SGAS refused alone in this run: it would refuse the whole message
+        again, once for each message with one of them."""
+        machines = _by_machine(message)
+        refused = [name for name in machines if name in self._refusals]
+        if not refused:
+            return None
+        return Refused(self._refusals[refused[0]], certain=True, parts=_parts(machines, refused), known_before=True)
 
     def check(self) -> list[Finding]:
         """Ask for the list of services and, without records, for the address that accepts them."""
@@ -320,7 +336,7 @@ def outcome_of_reply(reply: Reply, message: Message, now_s: float) -> Outcome:
             f"the answer does not name the records that were sent: {answers.describe(reply)}"
         )
     if reply.status == 406:
-        return Refused(answers.describe(reply) + _spelling(reply), certain=True, parts=_by_machine(reply, message))
+        return Refused(answers.describe(reply) + _spelling(reply), certain=True, parts=_refused_parts(reply, message))
     if reply.status == 500:
         return Refused(answers.describe(reply), certain=False)
     return answers.of_status(reply, now_s)
@@ -350,8 +366,8 @@ def _spelling(reply: Reply) -> str:
     return _COMMAS if is_ours else ""
 
 
-def _by_machine(reply: Reply, message: Message) -> tuple[tuple[str, ...], ...]:
-    """The records of each machine that a 406 names, by id, and last all others; empty where they cannot be told apart.
+def _refused_parts(reply: Reply, message: Message) -> tuple[tuple[str, ...], ...]:
+    """The records of each machine that a 406 names, by id, and last all others; empty if the answer does not show it.
 
     LUTS judges a message by its machines alone, and names all of them if one is not allowed, in any order. An answer of
     another form, or with a name that was not sent, shows nothing.
@@ -359,12 +375,20 @@ def _by_machine(reply: Reply, message: Message) -> tuple[tuple[str, ...], ...]:
     found = _names_machines(reply.body.decode("utf-8", "replace"))
     if found is None:
         return ()
+    named, machines = set(found.group(2).split(",")), _by_machine(message)
+    return _parts(machines, named) if named <= machines.keys() else ()
+
+
+def _by_machine(message: Message) -> dict[str, list[str]]:
+    """The record ids of a message by machine; empty if the message cannot be read."""
     machines: dict[str, list[str]] = {}
     for job in _sent_jobs(message.payload):
         machines.setdefault(job.cluster or "", []).append(job.record_id)
-    named = set(found.group(2).split(","))
-    if not named <= machines.keys() or sorted(chain(*machines.values())) != sorted(message.record_ids):
-        return ()
+    return machines if sorted(chain(*machines.values())) == sorted(message.record_ids) else {}
+
+
+def _parts(machines: Mapping[str, Sequence[str]], named: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    """The record ids of each named machine, and last those of all others, if there are any."""
     parts = [tuple(ids) for machine, ids in machines.items() if machine in named]
     others = tuple(chain.from_iterable(ids for machine, ids in machines.items() if machine not in named))
     return (*parts, others) if others else tuple(parts)

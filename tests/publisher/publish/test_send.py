@@ -12,8 +12,8 @@ from publisher.events import RetryPlanned
 from publisher.store.schema import State, classes
 from publisher.targets.base import Accepted, Message, Outcome, Oversized, Throttled, Transient, Unauthorised, Unknown
 from tests.publisher.publish.waiting_site import record_id, site_of
-from tests.publisher.receivers import RecordReceiver, always, script
-from tests.publisher.site import ListSource, Site, make_jobs
+from tests.publisher.receivers import Fault, RecordReceiver, SummaryReceiver, always, script
+from tests.publisher.site import ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
 
@@ -120,11 +120,96 @@ def test_an_oversized_message_is_split_until_it_fits(tmp_path: Path) -> None:
     assert sorted(record for message in taken for record in message.record_ids) == sorted(service.held)
 
 
-def test_a_record_too_large_by_itself_is_rejected(tmp_path: Path) -> None:
-    site, service = site_of(tmp_path, 3)
-    service.fault = lambda m: Oversized("HTTP 413") if record_id(2) in m.record_ids else None
+def test_a_record_too_large_by_itself_is_rejected_with_the_remedy(tmp_path: Path) -> None:
+    source, service = ListSource("ce1"), RecordReceiver("neic")
+    source.add(make_job(1), make_job(2, name="x" * 1000), make_job(3))
+    site = Site(tmp_path, [source], [service])
+    site.collect()
+    service.fault = lambda m: Oversized("HTTP 413") if b"x" * 1000 in m.payload else None
     site.publish()
     assert site.in_state("neic", State.REJECTED) == {record_id(2)}
+    reason = site.reasons("neic")[record_id(2)] or ""
+    assert "HTTP 413" in reason
+    assert "client_max_body_size" in reason
+    assert "records retry" in reason
+
+
+def test_the_remedy_is_named_too_where_nothing_else_waits(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path, 1)
+    service.fault = always(Oversized("HTTP 413"))
+    assert "client_max_body_size" in (site.publish_to("neic").sent.paused or "")
+    assert site.counted("neic") == {State.WAITING: 1}
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+def test_a_message_too_large_although_a_larger_one_was_accepted_is_a_passing_fault(tmp_path: Path, lasts: bool) -> None:
+    """A proxy that fails: splitting would end in the rejection of good records."""
+    source, service = ListSource("ce1"), RecordReceiver("neic")
+    source.add(make_job(1, name="x" * 1000), *make_jobs(119, first=2))
+    site = Site(tmp_path, [source], [service])
+    site.configure("neic", batch_records=50, attempts=2, workers=1)
+    site.collect()
+    service.fault = lambda _m: Oversized("HTTP 413") if service.posts == 2 or (lasts and service.posts > 2) else None
+    delivery = site.publish_to("neic")
+    assert delivery.sent.rejected == 0
+    assert [len(message.record_ids) for message in service.messages] == ([50, 50, 50] if lasts else [50, 50, 50, 20])
+    assert site.counted("neic") == ({State.ACCEPTED: 50, State.WAITING: 70} if lasts else {State.ACCEPTED: 120})
+    assert not lasts or "was accepted in this run" in (delivery.sent.paused or "")
+
+
+def test_a_message_that_we_measured_is_too_large_whatever_was_accepted(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path, 3, batch_records=1)
+    service.fault = lambda m: Oversized("9 bytes", measured=True) if record_id(2) in m.record_ids else None
+    site.publish()
+    assert site.in_state("neic", State.REJECTED) == {record_id(2)}
+
+
+def too_slow_above(most: int) -> Fault:
+    return lambda message: Unknown("HTTP 504", timed_out=True) if len(message.record_ids) > most else None
+
+
+def test_a_message_that_times_out_repeatedly_is_halved_and_later_ones_are_as_small(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path, 150, batch_records=100, attempts=2, workers=1)
+    service.fault = too_slow_above(30)
+    delivery = site.publish_to("neic")
+    assert (delivery.sent.paused, delivery.sent.rejected) == (None, 0)
+    assert site.counted("neic") == {State.ACCEPTED: 150}
+    sizes = [len(message.record_ids) for message in service.messages]
+    assert sizes == [100, 100, 50, *[25] * 6]
+
+
+def test_a_service_that_answers_nothing_in_time_gets_ever_smaller_messages_once_each(tmp_path: Path) -> None:
+    site, service = site_of(tmp_path, 8, attempts=3, workers=1)
+    service.fault = too_slow_above(0)
+    assert site.publish_to("neic").sent.paused == "HTTP 504"
+    assert [len(message.record_ids) for message in service.messages] == [8, 8, 8, 4, 2, 1]
+    assert site.counted("neic") == {State.WAITING: 8}
+
+
+@pytest.mark.parametrize("other", [Transient("HTTP 503"), Unknown("cut")])
+def test_only_repeated_time_outs_halve_a_message(tmp_path: Path, other: Outcome) -> None:
+    site, service = site_of(tmp_path, 4, attempts=2, workers=1)
+    service.fault = script(Unknown("HTTP 504", timed_out=True), other)
+    assert site.publish_to("neic").sent.paused is not None
+    assert service.posts == 2
+
+
+def test_summaries_that_time_out_repeatedly_are_halved_too(tmp_path: Path) -> None:
+    source, service = ListSource("ce1"), SummaryReceiver("apel")
+    source.add(*(make_job(number, user_dn=f"/CN=User {number}") for number in range(1, 5)))
+    site = Site(tmp_path, [source], [service])
+    site.configure("apel", attempts=2)
+    service.fault = script(*[Transient("slow", timed_out=True)] * 2)
+    site.collect()
+    site.publish()
+    assert site.counted("apel") == {State.ACCEPTED: 4}
+    assert [message.payload.count(b"%%") for message in service.messages if message.format != "apel-sync"] == [
+        4,
+        4,
+        2,
+        2,
+    ]
+    assert service.total()[0] == 4
 
 
 def test_batches_are_cut_by_the_bytes_of_the_finished_message(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_what_could_not_be_written_was_not_sent() -> None:
         url = f"http://localhost:{silent.getsockname()[1]}"
         failure = client(url, timeout_s=0.5).request("POST", url, content=b"x" * 50_000_000)
     assert isinstance(failure, Failure)
-    assert (failure.kind, failure.sent) == ("timeout", False)
+    assert (failure.kind, failure.sent) == ("write-timeout", False)
 
 
 @pytest.mark.parametrize("drip", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"])

@@ -89,8 +89,8 @@ def test_ams_renews_its_token_once(pki: Pki) -> None:
         (413, Oversized),
         (429, Throttled),
         (500, Transient),
-        (502, Transient),
-        (504, Transient),
+        (502, Unknown),
+        (504, Unknown),
     ],
 )
 def test_what_ams_means_by_a_status_and_no_answer_shows_the_token(pki: Pki, status: int, kind: type[Outcome]) -> None:

@@ -4,6 +4,7 @@ that it should.
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,9 +19,19 @@ from publisher.errors import ConfigError, CredentialError
 from publisher.security.http import Reply
 from publisher.simulator.pki import Pki, make_pki
 from publisher.targets import answers, make_target
-from publisher.targets.base import Accepted, Outcome, Oversized, Refused, Throttled, Transient, Unauthorised, Unknown
+from publisher.targets.base import (
+    Accepted,
+    Message,
+    Outcome,
+    Oversized,
+    Refused,
+    Throttled,
+    Transient,
+    Unauthorised,
+    Unknown,
+)
 from publisher.targets.identity import TargetContext
-from tests.publisher.scripted_server import serve, unused_port
+from tests.publisher.scripted_server import ScriptedConnection, ScriptedRequest, serve, unused_port
 from tests.publisher.targets.scripted_targets import MESSAGE, NGINX_400, SETTINGS, always, context, outcome_of, target
 
 REGISTER = "The service must know our certificate: `usage-publisher check` shows its name"
@@ -132,11 +143,11 @@ def test_a_record_that_sgas_keeps_under_its_global_id_is_known_by_its_own(
         (406, b"not allowed", Refused("HTTP 406: not allowed", certain=True)),
         (408, b"", Transient("HTTP 408")),
         (413, b"<h1>too\nlarge</h1>", Oversized("HTTP 413: too large")),
+        (502, b"", Unknown("HTTP 502")),
+        (504, b"", Unknown("HTTP 504", timed_out=True)),
         (429, b"", Throttled("HTTP 429", None)),
         (500, b"Processing Failed", Refused("HTTP 500: Processing Failed", certain=False)),
-        (502, b"", Transient("HTTP 502")),
         (503, b"Database", Transient("HTTP 503: Database")),
-        (504, b"", Transient("HTTP 504")),
         (204, b"", Unknown("HTTP 204")),
         (500, b"\x1b[31mred\x00", Refused("HTTP 500: [31mred", certain=False)),
     ],
@@ -177,6 +188,58 @@ def test_a_406_of_sgas_parts_the_records_by_their_machines(
     outcome = outcome_of(pki, "sgas", always(406, body.encode("latin-1")), message)
     assert isinstance(outcome, Refused)
     assert (outcome.certain, outcome.parts) == (True, parts)
+
+
+def _of_machines(**machines: str) -> Message:
+    records = "".join(
+        _record(identity, identity, "1").replace(
+            "</JobUsageRecord>", f"<MachineName>{name}</MachineName></JobUsageRecord>"
+        )
+        for identity, name in machines.items()
+    )
+    namespace = "http://schema.ogf.org/urf/2003/09/urf"
+    payload = f'<UsageRecords xmlns="{namespace}" xmlns:urf="{namespace}">{records}</UsageRecords>'.encode()
+    return msgspec.structs.replace(MESSAGE, payload=payload, record_ids=tuple(machines))
+
+
+def test_machines_that_sgas_refuses_alone_are_known_in_the_rest_of_the_run(pki: Pki) -> None:
+    """Each message with one of them would be refused whole once more."""
+
+    def script(request: ScriptedRequest, connection: ScriptedConnection) -> None:
+        named = re.findall("<MachineName>([^<]*)<", request.body.decode())
+        if "m2" in named:
+            refusal = f"Subject CN=a is not allowed to perform insertion for machines: {','.join(sorted(set(named)))}"
+            connection.answer(406, refusal.encode())
+        else:
+            connection.answer(200, b'{"r1": "1"}')
+
+    with serve(script, pki) as server:
+        settings = SETTINGS.validate_python({"type": "sgas", "url": server.url})
+        of_run = context(pki)
+        one, other = (make_target("t", settings, of_run) for _ in range(2))
+        mixed = _of_machines(r1="m1", r2="m2", r3="m1")
+        first = one.post(mixed)
+        assert isinstance(first, Refused)
+        assert (first.parts, first.known_before) == ((("r1", "r3"), ("r2",)), False)
+        again = one.post(mixed)
+        assert isinstance(again, Refused)
+        assert not again.known_before, "which of the two is refused is not known yet"
+        alone = other.post(_of_machines(r2="m2"))
+        assert isinstance(alone, Refused)
+        assert (alone.parts, alone.known_before) == ((("r2",),), False)
+        assert len(server.requests) == 3
+        for target_of_run in (one, other):
+            known = target_of_run.post(mixed)
+            assert known == Refused(alone.answer, certain=True, parts=(("r2",), ("r1", "r3")), known_before=True)
+            assert target_of_run.post(_of_machines(r2="m2")) == Refused(
+                alone.answer, certain=True, parts=(("r2",),), known_before=True
+            )
+        assert len(server.requests) == 3
+        assert isinstance(one.post(_of_machines(r1="m1")), Accepted)
+        next_run = make_target("t", settings, context(pki))
+        assert next_run.post(_of_machines(r2="m2")) == alone, "another run asks again"
+        for made in (one, other, next_run):
+            made.close()
 
 
 @pytest.mark.parametrize(
