@@ -23,6 +23,7 @@
     │   ├── UnreachableError            1  DNS, port, route, time-out, or TLS
     │   └── ProtocolError               1  an answer that the protocol does not define
     ├── TargetBusyError                 1  another run is sending to the target
+    ├── ResourceLimitError              1  a limit of this host: open files, memory, or processes
     └── StoppedError                    1  interrupted before the end
 
 `publisher.cli.exit_code` decides the exit code of a run over several sources and targets.
@@ -30,6 +31,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -119,6 +121,60 @@ class MissingExtraError(UsageError):
         """What is to be reported of a failed import; None where the module is of no extra."""
         library = (error.name or "").partition(".")[0]
         return cls(library) if library in EXTRAS and isinstance(error, ModuleNotFoundError) else None
+
+
+_OF_LIMITS: Final = {
+    errno.EMFILE: (
+        "the limit of open files of this process is reached",
+        "Raise it: LimitNOFILE= of the systemd unit, or `ulimit -n` of the shell",
+    ),
+    errno.ENFILE: ("the limit of open files of this host is reached", "Raise fs.file-max, or close other programs"),
+    errno.ENOMEM: (
+        "there is not enough memory",
+        "Give it more: MemoryMax= of the systemd unit, `ulimit -v` of the shell, or memory of the host",
+    ),
+    errno.EAGAIN: (
+        "no further thread or process can be started",
+        "Raise the limit (TasksMax= of the systemd unit, `ulimit -u` of the shell), or give it more memory",
+    ),
+}
+_NO_THREAD: Final = "can't start new thread"
+_NO_MEMORY: Final = ("failed to map segment", "annot allocate memory")
+"""What the linker says of a library for which there is no memory."""
+
+
+class ResourceLimitError(PublisherError):
+    """A limit of this host stopped the program: open files, memory, or processes. What was not sent waits."""
+
+    retry_helps = True
+
+    @classmethod
+    def of(cls, error: BaseException) -> ResourceLimitError | None:
+        """What is to be reported of a failure that a limit caused, at once or first; None for any other failure."""
+        cause: BaseException | None = error
+        while cause is not None:
+            number = _limit_of(cause)
+            if number is not None:
+                what, hint = _OF_LIMITS[number]
+                return cls(what, hint=f"{hint}. What was not sent waits for the next run")
+            cause = cause.__cause__ or cause.__context__
+        return None
+
+    @classmethod
+    def instead_of(cls, error: PublisherError) -> PublisherError:
+        """The limit that caused an error, or the error. A certificate that cannot be read because of a limit is not
+        a problem of credentials; a store that cannot be used remains one of the store."""
+        return error if isinstance(error, StoreError) else cls.of(error) or error
+
+
+def _limit_of(error: BaseException) -> int | None:
+    """The `errno` of the limit that this exception reports; None for any other."""
+    number = error.errno if isinstance(error, OSError) and not isinstance(error, BlockingIOError) else None
+    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and any(w in str(error) for w in _NO_MEMORY)):
+        number = errno.ENOMEM
+    elif isinstance(error, RuntimeError) and _NO_THREAD in str(error):
+        number = errno.EAGAIN
+    return number if number in _OF_LIMITS else None
 
 
 class OutputError(PublisherError):

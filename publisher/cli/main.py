@@ -20,7 +20,7 @@ from publisher.cli import exit_code, signals
 from publisher.cli.command_group import CommandGroup, OneValueGroup
 from publisher.cli.output import OutputClosedError, data, flush, json_object, prepare_streams, say, unwritten
 from publisher.cli.session import session
-from publisher.errors import MissingExtraError, OutputError, PublisherError
+from publisher.errors import MissingExtraError, OutputError, PublisherError, ResourceLimitError
 
 _COMMANDS: Final = (
     "init",
@@ -184,9 +184,10 @@ def _done(arguments: list[str]) -> int:
         if code == _INTERRUPTED:  # so typer ends on KeyboardInterrupt
             say(_INTERRUPTED_MESSAGE)
         return code  # noqa: TRY300 - say may raise
-    except PublisherError as error:
-        message = [f"usage-publisher: {line}" for line in error.lines]
-        return _failed(arguments, "\n".join(error.lines), message, error.exit_code)
+    except PublisherError as caught:
+        failure = ResourceLimitError.instead_of(caught)
+        message = [f"usage-publisher: {line}" for line in failure.lines]
+        return _failed(arguments, "\n".join(failure.lines), message, failure.exit_code)
     except _CommandLineError as wrong:
         shown = io.StringIO()
         wrong.show(shown)
@@ -206,8 +207,9 @@ def _done(arguments: list[str]) -> int:
         raise
     except Exception as error:  # noqa: BLE001 - a message for people whatever happens, never a bare traceback
         missing = MissingExtraError.of(error) if isinstance(error, ImportError) else None
-        if missing is not None:
-            return _failed(arguments, str(missing), [f"usage-publisher: {missing}"], missing.exit_code)
+        known = missing or ResourceLimitError.of(error)
+        if known is not None:
+            return _failed(arguments, str(known), [f"usage-publisher: {known}"], known.exit_code)
         return _internal_error(arguments, error)
 
 

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from publisher.collect.collect import TargetPlan
 from publisher.config.schema import MOST_PUBLISHERS, Config
-from publisher.errors import PublisherError, StoreError
+from publisher.errors import PublisherError, ResourceLimitError, StoreError
 from publisher.events import DeliveryBegun, TargetPaused
 from publisher.messages import due
 from publisher.messages.recipient import Recipient
@@ -249,8 +249,8 @@ def _deliver_locked(
     except StoreError:
         raise
     except PublisherError as caught:
-        error = caught
-        tools.observer(TargetPaused(name, str(caught)))
+        error = ResourceLimitError.instead_of(caught)
+        tools.observer(TargetPaused(name, str(error)))
     said = str(error) if error is not None else sent.paused
     with store.write() as connection:
         is_served = said is None and scope.window == DUE.window  # a run of a part must not postpone the rest by `every`

@@ -203,7 +203,7 @@ def test_summaries_that_time_out_repeatedly_are_halved_too(tmp_path: Path) -> No
     site.collect()
     site.publish()
     assert site.counted("apel") == {State.ACCEPTED: 4}
-    assert [message.payload.count(b"%%") for message in service.messages if message.format != "apel-sync"] == [
+    assert [message.payload.count(b"Month:") for message in service.messages if message.format != "apel-sync"] == [
         4,
         4,
         2,
