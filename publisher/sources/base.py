@@ -65,7 +65,8 @@ class Unreadable(msgspec.Struct, frozen=True):
 
     `raw` holds at most its first `RAW_BYTES`; `offset` is its byte offset in the file, its row id, or its number among
     the jobs of a document. `unread_from`: the file disappeared before it was read to its end; the jobs in it that were
-    not read ended then (epoch seconds) or later.
+    not read ended then (epoch seconds) or later. `identity` distinguishes such files: several may disappear from one
+    place after the same number of bytes.
     """
 
     file: str
@@ -74,11 +75,12 @@ class Unreadable(msgspec.Struct, frozen=True):
     reason: str
     raw: bytes
     unread_from: int | None = None
+    identity: str = ""
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """A file that was found again after it was given as `Unreadable` because it disappeared before it was read to its
-    end.
+    """The files at a place that were given as `Unreadable` because they disappeared before they were read to their end:
+    all of them were found again.
     """
 
     file: str

@@ -178,7 +178,8 @@ def keep_unreadable(
         file, digest = utf8(item.file), _digest_of(item)
         digests = known.get(file)
         if item.unread_from is not None:  # read again at the same place, and not settled so far
-            connection.execute(update(unreadable).where(*_unread_at(source_id, item)).values(seen_at=now))
+            same = (*_unread_at(source_id, item), unreadable.c.digest == digest)
+            connection.execute(update(unreadable).where(*same).values(seen_at=now))
         elif digests is not None:
             if digest in digests:
                 continue
@@ -216,7 +217,8 @@ def _known_digests(connection: Connection, source_id: int, met: Mapping[str, int
 
 def _digest_of(item: Unreadable) -> bytes:
     """Digest of its place and content, by which it is recognised even after a person's name was removed from it."""
-    place = msgspec.msgpack.encode((utf8(item.file), item.line, item.offset, item.raw))
+    identity = (item.identity,) if item.identity else ()
+    place = msgspec.msgpack.encode((utf8(item.file), item.line, item.offset, item.raw, *identity))
     return hashlib.blake2b(place, digest_size=_DIGEST_BYTES).digest()
 
 

@@ -1,12 +1,14 @@
 """The mark of a file of a log: its identity, how far it was read, and whether another file has the same content.
 
 A file is identified by device and inode, and by digests of its plain content: of its first 4 KiB, and of the bytes
-before the place where reading stopped.
+before the place where reading stopped. Files that have no more than the same header, or the same first bytes of a line,
+are identified by device and inode only (`Mark.is_certain`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +21,8 @@ from publisher.sources.logs.open_log import OpenLog, open_log
 HEAD_BYTES: Final = 4096
 TAIL_BYTES: Final = 512
 _LEAD_BYTES: Final = 256
+_RECORD: Final = re.compile(rb"^(?!#)(?:[^\d\n]*\d){8}[^\n]*\n", re.MULTILINE)
+"""A complete line with a time, as records have: headers have names, and at most a version."""
 _KEPT_TO_NS: Final = (1, 100, 1_000, 1_000_000, 1_000_000_000)
 
 
@@ -28,7 +32,8 @@ class Mark(msgspec.Struct, array_like=True):
     `size` and `mtime_ns` are those of the file when its present end was reached, -1 before. `lead`, `head`, and `tail`
     are digests of the first 256 bytes, of the first `head_bytes`, and of the last `tail_bytes` before the offset.
     `unfinished`: bytes of an incomplete last line after the offset when the file was read. `grew`: it was continued at
-    least once. `moved`: it was found under a name that does not belong to the log.
+    least once. `moved`: it was found under a name that does not belong to the log. `vanished`: it disappeared, and no
+    other file was in its place. `has_record`: a complete line of the beginning is part of a record.
     """
 
     path: str
@@ -46,6 +51,8 @@ class Mark(msgspec.Struct, array_like=True):
     unfinished: int = 0
     grew: bool = False
     moved: bool = False
+    vanished: bool = False
+    has_record: bool = False
 
     @property
     def key(self) -> tuple[int, int]:
@@ -63,11 +70,21 @@ class Mark(msgspec.Struct, array_like=True):
         return not self.head_bytes
 
     @property
+    def was_refused(self) -> bool:
+        """Whether nothing of the file was read, since it is not what it should be."""
+        return self.size < 0 and not self.offset
+
+    @property
     def is_certain(self) -> bool:
         """Whether enough of the content is known to distinguish it from other files, which may begin with the same
-        header.
+        header, or with a line of which only a part was written to this one.
         """
-        return bool(self.lead)
+        return bool(self.lead) or self.has_record
+
+    @property
+    def identity(self) -> str:
+        """Device, inode, and digest of the beginning, as a text."""
+        return f"{self.device}:{self.inode}:{self.head}"
 
     def is_at(self, path: Path) -> bool:
         """Whether the file at a path is this one by device and inode; True if that cannot be found out."""
@@ -117,6 +134,11 @@ class Mark(msgspec.Struct, array_like=True):
 def digest(data: bytes) -> str:
     """The digest of content that is compared."""
     return hashlib.blake2b(data, digest_size=12).hexdigest()
+
+
+def has_record(head: bytes) -> bool:
+    """Whether a complete line of the beginning of a file is part of a record."""
+    return _RECORD.search(head) is not None
 
 
 def lead_of(head: bytes) -> str:

@@ -40,10 +40,11 @@ def copies_of(mark: Mark, log: LogFiles, *, is_continued: bool, known: Collectio
     `is_continued`: another file of the log is known to have its content; then only the file itself is searched, since
     it may have grown after that copy was made. Raises `SourceError` if the file itself exists and cannot be read.
 
-    An inode is used again when its file is gone, and files may begin with the same header: if too little was read of
-    the file to be certain, all of any file with a similar name counts. Reading too much changes nothing. A file that
-    was empty has no content to compare: the file with its inode counts, else one with a similar name that is not in
-    `known`, the files (device, inode) that were read before.
+    An inode is used again when its file is gone, and files may begin with the same header, or the same first bytes of a
+    line: if too little was read of the file to be certain, all of any file with a similar name is read, which changes
+    nothing, but only a copy with its time of last change is known to be one. A file that was empty has no content to
+    compare: the file with its inode counts, else one with a similar name that is not in `known`, the files (device,
+    inode) that were read before.
     """
     place = Path(mark.path)
     folders = log.folders(place)
@@ -75,7 +76,7 @@ def _by_content(mark: Mark, log: LogFiles, known: Collection[tuple[int, int]]) -
         paths = [path for path in named[::-1] if path != place and _key(path) not in known]
         return Copies(paths, is_whole=bool(paths))
     paths = [path for path in named[::-1] if mark.is_continued_at(path)]
-    return Copies(paths, is_whole=any(path == place or _is_whole(mark, path) for path in paths))
+    return Copies(paths, is_whole=any(_has_mtime(mark, path) for path in paths))
 
 
 def _key(path: Path) -> tuple[int, int] | None:
@@ -116,8 +117,8 @@ def not_read(mark: Mark, log: LogFiles | None, copies: list[Path], *, was_cut: b
         else f"no file that begins with these was found in {where}"
     )
     reason = (
-        f"the file {what} after {mark.offset} bytes of it were read, and {found}: lines that were added after the "
-        "last reading were not read"
+        f"the file (inode {mark.inode}) {what} after {mark.offset} bytes of it were read, and {found}: lines that were "
+        "added after the last reading were not read"
     )
     begin = max(0, mark.mtime_ns // 1_000_000_000 - _LATE_S)
-    return Unreadable(mark.path, None, mark.offset, reason, b"", unread_from=begin)
+    return Unreadable(mark.path, None, mark.offset, reason, b"", begin, mark.identity)

@@ -30,7 +30,7 @@ import msgspec
 from publisher.errors import SourceError, SourceFormatError
 from publisher.sources.base import RAW_BYTES, Cursor, Recovered, Unreadable
 from publisher.sources.logs.compression import DamagedError
-from publisher.sources.logs.mark import HEAD_BYTES, TAIL_BYTES, Mark, digest, lead_of
+from publisher.sources.logs.mark import HEAD_BYTES, TAIL_BYTES, Mark, digest, has_record, lead_of
 from publisher.sources.logs.moved import NO_COPIES, Copies, copies_of, not_read
 from publisher.sources.logs.open_log import OpenLog, open_log
 from publisher.sources.logs.rotation import LogFiles
@@ -126,6 +126,7 @@ class Reading:
         for mark in (*self._marks.values(), *self._gone, *self._missing):
             self._by_lead.setdefault(mark.lead, []).append(mark)
         self._open = self._open_marks()
+        self._before = self._marks_by_path()
 
     def cursor(self) -> dict[str, Any]:
         """The cursor after the last chunk, as plain JSON values."""
@@ -171,7 +172,7 @@ class Reading:
         for path in self._moved_files():
             yield from self._try(path, moved=True)
         for path in self._files:
-            for mark in self._open.get(str(path), ()):
+            for mark in self._before_at(str(path)):
                 if not mark.is_at(path):
                     yield from self._find(mark)  # first: it was written before the file in its place
             yield from self._try(path)
@@ -225,16 +226,20 @@ class Reading:
         """Where to continue in a file. The log is positioned there afterwards."""
         lead = lead_of(head)
         new = Mark(str(path), log.device, log.inode, lead=lead, head_bytes=len(head), head=digest(head))
+        new.has_record = has_record(head)
         if before is not None and before.is_empty and before.path == new.path:
             self._continued.add(id(before))
         for known in self._candidates(str(path), lead, before):
-            if known.is_continued_by(head, log):
+            if not known.is_continued_by(head, log):
+                continue
+            is_same = known.key == new.key or known.is_certain
+            if known.key == new.key or (is_same and known.path == new.path) or known.has_mtime(log.mtime_ns):
+                self._continued.add(id(known))
+            else:
+                self._copied.setdefault(id(known), []).append(new)
+            if is_same:  # else it is read from its beginning: another file may begin with the same bytes of a line
                 new.offset, new.line, new.tail_bytes, new.tail = known.offset, known.line, known.tail_bytes, known.tail
                 new.grew = known.grew or (known is before and known.size >= 0 and known.offset > 0)
-                if known.key == new.key or known.path == new.path or known.has_mtime(log.mtime_ns):
-                    self._continued.add(id(known))
-                else:
-                    self._copied.setdefault(id(known), []).append(new)
                 return new
         log.seek(0)
         return new
@@ -252,10 +257,28 @@ class Reading:
         marks = list(self._marks.values())
         growing = self._log.growing([mark.path for mark in marks], {mark.path for mark in marks if mark.grew})
         for mark in marks:
-            was_refused = mark.size < 0 and not mark.offset
-            if not was_refused and (mark.size < 0 or mark.path in growing):
+            if not mark.was_refused and (mark.size < 0 or mark.path in growing):
                 found.setdefault(mark.path, []).append(mark)
         return found
+
+    def _before_at(self, path: str) -> list[Mark]:
+        """The files that were at a path at which another one is now, and may have unread content.
+
+        Any file with the name of a log may, also one that was never seen to grow. One that disappeared earlier is a
+        file that somebody removed, or a log that was rotated: the file that is there now shows that.
+        """
+        return [mark for mark in self._before.get(path, ()) if self._is_open(mark) or self._may_be_live(mark)]
+
+    def _marks_by_path(self) -> dict[str, list[Mark]]:
+        """The files that were there at the last reading, and those that disappeared before it, by path."""
+        found: dict[str, list[Mark]] = {}
+        for mark in (*self._marks.values(), *(mark for mark in self._gone if mark.vanished)):
+            found.setdefault(mark.path, []).append(mark)
+        return found
+
+    def _may_be_live(self, mark: Mark) -> bool:
+        """Whether a file was read and has the name of a log, not of a rotated copy."""
+        return self._log is not None and not mark.was_refused and self._log.may_be_live(mark.path)
 
     def _is_open(self, mark: Mark) -> bool:
         return any(mark is each for each in self._open.get(mark.path, ()))
@@ -271,6 +294,8 @@ class Reading:
         was_cut = before.path == now.path and before.offset > 0
         if was_cut or self._is_open(before):
             yield from self._find(before, was_cut=was_cut)
+        elif self._may_be_live(before):
+            yield from self._find(before, is_reported=False)
 
     def _left(self, mark: Mark) -> Iterator[LineBlock]:
         """Handle a file that was not found in this pass: it cannot be read, was moved, or is gone."""
@@ -278,6 +303,8 @@ class Reading:
             return
         if self._is_open(mark):
             yield from self._find(mark)
+        elif self._may_be_live(mark):
+            yield from self._find(mark, is_reported=False)
         else:
             self._let_go(mark)
 
@@ -290,15 +317,18 @@ class Reading:
         """Whether all of a file was read in this pass under its own or another name: see `Copies` for the
         conditions.
         """
-        return id(mark) in self._continued or any(copy.end > mark.end for copy in self._copied.get(id(mark), ()))
+        copies = self._copied.get(id(mark), ()) if mark.is_certain else ()
+        return id(mark) in self._continued or any(copy.end > mark.end for copy in copies)
 
-    def _find(self, mark: Mark, *, was_cut: bool = False) -> Iterator[LineBlock]:
-        """Continue a file that is no longer in its place; report it if it is not found complete.
+    def _find(self, mark: Mark, *, was_cut: bool = False, is_reported: bool = True) -> Iterator[LineBlock]:
+        """Continue a file that is no longer in its place; report it if it is not found complete. `is_reported` False:
+        only when another file is in its place, in a later reading.
 
         If the file itself exists with other content, it was copied and truncated: a copy with a name of the log counts
-        as complete, since such a rotation cannot be distinguished from an earlier one.
+        as complete, since such a rotation cannot be distinguished from an earlier one. If too little was read of it to
+        know its copies, none counts.
         """
-        was_emptied = mark.key in self._met
+        was_emptied = mark.key in self._met and (mark.is_certain or mark.is_empty)
         is_continued = self._is_continued(mark) or (was_emptied and id(mark) in self._copied)
         if (is_continued and mark.key in self._met) or any(mark is each for each in self._missing):
             return
@@ -306,9 +336,13 @@ class Reading:
         if copies is None:
             return
         self._let_go(mark)
+        mark.vanished = False
         yield from self._read_copies(copies.paths)
         is_rotated = was_emptied and any(str(path) in self._listed for path in copies.paths)
         if is_continued or copies.is_whole or is_rotated:
+            return
+        if not is_reported:
+            mark.vanished = True
             return
         self._missing.append(mark)
         report = not_read(mark, self._log, copies.paths, was_cut=was_cut)
@@ -318,11 +352,15 @@ class Reading:
         """Read the rest of a file that was reported as not read to its end, if it is found now. `search`: also among
         the rotated files."""
         is_continued = mark.is_certain and self._is_continued(mark)
-        copies = (self._copies_of(mark, is_continued=is_continued) if search else None) or NO_COPIES
+        # A file that was empty has no copies that could be known: a later rotation would settle it.
+        only_itself = is_continued or mark.is_empty
+        copies = (self._copies_of(mark, is_continued=only_itself) if search else None) or NO_COPIES
         if copies.is_whole or is_continued:
             self._missing = [each for each in self._missing if each is not mark]
             self._gone.append(mark)
-            self._recovered.append(Recovered(mark.path, mark.offset))
+            place = Recovered(mark.path, mark.offset)
+            if all(Recovered(other.path, other.offset) != place for other in self._missing):
+                self._recovered.append(place)
             yield from self._read_copies(copies.paths)
 
     def _copies_of(self, mark: Mark, *, is_continued: bool) -> Copies | None:

@@ -102,6 +102,12 @@ class LogFiles:
                 found.add(path)
         return found
 
+    def may_be_live(self, path: str) -> bool:
+        """Whether a file has the name of a log that is written, not of a rotated copy, which has a number or date."""
+        if not self._is_folder() and not self._is_pattern():
+            return path == str(self.path)
+        return _written(*os.path.split(path))[2] == _LIVE
+
     def folders(self, path: Path) -> list[Path]:
         """The folders that may contain a copy of a file of the log."""
         return list(dict.fromkeys([path.parent, *self.rotated_to]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from publisher.collect.collect import Collected
@@ -74,6 +75,18 @@ def test_what_is_found_again_is_not_an_error_any_more(tmp_path: Path) -> None:
     source.found = (Recovered(LOG, 200), Recovered("never reported", 7))
     assert site.collect()["ce1"] == Collected()
     assert site.publisher.status().sources["ce1"].unreadable == 0
+
+
+def test_two_files_of_one_place_are_two_reports(tmp_path: Path) -> None:
+    first, second = (msgspec.structs.replace(gone(), identity=text) for text in ("1:2:x", "1:3:y"))
+    site, source, _ = site_of(tmp_path, first, second)
+    site.collect()
+    assert len(site.publisher.unreadable()) == 2
+    source.add(second)
+    site.collect()
+    assert site.publisher.status().sources["ce1"].unread_files == 2, "reported again, not once more"
+    source.found = (Recovered(LOG, 100),)
+    assert site.collect()["ce1"] == Collected()
 
 
 def test_the_months_that_it_may_hold_jobs_of_are_not_whole(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ import zstandard
 from publisher.sources.base import Unreadable
 from publisher.sources.logs.reader import LogReader
 
+TIME = 1795000000
+"""A time in each line, as records have."""
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
@@ -41,7 +43,7 @@ class GrowingLog:
     def write(self, count: int, text: str = "") -> None:
         with self.file.open("ab") as file:
             for _ in range(count):
-                file.write(f"record {self.written} {text}\n".encode())
+                file.write(f"record {self.written} {TIME} {text}\n".encode())
                 self.written += 1
 
     def read(self) -> list[bytes]:
@@ -79,7 +81,7 @@ class GrowingLog:
                 file.unlink()
 
     def expected(self, text: str = "") -> list[bytes]:
-        return [f"record {number} {text}".encode() for number in range(self.written)]
+        return [f"record {number} {TIME} {text}".encode() for number in range(self.written)]
 
 
 @pytest.fixture

@@ -118,8 +118,9 @@ def test_a_file_that_is_gone_is_reported_once_and_read_when_it_is_found(log: Gro
     log.file.rename(away)
     log.write(5)
     assert log.read() == log.expected()[149:]
+    offset = sum(len(line) + 1 for line in log.expected()[:100])
     (reported,) = log.aside
-    assert (reported.file, reported.offset, reported.raw) == (str(log.file), 1090, b"")
+    assert (reported.file, reported.offset, reported.raw) == (str(log.file), offset, b"")
     assert reported.unread_from == 1_795_000_000 - 86_400
     assert "was moved, removed or replaced" in reported.reason
     assert log.read() == []
@@ -127,7 +128,7 @@ def test_a_file_that_is_gone_is_reported_once_and_read_when_it_is_found(log: Gro
     log.reader = LogReader(log.file, None, [away.parent])
     reading = log.reader.read(json.loads(json.dumps(log.cursor)))
     assert [line for chunk in reading for line in chunk.lines] == log.expected()[100:149]
-    assert [(each.file, each.offset) for each in reading.recovered()] == [(str(log.file), 1090)]
+    assert [(each.file, each.offset) for each in reading.recovered()] == [(str(log.file), offset)]
     assert reading.cursor()["missing"] == []
     away.unlink()
 
@@ -144,7 +145,7 @@ def test_a_file_that_was_empty_when_it_was_read(log: GrowingLog) -> None:
     log.file.touch()
     log.read()
     (reported,) = log.aside
-    assert reported.offset == 5 * len(b"record 10 \n")
+    assert reported.offset == 5 * len(log.expected()[10] + b"\n")
 
 
 @pytest.mark.parametrize("more", [0, 5], ids=["the copy had been read", "the copy had grown"])
@@ -282,7 +283,7 @@ def test_a_log_that_was_copied_and_emptied_without_a_new_line_is_whole(log: Grow
 def test_a_log_that_was_edited_is_reported_truthfully(log: GrowingLog) -> None:
     read_of(log)
     edited = log.file.with_name(".acct.new")
-    edited.write_bytes(log.file.read_bytes().replace(b"record 5 \n", b""))
+    edited.write_bytes(log.file.read_bytes().replace(log.expected()[5] + b"\n", b""))
     edited.rename(log.file)
     log.read()
     (reported,) = log.aside
@@ -384,3 +385,109 @@ def test_the_search_opens_a_bounded_number_of_files(log: GrowingLog, monkeypatch
     assert len(log.read()) == 1
     assert len(log.aside) == 1
     assert MOST_OPENED <= len(opened) <= MOST_OPENED + 4
+
+
+RECORD = b"all.q:node1:users:anna:job:%d:sge:0:1795000000:1795003600\n"
+
+
+def test_the_half_of_a_line_does_not_identify_a_file(log: GrowingLog) -> None:
+    """The next log begins as this one did when it was read, and this one is not found."""
+    log.file.write_bytes(RECORD[:12])
+    log.read()
+    with log.file.open("ab") as file:
+        file.write((RECORD % 1)[12:] + RECORD % 2)
+    log.file.rename(log.file.parent.parent / f"{log.file.parent.name}.away")
+    log.file.write_bytes(RECORD % 3)
+    assert log.read() == [(RECORD % 3).rstrip()]
+    (reported,) = log.aside
+    assert (reported.file, reported.offset) == (str(log.file), 0)
+    log.file.parent.with_name(f"{log.file.parent.name}.away").rename(log.file.with_name("acct.1"))
+    assert log.read() == [(RECORD % number).rstrip() for number in (1, 2)]
+    assert log.cursor["missing"] == []
+
+
+def test_a_header_does_not_identify_a_file(log: GrowingLog) -> None:
+    header = b"# Version: 8.1.9\n# \n# DO NOT MODIFY THIS FILE MANUALLY!\n# \n"
+    log.file.write_bytes(header)
+    log.read()
+    log.file.rename(log.file.parent.parent / f"{log.file.parent.name}.away")
+    log.file.write_bytes(header + RECORD % 3)
+    log.read()
+    assert [each.file for each in log.aside] == [str(log.file)]
+
+
+def test_the_cut_end_of_a_compressed_log_is_not_the_beginning_of_the_next(log: GrowingLog) -> None:
+    log.file.with_name("acct.1.gz").write_bytes(gzip.compress(RECORD[:12]))
+    log.file.write_bytes(RECORD % 1)
+    assert log.read() == [(RECORD % 1).rstrip()]
+
+
+@pytest.mark.parametrize("readings", [0, 1], ids=["at once", "after a reading without the log"])
+def test_a_log_of_a_pattern_that_never_grew_may_be_replaced(tmp_path: Path, *, readings: int) -> None:
+    log = GrowingLog(tmp_path)
+    log.reader = LogReader(tmp_path / "acct*")
+    log.write(20)
+    log.read()
+    log.write(30)
+    log.file.rename(tmp_path.parent / f"{tmp_path.name}.away")
+    (tmp_path / "acct-other").write_bytes(b"")
+    for _ in range(readings):
+        assert log.read() == []
+        assert log.aside == []
+    log.write(1)
+    assert log.read() == log.expected()[50:]
+    (reported,) = log.aside
+    assert reported.file == str(log.file)
+    assert log.read() == []
+    (tmp_path.parent / f"{tmp_path.name}.away").rename(tmp_path / "acct.1")
+    assert log.read() == log.expected()[20:50]
+    assert (len(log.aside), log.cursor["missing"]) == (1, [])
+
+
+def test_a_file_of_a_pattern_that_never_grew_is_found_by_its_inode(tmp_path: Path) -> None:
+    log = GrowingLog(tmp_path)
+    log.reader = LogReader(tmp_path / "acct*")
+    log.write(20)
+    log.read()
+    log.write(30)
+    log.file.rename(tmp_path / "saved by root")
+    (tmp_path / "acct-other").write_bytes(b"")
+    assert log.read() == log.expected()[20:]
+    assert log.aside == []
+
+
+def test_two_files_that_are_gone_from_one_place_are_two_reports(log: GrowingLog) -> None:
+    """As much of each was read, so path and offset are the same."""
+    away = log.file.parent.parent / f"{log.file.parent.name}.away"
+    away.mkdir()
+    for number in (1, 2):
+        log.file.write_bytes(RECORD % number)
+        log.read()
+        with log.file.open("ab") as file:
+            file.write(RECORD % (number + 4))
+        log.file.rename(away / f"acct.{number}")
+    log.file.write_bytes(RECORD % 9)
+    log.read()
+    assert len({each.identity for each in log.aside}) == 2
+    assert len({(each.file, each.offset) for each in log.aside}) == 1
+    for number, left in ((2, 1), (1, 0)):
+        (away / f"acct.{number}").rename(log.file.with_name(f"acct.{number}"))
+        reading = log.reader.read(json.loads(json.dumps(log.cursor)))
+        assert [line for block in reading for line in block.lines] == [(RECORD % (number + 4)).rstrip()]
+        assert len(reading.recovered()) == 1 - left, "both reports end when both files are found"
+        log.cursor = reading.cursor()
+        assert len(log.cursor["missing"]) == left
+
+
+def test_a_file_that_was_empty_is_not_settled_by_a_later_rotation(log: GrowingLog) -> None:
+    log.file.touch()
+    log.read()
+    log.write(1)
+    log.file.rename(log.file.parent.parent / f"{log.file.parent.name}.away")
+    log.write(1)
+    log.read()
+    assert len(log.aside) == 1
+    log.rename()
+    log.write(1)
+    log.read()
+    assert len(log.cursor["missing"]) == 1
