@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from sqlalchemy import Connection
 
 from formats.calendar import Month, month_numbered, month_of
 from formats.job import Job
 from publisher.collect.collect import TargetPlan
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
-from publisher.errors import UsageError
+from publisher.errors import PublisherError, UsageError
 from publisher.finding import Finding
 from publisher.messages.erased_groups import spelled
 from publisher.messages.item import view_of
@@ -91,26 +90,41 @@ class StoreMaintenance:
 
     def check(self) -> list[Finding]:
         """Check the store for contradictions. Changes nothing."""
+        from publisher.spool import spooler  # noqa: PLC0415 - a leaf
+
         why = self._store.why_not_latest()
         restored = [] if why is None else [Finding("last sent", "red", why, RESTORED_HINT)]
         with self._store.read() as connection:
-            return [*restored, *integrity.check(connection), *self._spooling(connection)]
+            findings = [*restored, *integrity.check(connection)]
+            is_spooling, changes = spooler.generation(connection) is not None, spooler.count(connection)
+        return [*findings, *(self._spooling(changes) if is_spooling else ())]
 
-    def _spooling(self, connection: Connection) -> Iterator[Finding]:
-        from publisher.spool import spooler  # noqa: PLC0415 - a leaf
-
-        if spooler.generation(connection) is None:
-            return
-        count = spooler.count(connection)
+    def _spooling(self, changes: int) -> Iterator[Finding]:
+        """Findings about the spooling contexts, for which `changes` are recorded."""
         if not self._config.spool:
-            text = f"no context is configured any more, and {count} changes are still recorded for one"
+            text = f"no context is configured any more, and {changes} changes are still recorded for one"
             yield Finding("spooling", "yellow", text, "`usage-publisher store check --repair` stops that")
-        elif count:
-            text = f"{count} changes are not written to every context yet"
+        elif changes:
+            text = f"{changes} changes are not written to every context yet"
             yield Finding(
                 "spooling", "yellow", text, "`usage-publisher store spool` writes them, and says what is wrong"
             )
         else:
+            yield from self._incomplete_contexts()
+
+    def _incomplete_contexts(self) -> Iterator[Finding]:
+        from publisher.spool import spooler  # noqa: PLC0415 - a leaf
+
+        hint = "`usage-publisher store spool` fills it again"
+        try:
+            found = spooler.all_incomplete(self._store, self._config.spool)
+        except PublisherError as error:
+            yield Finding("spooling", "red", str(error), hint)
+            return
+        for name, kinds in found.items():
+            counts = ", ".join(f"{there:,} of {stored:,} {kind}" for kind, (there, stored) in kinds.items())
+            yield Finding("spooling", "red", f"the context {name} has {counts}: something was removed or added", hint)
+        if not found:
             yield Finding("spooling", "green", "every context has what the store has")
 
     def repair(self) -> list[Miscounted]:

@@ -20,6 +20,7 @@ from publisher.text import counted, iso, size_text
 if TYPE_CHECKING:
     from publisher.finding import Finding
     from publisher.maintenance import PurgePlan
+    from publisher.spool.spooler import ContextState
 
 _AUDIT_SHOWN: Final = 100
 
@@ -249,17 +250,27 @@ def spool() -> None:
     if session.json:
         keys = ("name", "format", "kinds")
         json_object(
-            {"contexts": [{key: getattr(each, key) for key in keys} | {"problem": each.problem} for each in states]}
+            {
+                "contexts": [
+                    {key: getattr(each, key) for key in keys}
+                    | {"problem": each.problem, "was_incomplete": each.was_incomplete}
+                    for each in states
+                ]
+            }
         )
     elif states:
         rows: list[list[object]] = [
-            [each.name, each.format, " ".join(each.kinds), each.problem or "up to date"] for each in states
+            [each.name, each.format, " ".join(each.kinds), each.problem or _context_word(each)] for each in states
         ]
         show_table("", ["context", "format", "kinds", "status"], rows)
     else:
         say("no spooling context is configured")
     if any(each.problem for each in states):
         raise typer.Exit(exit_code.WAITING)
+
+
+def _context_word(state: ContextState) -> str:
+    return "objects had been removed: filled again, up to date" if state.was_incomplete else "up to date"
 
 
 def _say(*lines: str) -> None:

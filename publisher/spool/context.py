@@ -3,6 +3,7 @@
     startup, maintain, shutdown      prepare the place; tidy it; release it
     write_object, delete_object      an object in its present state; an object that is gone
     read_list, read_object           the contents of the place
+    make_place, has_place, count     of a kind: to notice that somebody else removed something
     commit                           sync what was written since the last commit to disk
 
 An object written twice is stored once: a change that may not be on disk is written again after a kill.
@@ -38,6 +39,18 @@ class SpoolingContext(Protocol):
 
     def clear(self, kind: Kind) -> None:
         """Remove all objects of a kind, because they are written again."""
+        ...
+
+    def make_place(self, kind: Kind) -> None:
+        """Create the files or tables of a kind that are missing, without any object."""
+        ...
+
+    def has_place(self, kind: Kind) -> bool:
+        """Whether the files or tables of a kind exist."""
+        ...
+
+    def count(self, kind: Kind) -> int:
+        """How many objects of a kind are there."""
         ...
 
     def write_object(self, kind: Kind, item: Object) -> bool:

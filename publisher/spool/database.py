@@ -29,6 +29,7 @@ from sqlalchemy import (
     Table,
     Text,
     delete,
+    func,
     insert,
     inspect,
     select,
@@ -139,6 +140,27 @@ class Database:
                 if table.name in there:
                     connection.execute(delete(table))
             self._tables.clear()
+
+    def make_place(self, kind: Kind) -> None:
+        """Create the tables of the kind."""
+        with self._explained():
+            self._tables.pop(kind.name, None)
+            self._of(kind)
+            self._end(commit=True)
+
+    def has_place(self, kind: Kind) -> bool:
+        """Whether the tables of the kind exist."""
+        with self._explained(), dialect.transaction(self._engine, writes=False) as connection:
+            there = set(inspect(connection).get_table_names())
+            tables = _KindTables(kind)
+            return all(table.name in there for table in (tables.main, *tables.subs.values()))
+
+    def count(self, kind: Kind) -> int:
+        """The rows of its table."""
+        if not self.has_place(kind):
+            return 0
+        with self._explained(), dialect.transaction(self._engine, writes=False) as connection:
+            return connection.execute(select(func.count()).select_from(_KindTables(kind).main)).scalar_one()
 
     def write_object(self, kind: Kind, item: Object) -> bool:
         """Write what changed of the object."""

@@ -29,6 +29,8 @@ _TAIL_BYTES: Final = 4096
 class Delimited(Journal):
     """See the module and `publisher.spool.context`."""
 
+    has_part_files = True
+
     def __init__(self, folder: Path, delimiter: str) -> None:
         super().__init__(Folder(folder), _SUFFIX)
         self._mark = delimiter

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 from urllib.parse import quote
 
 from publisher.spool.base import Kind, SpoolError
@@ -161,6 +161,9 @@ class Folder:
 class FolderContext:
     """Base of contexts with one file for each object: see `publisher.spool.context.SpoolingContext`."""
 
+    pattern: ClassVar[str]
+    """Matches the file of each object in the folder of its kind."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = Folder(folder)
         self.startup = self._folder.make
@@ -170,6 +173,21 @@ class FolderContext:
 
     def maintain(self, kinds: Sequence[Kind]) -> None:
         """Nothing to do: removed objects leave nothing."""
+
+    def make_place(self, kind: Kind) -> None:
+        """Create the folder of the kind."""
+        with errors_named(self._folder.path):
+            _make(self._folder.path / kind.name)
+
+    def has_place(self, kind: Kind) -> bool:
+        """Whether the folder of the kind exists."""
+        with errors_named(self._folder.path):
+            return (self._folder.path / kind.name).is_dir()
+
+    def count(self, kind: Kind) -> int:
+        """By the names of the files."""
+        with errors_named(self._folder.path):
+            return sum(1 for _ in (self._folder.path / kind.name).glob(self.pattern))
 
     def shutdown(self) -> None:
         """Nothing is kept open."""

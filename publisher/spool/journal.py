@@ -11,16 +11,19 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from publisher.spool.base import Kind, Object
-from publisher.spool.files import Folder
+from publisher.spool.files import Folder, errors_named
 
 _MANY: Final = 5000
 
 
 class Journal(ABC):
     """A context with a journal for each kind. Its format defines the lines."""
+
+    has_part_files: ClassVar[bool]
+    """Whether each kind of subordinate object has a file."""
 
     def __init__(self, folder: Folder, suffix: str) -> None:
         self._folder = folder
@@ -80,6 +83,25 @@ class Journal(ABC):
         for part in ("", *kind.parts):
             self._pending.pop(self.file_of(kind, part), None)
             self._folder.remove(self.file_of(kind, part))
+
+    def make_place(self, kind: Kind) -> None:
+        """Create the files of the kind, with their first line."""
+        for part in self._part_files(kind):
+            if not self.file_of(kind, part).exists():
+                head = self.head_of(kind, part)
+                self._folder.append(self.file_of(kind, part), "" if head is None else f"{head}\n")
+
+    def has_place(self, kind: Kind) -> bool:
+        """Whether the files of the kind exist."""
+        with errors_named(self._folder.path):
+            return all(self.file_of(kind, part).exists() for part in self._part_files(kind))
+
+    def _part_files(self, kind: Kind) -> tuple[str, ...]:
+        return ("", *(kind.parts if self.has_part_files else ()))
+
+    def count(self, kind: Kind) -> int:
+        """How many lines count: all of the file is read."""
+        return len(self._last(kind))
 
     def write_object(self, kind: Kind, item: Object) -> bool:
         """Append the object; it is on disk after the next commit."""

@@ -39,6 +39,8 @@ _key_of = msgspec.json.Decoder(_ObjectKey).decode
 class JsonLines(Journal):
     """See the module, `publisher.spool.journal` and `publisher.spool.context`."""
 
+    has_part_files = False
+
     def __init__(self, folder: Path) -> None:
         super().__init__(Folder(folder), _SUFFIX)
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
-from sqlalchemy import Connection, LargeBinary, Select, Table, Text, select
+from sqlalchemy import Connection, LargeBinary, Select, Table, Text, func, select
 
 from formats.job import Benchmark, Events, Job
 from publisher.encoded_run import run_key
@@ -170,6 +170,14 @@ def object_of_row(each: TableKind, row: Mapping[str, Any]) -> Object:
 
 def _word(value: Any) -> object:
     return bytes(value).hex() if isinstance(value, bytes | memoryview) else value
+
+
+def count_of(connection: Connection, kind: str) -> int:
+    """How many objects of a kind there are."""
+    special = {JOBS.name: runs, VERSIONS.name: versions}
+    table = special[kind] if kind in special else TABLES[kind].table
+    number: int = connection.execute(select(func.count()).select_from(table)).scalar_one()
+    return number
 
 
 def all_of(connection: Connection, kind: str) -> Iterator[Object]:

@@ -140,6 +140,8 @@ _MARKS: Final = "\t"
 class Classic(FolderContext):
     """See the module and `publisher.spool.context`."""
 
+    pattern = f"??/*/{_OBJECT}"
+
     def maintain(self, kinds: Sequence[Kind]) -> None:
         """Remove the folders of objects that are gone."""
         with errors_named(self._folder.path):
@@ -174,7 +176,7 @@ class Classic(FolderContext):
 
     def read_list(self, kind: Kind) -> Iterator[Object]:
         """In the order of the files."""
-        for file in self._folder.files(kind.name, f"??/*/{_OBJECT}"):
+        for file in self._folder.files(kind.name, self.pattern):
             yield self._read(kind, file)
 
     def read_object(self, kind: Kind, key: str) -> Object | None:

@@ -151,12 +151,53 @@ ReportProblem = Callable[[str, str], None]
 
 
 class ContextState(msgspec.Struct, frozen=True):
-    """The state of a context. `problem`: why it could not be written; None: it has everything that was committed."""
+    """The state of a context. `problem`: why it could not be written; None: it has everything that was committed.
+
+    `was_incomplete`: objects of it had been removed, so it was filled again.
+    """
 
     name: str
     format: str
     kinds: tuple[str, ...]
     problem: str | None
+    was_incomplete: bool = False
+
+
+Incomplete = dict[str, tuple[int, int]]
+"""By kind, how many objects a context has, and how many the store."""
+
+
+def incomplete(connection: Connection, context: SpoolingContext, kinds: Mapping[str, Kind]) -> Incomplete:
+    """The kinds of which a context has another number of objects than the store.
+
+    The context must have every change of this transaction's snapshot, and not be written meanwhile.
+    """
+    found: Incomplete = {}
+    for name, kind in kinds.items():
+        there = context.count(kind) if context.has_place(kind) else 0
+        stored = spool_kinds.count_of(connection, name)
+        if there != stored:
+            found[name] = there, stored
+    return found
+
+
+def all_incomplete(store: Store, settings: Mapping[str, SpoolContext]) -> dict[str, Incomplete]:
+    """By context, what `incomplete` finds. Nothing while a process writes to the contexts, or has changes to write.
+
+    Raises `SpoolError` for a context that cannot be read.
+    """
+    found: dict[str, Incomplete] = {}
+    with store.lock(_LOCK) as held, store.read() as connection:
+        if not held or count(connection):
+            return found
+        for name, each in settings.items():
+            context = make_context(each)
+            context.startup()
+            try:
+                found[name] = incomplete(connection, context, _kinds_of(name, each))
+            finally:
+                context.shutdown()
+    return {name: differences for name, differences in found.items() if differences}
 
 
 class Spooler:
@@ -175,6 +216,7 @@ class Spooler:
         self._kinds = {name: _kinds_of(name, each) for name, each in settings.items()}
         self._contexts: dict[str, SpoolingContext] = {name: make(each) for name, each in settings.items()}
         self._problems: dict[str, str] = {}
+        self._were_incomplete: set[str] = set()
         self._due = threading.Event()
         self._at_work = threading.Lock()
         self._generation = ""
@@ -193,15 +235,15 @@ class Spooler:
         self.commit()
 
     def _make_ready(self, name: str) -> None:
-        """Start a context, and fill it if it is new, its kinds or attributes changed, or it could not be written
-        before."""
+        """Start a context, and fill it if it is new, its kinds or attributes changed, a file of it was removed, or it
+        could not be written before."""
         context = self._contexts[name]
-        note = f"{self._generation} {_filled_with(self._settings[name])}"
         with self._store.read() as connection:
             was_broken = name in broken(connection)
         try:
             context.startup()
-            if (was_broken or context.noted() != note) and not self._fill(name, context, note):
+            is_new = was_broken or context.noted() != self._note(name)
+            if (is_new or self._lacks_place(name, context)) and not self._fill(name, context):
                 return
         except Exception as error:  # noqa: BLE001 - whatever a context cannot hold, the store goes on, and it is reported
             self._give_up(name, error)
@@ -211,22 +253,47 @@ class Spooler:
             with self._store.write() as connection:
                 set_broken(connection, name, is_broken=False)
 
-    def _fill(self, name: str, context: SpoolingContext, note: str) -> bool:
+    def _lacks_place(self, name: str, context: SpoolingContext) -> bool:
+        """Whether somebody removed the files or tables of a kind: new objects alone would be written to new ones.
+
+        A program that made none for a kind without objects filled the context: they are made now.
+        """
+        missing = {each: kind for each, kind in self._kinds[name].items() if not context.has_place(kind)}
+        if not missing:
+            return False
+        with self._store.read() as connection:
+            was_removed = any(spool_kinds.count_of(connection, each) for each in missing)
+        if was_removed:
+            self._were_incomplete.add(name)
+        else:
+            for kind in missing.values():
+                context.make_place(kind)
+            context.commit()
+        return was_removed
+
+    def _note(self, name: str) -> str:
+        """What a context notes when it was filled."""
+        return f"{self._generation} {_filled_with(self._settings[name])}"
+
+    def _fill(self, name: str, context: SpoolingContext) -> bool:
         """Write everything; False if another process is doing so."""
         with self._store.lock(_LOCK) as held:
-            if not held:
-                return False
-            context.note(None)
-            for each, kind in self._kinds[name].items():
-                context.clear(kind_named(each))  # with what other attributes left
-                with self._store.read() as connection:
-                    for count, item in enumerate(spool_kinds.all_of(connection, each)):
-                        context.write_object(kind, kind.of(item))
-                        if count % _COMMIT_EVERY == 0:
-                            context.commit()
-                context.commit()
-            context.note(note)
-            return True
+            if held:
+                self._fill_locked(name, context)
+            return held
+
+    def _fill_locked(self, name: str, context: SpoolingContext) -> None:
+        context.note(None)
+        for each, kind in self._kinds[name].items():
+            context.clear(kind_named(each))  # with what other attributes left
+            context.make_place(kind)
+            with self._store.read() as connection:
+                for number, item in enumerate(spool_kinds.all_of(connection, each)):
+                    context.write_object(kind, kind.of(item))
+                    if number % _COMMIT_EVERY == 0:
+                        context.commit()
+            context.commit()
+        context.note(self._note(name))
 
     def prepare(self, connection: Connection) -> None:
         """Note whether the transaction has changes to write."""
@@ -250,6 +317,15 @@ class Spooler:
             self._at_work.release()
 
     def _write_pending(self) -> None:
+        for name, context in self._contexts.items():
+            if name in self._problems:
+                continue
+            try:
+                if not all(map(context.has_place, self._kinds[name].values())):
+                    self._were_incomplete.add(name)
+                    self._fill_locked(name, context)
+            except Exception as error:  # noqa: BLE001 - see above
+                self._give_up(name, error)
         while True:
             with self._store.read() as connection:
                 changes = pending(connection, _PAGE)
@@ -280,7 +356,8 @@ class Spooler:
             set_broken(connection, name, is_broken=True)
 
     def maintain(self) -> None:
-        """Try skipped contexts again, write the recorded changes, and clean up."""
+        """Try skipped contexts again, write the recorded changes, clean up, and fill contexts again of which objects
+        were removed."""
         for name in list(self._problems):
             self._make_ready(name)
         self._due.set()
@@ -293,13 +370,21 @@ class Spooler:
                     continue
                 try:
                     context.maintain([*self._kinds[name].values()])
+                    with self._store.read() as connection:
+                        # Changes that another process records meanwhile are in the store only.
+                        is_incomplete = not count(connection) and incomplete(connection, context, self._kinds[name])
+                    if is_incomplete:
+                        self._were_incomplete.add(name)
+                        context.note(None)
                 except Exception as error:  # noqa: BLE001 - see above
                     self._give_up(name, error)
+        for name in self._were_incomplete - self._problems.keys():
+            self._make_ready(name)
 
     def states(self) -> list[ContextState]:
         """The states of the contexts."""
         return [
-            ContextState(name, each.format, each.kinds, self._problems.get(name))
+            ContextState(name, each.format, each.kinds, self._problems.get(name), name in self._were_incomplete)
             for name, each in self._settings.items()
         ]
 

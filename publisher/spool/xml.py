@@ -25,6 +25,8 @@ _PARSER: Final = {"resolve_entities": False, "no_network": True, "load_dtd": Fal
 class Xml(FolderContext):
     """See the module and `publisher.spool.context`."""
 
+    pattern = f"??/*{_SUFFIX}"
+
     def clear(self, kind: Kind) -> None:
         """Remove the folder of the kind."""
         self._folder.remove_all(kind.name)
@@ -41,7 +43,7 @@ class Xml(FolderContext):
 
     def read_list(self, kind: Kind) -> Iterator[Object]:
         """In the order of the files."""
-        for file in self._folder.files(kind.name, f"??/*{_SUFFIX}"):
+        for file in self._folder.files(kind.name, self.pattern):
             found = self._read(kind, file)
             if found is not None:
                 yield found

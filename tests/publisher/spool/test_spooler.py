@@ -211,6 +211,64 @@ def test_a_problem_with_a_context_stops_nothing_and_is_fixed(site: Site) -> None
     assert_all_the_same(site)
 
 
+PLACES = [("json-lines", "jobs.jsonl"), ("delimited", "jobs.hosts.*"), ("classic", "deliveries")]
+OBJECTS = [("xml", "jobs/*/*.xml"), ("classic", "jobs/*/*")]
+
+
+def remove(site: Site, form: str, pattern: str) -> None:
+    place = min((site.folder / f"spool-{form}").glob(pattern))
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink()
+
+
+def spooling(site: Site) -> list[tuple[str, str]]:
+    return [(each.level, each.message) for each in site.publisher.maintenance.check() if each.subject == "spooling"]
+
+
+@pytest.mark.parametrize(("form", "pattern"), OBJECTS)
+def test_objects_that_were_removed_are_noticed_and_written_again(site: Site, form: str, pattern: str) -> None:
+    site.collect()
+    site.publish()
+    remove(site, form, pattern)
+    site.sources["ce1"].add(make_job(11))
+    site.collect()
+    assert spooling(site) == [("red", f"the context {form} has 10 of 11 jobs: something was removed or added")]
+    assert [each.name for each in site.publisher.spool() if each.was_incomplete] == [form]
+    assert_all_the_same(site)
+    assert spooling(site) == [("green", "every context has what the store has")]
+
+
+@pytest.mark.parametrize(("form", "pattern"), PLACES)
+@pytest.mark.parametrize("in_one_process", [True, False])
+def test_without_the_file_or_folder_of_a_kind_the_next_command_fills_it(
+    site: Site, form: str, pattern: str, *, in_one_process: bool
+) -> None:
+    site.collect()
+    if not in_one_process:
+        site.reopen()
+    remove(site, form, pattern)
+    if in_one_process:
+        ((level, message),) = spooling(site)
+        assert (level, f"the context {form} has 0 of 10" in message) == ("red", True)
+    site.sources["ce1"].add(make_job(11))
+    site.collect()
+    assert [each.name for each in site.publisher.spool() if each.was_incomplete] == [form]
+    assert_all_the_same(site)
+
+
+def test_rows_that_were_removed_from_a_database_are_noticed(site: Site) -> None:
+    site.collect()
+    site.reopen()
+    with sqlite3.connect(site.folder / "other.db") as other:
+        other.execute("DELETE FROM spool_deliveries WHERE key IN (SELECT key FROM spool_deliveries LIMIT 3)")
+    other.close()
+    assert spooling(site) == [("red", "the context database has 7 of 10 deliveries: something was removed or added")]
+    assert not any(each.problem for each in site.publisher.spool())
+    assert_all_the_same(site)
+
+
 def test_a_transaction_that_is_rolled_back_leaves_no_trace(site: Site) -> None:
     site.collect()
     site.publish()
