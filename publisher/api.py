@@ -114,7 +114,7 @@ class Publisher:
 
     def collect(self, names: Sequence[str] = (), window: Window | None = None) -> dict[str, Collected] | None:
         """Read sources into the store: those named, or all. None where another process is collecting."""
-        from publisher.collect.collect import collect  # noqa: PLC0415 - each method loads only what it needs
+        from publisher.collect.collect import Collected, collect  # noqa: PLC0415 - each method loads only what it needs
 
         self._require(names, self.config.sources, "source")
         if not self.config.sources:
@@ -126,9 +126,10 @@ class Publisher:
                 return None
             plans, watched = list(self._plans().values()), (tools.clock, tools.observer)
             return {
-                name: collect(store, source, plans, *watched, window, settings[name].grid_log, tools.stopping)
+                name: Collected(interrupted=True)
+                if tools.stopping()
+                else collect(store, source, plans, *watched, window, settings[name].grid_log, tools.stopping)
                 for name, source in sources.items()
-                if not tools.stopping()
             }
 
     def publish(

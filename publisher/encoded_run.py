@@ -21,6 +21,7 @@ benchmarks may depend on it, and target filters and sync counts do not depend on
 from __future__ import annotations
 
 import sys
+from enum import IntEnum
 from functools import cache, lru_cache
 from hashlib import blake2b
 from operator import attrgetter
@@ -59,6 +60,24 @@ _MAGIC: Final = b"\x28\xb5\x2f\xfd"
 
 LOCAL: Final = ("local_user", "local_group", "project", "account", "department")
 """The facts from which mapping rules may derive a grid identity, if `class_needs_local_user`."""
+
+
+class UsageNote(IntEnum):
+    """What a source knows about the usage of a run, beside its values: in the run's `extras`, by `NOTE`."""
+
+    CPU_SAMPLED = 1
+    """The CPU time is what the batch system sampled, since its total is too small."""
+    CPU_DOUBTFUL = 2
+    """The CPU time is probably too small, and the source has no other value."""
+
+    @property
+    def word(self) -> str:
+        """The code in `extras`."""
+        return self.name.lower()
+
+
+NOTE: Final = "usage_note"
+_NOTES: Final = {note.word: note for note in UsageNote}
 
 
 def class_needs_local_user(job: Job) -> bool:
@@ -198,9 +217,9 @@ class EncodedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     `packed` is the run in one of the forms before its compression, the rest is taken from it. `class_key` None: not
     worked out, since most runs of a window that is read again are known; the run is plain then. `facts`: those of its
     class, plain.
-    `has_core_numbers`: these are not in the digest. `mark`: that of what the source has of it, where the source gives
-    marks. `local_id`, `global_key`: as they are looked up by (`index_key`, `global_key`); the latter of a run without a
-    global id is that of its other id (`publisher.job_ids`).
+    `has_core_numbers`: these are not in the digest. `note`: that in its `extras`. `mark`: that of what the source has
+    of it, where the source gives marks. `local_id`, `global_key`: as they are looked up by (`index_key`,
+    `global_key`); the latter of a run without a global id is that of its other id (`publisher.job_ids`).
     """
 
     record_id: str
@@ -218,6 +237,7 @@ class EncodedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     class_key: bytes | None = None
     facts: bytes = b""
     mark: bytes | None = None
+    note: UsageNote | None = None
 
     @property
     def stored(self) -> bytes:
@@ -264,6 +284,7 @@ def encode_run(job: Job, *, classed: bool = True, mark: bytes | None = None) -> 
         None if known is None else known.key,
         b"" if known is None else known.facts,
         mark,
+        usage_note(job),
     )
 
 
@@ -288,6 +309,11 @@ def incomplete_usage(job: Job) -> int:
     zero or only a part; 0: they are what a receiver of summaries adds up."""
     has_cpu_time = job.cpu_ms is not None or (job.cpu_user_ms is not None and job.cpu_system_ms is not None)
     return int(job.wall_ms is None or not has_cpu_time)
+
+
+def usage_note(job: Job) -> UsageNote | None:
+    """What the source noted about the usage of a run."""
+    return _NOTES.get(str(job.extras[NOTE])) if NOTE in job.extras else None
 
 
 # --- the forms

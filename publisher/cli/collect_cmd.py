@@ -14,6 +14,7 @@ from publisher.cli.options import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import data, json_object, say
 from publisher.cli.session import session
 from publisher.cli.table import show_table
+from publisher.cli.usage_notes import usage_notes
 from publisher.errors import UsageError
 from publisher.text import counted, iso, safe
 
@@ -100,6 +101,9 @@ def collected_json(found: dict[str, Collected]) -> dict[str, Any]:
             "merged": item.merged,
             "skipped": item.skipped,
             "unreadable": item.unreadable,
+            "cpu_sampled": item.cpu_sampled,
+            "cpu_doubtful": item.cpu_doubtful,
+            "interrupted": item.interrupted,
             "error": item.error,
         }
         for name, item in found.items()
@@ -115,13 +119,19 @@ def say_if_new_store(publisher: Publisher) -> None:
 
 
 def say_problems(found: dict[str, Collected]) -> None:
-    """Print why sources could not be read, and how much of their input is unreadable, also with `--json`."""
+    """Print why sources were not read to their end, how much of their input is unreadable, and whose CPU time is not as
+    the batch system has it; also with `--json`."""
     for name, item in found.items():
+        if item.interrupted:
+            begun = f"interrupted after {item.read:,} records" if item.read else "interrupted"
+            say(f"{name}: {begun}; the next collect reads the rest")
         if item.error is not None:
             say(f"{name}: {item.error}")
         if item.unreadable:
             pieces = counted(item.unreadable, "piece")
             say(f"{name}: {pieces} of input could not be read; `usage-publisher collect --unreadable` lists them")
+        for text in usage_notes(item):
+            say(f"{name}: {text}")
 
 
 def show_collected(found: dict[str, Collected]) -> None:
@@ -135,7 +145,9 @@ def show_collected(found: dict[str, Collected]) -> None:
         for name, item in found.items()
     ]  # fmt: skip
     if rows:
-        show_table("Collected", columns, rows, right=set(columns[1:]))
+        is_whole = not any(item.interrupted for item in found.values())
+        title = "Collected" if is_whole else "Collected before the interruption"
+        show_table(title, columns, rows, right=set(columns[1:]))
 
 
 def _list_unreadable(rows: Sequence[UnreadableRow], total: int) -> None:

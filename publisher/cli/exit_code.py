@@ -1,4 +1,4 @@
-"""The exit code of a command: the first that applies of 5, 2, 4, 1, 3, 0.
+"""The exit code of a command: the first that applies of 5, 2, 4, 130, 1, 3, 0.
 
 6 is an internal error, 130 an interruption.
 """
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 STORE, USAGE, CREDENTIALS, WAITING, REJECTED, DONE = 5, 2, 4, 1, 3, 0
 INTERNAL = 6
+INTERRUPTED = 130
 
 
 def of_run(
@@ -46,6 +47,9 @@ def of_run(
         item.sent.unauthorised for item in deliveries
     ):
         return CREDENTIALS
+    collected = list(collected)
+    if any(source.interrupted for source in collected):
+        return INTERRUPTED
     unread = any(source.error is not None for source in collected)
     stopped = any(delivery.error is not None or delivery.sent.paused is not None for delivery in deliveries)
     if unread or stopped or contexts or (status is not None and not busy and _waits(status, delivered, only)):

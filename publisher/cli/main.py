@@ -145,7 +145,7 @@ def main() -> None:
 
 _CommandLineError: Final[type[Any]] = typer.BadParameter.__mro__[2]
 """What a wrong command line raises: click's class, or that of the copy of click in typer."""
-_INTERRUPTED: Final = 130
+_INTERRUPTED: Final = exit_code.INTERRUPTED
 _INTERRUPTED_MESSAGE: Final = "usage-publisher: interrupted"
 _DEVICE_ERRORS: Final = frozenset({errno.ENOSPC, errno.EIO, errno.EDQUOT})
 _VALIDATION_PREFIX: Final = "Value error, "

@@ -10,6 +10,7 @@ import typer
 from publisher.cli.output import data, json_object, say
 from publisher.cli.session import session
 from publisher.cli.table import level_text, show_table
+from publisher.cli.usage_notes import usage_notes
 from publisher.text import counted, future_notes, iso, safe
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def status_json(found: Status) -> dict[str, Any]:
                 "unreadable": source.unreadable,
                 "unread_files": source.unread_files,
                 "skipped": source.skipped,
+                "cpu_sampled": source.cpu_sampled,
+                "cpu_doubtful": source.cpu_doubtful,
                 "last_collected": iso(source.last_collected),
                 "last_job_end": iso(source.last_job_end),
                 "read_to_end": source.read_to_end,
@@ -156,10 +159,12 @@ def _source_word(item: SourceStatus) -> Text:
     if item.last_collected is None:
         return level_text("yellow", "never read")
     words = (
+        (not item.read_to_end, "not read to its end"),
         (item.ends_in_future, "the last job ended in the future: a clock is wrong"),
         (item.silent, "silent for longer than expected"),
         (item.unreadable, "some input is unreadable"),
         (item.waiting, "a record is incomplete"),
+        (item.cpu_doubtful, "some CPU times are doubtful"),
     )
     word = next((word for holds, word in words if holds), None)
     return level_text("yellow", word) if word else level_text("green", "read to its end")
@@ -218,10 +223,13 @@ def _advice(found: Status) -> list[str]:
         advice.append("Never read:         usage-publisher check, then usage-publisher run")
     if any(each.error for each in found.sources.values()) or any(each.last_error for each in targets.values()):
         advice.append("Problems:           usage-publisher check tests everything; what could not be sent waits")
+    if any(each.last_collected and not each.read_to_end and not each.error for each in found.sources.values()):
+        advice.append("Not read to the end: usage-publisher collect reads the rest")
     if any(source.unreadable for source in found.sources.values()):
         advice.append("Unreadable input:   usage-publisher collect --unreadable")
     for name, source in found.sources.items():
         advice += [safe(f"{name}, incomplete: {text}") for text in source.waiting]
+        advice += [safe(f"{name}: {text}") for text in usage_notes(source)]
     if any(target.rejected for target in targets.values()):
         advice.append("Rejected records:   usage-publisher records list --state rejected")
     if any(target.held for target in targets.values()):

@@ -15,10 +15,11 @@ from sqlalchemy import Connection
 from publisher.collect.grid_join import GridJoin
 from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import GridLog
+from publisher.encoded_run import UsageNote
 from publisher.errors import SourceError
 from publisher.events import Observer, PageStored
 from publisher.sources.base import Cursor, EncodedPage, Page, Reader, Recognising, Window, encode_page
-from publisher.store import deliveries, grid_jobs, groups, in_flight, registry, runs, transitions
+from publisher.store import deliveries, grid_jobs, groups, in_flight, registry, runs, transitions, usage_notes
 from publisher.store.admin import erase, purge
 from publisher.store.admin.erase import PseudonymMap
 from publisher.store.classes import Interner, JobClass, classes_by_id
@@ -31,7 +32,9 @@ class Collected(msgspec.Struct, frozen=True):
     """The result of collecting one source; `error`: why it was not read to its end.
 
     `read` counts records of the source (lines, rows). `merged`: records that are a part of a run, such as slaves and
-    steps. `skipped`: jobs that never ran or still run, and other entries that are not a job's end.
+    steps. `skipped`: jobs that never ran or still run, and other entries that are not a job's end. `cpu_sampled` and
+    `cpu_doubtful`: of the new and changed jobs, those with this `UsageNote`. `interrupted`: the next collect reads the
+    rest.
     """
 
     read: int = 0
@@ -42,6 +45,9 @@ class Collected(msgspec.Struct, frozen=True):
     unreadable: int = 0
     error: str | None = None
     merged: int = 0
+    cpu_sampled: int = 0
+    cpu_doubtful: int = 0
+    interrupted: bool = False
 
     @property
     def jobs(self) -> int:
@@ -108,7 +114,8 @@ def collect(
             )
             total = _add(total, found)
             observer(PageStored(source.name, found.read, found.new, found.changed, page.share))
-            if stopping():
+            if stopping() and not page.at_end:
+                total = msgspec.structs.replace(total, interrupted=True)
                 break
             del page
         if join is not None:
@@ -146,6 +153,8 @@ def _add(one: Collected, other: Collected) -> Collected:
         one.skipped + other.skipped,
         one.unreadable + other.unreadable,
         merged=one.merged + other.merged,
+        cpu_sampled=one.cpu_sampled + other.cpu_sampled,
+        cpu_doubtful=one.cpu_doubtful + other.cpu_doubtful,
     )
 
 
@@ -165,6 +174,7 @@ def _store_page(
     with store.write() as connection:
         unpurged = purge.drop_purged(connection, page.runs, pseudonyms)
         upserted = runs.upsert(connection, interner, pseudonyms.over(unpurged.runs), now)
+        notes = usage_notes.record(connection, unpurged.runs, upserted.put)
         first = None if row.first_read_done else row.name
         enqueue_runs(connection, upserted.put, plans, now, first_read_of=first, read=interner.classes)
         back = purge.hold_changed(connection, (plan.target_id for plan in plans), upserted.put, unpurged.changed, now)
@@ -195,6 +205,8 @@ def _store_page(
         skipped=page.skipped + upserted.running,
         unreadable=len(page.unreadable),
         merged=page.merged,
+        cpu_sampled=notes[UsageNote.CPU_SAMPLED],
+        cpu_doubtful=notes[UsageNote.CPU_DOUBTFUL],
     )
 
 

@@ -124,6 +124,8 @@ def collected(config: Config, store: Store, now: int) -> Iterator[Finding]:
             level, text, hint = "red", f"{text}; {found.error}", "Fix this; the next collect reads what was not read"
             if found.unread_files:
                 hint = "usage-publisher collect --unreadable"
+        elif not found.read_to_end:
+            level, text, hint = "yellow", f"{text}; not read to its end", "usage-publisher collect reads the rest"
         elif found.silent:
             level, hint = "yellow", "It is silent for longer than `expect_every`. Check the batch system and its logs"
         elif found.unreadable:

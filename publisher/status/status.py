@@ -10,10 +10,11 @@ from sqlalchemy import Connection
 from formats.calendar import SECONDS_A_DAY, period_of
 from publisher.config.schema import Config, Target
 from publisher.config.targets import EvidenceSource
+from publisher.encoded_run import UsageNote
 from publisher.errors import CredentialError, StoreError
 from publisher.messages import completeness, due
 from publisher.sources.base import FUTURE_S, waiting_in
-from publisher.store import batches, deliveries, groups, queries, reconciliations, registry
+from publisher.store import batches, deliveries, groups, queries, reconciliations, registry, usage_notes
 from publisher.store.database import Store
 from publisher.store.reconciliations import Reconciled
 from publisher.store.registry import SourceCount
@@ -41,6 +42,9 @@ class SourceStatus(msgspec.Struct, frozen=True):
     """The last job ended in the future: the clock of the batch system or of this host is wrong."""
     times_in_future: dict[str, int] = {}
     """Recorded times in the future, by the name of their field, which is None: a clock was wrong."""
+    cpu_sampled: int = 0
+    cpu_doubtful: int = 0
+    """Stored runs with this `UsageNote`."""
 
 
 class TargetStatus(msgspec.Struct, frozen=True):
@@ -175,6 +179,7 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
                 last_end = registry.last_end_before(connection, row.id, now)
             unread = registry.unread_files(connection, row.id) if row is not None else []
             error = registry.unread_error(connection, row.id) if row is not None else None
+            notes = usage_notes.count(connection, row.id) if row is not None else {}
     expect = config.sources[name].expect_every
     if row is None:
         return SourceStatus(0, 0, 0, None, None, read_to_end=False, silent=False, error=None)
@@ -194,6 +199,8 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
         unread_files=len(unread),
         ends_in_future=row.last_job_end is not None and row.last_job_end > now + FUTURE_S,
         times_in_future=in_future,
+        cpu_sampled=notes.get(UsageNote.CPU_SAMPLED, 0),
+        cpu_doubtful=notes.get(UsageNote.CPU_DOUBTFUL, 0),
     )
 
 

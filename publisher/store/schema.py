@@ -17,6 +17,7 @@
     grid_logs    how far the grid log of a source was read
     grid_jobs    its entries: the grid identities of local jobs
     grid_waits   runs that have no entry, and which of them are held until they have one
+    usage_notes  runs whose CPU time the source corrected, or doubts
     unreadable   input that is not a record, with file, line, and reason
     sent_mark    the id of the store, and how many messages have left it (`publisher.store.sent_mark`); one row
     resends      windows that are being sent again
@@ -165,6 +166,14 @@ versions = Table(
     Column("job", LargeBinary, nullable=False),
 )
 
+
+usage_notes = Table(
+    "usage_notes",
+    metadata,
+    Column("run_id", BigInteger, ForeignKey("runs.id"), primary_key=True),
+    Column("note", SmallInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
 
 targets = Table(
     "targets",

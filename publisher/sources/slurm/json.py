@@ -50,8 +50,27 @@ def _with_steps(job: Job, element: dict[str, Any]) -> Job:
     run = Run(job, job.local_id or "")
     for step in _list(element.get("steps")):
         most = _list(_at(step, "tres", "requested", "max"))
-        run.add(Step((_kib(most, _RSS), _kib(most, _VIRTUAL), None, None, None)))
+        used_us, elapsed_s = _microseconds(step.get("time"), "total"), _number(_at(step, "time", "elapsed"))
+        run.add(
+            Step(
+                rss_kib=_kib(most, _RSS),
+                virtual_kib=_kib(most, _VIRTUAL),
+                cpu_ms=None if used_us is None else used_us // 1000,
+                sampled_cpu_ms=_count(_list(_at(step, "tres", "requested", "total")), "cpu"),
+                wall_ms=None if elapsed_s is None else elapsed_s * 1000,
+                cores=_count(_list(_at(step, "tres", "allocated")), "cpu"),
+                is_srun=_is_srun(step),
+            )
+        )
     return run.whole()
+
+
+def _is_srun(step: dict[str, Any]) -> bool:
+    """Whether srun started a step: its id is a number, alone, after the job's (`7.0`), or in an object."""
+    known = _at(step, "step", "id")
+    shown = _at(known, "step_id") if isinstance(known, dict) else known
+    number = _number(shown)
+    return number is not None or (isinstance(shown, str) and shown.rpartition(".")[2].isdecimal())
 
 
 def _fields(element: dict[str, Any]) -> list[str]:

@@ -1,20 +1,41 @@
 """A run of Slurm with its steps.
 
 Every run is one record: the steps of an allocation, which sacct writes after it, are added to it (memory as the largest
-of any step, CPU time as their sum if the allocation has none) and are never records of their own.
+of any step, CPU time as their sum if the allocation has less) and are never records of their own.
+
+Slurm 25.05.0 to 25.05.6 and 25.11.0 to 25.11.2 do not add up the CPU time of steps of srun, and their records stay
+wrong: what was sampled while the step ran (`TRESUsageInTot`) is taken where it is clearly larger. (Slurm's commit
+a8f6d010aa.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
 from formats.job import Job
+from publisher.encoded_run import NOTE, UsageNote
 from publisher.sources.base import Line, Outcome
 from publisher.sources.fields import LineError
 from publisher.sources.slurm.table import Layout, Step
 from publisher.sources.slurm.values import Clock
+
+_LARGER_MS: Final = 10_000
+_LARGER_SHARE: Final = 10
+"""Sampled CPU time counts if it is larger by more than 10 s and a tenth: the samples of a right sum differ by less."""
+_SHORT_MS: Final = 60_000
+"""A step of a minute or less may have used no CPU time that Slurm measures."""
+
+
+def sampled_if_larger(step: Step) -> int | None:
+    """The sampled CPU time (ms) of a step, at most wall time on all cores, if Slurm's sum is clearly too small."""
+    if step.sampled_cpu_ms is None:
+        return None
+    most = step.wall_ms * step.cores if step.wall_ms is not None and step.cores else step.sampled_cpu_ms
+    sampled, total = min(step.sampled_cpu_ms, most), step.cpu_ms or 0
+    return sampled if sampled - total > max(_LARGER_MS, sampled // _LARGER_SHARE) else None
 
 
 class Run(msgspec.Struct):
@@ -31,17 +52,30 @@ class Run(msgspec.Struct):
     given: bool = False
     closed: bool = False
     """A later run was refused: further steps do not belong to this one."""
+    sampled: bool = False
+    """The CPU time of a step is what was sampled."""
+    srun_cpu: int = 0
+    unsampled: bool = False
+    """A long step of srun has memory, no CPU time, and no sampled one."""
 
     def add(self, step: Step) -> None:
         """Add a step."""
-        rss, virtual, total, user, system = step
         self.steps += 1
         self.given = False
-        self.rss = max(self.rss, rss or 0)
-        self.virtual = max(self.virtual, virtual or 0)
-        self.total += total or 0
-        self.user += user or 0
-        self.system += system or 0
+        self.rss = max(self.rss, step.rss_kib or 0)
+        self.virtual = max(self.virtual, step.virtual_kib or 0)
+        cpu_ms = sampled_if_larger(step)
+        if cpu_ms is not None:
+            self.sampled = True
+        else:
+            cpu_ms = step.cpu_ms or 0
+        self.total += cpu_ms
+        self.user += step.user_ms or 0
+        self.system += step.system_ms or 0
+        if step.is_srun:
+            self.srun_cpu += cpu_ms
+            if step.cpu_ms == 0 and step.sampled_cpu_ms is None and step.rss_kib and (step.wall_ms or 0) > _SHORT_MS:
+                self.unsampled = True
 
     def whole(self) -> Job:
         """The run with its steps. Without steps, a CPU time of zero means that it is unknown."""
@@ -51,9 +85,16 @@ class Run(msgspec.Struct):
                 return msgspec.structs.replace(job, cpu_ms=None, cpu_user_ms=None, cpu_system_ms=None)
             return job
         cpu_ms, user_ms, system_ms = job.cpu_ms, job.cpu_user_ms, job.cpu_system_ms
+        extras = job.extras
         if self.total > (cpu_ms or 0):
             cpu_ms = self.total
-            user_ms, system_ms = self.user or user_ms, self.system or system_ms
+            if self.sampled:  # nothing was sampled of user and system time
+                user_ms = system_ms = None
+                extras = {**extras, NOTE: UsageNote.CPU_SAMPLED.word, **_as_read(job)}
+            else:
+                user_ms, system_ms = self.user or user_ms, self.system or system_ms
+        if self.unsampled and not self.srun_cpu:
+            extras = {**extras, NOTE: UsageNote.CPU_DOUBTFUL.word}
         return msgspec.structs.replace(
             job,
             memory_rss_kib=max(self.rss, job.memory_rss_kib or 0) or None,
@@ -61,7 +102,14 @@ class Run(msgspec.Struct):
             cpu_ms=cpu_ms,
             cpu_user_ms=user_ms,
             cpu_system_ms=system_ms,
+            extras=extras,
         )
+
+
+def _as_read(job: Job) -> dict[str, Any]:
+    """The CPU times of an allocation that were replaced, by their columns, in seconds."""
+    read = (("TotalCPU", job.cpu_ms), ("UserCPU", job.cpu_user_ms), ("SystemCPU", job.cpu_system_ms))
+    return {f"{name}_s": value / 1000 for name, value in read if value is not None}
 
 
 class AllocationSteps:

@@ -29,9 +29,9 @@ _SIGNS: Final = "!#$&*;<>?@^`{|}~"
 _SIGNS_DRAWN: Final = 16
 COLUMNS: Final = (
     "JobIDRaw", "JobID", "Cluster", "User", "UID", "Group", "GID", "Account", "Partition", "QOS", "Submit", "Eligible",
-    "Start", "End", "ElapsedRaw", "Suspended", "TotalCPU", "UserCPU", "SystemCPU", "MaxRSS", "MaxVMSize", "NCPUS",
-    "NNodes", "NodeList", "AllocTRES", "ReqTRES", "ReqMem", "TimelimitRaw", "ConsumedEnergyRaw", "ExitCode",
-    "DerivedExitCode", "Reservation", "JobName", "Comment", "WCKey", "DBIndex", "State",
+    "Start", "End", "ElapsedRaw", "Suspended", "TotalCPU", "UserCPU", "SystemCPU", "TRESUsageInTot", "MaxRSS",
+    "MaxVMSize", "NCPUS", "NNodes", "NodeList", "AllocTRES", "ReqTRES", "ReqMem", "TimelimitRaw", "ConsumedEnergyRaw",
+    "ExitCode", "DerivedExitCode", "Reservation", "JobName", "Comment", "WCKey", "DBIndex", "State",
 )  # fmt: skip
 """The columns of a complete table. The last is never empty and has no line feed, so that the end of every record is
 known.

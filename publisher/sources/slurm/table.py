@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from formats.identity import run_record_id
 from formats.job import Host, Job
@@ -47,6 +47,7 @@ _FORMS: Final = {
         ("exitcode derivedexitcode", r"(?:\d+:\d+)?"),
         ("maxrss maxvmsize reqmem averss avevmsize", _SIZE),
         ("alloctres reqtres", _RESOURCES),
+        ("tresusageintot", _RESOURCES.replace(r"[\w.-]*", r"[\w.:-]*")),
         ("nodelist", r"None assigned|\S*"),
         ("cluster", r"[\w.-]*"),
         ("user group account partition qos", r"[^\n]*"),
@@ -72,10 +73,26 @@ _GRES_GPU: Final = re.compile(r"gpu(?::[^,:()]+)?:(\d{1,6})", re.ASCII)
 _LARGEST_J: Final = 1e18
 
 
-class Step(tuple[int | None, int | None, int | None, int | None, int | None]):
-    """The usage of a step: largest resident set and virtual memory (KiB), CPU, user, and system time (ms)."""
+class Step(NamedTuple):
+    """The usage of a step: largest resident set and virtual memory; CPU time as Slurm added it up, and as it was
+    sampled. `is_srun`: started by srun, not Slurm's own (`batch`, `extern`, `interactive`).
+    """
 
-    __slots__ = ()
+    rss_kib: int | None = None
+    virtual_kib: int | None = None
+    cpu_ms: int | None = None
+    user_ms: int | None = None
+    system_ms: int | None = None
+    sampled_cpu_ms: int | None = None
+    wall_ms: int | None = None
+    cores: int | None = None
+    is_srun: bool = False
+
+
+_OF_STEP: Final = (
+    "maxrss", "maxvmsize", "totalcpu", "usercpu", "systemcpu", "tresusageintot", "elapsedraw", "elapsed", "alloccpus",
+    "ncpus",
+)  # fmt: skip
 
 
 class Layout:
@@ -90,9 +107,7 @@ class Layout:
         self._id = at.get("jobidraw", at.get("jobid", -1))
         self._start = at.get("start", -1)
         self._pick = itemgetter(*(at.get(name, -1) for name in _USED))
-        self._step = itemgetter(
-            *(at.get(name, -1) for name in ("maxrss", "maxvmsize", "totalcpu", "usercpu", "systemcpu"))
-        )
+        self._step = itemgetter(*(at.get(name, -1) for name in _OF_STEP))
         self._extras = [(name, at[name.lower()]) for name in _EXTRAS if name.lower() in at]
         self._forms = [None if name in _FREE else _FORMS.get(name) for name in lower]
         self._free = frozenset(index for index, name in enumerate(lower) if name in _FREE)
@@ -220,15 +235,18 @@ class Layout:
 
     def step(self, fields: Sequence[str]) -> Step:
         """What a step used. Raises `LineError`."""
-        rss, virtual, total, user, system = self._step((*fields, ""))
+        rss, virtual, total, user, system, usage, elapsed_raw, elapsed, alloc_cpus, ncpus = self._step((*fields, ""))
+        wall_s = values.count(elapsed_raw)
         return Step(
-            (
-                values.size_kib(rss),
-                values.size_kib(virtual),
-                duration_ms(total),
-                duration_ms(user),
-                duration_ms(system),
-            )
+            values.size_kib(rss),
+            values.size_kib(virtual),
+            duration_ms(total),
+            duration_ms(user),
+            duration_ms(system),
+            values.sampled_cpu_ms(usage) if usage else None,
+            duration_ms(elapsed) if wall_s is None else wall_s * 1000,
+            values.count(alloc_cpus or ncpus),
+            fields[self._id].rpartition(".")[2].isdecimal(),
         )
 
     def job(self, fields: list[str], clock: Clock, cluster: str) -> Job | None:

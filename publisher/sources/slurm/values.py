@@ -32,6 +32,7 @@ _SECONDS: Final = {f"{number:02}": number * 1_000 for number in range(100)}
 _SIZE: Final = re.compile(r"(\d{1,20})(\.\d{1,9})?([KMGTP]?)[cn]?", re.ASCII)
 _KIB: Final = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2, "T": 1024**3, "P": 1024**4}
 _LARGEST_KIB: Final = 1 << 50
+_CPU_USAGE: Final = re.compile(r"(?:.*,)?cpu=([^,]*)", re.ASCII)
 _TRES: Final = re.compile(r"([a-z]+(?:/[^=,]*)?)=([^,]*)", re.ASCII)
 _COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
 _NODES: Final = re.compile(r"(?:[^,\[\]\s]|\[[^\[\]\s]*\])+", re.ASCII)
@@ -162,6 +163,15 @@ def duration_ms(text: str) -> int | None:
     days, hours, minutes, seconds, fraction = found.groups()
     whole = (int(days or 0) * 24 + int(hours or 0)) * 3600 + int(minutes) * 60 + int(seconds)
     return whole * 1000 + (int(fraction[:3].ljust(3, "0")) if fraction else 0)
+
+
+def sampled_cpu_ms(usage: str) -> int | None:
+    """The CPU time in `TRESUsageInTot` (`cpu=01:00:00,energy=0,mem=1000K`), in milliseconds; None: it has none.
+
+    Raises `LineError`.
+    """
+    found = _CPU_USAGE.match(usage)
+    return None if found is None else duration_ms(found[1])
 
 
 def time_before_resize_s(start: int, submit: int | None, end: int | None) -> int:

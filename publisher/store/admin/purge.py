@@ -61,6 +61,7 @@ from publisher.store.schema import (
     purged_runs,
     runs,
     targets,
+    usage_notes,
     versions,
 )
 from publisher.store.schema import groups as groups_table
@@ -333,6 +334,7 @@ def purge_month(connection: Connection, month: Month, now: int) -> int:
         dialect.insert_missing(connection, purged_runs, rows)
         connection.execute(delete(versions).where(versions.c.run_id.in_(ids)))
         connection.execute(delete(grid_waits).where(grid_waits.c.run_id.in_(ids)))
+        connection.execute(delete(usage_notes).where(usage_notes.c.run_id.in_(ids)))
         connection.execute(delete(runs).where(runs.c.id.in_(ids)))
         _forget_entries(connection, [(row[5], row[4]) for row in page if row[4]])
         total += len(page)

@@ -50,6 +50,19 @@ def test_where_all_is_well_there_is_nothing_to_do(capsys: pytest.CaptureFixture[
     assert "usage-publisher" not in out
 
 
+def test_a_source_that_was_not_read_to_its_end_is_not_green(capsys: pytest.CaptureFixture[str]) -> None:
+    out = screen(capsys, {"read_to_end": False}, {})
+    assert "not read to its end" in out
+    assert "usage-publisher collect reads the rest" in out
+
+
+def test_jobs_with_other_cpu_times_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    out = screen(capsys, {"cpu_sampled": 1_200, "cpu_doubtful": 3}, {})
+    assert "ce1: 1,200 jobs: Slurm's TotalCPU is too small" in out
+    assert "ce1: 3 jobs: steps of srun have no CPU time" in out
+    assert "some CPU times are doubtful" in out
+
+
 @pytest.mark.parametrize("left", [{"held": 8_076}, {"rejected": 1}, {"complete_until": None}], ids=str)
 def test_all_is_delivered_only_where_nothing_is_left(capsys: pytest.CaptureFixture[str], left: dict[str, Any]) -> None:
     assert "all delivered" not in screen(capsys, {}, left)

@@ -8,11 +8,15 @@ from typing import Literal
 
 import pytest
 
+from formats.job import Job
+from publisher.cli import exit_code
 from publisher.collect.collect import Collected
+from publisher.encoded_run import NOTE, UsageNote
 from publisher.errors import StoreFullError, UsageError
 from publisher.events import PageStored
 from publisher.publish.decide import settle
 from publisher.sources.base import Cursor, Page, Unreadable, Window
+from publisher.status import check_host
 from publisher.store import registry
 from publisher.store.schema import State
 from tests.publisher.collect.one_source_site import site_of
@@ -328,8 +332,49 @@ def test_interrupted_it_ends_after_a_page_and_the_next_continues_there(tmp_path:
     site = Site(tmp_path, [source], [RecordReceiver("neic")])
     site.stop_when = lambda: any(isinstance(event, PageStored) for event in site.events)
     first = site.collect()["ce1"]
-    assert (first.new, first.error) == (3, None)
+    assert (first.new, first.error, first.interrupted) == (3, None, True)
     assert not site.publisher.status().complete
+    assert not site.publisher.status().sources["ce1"].read_to_end
+    (finding,) = check_host.collected(site.config, site.publisher.store, site.now)
+    assert (finding.level, "not read to its end" in finding.message) == ("yellow", True)
     site.stop_when = lambda: False
-    assert site.collect()["ce1"].new == 5
+    second = site.collect()["ce1"]
+    assert (second.new, second.interrupted) == (5, False)
     assert site.publisher.status().sources["ce1"].read_to_end
+
+
+def test_interrupted_after_the_last_page_it_is_complete(tmp_path: Path) -> None:
+    """And the next source is not begun."""
+    sources = [ListSource("ce1"), ListSource("ce2")]
+    for source, number in zip(sources, (1, 2), strict=True):
+        source.add(make_job(number))
+    site = Site(tmp_path, sources, [RecordReceiver("neic")])
+    site.stop_when = lambda: any(isinstance(event, PageStored) for event in site.events)
+    found = site.collect()
+    assert (found["ce1"].new, found["ce1"].interrupted) == (1, False)
+    assert found["ce2"] == Collected(interrupted=True)
+    assert exit_code.of_run(found.values(), {}, None) == 130
+
+
+def test_runs_with_a_note_about_their_usage_are_counted(tmp_path: Path) -> None:
+    """Once each, by what is stored of them now."""
+
+    def noted(number: int, note: UsageNote | None, cpu_ms: int = 1000) -> Job:
+        return make_job(number, cpu_ms=cpu_ms, extras={} if note is None else {NOTE: note.word})
+
+    sampled, doubtful = UsageNote.CPU_SAMPLED, UsageNote.CPU_DOUBTFUL
+    site, _ = site_of(tmp_path, noted(1, sampled), noted(2, doubtful), noted(3, doubtful), noted(4, None))
+    source = site.sources["ce1"]
+
+    def counts() -> tuple[int, int]:
+        status = site.publisher.status().sources["ce1"]
+        return status.cpu_sampled, status.cpu_doubtful
+
+    first = site.collect()["ce1"]
+    assert (first.cpu_sampled, first.cpu_doubtful) == counts() == (1, 2)
+    source.add(noted(1, sampled), noted(2, sampled, 5000), noted(3, None, 7000), noted(4, None))
+    second = site.collect()["ce1"]
+    assert (second.cpu_sampled, second.cpu_doubtful) == (1, 0)
+    assert counts() == (2, 0)
+    site.publish()
+    assert [found.message for found in site.publisher.maintenance.check() if found.level == "red"] == []

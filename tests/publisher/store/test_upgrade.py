@@ -49,12 +49,13 @@ def test_a_new_store_is_as_all_migrations_make_it(tmp_path: Path) -> None:
     assert _shape(tmp_path / "new.db") == _shape(tmp_path / "migrated.db")
 
 
-SECOND = """
+NEXT = f"{int(SCHEMA.head) + 1:04}"
+SECOND = f"""
 import os
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "{NEXT}"
+down_revision = "{SCHEMA.head}"
 
 
 def upgrade() -> None:
@@ -68,14 +69,14 @@ def upgrade() -> None:
 def next_schema(tmp_path: Path) -> SchemaVersion:
     """A made-up later version of the schema, with a migration to it."""
     shutil.copytree(SCHEMA.migrations, tmp_path / "migrations")
-    (tmp_path / "migrations" / "versions" / "0002_second.py").write_text(SECOND, "utf-8")
-    return SchemaVersion("0002", tmp_path / "migrations")
+    (tmp_path / "migrations" / "versions" / f"{NEXT}_second.py").write_text(SECOND, "utf-8")
+    return SchemaVersion(NEXT, tmp_path / "migrations")
 
 
 def test_an_older_store_is_migrated_with_all_that_is_in_it(tmp_path: Path, next_schema: SchemaVersion) -> None:
     url = f"sqlite:///{fill(tmp_path).store_file}"
     before = dump(tmp_path / "store.db")
-    with pytest.raises(StoreError, match=r"0001.*0002"):
+    with pytest.raises(StoreError, match=f"{SCHEMA.head}.*{NEXT}"):
         open_store(url, read_only=True, schema=next_schema)
     assert dump(tmp_path / "store.db") == before
     open_store(url, schema=next_schema).close()

@@ -14,6 +14,7 @@ import pytest
 
 from formats.job import Job
 from publisher.config import schema
+from publisher.encoded_run import UsageNote, usage_note
 from publisher.errors import SourceBusyError, SourceError, SourceFormatError
 from publisher.sources.base import Window
 from publisher.sources.slurm.sacct import COLUMNS, LONGEST_WINDOW_S, TEXTS
@@ -132,6 +133,13 @@ def test_arguments_and_environment(sacct: Sacct, monkeypatch: pytest.MonkeyPatch
     (job,) = found.jobs.values()
     assert (job.name, job.memory_rss_kib, job.cpu_ms, job.start, job.end) == ("a|b\nc", 2, 5000, T0 + 10, T0 + 20)
     assert (found.cursor["until"], found.at_end) == (T0 + 100, True)
+
+
+def test_the_sampled_cpu_time_of_a_step_is_asked_for(sacct: Sacct) -> None:
+    usage = {"TotalCPU": "00:00:00", "TRESUsageInTot": "cpu=00:30:00,energy=0,mem=1000", "ElapsedRaw": 3600}
+    sacct.rows(row("1", 10, 3610, TotalCPU="00:01.500"), row("1.0", 10, 3610, MaxRSS="2048", NCPUS=4, **usage))
+    (job,) = read_on(source(sacct, 4000), Seen()).jobs.values()
+    assert (job.cpu_ms, usage_note(job)) == (1_800_000, UsageNote.CPU_SAMPLED)
 
 
 def test_the_numbers_are_asked_for_without_any_text_of_a_user(sacct: Sacct) -> None:
