@@ -60,21 +60,21 @@ class Run(msgspec.Struct):
 
     def add(self, step: Step) -> None:
         """Add a step."""
+        rss, virtual, total, user, system, is_srun, sampled, wall_ms, _ = step
         self.steps += 1
         self.given = False
-        self.rss = max(self.rss, step.rss_kib or 0)
-        self.virtual = max(self.virtual, step.virtual_kib or 0)
-        cpu_ms = sampled_if_larger(step)
-        if cpu_ms is not None:
+        self.rss = max(self.rss, rss or 0)
+        self.virtual = max(self.virtual, virtual or 0)
+        cpu_ms = total or 0
+        if sampled is not None and (larger := sampled_if_larger(step)) is not None:
+            cpu_ms = larger
             self.sampled = True
-        else:
-            cpu_ms = step.cpu_ms or 0
         self.total += cpu_ms
-        self.user += step.user_ms or 0
-        self.system += step.system_ms or 0
-        if step.is_srun:
+        self.user += user or 0
+        self.system += system or 0
+        if is_srun:
             self.srun_cpu += cpu_ms
-            if step.cpu_ms == 0 and step.sampled_cpu_ms is None and step.rss_kib and (step.wall_ms or 0) > _SHORT_MS:
+            if total == 0 and sampled is None and rss and (wall_ms or 0) > _SHORT_MS:
                 self.unsampled = True
 
     def whole(self) -> Job:

@@ -83,10 +83,10 @@ class Step(NamedTuple):
     cpu_ms: int | None = None
     user_ms: int | None = None
     system_ms: int | None = None
+    is_srun: bool = False
     sampled_cpu_ms: int | None = None
     wall_ms: int | None = None
     cores: int | None = None
-    is_srun: bool = False
 
 
 _OF_STEP: Final = (
@@ -236,17 +236,26 @@ class Layout:
     def step(self, fields: Sequence[str]) -> Step:
         """What a step used. Raises `LineError`."""
         rss, virtual, total, user, system, usage, elapsed_raw, elapsed, alloc_cpus, ncpus = self._step((*fields, ""))
-        wall_s = values.count(elapsed_raw)
-        return Step(
+        total_ms = duration_ms(total)
+        sampled_ms = values.sampled_cpu_ms(usage) if usage else None
+        rss_kib, virtual_kib, is_srun = (
             values.size_kib(rss),
             values.size_kib(virtual),
-            duration_ms(total),
+            fields[self._id][-1:].isdecimal(),
+        )
+        if total_ms and (sampled_ms is None or sampled_ms <= total_ms):  # nearly always
+            return Step(rss_kib, virtual_kib, total_ms, duration_ms(user), duration_ms(system), is_srun)
+        wall_s = values.count(elapsed_raw)
+        return Step(
+            rss_kib,
+            virtual_kib,
+            total_ms,
             duration_ms(user),
             duration_ms(system),
-            values.sampled_cpu_ms(usage) if usage else None,
+            is_srun,
+            sampled_ms,
             duration_ms(elapsed) if wall_s is None else wall_s * 1000,
             values.count(alloc_cpus or ncpus),
-            fields[self._id].rpartition(".")[2].isdecimal(),
         )
 
     def job(self, fields: list[str], clock: Clock, cluster: str) -> Job | None:
