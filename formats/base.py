@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
+from formats.columns import RecordColumns
 from formats.job import Job
 from formats.rules import TextRule
 from formats.view import View
@@ -53,9 +54,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """The specification to which the grammar belongs."""
     record_id: TextRule | None = None
     """The rule for the id, if a record contains the run's record id."""
-    evidence_id: Callable[[bytes], str] | None = None
-    """Gives the id that the service's evidence has for the only record of a message, if records contain no record id.
-    """
+    columns: Callable[[bytes], list[RecordColumns]] | None = None
+    """Reads the records of a message as the service stores them, in order; None if there is not one for each run."""
     is_readable: bool = False
     """Whether the records of a message can be read back, to be compared with the ledger."""
     needs_benchmark: bool = False

@@ -35,6 +35,15 @@ def canonical_name(name: str) -> str | None:
     return _CANONICAL.get(name.strip().lower())
 
 
+def milli_of(text: str | None) -> int | None:
+    """A score as text in thousandths, as the server's DECIMAL(10,3) has it; None if it is missing or not a score."""
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return round(value * 1000) if abs(value) <= LARGEST_SCORE else None
+
+
 def usable_score(value: float) -> bool:
     """Whether the server can store a score: positive after rounding to three decimals, and within its column."""
     return value <= LARGEST_SCORE and round(value, 3) > 0  # NaN fails the first comparison

@@ -256,6 +256,23 @@ def vo_read_by_apel(fqan: str) -> str:
     return first.split("/", 2)[1] if first.startswith("/") else first
 
 
+def apel_fqan_parts(fqan: str) -> tuple[str, str, str]:
+    """VO, VOGroup, and VORole that the APEL server takes from an FQAN: its function `parse_fqan`, release 2.5.0.
+
+    Empty for a missing one.
+    """
+    first = fqan.split(";", 1)[0]
+    if not first.startswith("/"):
+        return first, "", ""
+    group, role = "", ""
+    for part in first.split("/"):
+        if part.lower().startswith("role="):
+            role = part
+            break
+        group += f"/{part}" if part else ""
+    return vo_read_by_apel(fqan), group, role
+
+
 def counts_as(fqan: str, vo: str | None) -> bool:
     """Whether a text is an FQAN with which the APEL server counts a record under this VO.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from formats.apel import job as apel_job
 from formats.apel import summary as apel_summary
 from formats.apel.summary import SummaryFormat, SyncFormat
@@ -13,6 +15,7 @@ from formats.utilization import report as utilization
 from formats.utilization.report import UtilizationFormat
 from formats.view import View
 from formats.xml import emi_car, ogf_ur
+from formats.xml.columns import read_columns
 
 FORMATS: Final[Mapping[str, Format]] = {
     each.name: each
@@ -21,8 +24,8 @@ FORMATS: Final[Mapping[str, Format]] = {
         apel_summary.NORMALISED_SUMMARY,
         apel_summary.SUMMARY,
         apel_summary.SYNC,
-        emi_car.FORMAT,
-        ogf_ur.FORMAT,
+        msgspec.structs.replace(emi_car.FORMAT, columns=read_columns),
+        msgspec.structs.replace(ogf_ur.FORMAT, columns=read_columns),
         utilization.FORMAT,
     )
 }

@@ -179,21 +179,23 @@ class Publisher:
         return deliver(self.store, self.config, target, plan, self.tools, scope=scope)
 
     def reconcile(
-        self, names: Sequence[str] = (), months: Sequence[Month] | None = None, file: Path | None = None
+        self, names: Sequence[str] = (), months: Sequence[Month] | None = None, files: Sequence[Path] = ()
     ) -> Reconciliation:
         """What was sent beside what the services have: of the targets named, or of all; close it when done.
 
-        `months` None: this one and the one before or, with a file, those that it covers. `file`: CSV or JSON of what
+        `months` None: this one and the one before or, with files, those that they cover. `files`: CSV or JSON of what
         the service of one target has. What was seen there is confirmed in the ledger.
         """
         from publisher.reconcile.reconcile import reconcile_targets  # noqa: PLC0415
 
         self._require(names, self.config.targets, "target")
         chosen = list(names or self.config.targets)
-        if file is not None and len(chosen) != 1:
-            raise UsageError("--file needs the name of one target", hint="Name the target whose service wrote the file")
+        if files and len(chosen) != 1:
+            raise UsageError(
+                "--file needs the name of one target", hint="Name the target whose service wrote the files"
+            )
         store, plans = self._opened.collected(), self._plans()
-        return reconcile_targets(store, self.config, {name: plans[name] for name in chosen}, months, file, self.tools)
+        return reconcile_targets(store, self.config, {name: plans[name] for name in chosen}, months, files, self.tools)
 
     def conservation(self, found: Reconciliation, by: By | None = None, *, with_tool: bool = False) -> Conservation:
         """The sums of source, store, sent, and service; `with_tool`: also those of the batch systems' own programs."""

@@ -310,6 +310,12 @@ def normalised_seconds(units: int) -> int:
     return (units + NORMALISED_UNITS // 2) // NORMALISED_UNITS
 
 
+def normalised_from(seconds: float, benchmark: str, score_milli: int) -> float:
+    """Normalised seconds as the server computes them of a sum of seconds and a score, which is not Si2k's itself."""
+    per_milli = _PER_SI2K if compared(benchmark) == compared(_SI2K) else 1000
+    return seconds * score_milli * per_milli / 1_000_000
+
+
 def _amounts(job: Job) -> tuple[int, int, int]:
     """End, wall and CPU time of a run, each checked; raises `CannotRenderError` for a value that is not usable."""
     end = values.needed(SUMMARY_NUMBERS["LatestEndTime"], job.end)

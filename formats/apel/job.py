@@ -13,11 +13,13 @@ from formats.apel import values
 from formats.apel.score import read_score, score_fields
 from formats.apel.text import CONTENT_TYPE, SEPARATOR, TextMessage, TextRecord, lines, parse, whole
 from formats.base import Format, FragmentCache, Note, Rendered
-from formats.benchmark import require_benchmark
+from formats.benchmark import milli_of, require_benchmark
+from formats.columns import RecordColumns, Value, local_key
 from formats.fit import shown
 from formats.hosts import infrastructure_description, infrastructure_of, machine_name
 from formats.identity import run_record_id
 from formats.job import Benchmark, Infrastructure, Job
+from formats.names import apel_fqan_parts
 from formats.rule_codes import CannotRenderError, RuleCode
 from formats.rules import JOB_03, JOB_04, JOB_NUMBERS, of_version
 from formats.view import View
@@ -172,10 +174,42 @@ def _fqans(record: TextRecord) -> tuple[str, ...]:
     return (f"{group}/{role.lstrip('/')}" if role else group,)
 
 
-def _evidence_id(message: bytes) -> str:
-    """The record id that `read_job` makes for the only record of a message."""
-    (record,) = parse(message.decode("ascii")).records
-    return read_job(record).record_id
+_TEXTS: Final = {
+    "Site": "site", "SubmitHost": "submit_host", "MachineName": "machine", "Queue": "queue",
+    "LocalUserId": "local_user", "GlobalUserName": "user", "VO": "vo", "VOGroup": "vo_group", "VORole": "vo_role",
+    "InfrastructureType": "infrastructure", "InfrastructureDescription": "description",
+}  # fmt: skip
+_COUNTS: Final = {"Processors": "processors", "NodeCount": "nodes"}
+_NUMBERS: Final = {"MemoryReal": "memory_kib", "MemoryVirtual": "memory_virtual_kib", "StartTime": "start"}
+
+
+def job_columns(record: TextRecord) -> RecordColumns:
+    """A job record as the APEL server stores it: an FQAN overrides VO, group, and role; a missing count is 0."""
+    get = record.get
+    columns: dict[str, Value] = {name: get(field) or "" for field, name in _TEXTS.items()}
+    if fqan := get("FQAN"):
+        columns["vo"], columns["vo_group"], columns["vo_role"] = apel_fqan_parts(fqan)
+    columns |= {name: whole(get(field)) or 0 for field, name in _COUNTS.items()}
+    for field, name in _NUMBERS.items():
+        number = whole(get(field))
+        columns[name] = "" if number is None else number
+    score = read_score(get("ServiceLevel"), get("ServiceLevelType"))
+    if score is not None and (milli := milli_of(str(score[1]))) is not None:
+        columns["benchmark"], columns["score_milli"] = score[0], milli
+    end = whole(get("EndTime"))
+    wall_s, cpu_s = whole(get("WallDuration")), whole(get("CpuDuration"))
+    return RecordColumns(
+        "",
+        end,
+        None if wall_s is None else wall_s * 1000,
+        None if cpu_s is None else cpu_s * 1000,
+        columns,
+        local_key(get("Site") or "", get("LocalJobId") or "", end),
+    )
+
+
+def _message_columns(message: bytes) -> list[RecordColumns]:
+    return [job_columns(record) for record in parse(message.decode("utf-8")).records]
 
 
 FORMAT: Final = Format(
@@ -188,7 +222,7 @@ FORMAT: Final = Format(
     key_settings=values.KEY_SETTINGS,
     content_type=CONTENT_TYPE,
     versions=(JOB_03.version, JOB_04.version),
-    evidence_id=_evidence_id,
+    columns=_message_columns,
     is_readable=True,
     needs_benchmark=True,
     with_sync=True,

@@ -27,7 +27,7 @@ _LISTED: Final = 1000
 _EVIDENCE = {
     "query": "queries of the service",
     "files": "the files in the folder",
-    "file": "the file",
+    "file": "the files given",
     "receipts": "receipts only",
 }
 
@@ -54,8 +54,10 @@ def reconcile(
     since: options.Since = None,
     until: options.Until = None,
     file: Annotated[
-        Path | None,
-        typer.Option("--file", metavar="FILE", help="CSV or JSON export of the service of one target."),
+        list[Path] | None,
+        typer.Option(
+            "--file", metavar="FILE", help="CSV or JSON export of the service of one target; may be repeated."
+        ),
     ] = None,
     resend: Annotated[bool, typer.Option("--resend", help="Send again what the service lacks.")] = False,
     take_over: Annotated[
@@ -94,7 +96,7 @@ def reconcile(
     if session.json:
         form = "table"
     chosen = months_of(month or (), since, until)
-    with session.publisher() as publisher, publisher.reconcile(targets or (), chosen, file) as found:
+    with session.publisher() as publisher, publisher.reconcile(targets or (), chosen, file or ()) as found:
         answer: dict[str, Any] = {"targets": {name: _target_json(found, name, most) for name in found.targets}}
         conserved = publisher.conservation(found, by, with_tool=with_tool) if source else None
         if conserved is not None and form == "csv":
@@ -104,7 +106,7 @@ def reconcile(
         if not session.json and form == "table":
             for name in found.targets:
                 _show_target(found, name, most)
-        taken_over = publisher.take_over_found(found, _evidence_text(file)) if take_over else {}
+        taken_over = publisher.take_over_found(found, _evidence_text(file or ())) if take_over else {}
         delivered = {}
         again = sum(one.again_jobs + one.again_groups for one in found.targets.values())
         if resend and again:
@@ -136,8 +138,8 @@ def _say_taken_over(jobs_by_target: dict[str, int]) -> None:
             say(f"{name}: {counted(jobs, 'job')} recorded as delivered; what else waits there will be sent")
 
 
-def _evidence_text(file: Path | None) -> str:
-    return f"they are in {file}" if file is not None else "the service has them"
+def _evidence_text(files: Sequence[Path]) -> str:
+    return f"they are in {', '.join(map(str, files))}" if files else "the service has them"
 
 
 def _code(*, agrees: bool, refused: bool, resent: int) -> int:

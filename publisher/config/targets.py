@@ -30,7 +30,7 @@ from publisher.config.types import (
     FilePath,
     Instant,
     KeepsPlan,
-    PathOrUrl,
+    PathsOrUrls,
     PlansAgain,
     Seconds,
     ServiceUrl,
@@ -84,9 +84,10 @@ class TargetSettings(Settings):
         description="Plan, render, and sign everything, but send nothing: to compare with an earlier publisher.",
     )
     every: KeepsPlan[Seconds | None] = Field(default=None, description="Publish at most this often.")
-    evidence: KeepsPlan[PathOrUrl | None] = Field(
-        default=None,
-        description="File or https URL of what the service has; the formats are those of `reconcile --file`.",
+    evidence: KeepsPlan[PathsOrUrls] = Field(
+        default=(),
+        description="File or https URL of what the service has, or a list of several that are compared together; the "
+        "formats are those of `reconcile --file`.",
     )
     reconcile_every: KeepsPlan[Seconds] = Field(
         default=86_400.0,
@@ -231,7 +232,7 @@ class TargetSettings(Settings):
     @property
     def evidence_source(self) -> EvidenceSource:
         """The evidence of what the service has."""
-        return "file" if self.evidence is not None else self.kind.evidence
+        return "file" if self.evidence else self.kind.evidence
 
     @property
     def signs(self) -> bool:
@@ -395,7 +396,7 @@ class DirectorySettings(ApelSettings):
     @property
     def evidence_source(self) -> EvidenceSource:
         """None for a queue: SSM fetches the messages, and their fate is unknown here."""
-        return "none" if self.layout == "dirq" and self.evidence is None else super().evidence_source
+        return "none" if self.layout == "dirq" and not self.evidence else super().evidence_source
 
     @property
     def signs(self) -> bool:

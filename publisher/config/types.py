@@ -111,6 +111,8 @@ ZoneName = Annotated[str, AfterValidator(_zone)]
 FilePath = Annotated[Path, AfterValidator(_relative_to_file)]
 PathOrUrl = Annotated[str, AfterValidator(_path_or_url)]
 """The path of a file, or an https URL."""
+PathsOrUrls = Annotated[tuple[PathOrUrl, ...], BeforeValidator(_one_or_several)]
+"""One of these, or a list."""
 StoreUrl = Annotated[str, AfterValidator(_store_url)]
 """The URL of a database; the path of an SQLite file is relative to the configuration."""
 ServiceUrl = Annotated[str, AfterValidator(_service_url)]

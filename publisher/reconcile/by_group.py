@@ -8,35 +8,46 @@ a month.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
 
-from formats.apel.fold import Group, SyncCount, group_without_score
+from formats.apel.fold import Group, SyncCount, group_without_score, normalised_from
 from formats.base import Format
+from formats.benchmark import require_benchmark
 from formats.calendar import Month
+from formats.columns import MISSING, Value, comparable
 from formats.hosts import infrastructure_of
+from formats.job import Benchmark
 from formats.rule_codes import CannotRenderError
 from formats.view import View
 from publisher.messages import erased_groups
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
-from publisher.reconcile.evidence import DIMENSIONS, SCORES, DimensionValues, EvidenceGroup, Value, folded
+from publisher.reconcile.evidence import (
+    DIMENSIONS,
+    DURATIONS,
+    ENDS,
+    SCORES,
+    DimensionValues,
+    EvidenceGroup,
+    GroupSums,
+)
 from publisher.reconcile.ledger import Ledger, LedgerRun
 from publisher.reconcile.result import Difference, MonthFound
 from publisher.store import groups, queries
 from publisher.store.schema import State
 from publisher.targets.base import KeepsMessages
+from publisher.text import iso
 
 Verdict = Literal["agrees", "missing", "differs", "hours", "foreign", "unclear", "taken"]
-"""`differs`: another number of jobs; `hours`: as many jobs, with other hours."""
+"""`differs`: another number of jobs, or other ends; `hours`: as many jobs, with other hours."""
 
 _LACKING: Final[frozenset[Verdict]] = frozenset({"missing", "differs", "hours"})
-_NO_HOST = "none"
 
 
 class GroupCell(msgspec.Struct):
-    """Sums of a cell.
+    """Sums of a cell; `sums` None: it has no jobs.
 
     `keys`: the groups sent from here that are in it. For a part of it: `unclear`: it is unknown whether the service has
     it; `taken`: another program removed the message; `fixed`: it is of an erased person, whom the service has under the
@@ -44,19 +55,20 @@ class GroupCell(msgspec.Struct):
     """
 
     jobs: int = 0
-    wall_s: float | None = 0.0
-    cpu_s: float | None = 0.0
+    sums: GroupSums | None = None
     within_s: float = 0.0
     keys: list[str] = []
     unclear: bool = False
     taken: bool = False
     fixed: bool = False
 
-    def add(self, jobs: int, wall_s: float | None, cpu_s: float | None, within_s: float) -> None:
+    def add(self, jobs: int, sums: GroupSums, within_s: float) -> None:
         """Add a group or runs."""
+        if self.sums is None or not self.jobs:
+            self.sums = sums
+        elif jobs:  # one without jobs has no ends
+            self.sums = self.sums.plus(sums)
         self.jobs += jobs
-        self.wall_s = None if self.wall_s is None or wall_s is None else self.wall_s + wall_s
-        self.cpu_s = None if self.cpu_s is None or cpu_s is None else self.cpu_s + cpu_s
         self.within_s += within_s
 
 
@@ -85,53 +97,62 @@ class ByGroup:
 
     def summaries(self, month: MonthFound, dimensions: tuple[str, ...]) -> None:
         """Compare the jobs of a month in groups by these fields, and confirm or list the runs."""
-        evidence = _cells(self._evidence[groups.SUMMARY, month.month], dimensions)
-        month.service_jobs = sum(sums.jobs for sums in evidence.values())
-        month.service_wall_s = _total(sums.wall_s for sums in evidence.values())
-        month.service_cpu_s = _total(sums.cpu_s for sums in evidence.values())
-        common = tuple(name for name in dimensions if name not in SCORES)
+        found = self._evidence[groups.SUMMARY, month.month]
         if self._format.shape == "summary":
-            expected = self._sent_groups(groups.SUMMARY, month.month, dimensions)
+            sent = self._groups(groups.SUMMARY, month.month)
+            dimensions = _sent_dimensions(dimensions, sent)
+            expected = self._sent_groups(groups.SUMMARY, month.month, sent, dimensions)
             for _entries in self._ledger.counted_pages(month):
                 pass
         else:
-            expected = self._sent_runs(month, dimensions)
+            expected = self._sent_runs(month, dimensions, found)
+        evidence = _cells(found, dimensions)
+        month.service_jobs = sum(cell.jobs for cell in evidence.values())
+        totals = _totals(evidence.values())
+        month.service_wall_s, month.service_cpu_s = totals.wall_s, totals.cpu_s
+        common = tuple(name for name in dimensions if name not in SCORES)
         verdicts = _verdicts(expected, evidence)
         self._count(month, groups.SUMMARY, dimensions, expected, evidence, verdicts)
         places = [dimensions.index(name) for name in common]
         by_run: dict[DimensionValues, set[Verdict]] = defaultdict(set)
+        short: set[DimensionValues] = set()
         for cell, verdict in verdicts.items():
             by_run[tuple(cell[place] for place in places)].add(verdict)
-        short = {
-            cell for cell, verdict in verdicts.items() if _is_short(verdict, expected.get(cell), evidence.get(cell))
-        }
+            if self._format.shape != "summary" and _is_short(verdict, expected.get(cell), evidence.get(cell)):
+                short.add(tuple(cell[place] for place in places))
         if not (month.is_confirmed and set(verdicts.values()) <= {"agrees"}):
-            self._follow(month, common, by_run, frozenset() if self._format.shape == "summary" else short)
+            self._follow(month, common, by_run, short)
 
     def sync(self, month: MonthFound, dimensions: tuple[str, ...]) -> None:
         """Compare the sync counts of a month."""
         evidence = _cells(self._evidence[groups.SYNC, month.month], dimensions)
-        expected = self._sent_groups(groups.SYNC, month.month, dimensions)
+        sent = self._groups(groups.SYNC, month.month)
+        expected = self._sent_groups(groups.SYNC, month.month, sent, dimensions)
         self._count(month, groups.SYNC, dimensions, expected, evidence, _verdicts(expected, evidence))
 
-    def _sent_groups(self, kind: str, month: Month, dimensions: tuple[str, ...]) -> dict[DimensionValues, GroupCell]:
+    def _groups(self, kind: str, month: Month) -> dict[str, tuple[State, EvidenceGroup]]:
+        """The groups that were sent of a month, with their states, by their keys."""
         with self._ledger.store.read() as connection:
             rows = groups.of_month(connection, self._ledger.target_id, kind, month.number)
+        if kind == groups.SYNC:
+            return {key: (row.state, EvidenceGroup.of_sync(SyncCount.from_json(row.body))) for key, row in rows.items()}
+        return {key: (row.state, EvidenceGroup.of_summary(Group.from_json(row.body))) for key, row in rows.items()}
+
+    def _sent_groups(
+        self, kind: str, month: Month, sent: Mapping[str, tuple[State, EvidenceGroup]], dimensions: tuple[str, ...]
+    ) -> dict[DimensionValues, GroupCell]:
+        with self._ledger.store.read() as connection:
             batches = queries.batches_of_groups(connection, self._ledger.target_id, kind, month.number)
             fixed = erased_groups.fixed(connection, self._ledger.target_id, month, self._view, self._now)
         taken = self._taken_away(batches)
         expected: dict[DimensionValues, GroupCell] = {}
-        for key, row in rows.items():
-            if kind == groups.SYNC:
-                group = EvidenceGroup.of_sync(SyncCount.from_json(row.body))
-            else:
-                group = EvidenceGroup.of_summary(Group.from_json(row.body))
-            sums = expected.setdefault(group.cell(dimensions), GroupCell(keys=[]))
-            sums.add(group.jobs, group.wall_s, group.cpu_s, group.within_s)
-            sums.keys.append(key)
-            sums.unclear = sums.unclear or row.state is not State.ACCEPTED
-            sums.taken = sums.taken or key in taken
-            sums.fixed = sums.fixed or key in fixed
+        for key, (state, group) in sent.items():
+            cell = expected.setdefault(group.cell(dimensions), GroupCell(keys=[]))
+            cell.add(group.jobs, group.sums, group.within_s)
+            cell.keys.append(key)
+            cell.unclear = cell.unclear or state is not State.ACCEPTED
+            cell.taken = cell.taken or key in taken
+            cell.fixed = cell.fixed or key in fixed
         return expected
 
     def _taken_away(self, batches: Mapping[str, int]) -> set[str]:
@@ -142,32 +163,53 @@ class ByGroup:
         there = {name: self._spool.keeps(name) for name in set(names.values())}
         return {key for key, batch_id in batches.items() if batch_id in names and not there[names[batch_id]]}
 
-    def _sent_runs(self, month: MonthFound, dimensions: tuple[str, ...]) -> dict[DimensionValues, GroupCell]:
+    def _sent_runs(
+        self, month: MonthFound, dimensions: tuple[str, ...], found: Sequence[EvidenceGroup]
+    ) -> dict[DimensionValues, GroupCell]:
         expected: dict[DimensionValues, GroupCell] = {}
+        is_normalised = any(
+            group.sums.normalised_wall_s is not None or group.sums.normalised_cpu_s is not None for group in found
+        )
+        needs_score = is_normalised or not SCORES.isdisjoint(dimensions)
         for entries in self._ledger.counted_pages(month):
             for entry in entries:
-                cell = self._cell(entry, dimensions) if entry.run.sent else None
-                if cell is None:
+                score = self._score(entry) if needs_score and entry.run.sent else None
+                values = self._cell(entry, dimensions, score) if entry.run.sent else None
+                if values is None:
                     continue
-                sums = expected.setdefault(cell, GroupCell(keys=[]))
+                cell = expected.setdefault(values, GroupCell(keys=[]))
                 if entry.counted:
-                    sums.add(1, entry.wall_s, entry.cpu_s, 1.0)
-                sums.unclear = sums.unclear or not entry.counted
+                    wall_s, cpu_s = float(entry.wall_s), float(entry.cpu_s)
+                    normalised = [None if score is None else _normalised(each, score) for each in (wall_s, cpu_s)]
+                    cell.add(1, GroupSums(wall_s, cpu_s, normalised[0], normalised[1], entry.end, entry.end), 0.0)
+                cell.unclear = cell.unclear or not entry.counted
         return expected
 
-    def _cell(self, entry: LedgerRun, dimensions: tuple[str, ...]) -> DimensionValues | None:
+    def _score(self, entry: LedgerRun) -> Benchmark | None:
+        """The score with which a run was sent; None if it has none any more."""
+        try:
+            return require_benchmark(self._ledger.facts_at_end(entry), self._view, [])
+        except CannotRenderError:
+            return None
+
+    def _cell(
+        self, entry: LedgerRun, dimensions: tuple[str, ...], score: Benchmark | None = None
+    ) -> DimensionValues | None:
         facts = self._ledger.facts_of(entry)
         try:
             key = group_without_score(facts, Month(1970, 1), self._view, [])
         except CannotRenderError:
             return None
-        fields: dict[str, Value] = {name: folded(getattr(key, name)) for name in dimensions}
+        fields: dict[str, Value] = {name: comparable(getattr(key, name)) for name in dimensions}
         if (
             "submit_host" in fields
             and not self._format.names_submit_host_of_local_jobs
             and infrastructure_of(facts) == "local"
         ):
-            fields["submit_host"] = _NO_HOST
+            fields["submit_host"] = MISSING
+        if score is not None:
+            scores: dict[str, Value] = {"benchmark": comparable(score.type), "score_milli": round(score.value * 1000)}
+            fields |= {name: value for name, value in scores.items() if name in fields}
         return tuple(fields.values())
 
     def _count(
@@ -206,7 +248,7 @@ class ByGroup:
         month: MonthFound,
         dimensions: tuple[str, ...],
         by_run: Mapping[DimensionValues, set[Verdict]],
-        short: frozenset[DimensionValues] | set[DimensionValues],
+        short: set[DimensionValues],
     ) -> None:
         """Confirm the runs of groups that agree; those of groups of which the service has less may be sent again."""
         cells: dict[int, DimensionValues | None] = {}
@@ -235,11 +277,36 @@ def dimensions_of(evidence: Iterable[EvidenceGroup], kind: str) -> tuple[str, ..
     return tuple(name for name in DIMENSIONS if named_by and all(name in fields for fields in named_by))
 
 
+def compared_of(evidence: Sequence[EvidenceGroup], kind: str) -> tuple[str, ...]:
+    """What can be compared with groups of a kind: numbers of jobs, sums, and fields, for people and `--json`."""
+    found = [group.sums for group in evidence if group.kind == kind]
+    if not found:
+        return ("sync",) if evidence else ()
+    sums = [
+        name.removesuffix("_s")
+        for name in (*DURATIONS, *ENDS)
+        if any(getattr(each, name) is not None for each in found)
+    ]
+    has_sync = any(group.kind == groups.SYNC for group in evidence)
+    return ("jobs", *sums, *dimensions_of(evidence, kind), *(("sync",) if has_sync else ()))
+
+
+def _sent_dimensions(dimensions: tuple[str, ...], sent: Mapping[str, tuple[State, EvidenceGroup]]) -> tuple[str, ...]:
+    """These fields without those of the benchmark that the messages do not have: the service has its own word there."""
+    every = [group.fields for _, group in sent.values()]
+    not_sent = {name for name in SCORES if any(fields.get(name) in {MISSING, 0} for fields in every)}
+    return tuple(name for name in dimensions if name not in not_sent)
+
+
+def _normalised(seconds: float, score: Benchmark) -> float:
+    return normalised_from(seconds, score.type, round(score.value * 1000))
+
+
 def _cells(found: Iterable[EvidenceGroup], dimensions: tuple[str, ...]) -> dict[DimensionValues, GroupCell]:
     cells: dict[DimensionValues, GroupCell] = {}
     for group in found:
-        sums = cells.setdefault(group.cell(dimensions), GroupCell(keys=[]))
-        sums.add(group.jobs, group.wall_s, group.cpu_s, group.within_s)
+        cell = cells.setdefault(group.cell(dimensions), GroupCell(keys=[]))
+        cell.add(group.jobs, group.sums, group.within_s)
     return cells
 
 
@@ -256,23 +323,35 @@ def _verdicts(
 def _verdict(ours: GroupCell, theirs: GroupCell, *, known: bool) -> Verdict:
     if ours.unclear:
         return "unclear"
-    within_s = ours.within_s + theirs.within_s
-    if ours.fixed and not (known and _same(ours, theirs, within_s)):
+    difference = _difference(ours, theirs)
+    if ours.fixed and not (known and difference is None):
         return "unclear"
     if not known and ours.jobs:
         return "taken" if ours.taken else "missing"
     if not ours.jobs and not (ours.keys and theirs.jobs):
         return "foreign" if theirs.jobs else "agrees"
-    if _same(ours, theirs, within_s):
+    if difference is None:
         return "agrees"
-    return "taken" if ours.taken else "hours" if ours.jobs == theirs.jobs else "differs"
+    return "taken" if ours.taken else difference
 
 
-def _same(ours: GroupCell, theirs: GroupCell, within_s: float) -> bool:
-    pairs = ((ours.wall_s, theirs.wall_s), (ours.cpu_s, theirs.cpu_s))
-    return ours.jobs == theirs.jobs and all(
-        one is None or other is None or abs(one - other) <= within_s for one, other in pairs
-    )
+def _difference(ours: GroupCell, theirs: GroupCell) -> Verdict | None:
+    """How two cells differ; None if they have the same jobs, sums, and ends, as far as both are known."""
+    if ours.jobs != theirs.jobs:
+        return "differs"
+    names = [name for name, *_ in _differing(ours, theirs)]
+    return None if not names else "hours" if any(name in DURATIONS for name in names) else "differs"
+
+
+def _differing(ours: GroupCell, theirs: GroupCell) -> Iterator[tuple[str, float, float]]:
+    """The sums and ends that both have and that differ: name, ours, theirs."""
+    if ours.sums is None or theirs.sums is None:
+        return
+    within_s = ours.within_s + theirs.within_s
+    for name in (*DURATIONS, *ENDS):
+        one, other = getattr(ours.sums, name), getattr(theirs.sums, name)
+        if one is not None and other is not None and abs(one - other) > (within_s if name in DURATIONS else 0):
+            yield name, one, other
 
 
 def _is_short(verdict: Verdict, ours: GroupCell | None, theirs: GroupCell | None) -> bool:
@@ -282,24 +361,35 @@ def _is_short(verdict: Verdict, ours: GroupCell | None, theirs: GroupCell | None
     return theirs is None or theirs.jobs <= ours.jobs
 
 
-def _total(values: Iterable[float | None]) -> float | None:
-    total = 0.0
-    for value in values:
-        if value is None:
-            return None
-        total += value
-    return total
+def _totals(cells: Iterable[GroupCell]) -> GroupSums:
+    total: GroupSums | None = None
+    for cell in cells:
+        if cell.sums is not None:
+            total = cell.sums if total is None else total.plus(cell.sums)
+    return total or GroupSums(0.0, 0.0)
 
 
 def _name(kind: str, dimensions: tuple[str, ...], cell: DimensionValues) -> str:
-    named_by = ", ".join(f"{name} {value}" for name, value in zip(dimensions, cell, strict=True))
+    named_by = ", ".join(
+        f"{name.removesuffix('_milli')} {value / 1000:g}" if name == "score_milli" and isinstance(value, int)
+        else f"{name} {value}"
+        for name, value in zip(dimensions, cell, strict=True)
+    )  # fmt: skip
     what = "sync" if kind == groups.SYNC else "jobs"
     return f"{what}: {named_by}" if named_by else f"{what} of the month"
 
 
 def _detail(ours: GroupCell, theirs: GroupCell) -> str:
     parts = [f"{theirs.jobs} jobs, sent {ours.jobs}"]
-    for name, one, other in (("wall", ours.wall_s, theirs.wall_s), ("CPU", ours.cpu_s, theirs.cpu_s)):
-        if one is not None and other is not None and abs(one - other) > ours.within_s + theirs.within_s:
-            parts.append(f"{name} {other:.0f} s, sent {one:.0f} s")
+    for name, one, other in _differing(ours, theirs):
+        if name in DURATIONS:
+            parts.append(f"{_LABELS[name]} {other:.0f} s, sent {one:.0f} s")
+        elif ours.jobs == theirs.jobs:
+            parts.append(f"{_LABELS[name]} {iso(int(other))}, sent {iso(int(one))}")
     return "; ".join(parts)
+
+
+_LABELS: Final = {
+    "wall_s": "wall", "cpu_s": "CPU", "normalised_wall_s": "normalised wall", "normalised_cpu_s": "normalised CPU",
+    "earliest": "earliest end", "latest": "latest end",
+}  # fmt: skip

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from formats.calendar import Month, month_bounds, month_of
+from formats.columns import MISSING, RECORD_COLUMNS, RecordColumns, Value, comparable
+from publisher.errors import UsageError
 from publisher.reason import sentence
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
 from publisher.reconcile.evidence import EvidenceDatabase, EvidenceRecord
 from publisher.reconcile.ledger import Ledger, LedgerRun, RecordKeys, kept_as
 from publisher.reconcile.result import Difference, Found, MonthFound
+from publisher.reconcile.sent_records import SentRecords
 from publisher.store import queries
 from publisher.store.schema import State
 from publisher.targets.base import KeepsMessages
+from publisher.text import iso
 
 _WALL_ROUNDING_S: Final = 1
 _CPU_ROUNDING_S: Final = 2
 """User and system time are each rounded."""
+
+_LABELS: Final = {
+    "submit_host": "submit host", "local_user": "local user", "vo": "VO", "vo_group": "VO group", "vo_role": "VO role",
+    "score_milli": "score", "memory_kib": "memory (KiB)", "memory_virtual_kib": "virtual memory (KiB)",
+}  # fmt: skip
 
 _KEPT: Final = "the service keeps its first version"
 _GONE: Final = "the service no longer has its first version"
@@ -39,9 +48,18 @@ class ByRecord:
         database: EvidenceDatabase,
         verdicts: Verdicts,
         spool: KeepsMessages | None,
+        sent: SentRecords,
     ) -> None:
+        """Raises `UsageError` for evidence with keys of both kinds."""
         self._ledger = ledger
         self._keys = keys
+        self._sent = sent
+        self._content = database.content(found.target)
+        if self._content.has_local_keys and self._content.has_record_ids:
+            raise UsageError(
+                "some records of the evidence have a record id, and others a LocalJobId alone",
+                hint="Give records of one kind",
+            )
         self._found = found
         self._database = database
         self._verdicts = verdicts
@@ -52,7 +70,11 @@ class ByRecord:
         """Compare a month."""
         month.service_jobs, month.service_wall_s, month.service_cpu_s = 0, 0.0, 0.0
         for entries in _with_whole_seconds(self._ledger.counted_pages(month)):
-            keys = self._keys.of([entry.run for entry in entries])
+            sent = self._sent.of(entries) if self._content.has_columns or self._content.has_local_keys else {}
+            if self._content.has_local_keys:
+                keys = {run_id: record.local_key for run_id, record in sent.items()}
+            else:
+                keys = self._keys.of([entry.run for entry in entries])
             others = [other for entry in entries if (other := kept_as(entry.run)) is not None]
             evidence = self._database.match(self._found.target, [*keys.values(), *others])
             gone = self._taken_away(entries) if self._spool is not None else frozenset()
@@ -61,7 +83,7 @@ class ByRecord:
                 for entry in entries
             ]
             page = ConfirmedPage([], [], [], [])
-            for entry, found in zip(entries, _found_records(entries, records, gone), strict=True):
+            for entry, found in zip(entries, _found_records(entries, records, sent, gone), strict=True):
                 self._compare(month, page, entry, found)
             month.confirmed += self._verdicts.write(page)
 
@@ -98,7 +120,7 @@ class ByRecord:
             page.differences.append(Difference(month.month, "unsettled", run.record_id, detail))
         elif found.difference is not None:
             month.differing += 1
-            month.other_hours += 1
+            month.other_hours += found.has_other_hours
             if self._found.keeps_first:
                 page.doubts(entry)
             else:
@@ -149,25 +171,31 @@ class ByRecord:
 class _FoundRecord(msgspec.Struct, frozen=True, gc=False):
     """What the service has of a run. `record`: None if it has none, or if the message was `taken_away` from a folder.
 
-    `difference`: how its sums differ; `why_ambiguous`: other runs have the same key there, and it may be one of
-    theirs.
+    `difference`: how it differs, in its hours (`has_other_hours`) or in other columns; `why_ambiguous`: other runs have
+    the same key there, and it may be one of theirs.
     """
 
     record: EvidenceRecord | None
     taken_away: bool
     difference: str | None = None
     why_ambiguous: str | None = None
+    has_other_hours: bool = False
 
 
 def _found_records(
-    entries: Sequence[LedgerRun], records: Sequence[EvidenceRecord | None], gone: frozenset[int]
+    entries: Sequence[LedgerRun],
+    records: Sequence[EvidenceRecord | None],
+    sent: Mapping[int, RecordColumns],
+    gone: frozenset[int],
 ) -> Iterator[_FoundRecord]:
     """What was found of each run of a page. A record shows that one run was delivered, not several with its key.
 
     A run that was delivered from here comes before those that were not: the record is of what was sent.
     """
+    hours = [None if record is None else _hours(entry, record) for entry, record in zip(entries, records, strict=True)]
     differences = [
-        None if record is None else _difference(entry, record) for entry, record in zip(entries, records, strict=True)
+        None if record is None else "; ".join([*(in_hours or ()), *_other(entry, record, sent)]) or None
+        for entry, record, in_hours in zip(entries, records, hours, strict=True)
     ]
     keys = [record.key for record in records if record is not None]
     equal, delivered = Counter[str](), Counter[str]()
@@ -176,13 +204,15 @@ def _found_records(
             if record is not None and difference is None:
                 equal[record.key] += 1
                 delivered[record.key] += entry.run.state is State.ACCEPTED
-    for entry, record, difference in zip(entries, records, differences, strict=True):
+    for entry, record, difference, in_hours in zip(entries, records, differences, hours, strict=True):
         if record is None:
             yield _FoundRecord(None, entry.run.batch_id in gone)
             continue
         sharing = (delivered if entry.run.state is State.ACCEPTED else equal).get(record.key, 0)
         why = f"{sharing} runs have the key of this one record" if sharing > 1 else None
-        yield _FoundRecord(record, taken_away=False, difference=difference, why_ambiguous=why)
+        yield _FoundRecord(
+            record, taken_away=False, difference=difference, why_ambiguous=why, has_other_hours=bool(in_hours)
+        )
 
 
 def _with_whole_seconds(pages: Iterable[list[LedgerRun]]) -> Iterator[list[LedgerRun]]:
@@ -211,15 +241,49 @@ def _add(month: MonthFound, theirs: EvidenceRecord) -> None:
     )
 
 
-def _difference(entry: LedgerRun, theirs: EvidenceRecord) -> str | None:
-    """How the times of a record differ from those of the run, as sent or, if it was not sent, as stored; None if they
+def _hours(entry: LedgerRun, theirs: EvidenceRecord) -> list[str]:
+    """How the times of a record differ from those of the run, as sent or, if it was not sent, as stored; empty if they
     agree or are unknown."""
     if not entry.known:
-        return None
-    ours = "sent" if entry.run.sent else "here"
+        return []
+    ours = _ours(entry)
     parts = []
     if theirs.wall_s is not None and abs(theirs.wall_s - entry.wall_s) > _WALL_ROUNDING_S:
         parts.append(f"wall {theirs.wall_s:g} s, {ours} {entry.wall_s} s")
     if theirs.cpu_s is not None and abs(theirs.cpu_s - entry.cpu_s) > _CPU_ROUNDING_S:
         parts.append(f"CPU {theirs.cpu_s:g} s, {ours} {entry.cpu_s} s")
-    return "; ".join(parts) or None
+    return parts
+
+
+def _other(entry: LedgerRun, theirs: EvidenceRecord, sent: Mapping[int, RecordColumns]) -> list[str]:
+    """How end and other columns of a record differ: every column that both have.
+
+    Other columns of what an earlier publisher delivered are not compared: it may have spelled them differently. A
+    description names the program that sent a record: one that another program sent can be taken over.
+    """
+    if not entry.known:
+        return []
+    ours = _ours(entry)
+    parts = []
+    if theirs.end is not None and theirs.end != entry.end:
+        parts.append(f"end {iso(theirs.end)}, {ours} {iso(entry.end)}")
+    record = sent.get(entry.run.run_id)
+    if record is None or (entry.run.sent and entry.run.batch_id is None):
+        return parts
+    for name in RECORD_COLUMNS:
+        if name not in theirs.columns or name not in record.columns or (name == "description" and not entry.run.sent):
+            continue
+        one, other = theirs.columns[name], record.columns[name]
+        if comparable(one) != comparable(other):
+            parts.append(f"{_LABELS.get(name, name)} {_shown(name, one)}, {ours} {_shown(name, other)}")
+    return parts
+
+
+def _ours(entry: LedgerRun) -> str:
+    return "sent" if entry.run.sent else "here"
+
+
+def _shown(name: str, value: Value) -> str:
+    if isinstance(value, int):
+        return iso(value) or "" if name == "start" else f"{value / 1000:g}" if name == "score_milli" else str(value)
+    return value if comparable(value) != MISSING else MISSING

@@ -1,9 +1,9 @@
-"""Read the `evidence` of a target: the file or URL with what the service has."""
+"""Read the `evidence` of a target: the files and URLs with what the service has."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -15,8 +15,16 @@ from publisher.targets.identity import Identity, TargetContext
 
 
 @contextmanager
-def configured_evidence(settings: TargetSettings, evidence: str, context: TargetContext) -> Iterator[Path]:
-    """Give the path of the file, or of a copy of the content of the URL; the copy is removed at the end.
+def configured_evidence(settings: TargetSettings, context: TargetContext) -> Iterator[list[Path]]:
+    """Give the path of each file, or of a copy of the content of a URL; copies are removed at the end. Raises as
+    `_path_of`."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(_path_of(settings, each, context)) for each in settings.evidence]
+
+
+@contextmanager
+def _path_of(settings: TargetSettings, evidence: str, context: TargetContext) -> Iterator[Path]:
+    """The path of a file, or of a copy of the content of a URL.
 
     A URL is fetched with the target's credentials, time-out, and proxy. Raises `UnreachableError`, `TargetError`, and
     `CredentialError` if it cannot be fetched, and `StoreFullError` if there is no room for the copy.

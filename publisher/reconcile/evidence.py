@@ -12,19 +12,20 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from formats.apel.fold import Group, SyncCount
+from formats.apel.fold import Group, SyncCount, normalised_from, normalised_seconds
 from formats.calendar import Month, month_numbered
+from formats.columns import MISSING, RECORD_COLUMNS, RecordColumns, Value, comparable
 from formats.text import duration_seconds
 from publisher.errors import StoreFullError
-from publisher.reconcile.result import ALL_MEASURES, Difference, Measure
+from publisher.reconcile.result import Difference
 from publisher.sqlite_file import TemporaryDatabase
 from publisher.store import groups
 from publisher.store.schema import State
 
 _TABLES: Final = """
 CREATE TABLE records (
-    target TEXT, key TEXT, end_time INTEGER, wall_s REAL, cpu_s REAL, matched INTEGER NOT NULL DEFAULT 0,
-    PRIMARY KEY (target, key)
+    target TEXT, key TEXT, end_time INTEGER, wall_s REAL, cpu_s REAL, columns TEXT, is_local_key INTEGER,
+    matched INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (target, key)
 ) WITHOUT ROWID;
 CREATE TABLE differences (id INTEGER PRIMARY KEY, target TEXT, month INTEGER, kind TEXT, record TEXT, detail TEXT);
 CREATE INDEX differences_of ON differences (target, id);
@@ -37,18 +38,50 @@ CREATE TABLE again_groups (
 
 
 class EvidenceRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record that a service has. `end` in epoch seconds, times in seconds; None where unknown."""
+    """A record that a service has. `end` in epoch seconds, times in seconds; None where unknown.
+
+    `key`: the record id or, with `is_local_key`, that of a job record at APEL (`formats.columns.local_key`). `columns`:
+    the others that the evidence has, among `formats.columns.RECORD_COLUMNS`.
+    """
 
     key: str
     end: int | None = None
     wall_s: float | None = None
     cpu_s: float | None = None
+    columns: dict[str, Value] = {}
+    is_local_key: bool = False
+
+    @staticmethod
+    def of_columns(record: RecordColumns) -> EvidenceRecord:
+        """Make one of a record of a message; it has its record id as key, if it has one."""
+        wall_s = None if record.wall_ms is None else record.wall_ms / 1000
+        cpu_s = None if record.cpu_ms is None else record.cpu_ms / 1000
+        key = record.record_id or record.local_key
+        return EvidenceRecord(key, record.end, wall_s, cpu_s, record.columns, not record.record_id)
 
 
-def measures(*, has_wall: bool, has_cpu: bool) -> tuple[Measure, ...]:
-    """Numbers of jobs, and these times."""
-    known = {"jobs": True, "wall": has_wall, "cpu": has_cpu}
-    return tuple(measure for measure in ALL_MEASURES if known[measure])
+class RecordsContent(msgspec.Struct, frozen=True):
+    """What records have. `named`: for people and `--json`; `has_columns`: other columns than end, wall, and CPU time;
+    `has_local_keys`, `has_record_ids`: their keys."""
+
+    named: tuple[str, ...]
+    has_columns: bool
+    has_local_keys: bool
+    has_record_ids: bool
+
+
+_RECORD: Final = "key, end_time, wall_s, cpu_s, columns, is_local_key"
+_encode: Final = msgspec.json.Encoder().encode
+_columns: Final = msgspec.json.Decoder(dict[str, Value]).decode
+
+
+def _record(row: Sequence[Any]) -> EvidenceRecord:
+    key, end, wall_s, cpu_s, columns, is_local = row
+    return EvidenceRecord(key, end, wall_s, cpu_s, {} if columns is None else _columns(columns), bool(is_local))
+
+
+def _named(**amounts: object) -> tuple[str, ...]:
+    return tuple(name for name, is_known in amounts.items() if is_known)
 
 
 class EvidenceDatabase(TemporaryDatabase):
@@ -61,35 +94,56 @@ class EvidenceDatabase(TemporaryDatabase):
 
     def add_records(self, target: str, found: Iterable[EvidenceRecord]) -> None:
         """Add records; of several with one key the last counts."""
-        rows = ((target, one.key, one.end, one.wall_s, one.cpu_s) for one in found)
+        rows = (
+            (
+                target, one.key, one.end, one.wall_s, one.cpu_s,
+                _encode(one.columns).decode() if one.columns else None, one.is_local_key,
+            )
+            for one in found
+        )  # fmt: skip
         self.change(
-            "INSERT OR REPLACE INTO records (target, key, end_time, wall_s, cpu_s) VALUES (?, ?, ?, ?, ?)", rows
+            "INSERT OR REPLACE INTO records (target, key, end_time, wall_s, cpu_s, columns, is_local_key) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            rows,
         )
 
-    def measures(self, target: str) -> tuple[Measure, ...]:
-        """What any of the records has."""
-        ((walls, cpus),) = self.rows("SELECT COUNT(wall_s), COUNT(cpu_s) FROM records WHERE target = ?", target)
-        return measures(has_wall=bool(walls), has_cpu=bool(cpus))
+    def content(self, target: str) -> RecordsContent:
+        """What the records of a target have."""
+        row = self.row(
+            "SELECT COUNT(wall_s), COUNT(cpu_s), COUNT(end_time), SUM(is_local_key), SUM(NOT is_local_key) "
+            "FROM records WHERE target = ?",
+            target,
+        )
+        assert row is not None  # sums always have a row
+        walls, cpus, ends, local, others = row
+        names = {
+            name
+            for (name,) in self.rows(
+                "SELECT DISTINCT each.key FROM records, json_each(records.columns) AS each WHERE target = ?", target
+            )
+        }
+        named = ("jobs", *_named(wall=walls, cpu=cpus, end=ends), *(name for name in RECORD_COLUMNS if name in names))
+        return RecordsContent(named, bool(names), bool(local), bool(others))
 
     def match(self, target: str, keys: Sequence[str]) -> dict[str, EvidenceRecord]:
         """Return the records with these keys, and remove them from the `unmatched`."""
         rows = self.rows(
-            "SELECT key, end_time, wall_s, cpu_s FROM records "
+            f"SELECT {_RECORD} FROM records "  # noqa: S608 - names of columns
             "WHERE target = ? AND key IN (SELECT value FROM json_each(?))",
             target, json.dumps(keys),
         )  # fmt: skip
-        found = {row[0]: EvidenceRecord(*row) for row in rows}
+        found = {row[0]: _record(row) for row in rows}
         self.change("UPDATE records SET matched = 1 WHERE target = ? AND key = ?", ((target, key) for key in found))
         return found
 
     def unmatched(self, target: str) -> Iterator[list[EvidenceRecord]]:
         """The records that `match` did not return, in pages."""
         query = (
-            "SELECT key, end_time, wall_s, cpu_s FROM records WHERE target = ? AND matched = 0 AND key > ? "
+            f"SELECT {_RECORD} FROM records WHERE target = ? AND matched = 0 AND key > ? "  # noqa: S608 - as above
             "ORDER BY key LIMIT ?"
         )
         for page in self.pages(query, target, after=""):
-            yield [EvidenceRecord(*row) for row in page]
+            yield [_record(row) for row in page]
 
     # --- what was found
 
@@ -152,7 +206,6 @@ class EvidenceDatabase(TemporaryDatabase):
         return [(kind, month, key) for kind, month, key in rows]
 
 
-Value: TypeAlias = str | int
 DimensionValues: TypeAlias = tuple[Value, ...]
 
 DIMENSIONS: Final = (
@@ -165,37 +218,70 @@ SCORES: Final = frozenset({"benchmark", "score_milli"})
 """Fields that may differ among the runs of a class, because the benchmark may depend on the end of a run."""
 
 
+class GroupSums(msgspec.Struct, frozen=True):
+    """Sums of groups in seconds, None where they are not known; `earliest` and `latest`: of the ends, epoch seconds.
+
+    `normalised_*`: times the score of the benchmark, as the service has them.
+    """
+
+    wall_s: float | None = None
+    cpu_s: float | None = None
+    normalised_wall_s: float | None = None
+    normalised_cpu_s: float | None = None
+    earliest: int | None = None
+    latest: int | None = None
+
+    def plus(self, other: GroupSums) -> GroupSums:
+        """Those of both groups; unknown where one is unknown."""
+        return GroupSums(
+            _total(self.wall_s, other.wall_s),
+            _total(self.cpu_s, other.cpu_s),
+            _total(self.normalised_wall_s, other.normalised_wall_s),
+            _total(self.normalised_cpu_s, other.normalised_cpu_s),
+            None if self.earliest is None or other.earliest is None else min(self.earliest, other.earliest),
+            None if self.latest is None or other.latest is None else max(self.latest, other.latest),
+        )
+
+
+DURATIONS: Final = ("wall_s", "cpu_s", "normalised_wall_s", "normalised_cpu_s")
+ENDS: Final = ("earliest", "latest")
+
+
+def _total(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one + other
+
+
 class EvidenceGroup(msgspec.Struct, frozen=True):
     """A group of jobs as the service has it. `kind`: a summary, or a sync count. `fields` are among `DIMENSIONS`,
-    compared as the server compares them. Sums in seconds, None where they are not known, right within so many seconds.
+    compared as the server compares them. Its sums are right within so many seconds.
     """
 
     kind: str
     month: Month
     fields: dict[str, Value]
     jobs: int
-    wall_s: float | None = None
-    cpu_s: float | None = None
+    sums: GroupSums = GroupSums()
     within_s: float = 1.0
 
     @staticmethod
     def of_summary(group: Group) -> EvidenceGroup:
         """Make one of a summary, with all fields of its key."""
-        fields = {name: folded(getattr(group.key, name)) for name in DIMENSIONS}
+        fields = {name: comparable(getattr(group.key, name)) for name in DIMENSIONS}
         wall_s, cpu_s = duration_seconds(group.wall_ms), duration_seconds(group.cpu_ms)
-        return EvidenceGroup(groups.SUMMARY, group.key.when, fields, group.jobs, wall_s, cpu_s)
+        if group.key.score_milli:  # the server multiplies what it was sent
+            normalised = [normalised_from(each, group.key.benchmark, group.key.score_milli) for each in (wall_s, cpu_s)]
+        else:
+            normalised = [normalised_seconds(each) for each in (group.normalised_wall, group.normalised_cpu)]
+        sums = GroupSums(wall_s, cpu_s, normalised[0], normalised[1], group.earliest, group.latest)
+        return EvidenceGroup(groups.SUMMARY, group.key.when, fields, group.jobs, sums)
 
     @staticmethod
     def of_sync(count: SyncCount) -> EvidenceGroup:
         """Make one of a sync count."""
-        fields: dict[str, Value] = {"site": folded(count.key.site), "submit_host": folded(count.key.submit_host)}
-        return EvidenceGroup(groups.SYNC, count.key.when, fields, count.jobs)
+        key = count.key
+        fields: dict[str, Value] = {"site": comparable(key.site), "submit_host": comparable(key.submit_host)}
+        return EvidenceGroup(groups.SYNC, key.when, fields, count.jobs)
 
     def cell(self, dimensions: tuple[str, ...]) -> DimensionValues:
         """The values of these fields."""
-        return tuple(self.fields.get(name, "none") for name in dimensions)
-
-
-def folded(value: Value) -> Value:
-    """A value as the server's database compares it: case and trailing blanks do not count."""
-    return value.rstrip(" ").lower() if isinstance(value, str) else value
+        return tuple(self.fields.get(name, MISSING) for name in dimensions)

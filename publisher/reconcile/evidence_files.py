@@ -1,6 +1,8 @@
-"""Read a file of what a service has: CSV or JSON, from a portal, a sync test, or an administrator's query.
+"""Read files of what a service has: CSV or JSON, from a portal, a sync test, or an administrator's query.
 
-Each row is a group of jobs (month, number of jobs, times, and other fields) or, if it has a record id, one record. In
+Each row is a group of jobs (month, number of jobs, times, and other fields) or, if it has a record id or APEL's
+LocalJobId, one record. A row with the columns of APEL's `VSyncRecords` and no other is a sync count: that table repeats
+what the site itself claimed, and says nothing of its jobs. In
 the names of columns, case, blanks, and punctuation are ignored. Unknown columns are named in a note and not used. CSV
 is read row by row; JSON as a whole, up to `MOST_JSON_BYTES`. Numbers and times are decimal ASCII digits within bounds,
 and fields and lines have a maximum length: anything else is an error that names the row.
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -18,10 +20,12 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
+from formats.apel.score import read_score
 from formats.base import Format
 from formats.calendar import Month
+from formats.columns import Value, comparable, local_key
 from publisher.errors import UsageError
-from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, EvidenceRecord, Value, folded
+from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, EvidenceRecord, GroupSums
 from publisher.store import groups
 
 MOST_JSON_BYTES: Final = 256 * 2**20
@@ -37,11 +41,24 @@ _TEXTS: Final[Mapping[str, str]] = {
     "vorole": "vo_role",
     **dict.fromkeys(("globalusername", "userdn", "dn", "user"), "user"),
     **dict.fromkeys(("infrastructuretype", "infrastructure"), "infrastructure"),
+    **dict.fromkeys(("serviceleveltype", "benchmark"), "benchmark"),
 }
+"""Fields of groups and records."""
+_RECORD_TEXTS: Final[Mapping[str, str]] = {
+    "machinename": "machine",
+    "queue": "queue",
+    **dict.fromkeys(("localuserid", "localuser"), "local_user"),
+    "infrastructuredescription": "description",
+    **dict.fromkeys(("projectname", "project"), "project"),
+}
+"""Fields of records alone."""
 _COUNTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("nodecount", "nodes"), "nodes"),
     **dict.fromkeys(("processors", "cores"), "processors"),
 }
+_RECORD_COUNTS: Final[Mapping[str, str]] = {"memoryreal": "memory_kib", "memoryvirtual": "memory_virtual_kib"}
+_SCORE: Final = frozenset({"servicelevel", "score"})
+_START: Final = frozenset({"starttime", "start"})
 _JOBS: Final = frozenset({"numberofjobs", "njobs", "jobs", "numjobs", "jobcount"})
 _SYNC_JOBS: Final = frozenset({"syncjobs", "jobsbysync", "sitejobs"})
 _WALL: Final[Mapping[str, float]] = {
@@ -52,20 +69,26 @@ _CPU: Final[Mapping[str, float]] = {
     **dict.fromkeys(("cpuduration", "cpu", "cpus", "cpuseconds"), 1.0),
     **dict.fromkeys(("cpuhours", "cpuh", "cpudurationhours"), _HOUR_S),
 }
+_NORMALISED_WALL: Final[Mapping[str, float]] = {"normalisedwallduration": 1.0}
+_NORMALISED_CPU: Final[Mapping[str, float]] = {"normalisedcpuduration": 1.0}
+_DURATIONS: Final = (_WALL, _CPU, _NORMALISED_WALL, _NORMALISED_CPU)
+_ENDS: Final = {"earliest": frozenset({"earliestendtime"}), "latest": frozenset({"latestendtime"})}
 _RECORD_ID: Final = frozenset({"recordid", "recordidentity"})
 _END: Final = frozenset({"endtime", "end"})
 _MONTH, _YEAR, _LOCAL_ID = "month", "year", "localjobid"
+_SYNC_TABLE: Final = frozenset({"site", "submithost", "numberofjobs", _MONTH, _YEAR})
+"""The columns of APEL's `VSyncRecords`, without `UpdateTime`."""
 _KNOWN: Final = (
-    frozenset({_MONTH, _YEAR, _LOCAL_ID, *_TEXTS, *_COUNTS, *_WALL, *_CPU}) | _JOBS | _SYNC_JOBS | _RECORD_ID | _END
-)
-_NOT_COMPARED: Final = frozenset(
-    {
-        "servicelevel", "serviceleveltype", "earliestendtime", "latestendtime", "updatetime", "starttime", "queue",
-        "machinename", "localuserid", "infrastructuredescription", "memoryreal", "memoryvirtual", "fqan",
-        "normalisedwallduration", "normalisedcpuduration", "submithosttype",
-    }
+    frozenset({
+        _MONTH, _YEAR, _LOCAL_ID, *_TEXTS, *_RECORD_TEXTS, *_COUNTS, *_RECORD_COUNTS, *_WALL, *_CPU, *_NORMALISED_WALL,
+        *_NORMALISED_CPU,
+    })
+    | _SCORE | _START | frozenset().union(*_ENDS.values()) | _JOBS | _SYNC_JOBS | _RECORD_ID | _END
 )  # fmt: skip
-"""The other fields of APEL's messages."""
+_NOT_COMPARED: Final = frozenset(
+    {"updatetime", "fqan", "submithosttype", "endyear", "endmonth", "createtime", "globaljobid"}
+)
+"""The other columns of APEL's tables, and of SGAS' records: none, or nothing that the others do not have."""
 
 _NAMES: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _YEAR_MONTH: Final = re.compile(r"(\d{4})[-/ .]?(\d{1,2})(?:[-/ .]01)?")
@@ -74,6 +97,10 @@ _INSTANT: Final = re.compile(r"[0-9]{1,11}")
 _INSTANTS: Final = range(253_402_300_800)
 """From 1970 to the end of the year 9999."""
 _THOUSANDS: Final = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_SYNC_NOTE: Final = (
+    "its rows have the columns of VSyncRecords and no other: they are compared with the sync counts. They repeat what "
+    "was claimed, and confirm no job"
+)
 _COLUMNS: Final = "Columns are record_id, or month and jobs with site, submit_host, vo, wall_s, cpu_s"
 _NOT_IN_NAME: Final = re.compile(r"[^a-z0-9]")
 
@@ -89,6 +116,51 @@ class EvidenceFile(msgspec.Struct, frozen=True):
     def months(self) -> list[Month]:
         """The months of the groups, in order."""
         return sorted({group.month for group in self.groups})
+
+
+def read_files(
+    paths: Sequence[Path], target: str, form: Format, sites: frozenset[str], database: EvidenceDatabase
+) -> EvidenceFile:
+    """Read the files about a target as one. Of several records with one key the last counts.
+
+    Raises `UsageError` as `read_file`, and for files whose groups would be counted twice, or have other columns than
+    those of another file.
+    """
+    groups_by_path: dict[Path, list[EvidenceGroup]] = {}
+    records, notes = 0, list[str]()
+    for path in paths:
+        found = read_file(path, target, form, sites, database)
+        for earlier, others in groups_by_path.items():
+            _require_different(earlier, others, path, found.groups)
+        groups_by_path[path] = found.groups
+        records += found.records
+        notes += found.notes if len(paths) == 1 else [f"{path}: {note}" for note in found.notes]
+    every = [group for found_groups in groups_by_path.values() for group in found_groups]
+    if records and any(group.kind == groups.SUMMARY for group in every):
+        raise UsageError(
+            f"the evidence of {target} has both records and groups of jobs", hint="Give the one or the other"
+        )
+    return EvidenceFile(every, records, notes)
+
+
+def _require_different(
+    earlier: Path, others: Sequence[EvidenceGroup], path: Path, found: Sequence[EvidenceGroup]
+) -> None:
+    """Raise `UsageError` if groups of both files cannot be added up: the same jobs would count twice."""
+    for kind in (groups.SUMMARY, groups.SYNC):
+        columns = [{frozenset(one.fields) for one in each if one.kind == kind} for each in (others, found)]
+        if all(columns) and columns[0] != columns[1]:
+            raise UsageError(
+                f"{earlier} and {path} have groups with different columns",
+                hint="Give the one or the other, or both with the same columns",
+            )
+    known = {(one.kind, one.month, *sorted(one.fields.items())) for one in others}
+    for one in found:
+        if (one.kind, one.month, *sorted(one.fields.items())) in known:
+            raise UsageError(
+                f"{earlier} and {path} have the same group of {one.month}: its jobs would count twice",
+                hint="Give it in one file, or add the column that distinguishes the groups, such as submit_host",
+            )
 
 
 def read_file(path: Path, target: str, form: Format, sites: frozenset[str], database: EvidenceDatabase) -> EvidenceFile:
@@ -205,10 +277,11 @@ class _FileReader:
         self._records = 0
         self._groups: list[EvidenceGroup] = []
         self._names: dict[str, str] = {}
+        self._has_sync_table = False
 
     def read(self, rows: Iterator[tuple[str, Row]]) -> EvidenceFile:
         self._database.add_records(self._target, self._evidence(rows))
-        notes = []
+        notes = [_SYNC_NOTE] if self._has_sync_table else []
         if self._unused:
             notes.append(f"unknown columns, not used: {', '.join(self._unused)}")
         if self._elsewhere:
@@ -223,7 +296,7 @@ class _FileReader:
             if record_id := self._first(row, _RECORD_ID):
                 self._records += 1
                 yield self._record(place, row, str(record_id))
-            elif (site := _site_of(row)) and str(folded(site)) not in self._sites:
+            elif (site := _site_of(row)) and str(comparable(site)) not in self._sites:
                 self._elsewhere += 1
             elif self._is_job(row):
                 self._records += 1
@@ -248,35 +321,64 @@ class _FileReader:
         return _LOCAL_ID in row and not any(name in row for name in _JOBS)
 
     def _record(self, place: str, row: Row, record_id: str) -> EvidenceRecord:
-        end = self._end(place, self._first(row, _END))
+        end = self._instant(place, "end", self._first(row, _END))
         (wall_s, _), (cpu_s, _) = self._duration(place, row, _WALL), self._duration(place, row, _CPU)
-        return EvidenceRecord(record_id, end, wall_s, cpu_s)
+        return EvidenceRecord(record_id, end, wall_s, cpu_s, self._columns(place, row))
 
     def _job(self, place: str, row: Row) -> EvidenceRecord:
         """A row of APEL's job records, with its key at APEL."""
-        from formats.identity import run_record_id  # noqa: PLC0415 - of few files
+        record = self._record(place, row, "")
+        key = local_key(_site_of(row), str(row[_LOCAL_ID]), record.end)
+        return msgspec.structs.replace(record, key=key, is_local_key=True)
 
-        end = self._end(place, self._first(row, _END))
-        key = run_record_id("apel", _site_of(row), str(row[_LOCAL_ID]), end)
-        return msgspec.structs.replace(self._record(place, row, key), key=key)
+    def _columns(self, place: str, row: Row) -> dict[str, Value]:
+        """The other columns of a record, as they are; a number that the service does not have is a missing text."""
+        columns: dict[str, Value] = {}
+        for name, value in row.items():
+            if (column := _TEXTS.get(name) or _RECORD_TEXTS.get(name)) is not None:
+                columns[column] = "" if value is None else str(value)
+            elif (column := _COUNTS.get(name) or _RECORD_COUNTS.get(name)) is not None:
+                columns[column] = "" if _is_null(value) else self._whole(place, name, value)
+            elif name in _START:
+                start = None if _is_null(value) else self._instant(place, "start", value)
+                columns["start"] = "" if start is None else start
+        return columns | self._score(place, row)
+
+    def _score(self, place: str, row: Row) -> dict[str, Value]:
+        """The benchmark's score in thousandths, and its type where it is in the same text."""
+        value = self._first(row, _SCORE)
+        if value is None or _is_null(value):
+            return {}
+        if not str(value).startswith("{"):
+            number, _ = self._number(place, "score", value)
+            return {"score_milli": round(number * 1000)}
+        score = read_score(str(value), None)
+        if score is None:
+            raise UsageError(f"{self._path}, {place}, score: {str(value)[:40]!r} is not a score")
+        return {"benchmark": score[0], "score_milli": round(score[1] * 1000)}
 
     def _group(self, place: str, row: Row) -> Iterator[EvidenceGroup]:
         month = self._month(place, row)
         fields: dict[str, Value] = {}
         for name, value in row.items():
             if (dimension := _TEXTS.get(name)) is not None:
-                fields[dimension] = folded(_text(value))
+                fields[dimension] = comparable(None if value is None else str(value))
             elif (dimension := _COUNTS.get(name)) is not None and not _is_empty(value):
                 fields[dimension] = self._whole(place, name, value)
+        fields |= {name: comparable(value) for name, value in self._score(place, row).items()}
         jobs, by_sync = self._first(row, _JOBS), self._first(row, _SYNC_JOBS)
         if jobs is None and by_sync is None:
             raise UsageError(f"{self._path}, {place}: neither a record id nor a number of jobs", hint=_COLUMNS)
+        if _SYNC_TABLE <= row.keys() <= _SYNC_TABLE | _NOT_COMPARED:
+            self._has_sync_table, jobs, by_sync = True, None, jobs
         if jobs is not None:
-            wall_s, wall_within_s = self._duration(place, row, _WALL)
-            cpu_s, cpu_within_s = self._duration(place, row, _CPU)
             number = self._whole(place, "jobs", jobs)
-            within_s = max(1.0, wall_within_s, cpu_within_s)
-            yield EvidenceGroup(groups.SUMMARY, month, fields, number, wall_s, cpu_s, within_s)
+            durations = [self._duration(place, row, units) for units in _DURATIONS]
+            wall_s, cpu_s, normalised_wall_s, normalised_cpu_s = (seconds for seconds, _ in durations)
+            ends = {name: self._instant(place, name, self._first(row, names)) for name, names in _ENDS.items()}
+            sums = GroupSums(wall_s, cpu_s, normalised_wall_s, normalised_cpu_s, ends["earliest"], ends["latest"])
+            within_s = max(1.0, *(within_s for _, within_s in durations))
+            yield EvidenceGroup(groups.SUMMARY, month, fields, number, sums, within_s)
         if by_sync is not None:
             number = self._whole(place, "sync jobs", by_sync)
             of_sync = {name: value for name, value in fields.items() if name in {"site", "submit_host"}}
@@ -304,7 +406,9 @@ class _FileReader:
     def _duration(self, place: str, row: Row, units: Mapping[str, float]) -> tuple[float | None, float]:
         """Seconds of a duration, and the rounding of its last digit in seconds."""
         for name, unit_s in units.items():
-            if not _is_empty(row.get(name)):
+            if not _is_null(row.get(name)):
+                if (score := read_score(str(row[name]), None)) is not None:
+                    return score[1], 0.5  # `{HEPscore23: 100}`, a normalised duration of version 0.4
                 value, last_digit = self._number(place, name, row[name])
                 return value * unit_s, unit_s * last_digit / 2
         return None, 0.0
@@ -326,7 +430,7 @@ class _FileReader:
         decimals = text.partition(".")[2]
         return number, 10.0 ** -len(decimals) if decimals.isdigit() else 1.0 if text.isdigit() else 0.0
 
-    def _end(self, place: str, value: Any) -> int | None:
+    def _instant(self, place: str, field: str, value: Any) -> int | None:
         if _is_empty(value):
             return None
         text = str(value)
@@ -339,7 +443,7 @@ class _FileReader:
         except (ValueError, OverflowError):
             end = -1
         if end not in _INSTANTS:
-            raise UsageError(f"{self._path}, {place}, end: {text[:40]!r} is not a time", hint="Write ISO 8601")
+            raise UsageError(f"{self._path}, {place}, {field}: {text[:40]!r} is not a time", hint="Write ISO 8601")
         return end
 
     @staticmethod
@@ -355,6 +459,6 @@ def _is_empty(value: Any) -> bool:
     return value is None or value == ""
 
 
-def _text(value: Any) -> str:
-    text = "" if value is None else str(value)
-    return "none" if text.lower() in {"", "null"} else text
+def _is_null(value: Any) -> bool:
+    """Whether there is no value; MariaDB writes NULL into its exports."""
+    return _is_empty(value) or (isinstance(value, str) and value.lower() in {"null", "none", r"\n"})

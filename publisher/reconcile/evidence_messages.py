@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from formats.apel.job import read_job
+from formats.apel.job import job_columns
 from formats.apel.summary import read_count, read_group
 from formats.apel.text import NotApelTextError, parse
-from formats.job import Job
 from formats.rules import type_of
-from formats.xml.read import NotAMessageError, RecordSums, begins_as_xml, read_sums
-from publisher.encoded_run import cpu_total_ms
+from formats.xml.columns import read_columns
+from formats.xml.read import NotAMessageError, begins_as_xml
 from publisher.inspect.unwrap import DecryptionKeys, unwrap
 from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, EvidenceRecord
 from publisher.targets.base import KeepsMessages
@@ -41,7 +40,7 @@ def read_messages(
                 if inner.payload is None:
                     notes.append(f"{inner.label}: {'; '.join(violation.rule for violation in inner.violations)}")
                 elif begins_as_xml(inner.payload):
-                    database.add_records(target, map(_of_sums, read_sums(inner.payload)))
+                    database.add_records(target, map(EvidenceRecord.of_columns, read_columns(inner.payload)))
                 else:
                     records, groups = _text(inner.payload)
                     database.add_records(target, records)
@@ -51,16 +50,6 @@ def read_messages(
     if len(notes) > _MOST_NOTES:
         notes[_MOST_NOTES:] = [f"... and {len(notes) - _MOST_NOTES} more that cannot be read"]
     return list(found.values()), notes
-
-
-def _of_sums(record: RecordSums) -> EvidenceRecord:
-    wall_s = None if record.wall_ms is None else record.wall_ms / 1000
-    return EvidenceRecord(record.record_id, record.end, wall_s, None if record.cpu_ms is None else record.cpu_ms / 1000)
-
-
-def _of_job(job: Job) -> EvidenceRecord:
-    wall_s = None if job.wall_ms is None else job.wall_ms / 1000
-    return EvidenceRecord(job.record_id, job.end, wall_s, cpu_total_ms(job) / 1000)
 
 
 def _text(payload: bytes) -> tuple[list[EvidenceRecord], dict[tuple[str, str], EvidenceGroup]]:
@@ -73,7 +62,7 @@ def _text(payload: bytes) -> tuple[list[EvidenceRecord], dict[tuple[str, str], E
     if kind is None:
         raise _UnreadableError(f"not a message of a known kind: {message.header[:80]}")
     if kind.shape == "record":
-        return [_of_job(read_job(record)) for record in message.records], {}
+        return [EvidenceRecord.of_columns(job_columns(record)) for record in message.records], {}
     groups = {}
     for record in message.records:
         if kind.shape == "sync":

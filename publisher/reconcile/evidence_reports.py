@@ -68,6 +68,18 @@ def reports_of_messages(kept: Iterable[KeptMessage], site: str, now: int) -> Evi
     return found
 
 
+def reports_of_files(paths: Sequence[Path], site: str, now: int) -> EvidenceReports:
+    """Read files, of which the last with a report of an interval counts. Raises as `reports_of_file`."""
+    found = EvidenceReports(site, {}, [])
+    for path in paths:
+        one = reports_of_file(path, site, now)
+        found.reports |= one.reports
+        found.elsewhere += one.elsewhere
+        for note in one.notes:
+            found.note(note if len(paths) == 1 else f"{path}: {note}")
+    return found
+
+
 def reports_of_file(path: Path, site: str, now: int) -> EvidenceReports:
     """Read a file: a message as it was sent, or JSON with many reports, such as the holdings of the simulator.
 

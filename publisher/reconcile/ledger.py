@@ -1,6 +1,7 @@
 """Read the ledger: the runs that a target selects, by month, each with the sums of the version that was sent.
 
-The key of a record at a service is the id that was rendered, or for APEL's job records their key there.
+The key of a record at a service is the id that was rendered, or for evidence of APEL's job records their key there
+(`publisher.reconcile.sent_records`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from publisher.encoded_run import cpu_total_ms
 from publisher.errors import StoppedError
 from publisher.messages.items import records_of
 from publisher.messages.recipient import Recipient
-from publisher.plugins import record_format
 from publisher.reason import ReasonCode
 from publisher.reconcile.result import MonthFound
 from publisher.store import queries, runs
@@ -34,15 +34,14 @@ from publisher.store.schema import State
 
 
 class RecordKeys:
-    """The keys of runs at one target."""
+    """The record ids of runs at one target."""
 
     def __init__(self, recipient: Recipient) -> None:
         self._recipient = recipient
-        self._store = recipient.store
         self._rule = recipient.format.record_id
 
     def of(self, found: Sequence[LedgerEntry]) -> dict[int, str]:
-        """Keys by run id; runs that cannot be rendered any more are left out."""
+        """Ids by run id; runs whose id the format cannot express are left out."""
         if self._rule is None:
             return self._rendered([run.run_id for run in found])
         keys = {}
@@ -54,17 +53,12 @@ class RecordKeys:
         return keys
 
     def _rendered(self, run_ids: Sequence[int]) -> dict[int, str]:
-        form = record_format(self._recipient.format_name, self._recipient.view)
-        keys = {}
-        with self._store.read() as connection:
+        """The ids that the format itself gives its records."""
+        with self._recipient.store.read() as connection:
             stored = runs.by_ids(connection, run_ids)
         pages = [PendingDelivery(run.job.end or 0, run) for run in stored]
-        for item in records_of(self._recipient, pages, guarded=False).items if pages else ():
-            (run_id,) = item.members.run_ids
-            keys[run_id] = item.key
-            if self._recipient.format.evidence_id is not None:
-                keys[run_id] = self._recipient.format.evidence_id(form.message([item.body]))
-        return keys
+        items = records_of(self._recipient, pages, guarded=False).items if pages else ()
+        return {item.members.run_ids[0]: item.key for item in items}
 
 
 def kept_as(run: LedgerEntry) -> str | None:
@@ -124,7 +118,7 @@ class Ledger:
         self.target_id = target_id
         self._keys = keys
         self._enrichers = Enrichers(config)
-        self._facts: dict[int, tuple[str, Job]] = {}
+        self._facts: dict[int, tuple[str, Job, Job]] = {}
         self._processors: dict[int, int] = {}
 
     def pages(self, month: Month) -> Iterator[list[LedgerRun]]:
@@ -183,7 +177,7 @@ class Ledger:
         if unknown:
             with self.store.read() as connection:
                 for one in classes_by_id(connection, unknown):
-                    self._facts[one.id] = (one.source, self._enrichers.apply(one.source, one.facts))
+                    self._facts[one.id] = (one.source, self._enrichers.apply(one.source, one.facts), one.facts)
         return {class_id: self._facts[class_id][1] for class_id in class_ids}
 
     def facts_of(self, entry: LedgerRun) -> Job:
@@ -192,6 +186,14 @@ class Ledger:
             return self.facts([entry.run.class_id])[entry.run.class_id]
         self.facts([entry.run.class_id])
         return self._enrichers.apply(self._facts[entry.run.class_id][0], entry.version)
+
+    def facts_at_end(self, entry: LedgerRun) -> Job:
+        """The same with the end of the run, on which its benchmark may depend."""
+        if entry.version is not None:
+            return self.facts_of(entry)
+        self.facts([entry.run.class_id])
+        source, _, as_read = self._facts[entry.run.class_id]
+        return self._enrichers.apply(source, msgspec.structs.replace(as_read, end=entry.end))
 
     def processors_of(self, entry: LedgerRun) -> int:
         """The number of processors that multiplies the wall time of a run."""

@@ -18,6 +18,7 @@ from typing import Final, Self
 import msgspec
 
 from formats.calendar import Month, month_bounds, month_numbered, month_of
+from formats.columns import comparable
 from formats.rule_codes import Reason
 from publisher.collect.collect import TargetPlan
 from publisher.collect.plan import still_selected
@@ -30,17 +31,18 @@ from publisher.publish.context import Tools
 from publisher.publish.publish import Delivery, deliver
 from publisher.reason import ReasonCode
 from publisher.reconcile.by_day import ByDay
-from publisher.reconcile.by_group import ByGroup, dimensions_of
+from publisher.reconcile.by_group import ByGroup, compared_of, dimensions_of
 from publisher.reconcile.by_record import ByRecord
 from publisher.reconcile.by_report import ByReport
 from publisher.reconcile.configured_evidence import configured_evidence
 from publisher.reconcile.confirm import Verdicts, remember
-from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup, folded, measures
-from publisher.reconcile.evidence_files import EvidenceFile, read_file
+from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup
+from publisher.reconcile.evidence_files import EvidenceFile, read_files
 from publisher.reconcile.evidence_messages import read_messages
-from publisher.reconcile.evidence_reports import EvidenceReports, reports_of_file, reports_of_messages
+from publisher.reconcile.evidence_reports import EvidenceReports, reports_of_files, reports_of_messages
 from publisher.reconcile.ledger import Ledger, RecordKeys
 from publisher.reconcile.result import ALL_MEASURES, Difference, Found, MonthFound
+from publisher.reconcile.sent_records import SentRecords
 from publisher.status.jobs import count_in
 from publisher.store import deliveries, groups, queries, reconciliations, registry
 from publisher.store.database import Store
@@ -66,14 +68,14 @@ def usual_months(now: int) -> list[Month]:
 
 
 class ReconcileScope(msgspec.Struct, frozen=True):
-    """What is compared. `months`: None for those in the evidence, or the usual ones. `file`: the evidence, if given.
+    """What is compared. `months`: None for those in the evidence, or the usual ones. `files`: the evidence, if given.
 
     `newest_first`: compare the newest month first, else as listed. `begin_at`: leave out the months before it in this
     order.
     """
 
     months: Sequence[Month] | None = None
-    file: Path | None = None
+    files: Sequence[Path] = ()
     newest_first: bool = False
     begin_at: Month | None = None
 
@@ -138,7 +140,7 @@ def reconcile_targets(
     config: Config,
     plans: Mapping[str, TargetPlan],
     months: Sequence[Month] | None,
-    file: Path | None,
+    files: Sequence[Path],
     tools: Tools,
 ) -> Reconciliation:
     """Reconcile the targets of these plans, one after the other; see `reconcile`. The caller closes the result."""
@@ -146,7 +148,7 @@ def reconcile_targets(
     try:
         for name, plan in plans.items():
             one = found.targets[name] = Found.of(name, config.targets[name])
-            reconcile(store, config, plan, ReconcileScope(months, file), tools, found.database, one)
+            reconcile(store, config, plan, ReconcileScope(months, files), tools, found.database, one)
             if not one.busy:
                 differences = found.count_differences(name)
                 remember(
@@ -181,7 +183,8 @@ class _OneTarget:
         self._view = view_of(self._settings, config)
         self._scope = scope
         self._found = found
-        self._keys = RecordKeys(Recipient(store, config, name))
+        recipient = Recipient(store, config, name)
+        self._keys, self._sent = RecordKeys(recipient), SentRecords(recipient)
         by_receipt = self._keys if self._settings.kind.receipts_name_records else None
         self._ledger = Ledger(store, config, plan.target_id, by_receipt, tools.stopping)
         self._ledger.advanced = self._advanced
@@ -191,16 +194,16 @@ class _OneTarget:
 
     def reconcile(self) -> None:
         found = self._found
-        if self._scope.file is not None:
-            self._by_given(self._scope.file)
+        if self._scope.files:
+            self._by_given(self._scope.files)
             return
         # also where only receipts are left: one table has one unit
         self._ledger.per_core = self._settings.evidence_source == "query"
         context = TargetContext(self._config.credentials, time.time, self._stopping)
         try:
-            if self._settings.evidence is not None:
-                with configured_evidence(self._settings, self._settings.evidence, context) as path:
-                    self._by_given(path)
+            if self._settings.evidence:
+                with configured_evidence(self._settings, context) as paths:
+                    self._by_given(paths)
                 return
             listed = self._months([])
             service = self._make_target(found.target, self._settings, context)
@@ -227,7 +230,7 @@ class _OneTarget:
         except (StoreError, StoppedError):
             raise
         except PublisherError as error:
-            if isinstance(error, UsageError) and self._settings.evidence is None:
+            if isinstance(error, UsageError) and not self._settings.evidence:
                 raise
             found.unavailable, found.unauthorised = str(error), error.exit_code == CredentialError.exit_code
             if not found.months:
@@ -238,15 +241,15 @@ class _OneTarget:
         self._looked_at += runs
         self._observer(WorkAdvanced(f"reconcile {self._found.target}", self._looked_at, self._jobs or None))
 
-    def _by_given(self, file: Path) -> None:
+    def _by_given(self, files: Sequence[Path]) -> None:
         found = self._found
         if self._sends_reports:
-            reports = reports_of_file(file, self._config.site.name, self._clock())
+            reports = reports_of_files(files, self._config.site.name, self._clock())
             found.evidence, found.notes = "file", list(reports.all_notes())
             reported = sorted({month_of(start) for start, _ in reports.reports})
             self._by_report(self._months(reported), reports, None)
             return
-        evidence = read_file(file, found.target, self._settings.format, _sites(self._config), self._database)
+        evidence = read_files(files, found.target, self._settings.format, _sites(self._config), self._database)
         found.evidence, found.notes = "file", evidence.notes
         self._by_file(self._months(evidence.months), evidence)
 
@@ -319,9 +322,12 @@ class _OneTarget:
         found.notes += unreadable
         if service.taken_away:
             found.notes.append(_TAKEN)
-        found.compared = ALL_MEASURES
         by_group = self._by_group(evidence, service)
         by_record = None if self._settings.format.shape == "summary" else self._by_record(service)
+        if by_record is not None:
+            found.compared = self._database.content(found.target).named
+        else:
+            found.compared = compared_of(evidence, groups.SUMMARY)
         for month in months:
             if by_record is None:
                 by_group.summaries(month, DIMENSIONS)
@@ -337,18 +343,16 @@ class _OneTarget:
         kinds = {group.kind for group in evidence.groups}
         if evidence.records and self._settings.format.shape == "summary":
             raise UsageError(f"the file lists records, but {self._found.target} receives summaries")
+        if any(group.kind == groups.SYNC for group in evidence.groups) and not self._settings.sends_sync:
+            self._found.notes.append("the sync counts are not compared: this target is sent none")
         by_record = self._by_record(None) if evidence.records else None
         by_group = self._by_group(evidence.groups, None)
         dimensions = dimensions_of(evidence.groups, groups.SUMMARY)
         sync_dimensions = dimensions_of(evidence.groups, groups.SYNC)
-        self._found.compared = (
-            self._database.measures(self._found.target)
-            if by_record is not None
-            else measures(
-                has_wall=any(group.wall_s is not None for group in evidence.groups),
-                has_cpu=any(group.cpu_s is not None for group in evidence.groups),
-            )
-        )
+        if by_record is not None:
+            self._found.compared = self._database.content(self._found.target).named
+        else:
+            self._found.compared = compared_of(evidence.groups, groups.SUMMARY)
         for month in months:
             if by_record is not None:
                 by_record.month(month)
@@ -357,7 +361,7 @@ class _OneTarget:
             else:
                 for _entries in self._ledger.counted_pages(month):
                     pass
-            if groups.SYNC in kinds:
+            if groups.SYNC in kinds and self._settings.sends_sync:
                 by_group.sync(month, sync_dimensions)
             month.is_done = True
         if by_record is not None:
@@ -371,7 +375,7 @@ class _OneTarget:
             month.is_done = True
 
     def _by_record(self, spool: KeepsMessages | None) -> ByRecord:
-        return ByRecord(self._ledger, self._keys, self._found, self._database, self._verdicts, spool)
+        return ByRecord(self._ledger, self._keys, self._found, self._database, self._verdicts, spool, self._sent)
 
     def _by_group(self, evidence: Sequence[EvidenceGroup], spool: KeepsMessages | None) -> ByGroup:
         return ByGroup(self._ledger, self._view, self._settings.format, evidence, self._verdicts, spool, self._clock())
@@ -433,4 +437,4 @@ def send_missing(
 
 def _sites(config: Config) -> frozenset[str]:
     """The names of this site, as the server compares them."""
-    return frozenset(str(folded(name)) for name in config.site_names)
+    return frozenset(str(comparable(name)) for name in config.site_names)

@@ -13,8 +13,7 @@ from publisher.store.schema import State
 Evidence = Literal["query", "files", "file", "receipts"]
 """Where the evidence is from: the service's query interface, the files in a directory, a file, or only its receipts."""
 
-Measure = Literal["jobs", "wall", "cpu"]
-ALL_MEASURES: Final[tuple[Measure, ...]] = ("jobs", "wall", "cpu")
+ALL_MEASURES: Final = ("jobs", "wall", "cpu")
 
 Kind = Literal["missing", "suspect", "differs", "hours", "foreign", "superseded", "unsettled"]
 """`missing`: sent, and not there. `suspect`: one of several jobs of which some are not there, and the service does not
@@ -87,8 +86,8 @@ class Found(msgspec.Struct):
     `again_jobs`, `again_groups`: what `--resend` would send again. `delivered_jobs`: what the service has and was never
     sent from here, as far as this store knows. `busy`: another run is at work for this target.
     `keeps_first`: the service keeps the first version of a record, so that sending again does not change what differs.
-    `compared`: what the evidence has, and so what a confirmation rests on: of records and groups, their number alone or
-    with their times; nothing where there are receipts only.
+    `compared`: what the evidence has, and so what a confirmation rests on: numbers of jobs, times, and columns; nothing
+    where there are receipts only.
     """
 
     target: str
@@ -104,7 +103,7 @@ class Found(msgspec.Struct):
     again_jobs: int = 0
     again_groups: int = 0
     delivered_jobs: int = 0
-    compared: tuple[Measure, ...] = ()
+    compared: tuple[str, ...] = ()
 
     @staticmethod
     def of(target: str, settings: Target) -> Found:

@@ -85,14 +85,13 @@ def new_store(url: str) -> Iterator[Finding]:
 
 
 def evidence(name: str, settings: TargetSettings) -> Iterator[Finding]:
-    """Why the file of the evidence cannot be read; a URL is tested by `reconcile`."""
-    if settings.evidence is None or settings.evidence.startswith("https://"):
-        return
-    file = Path(settings.evidence)
-    if not file.is_file() or not os.access(file, os.R_OK):
-        problem = "is not readable" if file.exists() else "does not exist"
-        text = f"evidence: {file} {problem}: nothing can be confirmed"
-        yield Finding(f"target {name}", "red", text, f"Export it from the service, or correct targets.{name}.evidence")
+    """Why a file of the evidence cannot be read; a URL is tested by `reconcile`."""
+    for file in (Path(each) for each in settings.evidence if not each.startswith("https://")):
+        if not file.is_file() or not os.access(file, os.R_OK):
+            problem = "is not readable" if file.exists() else "does not exist"
+            text = f"evidence: {file} {problem}: nothing can be confirmed"
+            hint = f"Export it from the service, or correct targets.{name}.evidence"
+            yield Finding(f"target {name}", "red", text, hint)
 
 
 def zones(config: Config) -> Iterator[Finding]:

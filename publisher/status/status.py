@@ -295,7 +295,7 @@ class _Unconfirmed:
             known = [since for since in (self.reconciled.unconfirmed_since, later) if since is not None]
             self.since = past(min(known, default=None), now)
         self.days = None if self.since is None else (now - self.since) // SECONDS_A_DAY
-        expected = settings.evidence is not None or self.reconciled.evidence_at is not None
+        expected = bool(settings.evidence) or self.reconciled.evidence_at is not None
         self.is_overdue = expected and self.days is not None and self.days >= config.notices.unconfirmed_days
 
 

@@ -46,16 +46,20 @@ def files(**settings: Any) -> dict[str, Any]:
     return {"type": "directory", "path": "out", "layout": "files", "records": "ogf-ur", **settings}
 
 
-def reconciled(site: Site, *months: Month, file: Path | None = None) -> tuple[Found, list[Difference]]:
+def _files(file: Path | Sequence[Path]) -> Sequence[Path]:
+    return [file] if isinstance(file, Path) else file
+
+
+def reconciled(site: Site, *months: Month, file: Path | Sequence[Path] = ()) -> tuple[Found, list[Difference]]:
     """What is found of the only target."""
-    with site.publisher.reconcile((), months or (NOV,), file) as found:
+    with site.publisher.reconcile((), months or (NOV,), _files(file)) as found:
         (name,) = found.targets
         return found.targets[name], list(found.differences(name))
 
 
-def resent(site: Site, *months: Month, file: Path | None = None) -> int:
+def resent(site: Site, *months: Month, file: Path | Sequence[Path] = ()) -> int:
     """Send again what is missing; gives how many jobs were accepted."""
-    with site.publisher.reconcile((), months or None, file) as found:
+    with site.publisher.reconcile((), months or None, _files(file)) as found:
         return sent_missing(site, found)
 
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.either_store
 
 def conserved(site: Site, by: By | None = None) -> Conservation:
     """The sums of October and November of every target; both equations hold in every row."""
-    with site.publisher.reconcile((), (OCT, NOV), None) as found:
+    with site.publisher.reconcile((), (OCT, NOV)) as found:
         sums = site.publisher.conservation(found, by)
     for rows in sums.targets.values():
         for row in rows:
@@ -257,7 +257,7 @@ def test_a_source_that_cannot_be_read_says_so(site: Site) -> None:
 def test_it_can_be_interrupted(site: Site) -> None:
     site.sources["ce1"].add(*make_jobs(2))
     site.collect()
-    with site.publisher.reconcile((), (NOV,), None) as found:
+    with site.publisher.reconcile((), (NOV,)) as found:
         site.stop_when = lambda: True
         with pytest.raises(StoppedError):
             site.publisher.conservation(found)

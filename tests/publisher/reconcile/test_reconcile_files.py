@@ -108,7 +108,7 @@ def test_one_that_was_sent_again_by_another_run_meanwhile_is_left_alone(
     simulator.sgas.forget([jobs[0].record_id])
     file = tmp_path / "holdings.json"
     file.write_bytes(asked(simulator, pki, "GET", "/_simulator/holdings"))
-    with site.publisher.reconcile((), [NOV], file) as found:
+    with site.publisher.reconcile((), [NOV], [file]) as found:
         assert found.targets["neic"].again_jobs == 1
         site.publisher.retry(State.SUPERSEDED, "neic", [jobs[0].record_id])
         site.publish()

@@ -151,7 +151,7 @@ def test_a_portals_numbers_agree_or_differ_and_sending_again_corrects_them(
     assert confirmed(site) == 6
 
     file.write_text(PORTAL.format(jobs=4, wall="0.11"))
-    with site.publisher.reconcile(("apel",), None, file) as result:  # the months are those of the file
+    with site.publisher.reconcile(("apel",), None, [file]) as result:  # the months are those of the file
         found, differences = result.targets["apel"], list(result.differences("apel"))
         assert [one.month for one in found.months] == [OCT, NOV]
         assert [one.kind for one in differences] == ["differs"]
@@ -245,15 +245,15 @@ def test_fields_and_lines_of_a_file_have_a_most_length(tmp_path: Path, text: Cal
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     site = site_of(tmp_path, None, make_jobs(1), spool=files(), apel=summaries(path="sums"))
     with pytest.raises(UsageError, match="one target"):
-        site.publisher.reconcile((), None, tmp_path / "x")
+        site.publisher.reconcile((), None, [tmp_path / "x"])
     with pytest.raises(UsageError, match="cannot be read"):
-        site.publisher.reconcile(["spool"], None, tmp_path / "x")
+        site.publisher.reconcile(["spool"], None, [tmp_path / "x"])
     (tmp_path / "x").write_bytes(b"month\xff,jobs\n")
     with pytest.raises(UsageError, match="UTF-8"):
-        site.publisher.reconcile(["spool"], None, tmp_path / "x")
+        site.publisher.reconcile(["spool"], None, [tmp_path / "x"])
     (tmp_path / "x").write_text("record_id\nx\n")
     with pytest.raises(UsageError, match="receives summaries"):
-        site.publisher.reconcile(["apel"], None, tmp_path / "x")
+        site.publisher.reconcile(["apel"], None, [tmp_path / "x"])
     with pytest.raises(UsageError, match="known: spool, apel"):
         site.publisher.reconcile(["nowhere"])
 

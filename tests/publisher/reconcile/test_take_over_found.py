@@ -42,7 +42,7 @@ def row(job: Job, *more: int) -> str:
 
 def take_over(site: Site, file: Path, meanwhile: Callable[[], object] = lambda: None) -> dict[str, int]:
     """`meanwhile` happens after the comparison."""
-    with site.publisher.reconcile((), [NOV], file) as found:
+    with site.publisher.reconcile((), [NOV], [file]) as found:
         meanwhile()
         return site.publisher.take_over_found(found, "a file")
 
@@ -139,7 +139,8 @@ def test_what_a_directory_has_with_other_values_is_sent_again_under_the_same_id(
         (difference,) = (one for one in found.differences("spool") if one.record == make_job(2).record_id)
         assert (difference.kind, difference.detail) == (
             "unsettled",
-            "here: waiting; wall 100 s, here 77 s; CPU 50 s, here 39 s",
+            "here: waiting; wall 100 s, here 77 s; CPU 50 s, here 39 s; start 2026-11-01T00:58:22Z, here "
+            "2026-11-01T00:58:45Z",
         )
         assert found.targets["spool"].delivered_jobs == 1
         assert site.publisher.take_over_found(found, "files") == {"spool": 1}
