@@ -27,7 +27,10 @@ MISSING: Final = "none"
 
 
 class RecordColumns(msgspec.Struct, frozen=True, gc=False):
-    """What a service stores of a record. `local_key`: see `local_key`; empty for services that know records by id."""
+    """What a service stores of a record.
+
+    `local_key`, `local_id`: of a job record at APEL (see the function); empty for services that know records by id.
+    """
 
     record_id: str
     end: int | None
@@ -35,6 +38,7 @@ class RecordColumns(msgspec.Struct, frozen=True, gc=False):
     cpu_ms: int | None
     columns: dict[str, Value] = {}
     local_key: str = ""
+    local_id: str = ""
 
 
 def local_key(site: str, local_id: str, end: int | None) -> str:

@@ -196,7 +196,7 @@ def job_columns(record: TextRecord) -> RecordColumns:
     score = read_score(get("ServiceLevel"), get("ServiceLevelType"))
     if score is not None and (milli := milli_of(str(score[1]))) is not None:
         columns["benchmark"], columns["score_milli"] = score[0], milli
-    end = whole(get("EndTime"))
+    end, local_id = whole(get("EndTime")), get("LocalJobId") or ""
     wall_s, cpu_s = whole(get("WallDuration")), whole(get("CpuDuration"))
     return RecordColumns(
         "",
@@ -204,7 +204,8 @@ def job_columns(record: TextRecord) -> RecordColumns:
         None if wall_s is None else wall_s * 1000,
         None if cpu_s is None else cpu_s * 1000,
         columns,
-        local_key(get("Site") or "", get("LocalJobId") or "", end),
+        local_key(get("Site") or "", local_id, end),
+        local_id,
     )
 
 

@@ -100,8 +100,9 @@ class _Element:
         end = _as(read_date_time, texts.get("end"))
         wall_ms = _milliseconds(texts.get("wall"))
         if self._is_car:
-            key = local_key(texts.get("site", ""), texts.get("local_id", ""), end)
-            return RecordColumns(self._record_id, end, wall_ms, self._cpu_ms(), self._car_columns(), key)
+            local_id = texts.get("local_id", "")
+            key = local_key(texts.get("site", ""), local_id, end)
+            return RecordColumns(self._record_id, end, wall_ms, self._cpu_ms(), self._car_columns(), key, local_id)
         columns: dict[str, Value] = {name: texts.get(name, "") for name in _UR_TEXTS}
         columns |= {name: _number(texts.get(name), "") for name in ("nodes", "processors")}
         columns["start"] = _instant(texts.get("start"))

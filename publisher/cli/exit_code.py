@@ -29,13 +29,15 @@ def of_run(
     only: Collection[str] = (),
     contexts: Collection[str] = (),
     held_before: int = 0,
+    with_evidence: bool = False,
 ) -> int:
     """The exit code of a collect, a publish, or both. `delivered` by target; `status` after the run, None after a
     collect alone.
 
     `busy`: another run was collecting and will send what waits by now. `only`: the targets that were named; none: all.
     `contexts`: the spooling contexts that could not be written. `held_before`: how many of the held records
-    were held before and tried again.
+    were held before and tried again. `with_evidence`: what the services' evidence says counts as well: records that are
+    missing, that differ, or that are unconfirmed for too long.
     """
     deliveries = list(delivered.values())
     errors = [delivery.error for delivery in deliveries if delivery.error is not None]
@@ -53,6 +55,8 @@ def of_run(
     unread = any(source.error is not None for source in collected)
     stopped = any(delivery.error is not None or delivery.sent.paused is not None for delivery in deliveries)
     if unread or stopped or contexts or (status is not None and not busy and _waits(status, delivered, only)):
+        return WAITING
+    if with_evidence and status is not None and any(target.is_contradicted for target in status.targets.values()):
         return WAITING
     newly_held = sum(item.sent.held for item in deliveries) > held_before
     return REJECTED if newly_held or any(item.sent.rejected for item in deliveries) else DONE

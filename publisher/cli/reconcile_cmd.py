@@ -257,8 +257,10 @@ def _show_target(found: Reconciliation, name: str, limit: int | None) -> None:
     show_table(f"{name}: by {_EVIDENCE[one.evidence]}", columns, rows, right=set(columns[1:-1]))
     if one.unavailable is not None:
         say(f"{name}: nothing was confirmed: {one.unavailable}")
-    if one.compared == ("jobs",):
+    if one.compared and not {"wall", "cpu", "sync"} & set(one.compared):
         say(f"{name}: confirmed by numbers of jobs alone: the evidence has no wall or CPU time")
+    elif one.evidence == "file" and one.compared:
+        say(f"{name}: compared: {', '.join(one.compared)}")
     for note in one.notes:
         say(f"{name}: {note}")
     for machine, at in one.registered.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Final, Self
 
@@ -27,7 +27,7 @@ from publisher.errors import (
     TargetError,
     UsageError,
 )
-from publisher.text import counted
+from publisher.text import counted, iso
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from publisher.observe.systemd import ServiceManager
     from publisher.publish.circuit import Circuits
     from publisher.reconcile.schedule import ReconcileResult
+    from publisher.status.status import Status
 
 _SHORTEST_PAUSE_S: Final = 1.0
 _LONGEST_BACKOFF: Final = 8
@@ -87,7 +88,9 @@ def _once(watch: Watch, circuits: Circuits | None = None) -> int:
         say_if_new_store(publisher)
         status = publisher.status(assumed=False)
         contexts = publisher.context_errors()
-        code = exit_code.of_run(result.sources.values(), result.targets, status, busy=result.busy, contexts=contexts)
+        code = exit_code.of_run(
+            result.sources.values(), result.targets, status, busy=result.busy, contexts=contexts, with_evidence=True
+        )
         if result.busy:
             say("another run is collecting")
         say_problems(result.sources)
@@ -98,6 +101,7 @@ def _once(watch: Watch, circuits: Circuits | None = None) -> int:
             show_collected(result.sources)
             show_delivered(result.targets, status)
             _show_reconciled(result.reconciled)
+            _show_contradicted(status, result.reconciled)
     except PublisherError as error:
         code = error.exit_code
         raise
@@ -117,6 +121,19 @@ def _show_reconciled(found: Mapping[str, ReconcileResult]) -> None:
             say(f"{name}: {found_text} to what the service has: usage-publisher reconcile {shlex.quote(name)}")
         if one.unfinished:
             say(f"{name}: the comparison took too long; the next run continues it")
+
+
+def _show_contradicted(status: Status, reconciled: Collection[str]) -> None:
+    """What the evidence of the services contradicts, until a reconciliation finds it settled."""
+    for name, target in status.targets.items():
+        if not target.is_contradicted:
+            continue
+        command = f"usage-publisher reconcile {shlex.quote(name)}"
+        if (target.missing or target.differing) and name not in reconciled:
+            found = f"{target.missing:,} missing, {target.differing:,} with other values"
+            say(f"{name}: at the service when last compared, {iso(target.reconciled_at)}: {found}: {command}")
+        if target.confirmation_overdue:
+            say(f"{name}: accepted jobs are unconfirmed for {target.unconfirmed_days} days: {command}")
 
 
 def _stay(pause_s: float, manager: ServiceManager) -> None:

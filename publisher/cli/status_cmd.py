@@ -85,6 +85,8 @@ def _target_json(target: TargetStatus) -> dict[str, Any]:
         "evidence_problem": target.evidence_problem,
         "reconciled_at": iso(target.reconciled_at),
         "differences": target.differences,
+        "missing": target.missing,
+        "differing": target.differing,
         "unconfirmed_since": iso(target.unconfirmed_since),
         "unconfirmed_days": target.unconfirmed_days,
         "waiting": target.waiting,

@@ -28,8 +28,9 @@ from publisher.reason import sentence
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
 from publisher.reconcile.ledger import Ledger, LedgerRun
 from publisher.reconcile.result import Difference, Found, MonthFound
+from publisher.reconcile.sent_records import SentRecords
 from publisher.store.schema import State
-from publisher.targets.base import DaySum, EvidenceUnavailable, GivesSums
+from publisher.targets.base import RECENT_S, DaySum, EvidenceUnavailable, GivesSums, SumsLag
 
 _UNROUNDED_S: Final = 1.0
 """Tolerance where the service does not round: a sum of seconds is converted to hours and back."""
@@ -96,20 +97,23 @@ class DayDifference(msgspec.Struct, frozen=True):
 class ByDay:
     """Compares one target."""
 
-    def __init__(self, ledger: Ledger, view: View, service: GivesSums, found: Found, verdicts: Verdicts) -> None:
+    def __init__(
+        self, ledger: Ledger, view: View, service: GivesSums, found: Found, verdicts: Verdicts, sent: SentRecords
+    ) -> None:
         self._ledger = ledger
         self._view = view
         self._service = service
         self._found = found
         self._verdicts = verdicts
+        self._sent = sent
         self._places: dict[int, Place | None] = {}
 
     def month(self, month: MonthFound, now: int) -> EvidenceUnavailable | None:
         """Compare a month. If the service does not answer, return why; what was sent is counted all the same."""
-        expected = self._expected(month)
+        expected, recent = self._expected(month, now)
         first, stop = (bound // SECONDS_A_DAY for bound in month_bounds(month.month))
         evidence: dict[DayKey, DayCell] = {}
-        for machine in sorted({cell.machine for cell in expected}):
+        for machine in sorted({cell.machine for cell in (*expected, *recent)}):
             answer = self._service.usage(machine, first, stop)
             if isinstance(answer, EvidenceUnavailable):
                 return answer
@@ -120,15 +124,33 @@ class ByDay:
         month.service_jobs = sum(sums.jobs for sums in evidence.values())
         month.service_wall_s = sum(sums.wall_s for sums in evidence.values())
         month.service_cpu_s = sum(sums.cpu_s for sums in evidence.values())
+        self._settle_recent(expected, recent, evidence)
         within = {cell: sums for cell, sums in expected.items() if first <= cell.day < stop}
         findings = compare_cells(within, evidence)
         self._count(month, {id(one): one for one in findings.values()}.values())
         if not (month.is_confirmed and all(one.verdict == "agrees" for one in findings.values())):
-            self._follow(month, findings)
+            self._follow(month, findings, now)
         return None
 
-    def _expected(self, month: MonthFound) -> dict[DayKey, DayCell]:
+    def _settle_recent(
+        self, expected: dict[DayKey, DayCell], recent: Mapping[DayKey, DayCell], evidence: Mapping[DayKey, DayCell]
+    ) -> None:
+        """Add what was accepted recently: to what the service must have or, if its sums may be older, to what it may
+        have, unless it has it. Else every delivery would be missing until the service has counted it."""
+        lags = isinstance(self._service, SumsLag) and self._service.sums_lag
+        for cell, sums in recent.items():
+            whole = msgspec.structs.replace(expected.get(cell) or DayCell())
+            whole.plus(sums)
+            if lags and (cell not in evidence or verdict_on(whole, evidence[cell]) != "agrees"):
+                expected.setdefault(cell, DayCell()).perhaps += sums.jobs
+                self._found.too_recent += sums.jobs
+            else:
+                expected[cell] = whole
+
+    def _expected(self, month: MonthFound, now: int) -> tuple[dict[DayKey, DayCell], dict[DayKey, DayCell]]:
+        """The cells of what was sent, and those of what was accepted in the last `RECENT_S` of it."""
         expected: defaultdict[DayKey, DayCell] = defaultdict(DayCell)
+        recent: defaultdict[DayKey, DayCell] = defaultdict(DayCell)
         for entries in self._ledger.counted_pages(month):
             for entry in entries:
                 cell = self._cell(entry) if entry.run.sent else None
@@ -136,22 +158,33 @@ class ByDay:
                     continue
                 if entry.counted:
                     wall_s = entry.wall_s * self._ledger.processors_of(entry)
-                    expected[cell].plus(DayCell(1, wall_s, entry.cpu_s))
+                    (recent if _is_recent(entry, now) else expected)[cell].plus(DayCell(1, wall_s, entry.cpu_s))
                 else:
                     expected[cell].perhaps += 1
-        return expected
+        return dict(expected), dict(recent)
 
     def _cell(self, entry: LedgerRun) -> DayKey | None:
         class_id = entry.run.class_id
         if entry.version is not None:
-            place = _place_of(self._ledger.facts_of(entry), self._view)
+            place = self._place(entry)
         elif class_id in self._places:
             place = self._places[class_id]
         else:
-            place = self._places[class_id] = _place_of(self._ledger.facts_of(entry), self._view)
+            place = self._places[class_id] = self._place(entry)
         if place is None:
             return None
         return DayKey(place.machine, place.user, place.vo, entry.end // SECONDS_A_DAY)
+
+    def _place(self, entry: LedgerRun) -> Place | None:
+        """The place where the service counts a run: as its record has it, in which names may be shortened or omitted;
+        None if the run cannot be rendered any more."""
+        if not self._sent.are_readable:
+            return _place_of(self._ledger.facts_of(entry), self._view)
+        record = self._sent.of([entry]).get(entry.run.run_id)
+        if record is None:
+            return _place_of(self._ledger.facts_of(entry), self._view)
+        machine, user, vo = (str(record.columns.get(name, "")) for name in ("machine", "user", "vo"))
+        return Place(machine, user, _counted_vo(vo))
 
     def _count(self, month: MonthFound, findings: Iterable[DayDifference]) -> None:
         """Count what does not agree, and list the differences that name no single job."""
@@ -176,7 +209,7 @@ class ByDay:
                 page.differences.append(Difference(month.month, "hours", one.text, detail))
         self._verdicts.write(page)
 
-    def _follow(self, month: MonthFound, by_cell: Mapping[DayKey, DayDifference]) -> None:
+    def _follow(self, month: MonthFound, by_cell: Mapping[DayKey, DayDifference], now: int) -> None:
         """Confirm each run, or list it as missing or suspect."""
         for entries in self._ledger.pages(month.month):
             page = ConfirmedPage([], [], [], [])
@@ -190,7 +223,7 @@ class ByDay:
                     continue
                 cell = self._cell(entry)
                 one = by_cell.get(cell) if cell is not None else None
-                if one is None:
+                if one is None or (one.sent.perhaps and _is_recent(entry, now)):
                     continue
                 if one.verdict == "agrees":
                     page.agrees(entry)
@@ -276,6 +309,12 @@ def _finding(
     return DayDifference(verdict_on(sent, has), text, sent, has)
 
 
+def _is_recent(entry: LedgerRun, now: int) -> bool:
+    """Whether a run was accepted so recently that the service may not have counted it."""
+    run = entry.run
+    return run.state is State.ACCEPTED and not run.confirmed and run.changed_at > now - RECENT_S
+
+
 def _sum(sums: Mapping[DayKey, DayCell], cells: Iterable[DayKey]) -> DayCell:
     total = DayCell()
     for cell in cells:
@@ -294,11 +333,15 @@ def _by_cell(answer: Iterable[DaySum]) -> dict[DayKey, DayCell]:
 
 
 def _place_of(job: Job, view: View) -> Place | None:
-    """The place where SGAS counts a run; None if the run cannot be rendered any more."""
+    """The place of a run by its facts; None if it has no usable machine name."""
     try:
         machine = fit.name(SgasRules.MACHINE_NAME, machine_name(job, view), [])
     except CannotRenderError:
         return None
     vo = vo_of(job) if "vo" in view.ur_extensions else None
-    known_vo = "" if vo is None or vo.startswith("/") else vo  # SGAS leaves those out of its sums
-    return Place(machine, dn_for(job, view) or "", known_vo)
+    return Place(machine, dn_for(job, view) or "", _counted_vo(vo or ""))
+
+
+def _counted_vo(vo: str) -> str:
+    """The VO in the sums of SGAS, which leaves those out that begin with a slash."""
+    return "" if vo.startswith("/") else vo

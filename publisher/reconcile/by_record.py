@@ -65,6 +65,7 @@ class ByRecord:
         self._verdicts = verdicts
         self._spool = spool if spool is not None and spool.taken_away else None
         self._there: dict[str, bool] = {}
+        self._respelled: set[int] = set()
 
     def month(self, month: MonthFound) -> None:
         """Compare a month."""
@@ -82,10 +83,25 @@ class ByRecord:
                 evidence.get(keys.get(entry.run.run_id, "")) or evidence.get(kept_as(entry.run) or "")
                 for entry in entries
             ]
+            self._respelled = self._match_spellings(entries, records, sent) if self._content.has_local_keys else set()
             page = ConfirmedPage([], [], [], [])
             for entry, found in zip(entries, _found_records(entries, records, sent, gone), strict=True):
                 self._compare(month, page, entry, found)
             month.confirmed += self._verdicts.write(page)
+
+    def _match_spellings(
+        self, entries: Sequence[LedgerRun], records: list[EvidenceRecord | None], sent: Mapping[int, RecordColumns]
+    ) -> set[int]:
+        """Find what an earlier publisher delivered under another spelling of the local id; return these runs, which
+        would count twice if they were sent again from here."""
+        respelled = set()
+        for place, entry in enumerate(entries):
+            ours = sent.get(entry.run.run_id)
+            if records[place] is None and ours is not None and entry.run.sent and entry.run.batch_id is None:
+                records[place] = self._database.match_spelling(self._found.target, ours.local_id, ours.end)
+                if records[place] is not None:
+                    respelled.add(entry.run.run_id)
+        return respelled
 
     def _compare(self, month: MonthFound, page: ConfirmedPage, entry: LedgerRun, found: _FoundRecord) -> None:
         if found.record is not None:
@@ -121,11 +137,15 @@ class ByRecord:
         elif found.difference is not None:
             month.differing += 1
             month.other_hours += found.has_other_hours
-            if self._found.keeps_first:
+            detail = found.difference
+            if found.record is not None and run.run_id in self._respelled:
+                page.doubts(entry)
+                detail += f"; not sent again: an earlier publisher sent it as {found.record.local_id}"
+            elif self._found.keeps_first:
                 page.doubts(entry)
             else:
                 page.lacks(entry)
-            page.differences.append(Difference(month.month, "differs", run.record_id, found.difference))
+            page.differences.append(Difference(month.month, "differs", run.record_id, detail))
         elif found.why_ambiguous is not None:  # sending one again would replace the other
             month.differing += 1
             page.doubts(entry)
@@ -280,7 +300,7 @@ def _other(entry: LedgerRun, theirs: EvidenceRecord, sent: Mapping[int, RecordCo
 
 
 def _ours(entry: LedgerRun) -> str:
-    return "sent" if entry.run.sent else "here"
+    return "sent" if entry.run.sent and entry.run.batch_id is not None else "here"
 
 
 def _shown(name: str, value: Value) -> str:

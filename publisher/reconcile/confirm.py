@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from formats.calendar import Month
 from publisher.reconcile.evidence import EvidenceDatabase
 from publisher.reconcile.ledger import LedgerRun
-from publisher.reconcile.result import Difference, Found
+from publisher.reconcile.result import Difference, Found, MonthFound
 from publisher.store import groups, reconciliations, transitions
 from publisher.store.database import Store
 from publisher.store.reconciliations import Reconciled
@@ -85,6 +85,26 @@ class Verdicts:
         self._database.add_differences(self._found.target, differences)
 
 
+class Counts(msgspec.Struct, frozen=True):
+    """What a reconciliation found: all differences, and of what was sent what is missing or differs."""
+
+    differences: int = 0
+    missing: int = 0
+    differing: int = 0
+
+    @staticmethod
+    def of(months: Iterable[MonthFound], differences: int) -> Counts:
+        """Those of these months."""
+        counted = list(months)
+        return Counts(differences, sum(month.missing for month in counted), sum(month.differing for month in counted))
+
+    def plus(self, other: Counts) -> Counts:
+        """Those of both."""
+        return Counts(
+            self.differences + other.differences, self.missing + other.missing, self.differing + other.differing
+        )
+
+
 def remember(
     store: Store,
     target_id: int,
@@ -93,7 +113,7 @@ def remember(
     due_at: int | None,
     problem: str | None,
     has_evidence: bool,
-    differences: int,
+    counts: Counts,
     next_month: Month | None = None,
 ) -> None:
     """Record that a target was reconciled. `due_at`: when `run` does so next; None leaves the plan unchanged.
@@ -109,7 +129,9 @@ def remember(
         looked_at=now,
         evidence_at=now if has_evidence else before.evidence_at,
         problem=problem,
-        differences=differences,
+        differences=counts.differences,
+        missing=counts.missing,
+        differing=counts.differing,
         unconfirmed_since=min(unconfirmed.values(), default=None),
         last_batch_id=last_batch_id,
         next_month=before.next_month if due_at is None else None if next_month is None else next_month.number,

@@ -17,6 +17,7 @@ from formats.calendar import Month, month_numbered
 from formats.columns import MISSING, RECORD_COLUMNS, RecordColumns, Value, comparable
 from formats.text import duration_seconds
 from publisher.errors import StoreFullError
+from publisher.job_ids import local_id
 from publisher.reconcile.result import Difference
 from publisher.sqlite_file import TemporaryDatabase
 from publisher.store import groups
@@ -24,9 +25,10 @@ from publisher.store.schema import State
 
 _TABLES: Final = """
 CREATE TABLE records (
-    target TEXT, key TEXT, end_time INTEGER, wall_s REAL, cpu_s REAL, columns TEXT, is_local_key INTEGER,
+    target TEXT, key TEXT, end_time INTEGER, wall_s REAL, cpu_s REAL, columns TEXT, local_id TEXT, number TEXT,
     matched INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (target, key)
 ) WITHOUT ROWID;
+CREATE INDEX records_by_number ON records (target, number, end_time) WHERE number IS NOT NULL;
 CREATE TABLE differences (id INTEGER PRIMARY KEY, target TEXT, month INTEGER, kind TEXT, record TEXT, detail TEXT);
 CREATE INDEX differences_of ON differences (target, id);
 CREATE TABLE again (target TEXT, run_id INTEGER, state INTEGER, PRIMARY KEY (target, run_id)) WITHOUT ROWID;
@@ -40,7 +42,7 @@ CREATE TABLE again_groups (
 class EvidenceRecord(msgspec.Struct, frozen=True, gc=False):
     """A record that a service has. `end` in epoch seconds, times in seconds; None where unknown.
 
-    `key`: the record id or, with `is_local_key`, that of a job record at APEL (`formats.columns.local_key`). `columns`:
+    `key`: the record id or, with a `local_id`, that of a job record at APEL (`formats.columns.local_key`). `columns`:
     the others that the evidence has, among `formats.columns.RECORD_COLUMNS`.
     """
 
@@ -49,7 +51,7 @@ class EvidenceRecord(msgspec.Struct, frozen=True, gc=False):
     wall_s: float | None = None
     cpu_s: float | None = None
     columns: dict[str, Value] = {}
-    is_local_key: bool = False
+    local_id: str | None = None
 
     @staticmethod
     def of_columns(record: RecordColumns) -> EvidenceRecord:
@@ -57,7 +59,9 @@ class EvidenceRecord(msgspec.Struct, frozen=True, gc=False):
         wall_s = None if record.wall_ms is None else record.wall_ms / 1000
         cpu_s = None if record.cpu_ms is None else record.cpu_ms / 1000
         key = record.record_id or record.local_key
-        return EvidenceRecord(key, record.end, wall_s, cpu_s, record.columns, not record.record_id)
+        return EvidenceRecord(
+            key, record.end, wall_s, cpu_s, record.columns, None if record.record_id else record.local_id
+        )
 
 
 class RecordsContent(msgspec.Struct, frozen=True):
@@ -70,14 +74,14 @@ class RecordsContent(msgspec.Struct, frozen=True):
     has_record_ids: bool
 
 
-_RECORD: Final = "key, end_time, wall_s, cpu_s, columns, is_local_key"
+_RECORD: Final = "key, end_time, wall_s, cpu_s, columns, local_id"
 _encode: Final = msgspec.json.Encoder().encode
 _columns: Final = msgspec.json.Decoder(dict[str, Value]).decode
 
 
 def _record(row: Sequence[Any]) -> EvidenceRecord:
-    key, end, wall_s, cpu_s, columns, is_local = row
-    return EvidenceRecord(key, end, wall_s, cpu_s, {} if columns is None else _columns(columns), bool(is_local))
+    key, end, wall_s, cpu_s, columns, name = row
+    return EvidenceRecord(key, end, wall_s, cpu_s, {} if columns is None else _columns(columns), name)
 
 
 def _named(**amounts: object) -> tuple[str, ...]:
@@ -97,20 +101,21 @@ class EvidenceDatabase(TemporaryDatabase):
         rows = (
             (
                 target, one.key, one.end, one.wall_s, one.cpu_s,
-                _encode(one.columns).decode() if one.columns else None, one.is_local_key,
+                _encode(one.columns).decode() if one.columns else None, one.local_id,
+                None if one.local_id is None else local_id(one.local_id).key,
             )
             for one in found
         )  # fmt: skip
         self.change(
-            "INSERT OR REPLACE INTO records (target, key, end_time, wall_s, cpu_s, columns, is_local_key) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO records (target, key, end_time, wall_s, cpu_s, columns, local_id, number) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             rows,
         )
 
     def content(self, target: str) -> RecordsContent:
         """What the records of a target have."""
         row = self.row(
-            "SELECT COUNT(wall_s), COUNT(cpu_s), COUNT(end_time), SUM(is_local_key), SUM(NOT is_local_key) "
+            "SELECT COUNT(wall_s), COUNT(cpu_s), COUNT(end_time), COUNT(local_id), COUNT(*) - COUNT(local_id) "
             "FROM records WHERE target = ?",
             target,
         )
@@ -135,6 +140,21 @@ class EvidenceDatabase(TemporaryDatabase):
         found = {row[0]: _record(row) for row in rows}
         self.change("UPDATE records SET matched = 1 WHERE target = ? AND key = ?", ((target, key) for key in found))
         return found
+
+    def match_spelling(self, target: str, name: str, end: int | None) -> EvidenceRecord | None:
+        """The first unmatched record of a job with this local id in another spelling and this end; it is removed from
+        the `unmatched`."""
+        wanted = local_id(name)
+        rows = self.rows(
+            f"SELECT {_RECORD} FROM records "  # noqa: S608 - as above
+            "WHERE target = ? AND number = ? AND end_time = ? AND matched = 0 ORDER BY key",
+            target, wanted.key, end,
+        )  # fmt: skip
+        for found in map(_record, rows):
+            if local_id(found.local_id or "").may_be(wanted):
+                self.change("UPDATE records SET matched = 1 WHERE target = ? AND key = ?", [(target, found.key)])
+                return found
+        return None
 
     def unmatched(self, target: str) -> Iterator[list[EvidenceRecord]]:
         """The records that `match` did not return, in pages."""

@@ -328,8 +328,9 @@ class _FileReader:
     def _job(self, place: str, row: Row) -> EvidenceRecord:
         """A row of APEL's job records, with its key at APEL."""
         record = self._record(place, row, "")
-        key = local_key(_site_of(row), str(row[_LOCAL_ID]), record.end)
-        return msgspec.structs.replace(record, key=key, is_local_key=True)
+        local_id = str(row[_LOCAL_ID])
+        key = local_key(_site_of(row), local_id, record.end)
+        return msgspec.structs.replace(record, key=key, local_id=local_id)
 
     def _columns(self, place: str, row: Row) -> dict[str, Value]:
         """The other columns of a record, as they are; a number that the service does not have is a missing text."""

@@ -35,7 +35,7 @@ from publisher.reconcile.by_group import ByGroup, compared_of, dimensions_of
 from publisher.reconcile.by_record import ByRecord
 from publisher.reconcile.by_report import ByReport
 from publisher.reconcile.configured_evidence import configured_evidence
-from publisher.reconcile.confirm import Verdicts, remember
+from publisher.reconcile.confirm import Counts, Verdicts, remember
 from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup
 from publisher.reconcile.evidence_files import EvidenceFile, read_files
 from publisher.reconcile.evidence_messages import read_messages
@@ -47,9 +47,9 @@ from publisher.status.jobs import count_in
 from publisher.store import deliveries, groups, queries, reconciliations, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
-from publisher.targets.base import EvidenceUnavailable, GivesSums, KeepsMessages
+from publisher.targets.base import RECENT_S, EvidenceUnavailable, GivesSums, KeepsMessages
 from publisher.targets.identity import TargetContext
-from publisher.text import iso, past
+from publisher.text import counted, iso, past
 
 SENT_AGAIN: Final = Reason.of(ReasonCode.SENT_AGAIN)
 _NOTHING_TO_ASK: Final = (
@@ -57,7 +57,6 @@ _NOTHING_TO_ASK: Final = (
 )
 _TAKEN: Final = "another program takes messages out of this directory; messages that it took are not compared"
 _CLOCK_TOLERANCE_S: Final = 300
-_SUMMING_S: Final = 120
 _SYNC_DIMENSIONS: Final = ("site", "submit_host")
 
 
@@ -150,10 +149,10 @@ def reconcile_targets(
             one = found.targets[name] = Found.of(name, config.targets[name])
             reconcile(store, config, plan, ReconcileScope(months, files), tools, found.database, one)
             if not one.busy:
-                differences = found.count_differences(name)
+                counts = Counts.of(one.months, found.count_differences(name))
                 remember(
                     store, plan.target_id, tools.clock(), due_at=None, problem=one.unavailable,
-                    has_evidence=one.has_evidence, differences=differences,
+                    has_evidence=one.has_evidence, counts=counts,
                 )  # fmt: skip
     except BaseException:
         found.database.close()
@@ -286,7 +285,7 @@ class _OneTarget:
             month.is_done = True
 
     def _by_query(self, months: Sequence[MonthFound], service: GivesSums) -> None:
-        by_day = ByDay(self._ledger, self._view, service, self._found, self._verdicts)
+        by_day = ByDay(self._ledger, self._view, service, self._found, self._verdicts, self._sent)
         for number, month in enumerate(months):
             unavailable = by_day.month(month, self._clock())
             if isinstance(unavailable, EvidenceUnavailable):
@@ -303,11 +302,12 @@ class _OneTarget:
         """Add a note if the service's last registration is older than what it accepted last: it may have lost data."""
         with self._store.read() as connection:
             taken = queries.last_taken(connection, self._ledger.target_id)
-        taken = past(taken, now := self._clock())
-        if taken is not None and now - taken < _SUMMING_S and any(one.missing for one in self._found.months):
+        taken = past(taken, self._clock())
+        if self._found.too_recent:
+            jobs = counted(self._found.too_recent, "job")
             self._found.notes.append(
-                "SGAS updates its sums some 20 s after it accepted records: what was sent just now may be listed as "
-                "missing"
+                f"accepted in the last {RECENT_S // 60} minutes, and perhaps not in the service's sums yet: {jobs}. "
+                "They are neither missing nor confirmed; compare again later, as the next `run` does"
             )
         last = max(self._found.registered.values(), default=None)
         if taken is not None and last is not None and last < taken - _CLOCK_TOLERANCE_S:

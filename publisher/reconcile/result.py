@@ -85,6 +85,7 @@ class Found(msgspec.Struct):
     `registered`: when the service last took records of a machine, where it says so (epoch seconds).
     `again_jobs`, `again_groups`: what `--resend` would send again. `delivered_jobs`: what the service has and was never
     sent from here, as far as this store knows. `busy`: another run is at work for this target.
+    `too_recent`: accepted so recently that the service may not have counted them; they were not compared.
     `keeps_first`: the service keeps the first version of a record, so that sending again does not change what differs.
     `compared`: what the evidence has, and so what a confirmation rests on: numbers of jobs, times, and columns; nothing
     where there are receipts only.
@@ -103,6 +104,7 @@ class Found(msgspec.Struct):
     again_jobs: int = 0
     again_groups: int = 0
     delivered_jobs: int = 0
+    too_recent: int = 0
     compared: tuple[str, ...] = ()
 
     @staticmethod

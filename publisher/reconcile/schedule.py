@@ -21,6 +21,7 @@ from publisher.store.database import Store
 from publisher.store.schema import State
 
 if TYPE_CHECKING:
+    from publisher.reconcile.confirm import Counts
     from publisher.reconcile.result import Found
 
 LONGEST_S: Final = 300
@@ -91,6 +92,7 @@ class _Scheduled:
 
     def reconcile(self) -> ReconcileResult | None:
         """Return None if another run is at work for the target, or this one is interrupted: the next run does it."""
+        from publisher.reconcile.confirm import Counts  # noqa: PLC0415 - as below
         from publisher.reconcile.evidence import EvidenceDatabase  # noqa: PLC0415 - if nothing is due, a run
         from publisher.reconcile.reconcile import ReconcileScope, reconcile  # noqa: PLC0415 - does not load the
         from publisher.reconcile.result import Found  # noqa: PLC0415 - code that reads messages
@@ -100,7 +102,9 @@ class _Scheduled:
         with self._store.read() as connection:
             before = reconciliations.of_target(connection, self._plan.target_id)
         begin_at = None if before is None or before.next_month is None else month_numbered(before.next_month)
-        differences = before.differences if before is not None and begin_at is not None else 0
+        counts = Counts()
+        if before is not None and begin_at is not None:
+            counts = Counts(before.differences, before.missing, before.differing)
         scope = ReconcileScope(self._months(), newest_first=True, begin_at=begin_at)
         found, problem = Found.of(self._name, self._settings), None
         try:
@@ -110,8 +114,9 @@ class _Scheduled:
                     problem = found.unavailable
                 except StoppedError:
                     pass
-                done = [month.month for month in found.months if month.is_done]
-                differences += database.count_differences(self._name, done if self._late else None)
+                done = [month for month in found.months if month.is_done]
+                listed = database.count_differences(self._name, [month.month for month in done] if self._late else None)
+                counts = counts.plus(Counts.of(done if self._late else found.months, listed))
         except PublisherError as error:
             problem = str(error)
         if found.busy or self._tools.stopping():
@@ -121,11 +126,15 @@ class _Scheduled:
         had_most_of_the_time = 2 * (self._until - began) >= LONGEST_S
         next_month = self._next_month(found, begin_at, leave_out=had_most_of_the_time) if self._late else None
         continues = self._late and (next_month is not None or not found.months)
-        self._remember(problem, differences, next_month, continues=continues, has_evidence=found.has_evidence)
+        every_s = self._settings.reconcile_every
+        looked_recently = before is not None and before.evidence_at is not None and began - before.evidence_at < every_s
+        # once: a service that is always late would be compared in every run
+        looks_again = bool(found.too_recent) and not looked_recently
+        self._remember(problem, counts, next_month, continues=continues or looks_again, has_evidence=found.has_evidence)
         with self._store.read() as connection:
             confirmed = deliveries.confirmed(connection, self._plan.target_id)
             accepted = deliveries.of_target(connection, self._plan.target_id)[State.ACCEPTED]
-        return ReconcileResult(confirmed, accepted, differences, problem, self._late)
+        return ReconcileResult(confirmed, accepted, counts.differences, problem, self._late)
 
     @staticmethod
     def _next_month(found: Found, begin_at: Month | None, *, leave_out: bool) -> Month | None:
@@ -160,7 +169,7 @@ class _Scheduled:
         return list({*unconfirmed, *usual})
 
     def _remember(
-        self, problem: str | None, differences: int, next_month: Month | None, *, continues: bool, has_evidence: bool
+        self, problem: str | None, counts: Counts, next_month: Month | None, *, continues: bool, has_evidence: bool
     ) -> None:
         from publisher.reconcile.confirm import remember  # noqa: PLC0415 - as above
 
@@ -168,5 +177,5 @@ class _Scheduled:
         pause_s = 0 if continues else every_s if problem is None else min(every_s, _AGAIN_S)
         remember(
             self._store, self._plan.target_id, now, due_at=now + pause_s, problem=problem, has_evidence=has_evidence,
-            differences=differences, next_month=next_month,
+            counts=counts, next_month=next_month,
         )  # fmt: skip

@@ -32,7 +32,7 @@ from publisher.security.revocation import (
     has_expired,
     read_lists,
 )
-from publisher.status.status import status
+from publisher.status.status import TargetStatus, status
 from publisher.store.classes import all_classes
 from publisher.store.database import Store
 from publisher.text import counted, future_notes, iso
@@ -193,12 +193,27 @@ def targets(config: Config, store: Store, now: int) -> Iterator[Finding]:
         elif found.last_error is not None:
             since = iso(found.last_success) or "never"
             yield Finding(subject, "yellow", f"{found.last_error} (last success: {since})", "usage-publisher publish")
+        yield from _evidence_against(subject, name, found)
         if found.rejected:
             text = f"rejected: {counted(found.rejected, 'record')}"
             yield Finding(subject, "yellow", text, f"usage-publisher records list --state rejected --target {name}")
         if found.held:
             text = f"held: {counted(found.held, 'record')}"
             yield Finding(subject, "yellow", text, f"usage-publisher records list --state held --target {name}")
+
+
+def _evidence_against(subject: str, name: str, found: TargetStatus) -> Iterator[Finding]:
+    """Findings about what the service lacks, has with other values, or did not confirm."""
+    if not found.is_contradicted:
+        return
+    if found.missing or found.differing:
+        text = f"at the service: {found.missing:,} missing, {found.differing:,} with other values"
+        at = iso(found.reconciled_at)
+        yield Finding(subject, "yellow", f"{text} (compared {at})", f"usage-publisher reconcile {name}")
+    if found.confirmation_overdue:
+        jobs = counted(found.accepted - found.confirmed, "accepted job")
+        text = f"not confirmed by its evidence: {jobs}, the oldest for {found.unconfirmed_days} days"
+        yield Finding(subject, "yellow", text, f"usage-publisher reconcile {name}, then ask its administrator")
 
 
 _AUTHORITY: Final = re.compile(r"[0-9a-f]{8}\.\d+").fullmatch

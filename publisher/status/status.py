@@ -88,12 +88,21 @@ class TargetStatus(msgspec.Struct, frozen=True):
     """When the target was last reconciled."""
     differences: int = 0
     """How many the last reconciliation found."""
+    missing: int = 0
+    """Of what was sent: how much the last reconciliation did not find at the service (jobs, or groups of jobs)."""
+    differing: int = 0
+    """Of what was sent: how much the service has with other values."""
     unconfirmed_since: int | None = None
     """When the oldest of the unconfirmed jobs was accepted; None: all are confirmed, or there is no evidence."""
     unconfirmed_days: int | None = None
     """The whole days since then."""
     confirmation_overdue: bool = False
     """Whether these are `notices.unconfirmed_days` or more, where there was evidence before, or one is configured."""
+
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether the service lacks what was sent, has other values, or did not confirm it for too long."""
+        return not self.shadow and bool(self.missing or self.differing or self.confirmation_overdue)
 
     @property
     def untouched(self) -> bool:
@@ -268,6 +277,8 @@ def _with_ledger(
         evidence_problem=unconfirmed.reconciled.problem,
         reconciled_at=past(unconfirmed.reconciled.looked_at, now),
         differences=unconfirmed.reconciled.differences,
+        missing=unconfirmed.reconciled.missing,
+        differing=unconfirmed.reconciled.differing,
         unconfirmed_since=unconfirmed.since,
         unconfirmed_days=unconfirmed.days,
         confirmation_overdue=unconfirmed.is_overdue,

@@ -332,7 +332,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
 
     `digest` and the sums are those of the present version. `sent`: the service accepted a version of it, or may have;
     `changed`: that version is not the present one. `batch_id` is None for what an earlier publisher delivered,
-    according to an import. Sums in milliseconds.
+    according to an import. Sums in milliseconds. `changed_at`: when the delivery got its state.
     """
 
     run_id: int
@@ -349,6 +349,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
     reason: Reason | None
     wall_ms: int
     cpu_ms: int
+    changed_at: int = 0
 
 
 _RUN = ("end_time", "id", "record_id", "class_id", "digest", "wall_ms", "cpu_ms")
@@ -360,6 +361,7 @@ _DELIVERY = (
     deliveries.c.batch_id,
     deliveries.c.reason,
     deliveries.c.reason_parameters,
+    deliveries.c.changed_at,
 )
 
 
@@ -388,7 +390,9 @@ _STATES: Final = {int(state): state for state in State}
 
 
 def _ledger_entry(row: Sequence[Any]) -> LedgerEntry:
-    end, run_id, record_id, class_id, present, wall_ms, cpu_ms, state, *sent, confirmed_at, batch_id, code, why = row
+    end, run_id, record_id, class_id, present, wall_ms, cpu_ms, state, *sent, confirmed_at, batch_id, code, why, at = (
+        row
+    )
     version = sent_version(*sent)
     return LedgerEntry(
         run_id,
@@ -405,6 +409,7 @@ def _ledger_entry(row: Sequence[Any]) -> LedgerEntry:
         reason=from_stored(code, why),
         wall_ms=wall_ms,
         cpu_ms=cpu_ms,
+        changed_at=at,
     )
 
 

@@ -20,7 +20,8 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
 
     `due_at`: when `run` makes the next one. `looked_at`: when the last one ended; `evidence_at`: the last one for which
     the service, or a file, gave evidence. `problem`: why the last one had none: shown as it is, and never compared.
-    `next_month`: the month, by number, with which the next run continues; None: the last one compared all months.
+    `missing`, `differing`: of what was sent, counted as in `MonthFound`. `next_month`: the month, by number, with which
+    the next run continues; None: the last one compared all months.
     """
 
     due_at: int
@@ -28,6 +29,8 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
     evidence_at: int | None = None
     problem: str | None = None
     differences: int = 0
+    missing: int = 0
+    differing: int = 0
     unconfirmed_since: int | None = None
     last_batch_id: int = 0
     next_month: int | None = None

@@ -298,6 +298,8 @@ reconciliations = Table(
     Column("evidence_at", BigInteger),
     Column("problem", Text),
     Column("differences", BigInteger, nullable=False, server_default="0"),
+    Column("missing", BigInteger, nullable=False, server_default="0"),
+    Column("differing", BigInteger, nullable=False, server_default="0"),
     Column("unconfirmed_since", BigInteger),
     Column("last_batch_id", BigInteger, nullable=False, server_default="0"),
     Column("next_month", Integer),

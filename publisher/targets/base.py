@@ -8,7 +8,7 @@ follows, and the store records it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -144,6 +144,22 @@ class GivesSums(Protocol):
     def last_registration_s(self, machine: str) -> float | EvidenceUnavailable | None:
         """Seconds since the service last accepted records of a machine; None: it never did."""
         ...
+
+
+RECENT_S: Final = 900
+"""How long a service may take to count what it accepted, in its sums: the aggregation of SGAS is up to 120 s late, and
+more when it is busy."""
+
+
+@runtime_checkable
+class SumsLag(Protocol):
+    """A target that gives sums of what the service counted some time ago.
+
+    `sums_lag`: whether its last answer may lack what the service accepted in the last `RECENT_S` seconds: that is
+    neither missing nor confirmed, and is compared again later.
+    """
+
+    sums_lag: bool
 
 
 class KeptMessage(msgspec.Struct, frozen=True):

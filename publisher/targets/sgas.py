@@ -302,6 +302,11 @@ class SgasTarget:
             findings.append(version(self.name, self._ask))
         return findings
 
+    @property
+    def sums_lag(self) -> bool:
+        """Whether the built-in query answered: its aggregation is made some time after an insert."""
+        return self._query_address == QUERY
+
     def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
         """What SGAS has of a machine, by user, VO, and day: from the custom query, else from the built-in one."""
         found = usage(self._ask, self._query_address, machine, first_day, until_day)

@@ -10,7 +10,6 @@ from publisher.messages.item import Item
 from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import DUE, NotDue, Scope, Section
-from publisher.plugins import record_format
 from publisher.preview.diff import DiffRendering
 from publisher.preview.render import Rendering
 from publisher.publish.rehearse import Rehearsed, rehearse
@@ -72,7 +71,7 @@ def assert_publishes_what_is_shown(site: Site, receiver: RecordReceiver) -> None
     if settings.format.shape != "report":
         assert sum(kind != "unchanged" or is_record for kind in kinds) == own.records, name
     if is_record:
-        assert _keys_looked_for(site, name, due) == _keys(site, name, due), name
+        assert _keys_looked_for(site, name, due) == {item.members.run_ids[0]: item.key for item in due}, name
     assert [list(_rendering(site, one, name).messages()) for one in formats] == [[] for _ in formats], name
 
 
@@ -110,15 +109,6 @@ def _not_due(site: Site, name: str) -> list[Period]:
     """The periods that are not over."""
     steps = items(Recipient(site.publisher.store, site.config, name), DUE, now=site.now)
     return [step.period for step in steps if isinstance(step, NotDue)]
-
-
-def _keys(site: Site, name: str, due: list[Item]) -> dict[int, str]:
-    """The keys of these records at the service, by run."""
-    settings = site.config.targets[name]
-    if settings.format.evidence_id is None:
-        return {item.members.run_ids[0]: item.key for item in due}
-    form = record_format(settings.records, Recipient(site.publisher.store, site.config, name).view)
-    return {item.members.run_ids[0]: settings.format.evidence_id(form.message([item.body])) for item in due}
 
 
 def _keys_looked_for(site: Site, name: str, due: list[Item]) -> dict[int, str]:
