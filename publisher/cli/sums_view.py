@@ -13,6 +13,7 @@ from publisher.csv_text import csv_text
 from publisher.text import counted
 
 if TYPE_CHECKING:
+    from publisher.reconcile.amounts import Amounts
     from publisher.reconcile.conservation import Conservation, SumsRow
 
 _ALWAYS: Final = frozenset({"source", "store", "sent"})
@@ -82,6 +83,10 @@ def _lines(row: SumsRow, shown: Sequence[str], *, whose: bool) -> list[list[obje
         remark = level_text("yellow", "purged: what was sent is unknown")
     elif not row.explained:
         remark = level_text("red", "differs")
+    elif row.stuck.jobs:
+        remark = level_text("yellow", f"held or rejected: {_amount_text(row.stuck)}")
+    elif row.pending.jobs:
+        remark = level_text("yellow", f"not sent yet: {_amount_text(row.pending)}")
     lines: list[list[object]] = []
     for place, (measure, title) in enumerate(_MEASURES):
         first: list[object] = ["" if place else row.month or "total"]
@@ -90,6 +95,10 @@ def _lines(row: SumsRow, shown: Sequence[str], *, whose: bool) -> list[list[obje
         figures = [_figure(_amount(row, column, place), column, measure) for column in shown]
         lines.append([*first, title, *figures, "" if place else remark])
     return lines
+
+
+def _amount_text(amounts: Amounts) -> str:
+    return f"{counted(amounts.jobs, 'job')}, {amounts.core_ms / _MS_PER_HOUR:,.2f} core h"
 
 
 def _whose(row: SumsRow) -> str:

@@ -38,6 +38,7 @@ from publisher.config.types import (
     Switch,
     WrongKeysError,
 )
+from publisher.errors import ConfigError
 from publisher.text import did_you_mean
 
 EvidenceSource: TypeAlias = Literal["query", "files", "file", "none"]
@@ -415,6 +416,19 @@ class AddOnSettings(ReportingSettings):
     type: PlansAgain[str] = Field(description="The type of the add-on.")
     records: PlansAgain[FormatName] = Field(default="ogf-ur", description="Format of records.")
     options: KeepsPlan[dict[str, Any]] = Field(default_factory=dict, description="Further settings of the add-on.")
+
+    @property
+    def evidence_source(self) -> EvidenceSource:
+        """The evidence that the add-on's class gives by its methods (`publisher.targets.base`)."""
+        if self.evidence:
+            return "file"
+        try:
+            made = plugins.load(plugins.TARGETS, self.type, key="type")
+        except ConfigError:
+            return "none"  # reported where the target is made
+        if hasattr(made, "usage") and hasattr(made, "last_registration_s"):
+            return "query"
+        return "files" if hasattr(made, "kept") and hasattr(made, "keeps") else "none"
 
 
 class TargetKind(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,9 +1,10 @@
 """Compare day by day, if a service gives only sums by machine, user, VO, and day, as SGAS does.
 
 If jobs, wall time, and CPU time of a user and VO agree for a day of a machine, all their jobs of that day are
-confirmed. If not, some of these jobs are missing; all of them may be sent again, since the service ignores those it
-has. Names that only one side has are compared by their sums, because the service may spell them differently. Memory
-contains a sum for each machine, user, VO, and day; it does not grow with the jobs.
+confirmed. If not, some of these jobs are missing: those that may have the missing hours (`lost_jobs`) may be sent
+again, since the service ignores those it has. Names that only one side has are compared by their sums, because the
+service may spell them differently. Memory contains a sum for each machine, user, VO, and day, and the jobs of those of
+which a few are missing; it does not grow with the jobs.
 
 Numbers of jobs are exact. Sums of hours agree within the rounding that the service states.
 """
@@ -27,6 +28,7 @@ from formats.view import View
 from publisher.reason import sentence
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
 from publisher.reconcile.ledger import Ledger, LedgerRun
+from publisher.reconcile.lost_jobs import JobHours, may_be_tested, possibly_missing
 from publisher.reconcile.result import Difference, Found, MonthFound
 from publisher.reconcile.sent_records import SentRecords
 from publisher.store.schema import State
@@ -92,6 +94,23 @@ class DayDifference(msgspec.Struct, frozen=True):
     text: str
     sent: DayCell
     has: DayCell
+
+    @property
+    def may_be_narrowed(self) -> bool:
+        """Whether the hours may show which of its jobs are missing."""
+        return not self.sent.perhaps and may_be_tested(self.sent.jobs, self.sent.jobs - self.has.jobs)
+
+
+class _Suspects(msgspec.Struct, frozen=True):
+    """The runs of a cell, or of cells with one finding, of which some are missing."""
+
+    difference: DayDifference
+    runs: list[LedgerRun]
+
+
+def _suspect(month: MonthFound, one: DayDifference, record_id: str) -> Difference:
+    detail = f"{one.sent.jobs - one.has.jobs} of the {one.sent.jobs} jobs of {one.text} are missing"
+    return Difference(month.month, "suspect", record_id, detail)
 
 
 class ByDay:
@@ -211,6 +230,7 @@ class ByDay:
 
     def _follow(self, month: MonthFound, by_cell: Mapping[DayKey, DayDifference], now: int) -> None:
         """Confirm each run, or list it as missing or suspect."""
+        suspects: dict[int, _Suspects] = {}
         for entries in self._ledger.pages(month.month):
             page = ConfirmedPage([], [], [], [])
             for entry in entries:
@@ -227,14 +247,40 @@ class ByDay:
                     continue
                 if one.verdict == "agrees":
                     page.agrees(entry)
-                elif one.verdict in {"empty", "short", "hours"}:
+                elif one.verdict in {"empty", "hours"}:
                     page.lacks(entry)
                 if one.verdict == "empty":
                     page.differences.append(Difference(month.month, "missing", record_id))
+                elif one.verdict == "short" and one.may_be_narrowed:
+                    suspects.setdefault(id(one), _Suspects(one, [])).runs.append(entry)
                 elif one.verdict == "short":
-                    detail = f"{one.sent.jobs - one.has.jobs} of the {one.sent.jobs} jobs of {one.text} are missing"
-                    page.differences.append(Difference(month.month, "suspect", record_id, detail))
+                    page.lacks(entry)
+                    page.differences.append(_suspect(month, one, record_id))
             month.confirmed += self._verdicts.write(page)
+        page = ConfirmedPage([], [], [], [])
+        for each in suspects.values():
+            self._narrow(month, page, each)
+        month.confirmed += self._verdicts.write(page)
+
+    def _narrow(self, month: MonthFound, page: ConfirmedPage, found: _Suspects) -> None:
+        """Confirm the jobs of a cell that cannot be the missing ones, because of the hours that the service lacks."""
+        one = found.difference
+        jobs = [JobHours(run.wall_s * self._ledger.processors_of(run), run.cpu_s) for run in found.runs]
+        lacks = JobHours(one.sent.wall_s - one.has.wall_s, one.sent.cpu_s - one.has.cpu_s)
+        missing = one.sent.jobs - one.has.jobs
+        if len(jobs) == one.sent.jobs:
+            possible = possibly_missing(jobs, missing, lacks, _within(one.sent, one.has))
+        else:  # some of its jobs are superseded
+            possible = set(range(len(jobs)))
+        for place, run in enumerate(found.runs):
+            if place not in possible:
+                page.agrees(run)
+                continue
+            page.lacks(run)
+            if len(possible) == missing:
+                page.differences.append(Difference(month.month, "missing", run.run.record_id))
+            else:
+                page.differences.append(_suspect(month, one, run.run.record_id))
 
 
 def compare_cells(
@@ -295,11 +341,16 @@ def verdict_on(sent: DayCell, has: DayCell) -> Verdict:
         return "over"
     if sent.perhaps:
         return "unclear"
-    rounded_s = max(_UNROUNDED_S, has.within_s)
-    wall_within = rounded_s + _RELATIVE * sent.wall_s
-    cpu_within = rounded_s + sent.jobs + _RELATIVE * sent.cpu_s  # user and system time may be rounded each
-    same = abs(has.wall_s - sent.wall_s) <= wall_within and abs(has.cpu_s - sent.cpu_s) <= cpu_within
+    within = _within(sent, has)
+    same = abs(has.wall_s - sent.wall_s) <= within.wall_s and abs(has.cpu_s - sent.cpu_s) <= within.cpu_s
     return "agrees" if same else "hours"
+
+
+def _within(sent: DayCell, has: DayCell) -> JobHours:
+    """By how much the sums of a cell may differ because of rounding."""
+    rounded_s = max(_UNROUNDED_S, has.within_s)
+    wall_s = rounded_s + _RELATIVE * sent.wall_s
+    return JobHours(wall_s, rounded_s + sent.jobs + _RELATIVE * sent.cpu_s)  # user and system time may be rounded each
 
 
 def _finding(

@@ -56,6 +56,16 @@ class SumsRow(msgspec.Struct, frozen=True):
     explained: bool = True
     purged: bool = False
 
+    @property
+    def stuck(self) -> Amounts:
+        """What is held or rejected: it is explained, and stays away from the service until somebody acts."""
+        return self.amounts["held"].plus(self.amounts["rejected"])
+
+    @property
+    def pending(self) -> Amounts:
+        """What waits or is in flight."""
+        return self.amounts["waiting"].plus(self.amounts["in_flight"])
+
 
 class Conservation(msgspec.Struct, frozen=True):
     """The result: how each source was read, and the rows by target: first those that differ, last the total."""
@@ -67,9 +77,11 @@ class Conservation(msgspec.Struct, frozen=True):
 
     @property
     def agrees(self) -> bool:
-        """Whether every source was read to its end, its program agrees, and every difference is explained."""
+        """Whether every source was read to its end, its program agrees, every difference is explained, and nothing is
+        held or rejected: that does not settle itself."""
         read = all(reading.error is None and not reading.differing for reading in self.readings.values())
-        return read and all(row.explained for rows in self.targets.values() for row in rows)
+        every = [row for rows in self.targets.values() for row in rows]
+        return read and all(row.explained and row.stuck == NOTHING for row in every)
 
 
 def conservation(

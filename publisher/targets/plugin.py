@@ -79,6 +79,11 @@ class AddedTarget:
 
 
 class _WithSums(AddedTarget):
+    @property
+    def sums_lag(self) -> bool:
+        with self._explained():
+            return bool(getattr(self._made, "sums_lag", False))
+
     def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
         with self._explained():
             given: list[DaySum] | EvidenceUnavailable = self._made.usage(machine, first_day, until_day)

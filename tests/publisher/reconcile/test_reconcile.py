@@ -106,6 +106,7 @@ def test_hours_that_sgas_rounds_are_not_a_difference(simulator: Simulator, pki: 
     assert resent(site, NOV) == 0
 
     simulator.sgas.forget([jobs[3].record_id])
+    site.now += 1000
     found, differences = reconciled(site)
     assert (month(found).missing, month(found).differing) == (1, 0)
     same_user = {job.record_id for job in jobs if job.user_dn == jobs[3].user_dn}
@@ -264,9 +265,7 @@ def test_a_service_that_does_not_remember_our_last_batch_was_perhaps_restored(
     site.make_target = Restored
     assert "restored from an earlier state" in reconciled(site)[0].notes[0]
     simulator.sgas.forget([make_job(1).record_id])
-    assert "some 20 s after" in reconciled(site)[0].notes[0], "it was sent just now"
-    site.now += 600
-    assert "some 20 s after" not in reconciled(site)[0].notes[0]
+    assert month(reconciled(site)[0]).missing == 1, "the custom query has no lag"
 
 
 def test_interrupted_it_ends_with_what_it_has_seen(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
