@@ -278,8 +278,8 @@ def _hours(entry: LedgerRun, theirs: EvidenceRecord) -> list[str]:
 def _other(entry: LedgerRun, theirs: EvidenceRecord, sent: Mapping[int, RecordColumns]) -> list[str]:
     """How end and other columns of a record differ: every column that both have.
 
-    Other columns of what an earlier publisher delivered are not compared: it may have spelled them differently. A
-    description names the program that sent a record: one that another program sent can be taken over.
+    Other columns are compared if the record was sent from here. An earlier publisher, or this one with an earlier
+    configuration, may have sent others: what is not taken over for that would be sent again, and count twice.
     """
     if not entry.known:
         return []
@@ -288,10 +288,10 @@ def _other(entry: LedgerRun, theirs: EvidenceRecord, sent: Mapping[int, RecordCo
     if theirs.end is not None and theirs.end != entry.end:
         parts.append(f"end {iso(theirs.end)}, {ours} {iso(entry.end)}")
     record = sent.get(entry.run.run_id)
-    if record is None or (entry.run.sent and entry.run.batch_id is None):
+    if record is None or not entry.run.sent or entry.run.batch_id is None:
         return parts
     for name in RECORD_COLUMNS:
-        if name not in theirs.columns or name not in record.columns or (name == "description" and not entry.run.sent):
+        if name not in theirs.columns or name not in record.columns:
             continue
         one, other = theirs.columns[name], record.columns[name]
         if comparable(one) != comparable(other):

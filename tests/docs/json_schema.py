@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 BY_NAME: Final = frozenset({
     "sources", "targets", "months", "facts", "not_selected", "times_in_future", "reconciled", "to_hold",
     "last_registration", "receipt", "taken_over", "objects", "tables", "totals", "left", "job", "messages",
-    "removed_sources",
+    "removed_sources", "resent",
 })  # fmt: skip
 """Keys whose value is an object by name: of a source, a target, a month, and so on."""
 NUMBERS: Final = frozenset(
     {"certificate_days_left", "unconfirmed_days", "resting_rounds", "assumed", "cpu_s", "wall_s", "to_hold"}
 )
 """Keys with a number or null, or with numbers by name; another key that was only seen as null has a text or null."""
+OBJECTS: Final = frozenset({"own", "tool"})
+"""Keys with an object or null: the sums of a batch system's own program, which is not asked here."""
 DESCRIPTIONS: Final = {
     "accepted": "jobs that the service took; of publish and run: in this run",
     "agrees": "true: the service has what was sent",
@@ -132,7 +134,27 @@ def _schema(key: str, samples: list[Any]) -> dict[str, Any]:
 
 
 def _unseen(key: str) -> str:
-    return "integer" if key in NUMBERS else "string"
+    return "integer" if key in NUMBERS else "object" if key in OBJECTS else "string"
+
+
+def violations(schema: dict[str, Any], value: Any, place: str = "$") -> Iterator[str]:
+    """Where a value does not follow a schema of the kind that `schema_of` makes."""
+    types = schema.get("type", [])
+    named = {types} if isinstance(types, str) else set(types)
+    if named and not {_type(value), "number" if _type(value) == "integer" else ""} & named:
+        yield f"{place}: {_type(value)}, not {' or '.join(sorted(named))}"
+    elif isinstance(value, dict):
+        known = schema.get("properties", {})
+        yield from (f"{place}: no {name}" for name in schema.get("required", []) if name not in value)
+        for name, each in value.items():
+            other = schema.get("additionalProperties")
+            if name in known or other is not None:
+                yield from violations(known.get(name, other), each, f"{place}.{name}")
+            elif known:
+                yield f"{place}.{name}: not in the schema"
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from violations(schema.get("items", {}), each, f"{place}[{number}]")
 
 
 def _type(value: Any) -> str:

@@ -10,9 +10,11 @@ from typing import Any, Final
 
 import pytest
 
+from publisher.simulator.pki import make_pki
 from tests.conftest import ROOT
 from tests.docs import every_target
-from tests.docs.json_schema import BY_NAME, DESCRIPTIONS, schema_of
+from tests.docs.json_schema import BY_NAME, DESCRIPTIONS, schema_of, violations
+from tests.docs.reconcile_answers import reconcile_answers
 from tests.generators.arc_database import load
 from tests.publisher.cli.program import WHOLE, Inside
 
@@ -104,7 +106,16 @@ def on_every_target(folder: Path, fixtures: Path) -> Iterator[tuple[str, dict[st
 
 
 @pytest.fixture(scope="module")
-def answers(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+def reconciled(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What `reconcile` prints, by what it is of."""
+    pki = make_pki(tmp_path_factory.mktemp("pki"), client_key="ec")
+    return dict(reconcile_answers(tmp_path_factory.mktemp("reconciled"), pki, fixtures))
+
+
+@pytest.fixture(scope="module")
+def answers(
+    fixtures: Path, reconciled: dict[str, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, list[dict[str, Any]]]:
     """What these commands print on four sites: new; everything published; jobs held; with a shadow."""
     answers: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES}
     held = re.sub("^(benchmark|complete_since).*\n", "", WHOLE, flags=re.MULTILINE)
@@ -127,7 +138,29 @@ def answers(fixtures: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         kind = _kind_of(name, found)
         assert name in {kind, "render-explain"}, found  # utilization has no records to explain
         answers[kind].append(found)
+    answers["reconcile"] += reconciled.values()
     return answers
+
+
+def test_what_reconcile_prints_of_each_target_follows_its_schema(reconciled: dict[str, dict[str, Any]]) -> None:
+    schema = json.loads((FOLDER / "reconcile.json").read_text(encoding="utf-8"))
+    assert {name: list(violations(schema, answer)) for name, answer in reconciled.items()} == {
+        name: [] for name in reconciled
+    }
+    assert {answer["targets"][name]["evidence"] for answer in reconciled.values() for name in answer["targets"]} == {
+        "query", "files", "file", "receipts",
+    }  # fmt: skip
+
+
+def test_a_value_that_breaks_a_schema_is_found() -> None:
+    schema = schema_of("x", [{"a": 1, "b": None, "months": {"2026-11": {"c": [True]}}}])
+    assert list(violations(schema, {"a": 2, "b": "text", "months": {}})) == []
+    assert list(violations(schema, {"a": None, "months": {"x": {"c": [1]}}, "d": 1})) == [
+        "$: no b",
+        "$.a: null, not integer",
+        "$.months.x.c[0]: integer, not boolean",
+        "$.d: not in the schema",
+    ]
 
 
 def _kind_of(name: str, found: dict[str, Any]) -> str:

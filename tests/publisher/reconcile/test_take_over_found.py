@@ -135,12 +135,11 @@ def test_what_a_directory_has_with_other_values_is_sent_again_under_the_same_id(
     """It may be the run before it changed: the reader replaces it, as APEL does, or ignores the new one."""
     new_store(tmp_path, "lost", *make_jobs(2)).publish()
     site = new_store(tmp_path, "new", make_job(1), make_job(2, wall_s=77))
-    begin = "2026-11-01T00:58"
     with site.publisher.reconcile((), [NOV]) as found:
         (difference,) = (one for one in found.differences("spool") if one.record == make_job(2).record_id)
         assert (difference.kind, difference.detail) == (
             "unsettled",
-            f"here: waiting; wall 100 s, here 77 s; CPU 50 s, here 39 s; start {begin}:22Z, here {begin}:45Z",
+            "here: waiting; wall 100 s, here 77 s; CPU 50 s, here 39 s",
         )
         assert found.targets["spool"].delivered_jobs == 1
         assert site.publisher.take_over_found(found, "files") == {"spool": 1}
