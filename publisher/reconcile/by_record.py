@@ -31,6 +31,9 @@ _LABELS: Final = {
     "score_milli": "score", "memory_kib": "memory (KiB)", "memory_virtual_kib": "virtual memory (KiB)",
 }  # fmt: skip
 
+_COUNTS: Final = frozenset({"nodes", "processors"})
+"""Columns in which 0 is a word for a missing value."""
+
 _KEPT: Final = "the service keeps its first version"
 _GONE: Final = "the service no longer has its first version"
 _NOT_KNOWN: Final = "not known here"
@@ -294,9 +297,13 @@ def _other(entry: LedgerRun, theirs: EvidenceRecord, sent: Mapping[int, RecordCo
         if name not in theirs.columns or name not in record.columns:
             continue
         one, other = theirs.columns[name], record.columns[name]
-        if comparable(one) != comparable(other):
+        if _compared(name, one) != _compared(name, other):
             parts.append(f"{_LABELS.get(name, name)} {_shown(name, one)}, {ours} {_shown(name, other)}")
     return parts
+
+
+def _compared(name: str, value: Value) -> Value:
+    return MISSING if name in _COUNTS and value == 0 else comparable(value)
 
 
 def _ours(entry: LedgerRun) -> str:
