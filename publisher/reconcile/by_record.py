@@ -138,10 +138,11 @@ class ByRecord:
             detail = f"here: {state.word}" + (f"; {why_not_same}" if why_not_same is not None else "")
             page.differences.append(Difference(month.month, "unsettled", run.record_id, detail))
         elif found.difference is not None:
-            month.differing += 1
-            month.other_hours += found.has_other_hours
             detail = found.difference
-            if found.record is not None and run.run_id in self._respelled:
+            is_ours = run.run_id not in self._respelled
+            month.differing += is_ours
+            month.other_hours += is_ours and found.has_other_hours
+            if found.record is not None and not is_ours:  # nobody here can change it: an alarm would never end
                 page.doubts(entry)
                 detail += f"; not sent again: an earlier publisher sent it as {found.record.local_id}"
             elif self._found.keeps_first:

@@ -292,6 +292,18 @@ def test_a_target_can_be_asked_what_its_add_on_can(kind: type[RecordReceiver]) -
                 ask()
 
 
+@pytest.mark.parametrize(
+    ("kind", "evidence"), [(RecordReceiver, "none"), (Telling, "query"), (Keeping, "files"), (Both, "query")]
+)
+def test_a_run_reconciles_with_the_evidence_that_an_add_on_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[RecordReceiver], evidence: str
+) -> None:
+    install(tmp_path, monkeypatch, plugins.TARGETS, mine=f"{__name__}:{kind.__name__}", broken="nowhere:X")
+    assert schema.AddOnSettings(type="mine").evidence_source == evidence
+    assert schema.AddOnSettings(type="mine", evidence=["https://example.org/x"]).evidence_source == "file"
+    assert schema.AddOnSettings(type="broken").evidence_source == "none"
+
+
 # --- formats
 
 

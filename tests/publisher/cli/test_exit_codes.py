@@ -39,6 +39,33 @@ def test_0_all_done(fresh: Program) -> None:
     assert fresh("run").code == 0
 
 
+def test_1_while_a_service_lacks_what_was_sent(fresh: Program) -> None:
+    """Every run reports it, and so does monitoring, until a reconciliation finds it settled."""
+    fresh.configure(BASE + SOURCE + FILES)
+    fresh("run").ok()
+    assert fresh("check", "--nagios").code == 0
+    kept = {file: file.read_bytes() for file in (fresh.folder / "files").iterdir()}
+    file = next(iter(kept))
+    file.unlink()
+    assert fresh("reconcile", "files", "--since", "2026-09", "--until", "2026-12").code == 1
+    missing = fresh("status", "--json").object["targets"]["files"]["missing"]
+    assert missing > 0
+    for _ in range(2):
+        done = fresh("run")
+        assert done.code == 1
+        assert f"{missing} missing, 0 with other values: usage-publisher reconcile files" in done.err
+    assert fresh("publish").code == 0, "of what was published"
+    nagios = fresh("check", "--nagios")
+    assert nagios.code == 1
+    assert f"target files: at the service: {missing} missing" in nagios.out
+    file.write_bytes(kept[file].replace(b"<Processors>1<", b"<Processors>3<"))
+    fresh("reconcile", "files", "--since", "2026-09", "--until", "2026-12")
+    file.write_bytes(kept[file])
+    fresh("reconcile", "files", "--since", "2026-09", "--until", "2026-12").ok()
+    fresh("run").ok()
+    assert fresh("check", "--nagios").code == 0
+
+
 def test_1_a_spooling_context_cannot_be_written(fresh: Program) -> None:
     """Everything else is done, and is not done again."""
     fresh.configure(fresh.config.read_text() + '\n[spool.texts]\nformat = "delimited"\npath = "texts"\n')

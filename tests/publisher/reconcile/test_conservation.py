@@ -133,6 +133,7 @@ def test_held_and_waived_are_causes(tmp_path: Path) -> None:
     row = november(conserved(site))
     assert reported(row) == {"source": 4, "store": 4, "held": 1, "waived": 1, "accepted": 2, "sent": 2}
     assert row.amounts["held"] == of_jobs(make_job(3))
+    assert (row.stuck, row.explained) == (of_jobs(make_job(3)), True)
     assert row.explained
 
 

@@ -154,6 +154,7 @@ def test_what_an_earlier_publisher_sent_is_known_in_its_spelling(
         "wall 7 s, here 100 s; not sent again: an earlier publisher sent it as 1.lrms.example.org"
     ]
     assert (month(found).confirmed, month(found).missing, found.again_jobs) == (5, 0, 0)
+    assert found.agrees, "nothing here can change it"
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,36 @@ def test_records_of_others_are_foreign(simulator: Simulator, pki: Pki, tmp_path:
     assert (found.again_jobs, resent(site)) == (0, 0), "nothing of ours can mend that"
 
 
+def test_names_that_were_not_sent_as_they_are_hide_and_invent_nothing(
+    simulator: Simulator, pki: Pki, tmp_path: Path
+) -> None:
+    """A DN of more than 1,000 characters is omitted in the record: beside foreign data it was missing."""
+    long = "/DC=org/CN=" + "x" * 1_100
+    jobs = [*make_jobs(2, user_dn=long), *make_jobs(2, 3), make_job(5, user_dn="/CN=B\x07o")]
+    site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
+    asked(simulator, pki, "POST", "/sgas/ur", message(record(1)))
+    found, differences = reconciled(site)
+    assert (month(found).missing, month(found).foreign, month(found).confirmed) == (0, 1, 5)
+    assert [one.kind for one in differences] == ["foreign"]
+
+
+def test_only_what_can_be_missing_is_sent_again(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+    jobs = [
+        make_job(number, wall_s=1000 + number * 104_729 % 50_021, cpu_ms=number * 7_919 % 9_973 * 1000)
+        for number in range(1, 26)
+    ]
+    site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
+    lost = {jobs[place].record_id for place in (2, 6, 10, 19, 23)}
+    simulator.sgas.forget(lost)
+    found, differences = reconciled(site)
+    assert kinds(differences) == {"missing": lost}
+    assert (month(found).missing, month(found).confirmed, found.again_jobs) == (5, 20, 5)
+    assert resent(site) == 5
+    assert reconciled(site)[0].agrees
+    simulator.sgas.forget([jobs[7].record_id])
+    assert kinds(reconciled(site)[1]) == {"missing": {jobs[7].record_id}}
+
+
 def test_a_lost_and_a_foreign_record_do_not_make_up_for_each_other(
     simulator: Simulator, pki: Pki, tmp_path: Path
 ) -> None:

@@ -22,6 +22,8 @@ from publisher.reconcile.schedule import LONGEST_S
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki
 from publisher.status.status import TargetStatus
+from publisher.targets.base import DaySum, EvidenceUnavailable
+from publisher.targets.sgas import SgasTarget
 from tests.publisher.reconcile.reconciled_site import (
     DAY,
     ams,
@@ -46,6 +48,61 @@ def ran(site: Site) -> set[str]:
 def only(site: Site) -> TargetStatus:
     (target,) = site.publisher.status().targets.values()
     return target
+
+
+class Late(SgasTarget):
+    """Its built-in query, of an aggregation that has nothing of what came in the last minutes."""
+
+    is_late = True
+    sums_lag = True  # type: ignore[assignment]
+
+    def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
+        return [] if self.is_late else super().usage(machine, first_day, until_day)
+
+
+def test_what_late_sums_lack_is_compared_in_the_next_run(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+    site = site_of(tmp_path, pki, make_jobs(3), neic=sgas(simulator))
+    site.make_target = Late
+    result = site.publisher.run().reconciled["neic"]
+    assert (result.confirmed, result.differences) == (0, 0)
+    found = only(site)
+    assert (found.missing, found.is_contradicted) == (0, False)
+    with site.publisher.reconcile() as now:
+        assert now.targets["neic"].too_recent == 3
+        assert "neither missing nor confirmed" in now.targets["neic"].notes[0]
+        assert now.targets["neic"].agrees
+    site.now += 3600
+    site.make_target = type("Caught", (Late,), {"is_late": False})
+    assert ran(site) == {"neic"}, "again, before the day is over"
+    assert confirmed(site) == 3
+    site.now += 3600
+    assert ran(site) == set()
+
+
+def test_a_service_that_is_always_late_is_not_compared_in_every_run(
+    simulator: Simulator, pki: Pki, tmp_path: Path
+) -> None:
+    site = site_of(tmp_path, pki, make_jobs(3), neic=sgas(simulator))
+    site.make_target = Late
+    reconciled = []
+    for number in range(4, 9):
+        site.sources["ce1"].add(make_job(number))
+        reconciled.append(ran(site))
+        site.now += 300
+    assert reconciled == [{"neic"}, {"neic"}, set(), set(), set()]
+
+
+def test_what_late_sums_lack_after_a_while_is_missing(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+    site = site_of(tmp_path, pki, make_jobs(3), neic=sgas(simulator))
+    site.make_target = Late
+    site.now += 1000
+    site.publisher.run()
+    found = only(site)
+    assert (found.missing, found.differing, found.is_contradicted) == (3, 0, True)
+    site.make_target = type("Caught", (Late,), {"is_late": False})
+    site.now += DAY
+    site.publisher.run()
+    assert only(site).is_contradicted is False
 
 
 def notices(site: Site) -> list[str]:
