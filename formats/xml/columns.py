@@ -49,10 +49,10 @@ def read_columns(payload: bytes) -> list[RecordColumns]:
     """The records of a UR or CAR message, in order. Raises `formats.xml.read.NotAMessageError`."""
     root = parse(payload)
     namespace = etree.QName(root).namespace or ""
-    return [_Element(element, namespace).columns() for element in record_elements(root)]
+    return [_StoredColumns(element, namespace).columns() for element in record_elements(root)]
 
 
-class _Element:
+class _StoredColumns:
     """The element of one record."""
 
     def __init__(self, element: etree._Element, namespace: str) -> None:

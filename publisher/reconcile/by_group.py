@@ -31,7 +31,7 @@ from publisher.reconcile.evidence import (
     SCORES,
     DimensionValues,
     EvidenceGroup,
-    GroupSums,
+    EvidenceSums,
 )
 from publisher.reconcile.ledger import Ledger, LedgerRun
 from publisher.reconcile.result import Difference, MonthFound
@@ -55,14 +55,14 @@ class GroupCell(msgspec.Struct):
     """
 
     jobs: int = 0
-    sums: GroupSums | None = None
+    sums: EvidenceSums | None = None
     within_s: float = 0.0
     keys: list[str] = []
     unclear: bool = False
     taken: bool = False
     fixed: bool = False
 
-    def add(self, jobs: int, sums: GroupSums, within_s: float) -> None:
+    def add(self, jobs: int, sums: EvidenceSums, within_s: float) -> None:
         """Add a group or runs."""
         if self.sums is None or not self.jobs:
             self.sums = sums
@@ -181,7 +181,7 @@ class ByGroup:
                 if entry.counted:
                     wall_s, cpu_s = float(entry.wall_s), float(entry.cpu_s)
                     normalised = [None if score is None else _normalised(each, score) for each in (wall_s, cpu_s)]
-                    cell.add(1, GroupSums(wall_s, cpu_s, normalised[0], normalised[1], entry.end, entry.end), 0.0)
+                    cell.add(1, EvidenceSums(wall_s, cpu_s, normalised[0], normalised[1], entry.end, entry.end), 0.0)
                 cell.unclear = cell.unclear or not entry.counted
         return expected
 
@@ -361,12 +361,12 @@ def _is_short(verdict: Verdict, ours: GroupCell | None, theirs: GroupCell | None
     return theirs is None or theirs.jobs <= ours.jobs
 
 
-def _totals(cells: Iterable[GroupCell]) -> GroupSums:
-    total: GroupSums | None = None
+def _totals(cells: Iterable[GroupCell]) -> EvidenceSums:
+    total: EvidenceSums | None = None
     for cell in cells:
         if cell.sums is not None:
             total = cell.sums if total is None else total.plus(cell.sums)
-    return total or GroupSums(0.0, 0.0)
+    return total or EvidenceSums(0.0, 0.0)
 
 
 def _name(kind: str, dimensions: tuple[str, ...], cell: DimensionValues) -> str:

@@ -238,7 +238,7 @@ SCORES: Final = frozenset({"benchmark", "score_milli"})
 """Fields that may differ among the runs of a class, because the benchmark may depend on the end of a run."""
 
 
-class GroupSums(msgspec.Struct, frozen=True):
+class EvidenceSums(msgspec.Struct, frozen=True):
     """Sums of groups in seconds, None where they are not known; `earliest` and `latest`: of the ends, epoch seconds.
 
     `normalised_*`: times the score of the benchmark, as the service has them.
@@ -251,9 +251,9 @@ class GroupSums(msgspec.Struct, frozen=True):
     earliest: int | None = None
     latest: int | None = None
 
-    def plus(self, other: GroupSums) -> GroupSums:
+    def plus(self, other: EvidenceSums) -> EvidenceSums:
         """Those of both groups; unknown where one is unknown."""
-        return GroupSums(
+        return EvidenceSums(
             _total(self.wall_s, other.wall_s),
             _total(self.cpu_s, other.cpu_s),
             _total(self.normalised_wall_s, other.normalised_wall_s),
@@ -280,7 +280,7 @@ class EvidenceGroup(msgspec.Struct, frozen=True):
     month: Month
     fields: dict[str, Value]
     jobs: int
-    sums: GroupSums = GroupSums()
+    sums: EvidenceSums = EvidenceSums()
     within_s: float = 1.0
 
     @staticmethod
@@ -292,7 +292,7 @@ class EvidenceGroup(msgspec.Struct, frozen=True):
             normalised = [normalised_from(each, group.key.benchmark, group.key.score_milli) for each in (wall_s, cpu_s)]
         else:
             normalised = [normalised_seconds(each) for each in (group.normalised_wall, group.normalised_cpu)]
-        sums = GroupSums(wall_s, cpu_s, normalised[0], normalised[1], group.earliest, group.latest)
+        sums = EvidenceSums(wall_s, cpu_s, normalised[0], normalised[1], group.earliest, group.latest)
         return EvidenceGroup(groups.SUMMARY, group.key.when, fields, group.jobs, sums)
 
     @staticmethod

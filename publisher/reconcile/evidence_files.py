@@ -25,7 +25,7 @@ from formats.base import Format
 from formats.calendar import Month
 from formats.columns import Value, comparable, local_key
 from publisher.errors import UsageError
-from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, EvidenceRecord, GroupSums
+from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, EvidenceRecord, EvidenceSums
 from publisher.store import groups
 
 MOST_JSON_BYTES: Final = 256 * 2**20
@@ -377,7 +377,7 @@ class _FileReader:
             durations = [self._duration(place, row, units) for units in _DURATIONS]
             wall_s, cpu_s, normalised_wall_s, normalised_cpu_s = (seconds for seconds, _ in durations)
             ends = {name: self._instant(place, name, self._first(row, names)) for name, names in _ENDS.items()}
-            sums = GroupSums(wall_s, cpu_s, normalised_wall_s, normalised_cpu_s, ends["earliest"], ends["latest"])
+            sums = EvidenceSums(wall_s, cpu_s, normalised_wall_s, normalised_cpu_s, ends["earliest"], ends["latest"])
             within_s = max(1.0, *(within_s for _, within_s in durations))
             yield EvidenceGroup(groups.SUMMARY, month, fields, number, sums, within_s)
         if by_sync is not None:

@@ -166,7 +166,7 @@ def test_names_that_were_not_sent_as_they_are_hide_and_invent_nothing(
 
 def test_only_what_can_be_missing_is_sent_again(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
     jobs = [
-        make_job(number, wall_s=1000 + number * 104_729 % 50_021, cpu_ms=number * 7_919 % 9_973 * 1000)
+        make_job(number, wall_s=1000 + number**3 * 7_919 % 50_021, cpu_ms=number**2 * 104_729 % 9_973 * 1000)
         for number in range(1, 26)
     ]
     site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
