@@ -55,6 +55,8 @@ class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its records may have benchmark scores."""
     apel_sends_steps: bool = False
     """Whether the APEL client may send the steps of its jobs as jobs (`publisher.migrate.slurm_steps`)."""
+    submit_filter: str = ""
+    """The file of `conf/filters` that refuses texts which its logs do not escape; empty: they do."""
     cluster_from: Literal["setting", "record", "nothing"] = "setting"
     """Where the cluster in record ids is from; `record`: from the setting only where a record has none."""
 
@@ -78,6 +80,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
         SourceKind(
             name="gridengine",
             factory="publisher.sources.gridengine.source:GridEngineSource",
+            submit_filter="gridengine-jsv",
             writes_local_time=True,
             knows_first_day=False,
             logs=frozenset({"gridengine", "gridengine-jsonl", "gridengine-reporting"}),
@@ -86,6 +89,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
         SourceKind(
             name="torque",
             factory="publisher.sources.pbs.source:TorqueSource",
+            submit_filter="torque-submit-filter",
             logs=frozenset({"torque"}),
             writes_local_time=True,
             cluster_from="record",
@@ -95,6 +99,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
         SourceKind(
             name="pbs",
             factory="publisher.sources.pbs.source:PbsProSource",
+            submit_filter="pbs_hook.py",
             logs=frozenset({"torque"}),
             writes_local_time=True,
             cluster_from="record",
@@ -111,6 +116,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
         SourceKind(
             name="slurm",
             factory="publisher.sources.slurm.source:SlurmSource",
+            submit_filter="job_submit.lua",
             writes_local_time=True,
             knows_first_day=False,
             logs=frozenset({"slurm", "slurm-jobcomp", "slurm-json"}),

@@ -66,7 +66,8 @@ class Unreadable(msgspec.Struct, frozen=True):
     `raw` holds at most its first `RAW_BYTES`; `offset` is its byte offset in the file, its row id, or its number among
     the jobs of a document. `unread_from`: the file disappeared before it was read to its end; the jobs in it that were
     not read ended then (epoch seconds) or later. `identity` distinguishes such files: several may disappear from one
-    place after the same number of bytes.
+    place after the same number of bytes. `suspect`: the run that the piece gives if no user made it: it is held, and
+    counted nowhere, until somebody accepts it.
     """
 
     file: str
@@ -76,15 +77,17 @@ class Unreadable(msgspec.Struct, frozen=True):
     raw: bytes
     unread_from: int | None = None
     identity: str = ""
+    suspect: Job | None = None
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """The files at a place that were given as `Unreadable` because they disappeared before they were read to their end:
-    all of them were found again.
+    """What was given as `Unreadable` and is not any more: the files at a place that disappeared before they were read
+    to their end, if all were found again; with `raw`, a piece with this text that is complete now.
     """
 
     file: str
     offset: int
+    raw: bytes | None = None
 
 
 class Recognised(msgspec.Struct, frozen=True):
@@ -146,6 +149,9 @@ class UnreadableLine(msgspec.Struct, frozen=True):
     to do), the line is the header of a table that cannot be used: a file of which no line is understood for that reason
     is refused as a whole, once. `cut`: the line ends within a text that a user chose, so a line feed in it may have
     broken the record (`publisher.sources.logs.broken_record`).
+
+    `is_rest`: the line ends a record that does not begin in it, so the lines before it may be text of a user.
+    `suspect`: see `Unreadable`.
     """
 
     reason: str
@@ -153,10 +159,12 @@ class UnreadableLine(msgspec.Struct, frozen=True):
     hint: str = ""
     back: int = 0
     cut: bool = False
+    is_rest: bool = False
+    suspect: Job | None = None
 
     def of_file(self, file: str, offset: int | None = None) -> Unreadable:
         """The line as unreadable input of a file, if its line number is unknown."""
-        return Unreadable(file, None, offset, self.reason, (self.raw or b"")[:RAW_BYTES])
+        return Unreadable(file, None, offset, self.reason, (self.raw or b"")[:RAW_BYTES], suspect=self.suspect)
 
 
 Outcome = Job | Line | UnreadableLine
@@ -236,9 +244,16 @@ class PageBuilder:
         """The page of everything added since the last one."""
         read, jobs, marks = self.read + recognised.unchanged, self.jobs, self.marks
         if self._window is not None:
+            self.unreadable = [
+                piece for piece in self.unreadable if piece.suspect is None or self._is_inside(piece.suspect.end)
+            ]
             inside = [self._is_inside(job.end) for job in jobs]
             self.skipped += inside.count(False)
             jobs, marks = list(compress(jobs, inside)), list(compress(marks, inside))
+        if suspects := {_facts(piece.suspect) for piece in self.unreadable if piece.suspect is not None}:
+            # A user's text may occur in two records, of the start and of the end, and give the same run there.
+            trusted = [_facts(job) not in suspects for job in jobs]
+            jobs, marks = list(compress(jobs, trusted)), list(compress(marks, trusted))
         page = Page(
             jobs=tuple(jobs),
             cursor=cursor,
@@ -259,6 +274,10 @@ class PageBuilder:
         if end is None and self._keep_running:
             return True
         return self._window is None or self._window.holds(end)
+
+
+def _facts(job: Job) -> tuple[str, int | None, int | None, int | None, int | None]:
+    return job.record_id, job.end, job.wall_ms, job.cpu_ms, job.slots
 
 
 class EncodedPage(msgspec.Struct, frozen=True):

@@ -93,7 +93,7 @@ class _GridParser:
     def __init__(self) -> None:
         self._ads = GridEntryParser()
         self._entries: list[GridLogEntry] = []
-        self._joiner = RecordJoiner(self.parse, _is_rest)
+        self._joiner = RecordJoiner(self.parse, _completes)
         self.release = self._joiner.release
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
@@ -140,7 +140,7 @@ class _GridParser:
         self._ads.resume(state[_AD] if held else state)
 
 
-def _is_rest(first: bytes, line: bytes) -> bool:
+def _completes(first: bytes, line: bytes) -> bool:
     """Whether a line ends the record that begins with the first: it is not a record, and both together are one."""
     bare = line.strip()
     if bare.startswith(b'"') and bare != b'"' and not bare.startswith(b'" "'):

@@ -40,7 +40,8 @@ _OF_ALL_LINES: Final = ("hosts", "nodes", "slots", "cpu_ms", "cpu_user_ms", "cpu
 """The number of a run's slaves."""
 _LINE_BYTES: Final = 12
 _MOST_DIGITS: Final = 15
-_CUT_IN_TEXT: Final = frozenset({4, 7})
+_NUMBERS: Final = 23
+"""The fields at the end of a line, all of them whole numbers."""
 
 
 class ActError(ValueError):
@@ -48,7 +49,7 @@ class ActError(ValueError):
 
 
 class CutActError(ActError):
-    """The line ends within the complexes or the job name: a line feed in it may have broken the record."""
+    """The line does not end as a record does: a line feed in a user's text may have broken the record."""
 
 
 class ActLine(msgspec.Struct, frozen=True, array_like=True):
@@ -80,11 +81,24 @@ class ActLine(msgspec.Struct, frozen=True, array_like=True):
         return self.rusage[2]
 
 
+def is_rest(line: bytes) -> bool:
+    """Whether a line ends as a record does, but does not begin as one: the third field is not the master flag.
+
+    A line in which a name has colons begins as a record.
+    """
+    fields = line.decode("latin-1").rstrip("\r").split(":")
+    return _ends_as_record(fields) and not (len(fields) >= FIELDS and fields[2] in {"0", "1"})
+
+
+def _ends_as_record(fields: list[str]) -> bool:
+    return len(fields) > _NUMBERS and all(each.isascii() and each.isdecimal() for each in fields[-_NUMBERS:])
+
+
 def parse_line(text: str) -> ActLine:
     """A line without its line feed. Raises `ActError`."""
     fields = text.rstrip("\r").split(":")
     if len(fields) != FIELDS:
-        error = CutActError if len(fields) in _CUT_IN_TEXT else ActError
+        error = ActError if _ends_as_record(fields) else CutActError
         raise error(f"a line of an act_file has {FIELDS} fields, this one has {len(fields)}")
     for place in (2, *range(8, FIELDS)):
         digits = fields[place]
@@ -201,8 +215,16 @@ class DqsParser:
         """Jobs whose master's line is missing."""
         self._whole: dict[str, _PartialRun] = {}
         """The last jobs that were given as runs."""
-        self._joiner = RecordJoiner(self.parse, _is_rest)
+        self._joiner = RecordJoiner(self.parse, _completes, is_rest, self._run_of)
         self.release = self._joiner.release
+
+    def _run_of(self, line: bytes) -> Job | None:
+        """The run of a master's line by itself."""
+        try:
+            act = parse_line(decoded(line))
+        except (ActError, LineError):
+            return None
+        return run_of(act, [], self._cluster) if act.master and act.start else None
 
     def file_begins(self, file: str) -> None:
         """The lines of a job may be in different files."""
@@ -280,7 +302,7 @@ class DqsSource(LineSource):
         super().__init__(name, "dqs", reader, lambda: DqsParser(cluster), complete_since=settings.complete_since)
 
 
-def _is_rest(first: bytes, line: bytes) -> bool:
+def _completes(first: bytes, line: bytes) -> bool:
     """Whether a line ends the record that begins with the first: it is not a record, and both together are one."""
     if first.count(b":") + line.count(b":") + 1 != FIELDS or line.count(b":") + 1 == FIELDS:
         return False

@@ -44,8 +44,9 @@ _numbers = msgspec.json.Decoder(_Numbers)
 """A line's numbers are read as a JSON array, which is several times faster than one by one."""
 
 FEWEST_FIELDS: Final = 43
-_CUT_IN_TEXT: Final = frozenset({5, 7, 40})
-"""Fields of a line that ends within the job name, the account, or the category."""
+FEWEST_TAIL: Final = 3
+"""The least number of colons in the end of a record that a line feed cut off: iow, pe_taskid, and maxvmem."""
+_JOB_NUMBER: Final = 5
 _CATEGORY: Final = 39
 _FIGURES: Final = frozenset({1, *range(7, 25), 27, 28, 29, 30, 31})
 _AS_NUMBERS: Final = frozenset({27, 31})
@@ -63,7 +64,33 @@ class ColonError(ValueError):
 
 
 class CutColonError(ColonError):
-    """The line ends within or before a text that a user chose: a line feed in it may have broken the record."""
+    """The line does not end as a record does: a line feed in a user's text may have broken the record."""
+
+
+def is_rest(line: str) -> bool:
+    """Whether a line ends as a record does, but does not begin as one: it has no job number after the fields before
+    it.
+
+    A record in which a name has colons, and one that was appended to a part of another, begin as records do.
+    """
+    fields = line.rstrip("\r").split(":")
+    if not _ends_as_record(fields):
+        return False
+    run = 0
+    for at, text in enumerate(fields):
+        run = run + 1 if _NUMBER.fullmatch(text) is not None else 0
+        if run >= _RECORD_NUMBERS and at - run - 1 >= _JOB_NUMBER:
+            return False
+    return True
+
+
+def _ends_as_record(fields: list[str]) -> bool:
+    """Whether iow, pe_taskid, and maxvmem are the last fields but for those that later versions added."""
+    return any(
+        _is_tail(fields, at) and (at + 3 == len(fields) or all(map(_NUMBER.fullmatch, fields[at + 3 : at + 5])))
+        for at in range(1, len(fields) - 2)
+        if at + 4 != len(fields) and _NUMBER.fullmatch(fields[at + 1]) is None  # else figures would look like a tail
+    )
 
 
 def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
@@ -122,7 +149,7 @@ def _carefully(fields: list[str]) -> tuple[list[str], list[str], list[str], _Num
     kept as text, so that the job is not lost.
     """
     if len(fields) < FEWEST_FIELDS:
-        error = CutColonError if len(fields) in _CUT_IN_TEXT else ColonError
+        error = ColonError if _ends_as_record(fields) else CutColonError
         raise error(f"a record has at least {FEWEST_FIELDS} fields, this line has {len(fields)}")
     if len(fields) > 60 and _glued(fields[39:]):
         raise ColonError("two records are in one line")
@@ -151,7 +178,7 @@ def _tail(fields: list[str]) -> int:
         _number(fields[place], place)
     tails = [at for at in range(40, len(fields) - 2) if _is_tail(fields, at)]
     if not tails:
-        raise ColonError("after the category there should be iow, pe_taskid and maxvmem")
+        raise CutColonError("after the category there should be iow, pe_taskid and maxvmem")
     if len(tails) > 1:
         raise ColonError("iow, pe_taskid and maxvmem occur more than once: a user's text contains them")
     (tail,) = tails

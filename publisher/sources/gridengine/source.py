@@ -36,6 +36,7 @@ _COPY: Final = r"(?:[._-](?:\d[\d._T-]*|old))?"
 _NAMES: Final = re.compile(rf"accounting{_COPY}(?:\.jsonl{_COPY})?", re.ASCII)
 _HASH: Final = ord("#")
 _BLANK: Final = ord(" ")
+_COMMENT: Final = "a comment that ends as a record does: it is probably the end of a user's text"
 _HELD: Final = "held"
 _WAITING: Final = "waiting"
 _TASKS_SHOWN: Final = 1_024
@@ -51,7 +52,7 @@ class GridEngineParser:
     def __init__(self, cluster: str) -> None:
         self._cluster = Cluster(cluster)
         self._waiting = PendingSlaves(PeTask)
-        self._joiner = RecordJoiner(self.parse, self._is_rest)
+        self._joiner = RecordJoiner(self.parse, self._completes, _is_rest, self._run_of)
         self.release = self._joiner.release
 
     def file_begins(self, file: str) -> None:
@@ -77,7 +78,8 @@ class GridEngineParser:
         if self._joiner.holds:
             return self._joiner.take(line)
         if len(line) <= 1 or line[0] == _HASH or (line[0] <= _BLANK and line.isspace()):
-            return Line.IGNORED
+            # Comments are at the top of a file: one that ends as a record does is the end of a user's text.
+            return UnreadableLine(_COMMENT, is_rest=True) if _is_rest(line) else Line.IGNORED
         try:
             text = line.decode() if b"\0" not in line else decoded(line)
         except UnicodeDecodeError:
@@ -93,7 +95,17 @@ class GridEngineParser:
             return self._slave(found)
         return self._master(found) if found and self._waiting.groups else found or Line.SKIPPED
 
-    def _is_rest(self, first: bytes, line: bytes) -> bool:
+    def _run_of(self, line: bytes) -> Job | None:
+        """The run of a line by itself, without slaves."""
+        if line[:1] in {b"{", b"#"}:
+            return None
+        try:
+            found = colon.parse_record(line.decode(errors="backslashreplace"), self._cluster)
+        except (colon.ColonError, LimitError):
+            return None
+        return found if isinstance(found, Job) else None
+
+    def _completes(self, first: bytes, line: bytes) -> bool:
         """Whether a line ends the record that begins with the first: it is not a record, and both together are one."""
         if line.count(b":") + 1 >= colon.FEWEST_FIELDS or line[:1] == b"{":
             return False
@@ -156,6 +168,10 @@ class GridEngineSource(LineSource):
     def tool_sums(self, window: Window, _clusters: Collection[str], /) -> ToolSums:
         """See `publisher.sources.tool.HasTool`: the sums of `qacct`."""
         return qacct_sums(self.reader.files(), window)
+
+
+def _is_rest(line: bytes) -> bool:
+    return line.count(b":") >= colon.FEWEST_TAIL and line[:1] != b"{" and colon.is_rest(line.decode("latin-1"))
 
 
 def default_path(name: str, environ: Mapping[str, str]) -> Path:

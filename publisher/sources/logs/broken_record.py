@@ -3,8 +3,10 @@
 Batch systems that escape nothing (TORQUE, PBS, DQS, Grid Engine's colon file) write a line feed in a job's name or
 account unchanged. The text after it may look like a record of another user, so a user could forge one. Therefore a line
 that ends within a user's text is held with all lines that follow in the file, up to the line that is the rest of the
-record: one that is not a record itself and ends as one does. All of these lines are then one record and nothing else.
-If no such line comes, the first line was cut off, and the lines after it are read normally.
+record: one that is not a record itself and ends as one does. All of these lines are then one record. Lines between that
+would be records by themselves are held as suspect: most likely the user wrote them, but the first line may also have
+been cut off by a full disk, and the last be of another record. If no such line comes, the first line was cut off, and
+the lines after it are read normally.
 
 Memory is bounded: at most `MAX_HELD_BYTES` are held.
 """
@@ -16,9 +18,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import msgspec
+
+from formats.job import Job
 from publisher.sources.base import Line, Outcome, UnreadableLine
 
 MAX_HELD_BYTES: Final = 1 << 17
+SUSPECT: Final = "this line may be text of a user. Its job is counted nowhere until somebody accepts it"
+AFTER_CUT: Final = f"after a record that is cut off in a user's text: {SUSPECT}"
 
 Parse = Callable[[bytes], Outcome | list[Outcome]]
 
@@ -27,14 +34,26 @@ class RecordJoiner:
     """Holds the lines of a broken record for a parser, and joins them.
 
     The parser passes to `refused` what its `parse` refuses and, while the joiner `holds`, all lines to `take`. `parse`
-    is also called with joined records, including their line feeds. `is_rest(first, line)` says whether a line can be
-    the last of the broken record that begins with the first.
+    is also called with joined records, including their line feeds. `completes(first, line)` says whether a line can be
+    the last of the broken record that begins with the first; `is_rest(line)`, whether a line that is not a record ends
+    one that does not begin in it. `run_of`: the finished run of a line by itself, without any effect on the parser.
+    `may_end(first, line)`: whether a record may have the end of the one that begins with the first.
     """
 
-    def __init__(self, parse: Parse, is_rest: Callable[[bytes, bytes], bool]) -> None:
+    def __init__(
+        self,
+        parse: Parse,
+        completes: Callable[[bytes, bytes], bool],
+        is_rest: Callable[[bytes], bool] = lambda _line: False,
+        run_of: Callable[[bytes], Job | None] = lambda _line: None,
+        may_end: Callable[[bytes, bytes], bool] = lambda _first, _line: False,
+    ) -> None:
         self.holds = False
-        self._parse = parse
+        self._may_end = may_end
         self._is_rest = is_rest
+        self._run_of = run_of
+        self._parse = parse
+        self._completes = completes
         self._held: deque[bytes] = deque()
         self._bytes = 0
         self._deciding = False
@@ -42,7 +61,7 @@ class RecordJoiner:
     def refused(self, line: bytes, reason: str, *, cut: bool) -> Outcome:
         """The outcome of a line that is not a record. `cut`: it ends within a user's text."""
         if not cut or self._deciding:
-            return UnreadableLine(reason, cut=cut)
+            return UnreadableLine(reason, cut=cut, is_rest=self._is_rest(line))
         self._hold(line)
         self.holds = True
         return Line.IGNORED
@@ -92,7 +111,7 @@ class RecordJoiner:
 
     def _completed(self) -> list[Outcome]:
         """The outcome of the joined lines, if the last is the rest of the first."""
-        if not self._is_rest(self._held[0], self._held[-1]):
+        if not self._completes(self._held[0], self._held[-1]):
             return []
         count, whole = len(self._held), b"\n".join(self._held)
         outcome = self._parse(whole)
@@ -100,8 +119,20 @@ class RecordJoiner:
             if outcome.cut:
                 return self._all_given_up(present=1)
             outcome = UnreadableLine(f"{outcome.reason} (the record has {count} lines)", whole, back=count - 1)
+        inner = self._inner()
         self._clear()
-        return outcome if isinstance(outcome, list) else [outcome]
+        return [*(outcome if isinstance(outcome, list) else [outcome]), *inner]
+
+    def _inner(self) -> list[Outcome]:
+        """The held lines between the first and the last that would be records of finished runs."""
+        outcomes: list[Outcome] = []
+        for index in range(1, len(self._held) - 1):
+            run = self._run_of(self._held[index])
+            if run is not None:
+                why = f"between two parts of a broken record: {SUSPECT}"
+                back = len(self._held) - 1 - index
+                outcomes.append(UnreadableLine(why, self._held[index], back=back, suspect=run))
+        return outcomes
 
     def _too_many(self) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -118,23 +149,29 @@ class RecordJoiner:
     def _give_up(self, present: int) -> list[Outcome]:
         """The first held line was cut off; those after it are read normally, up to one that is cut off as well.
 
-        `present`: 1 if the last held line is the present one, 0 if it is the previous one.
+        `present`: 1 if the last held line is the present one, 0 if it is the previous one. A run up to a line that may
+        be the rest of a record is suspect.
         """
         outcomes: list[Outcome] = []
         first = True
+        lines, count = list(self._held), len(self._held)
+        ends = [at for at in range(1, count) if self._is_rest(lines[at]) or self._may_end(lines[0], lines[at])]
+        last_suspect = max(ends, default=0)
         while self._held:
             line, back = self._held[0], len(self._held) - present
             outcome = self._parse(line)
             if not first and type(outcome) is UnreadableLine and outcome.cut:
                 break
             first = False
+            at = count - len(self._held)
             self._held.popleft()
             self._bytes -= len(line) + 1
             for each in outcome if isinstance(outcome, list) else [outcome]:
-                if isinstance(each, UnreadableLine):
-                    outcomes.append(
-                        UnreadableLine(each.reason, line if each.raw is None else each.raw, each.hint, back)
-                    )
+                if isinstance(each, Job) and each.finished and at <= last_suspect:
+                    outcomes.append(UnreadableLine(AFTER_CUT, line, back=back, suspect=each))
+                elif isinstance(each, UnreadableLine):
+                    raw = line if each.raw is None else each.raw
+                    outcomes.append(msgspec.structs.replace(each, raw=raw, back=back, cut=False))
                 else:
                     outcomes.append(each)
         return outcomes

@@ -11,8 +11,9 @@ or another file. Its memory is bounded: the oldest groups are given up first, an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import compress
 from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -30,15 +31,21 @@ from publisher.sources.base import (
     Outcome,
     Page,
     PageBuilder,
+    Recovered,
     Unreadable,
     UnreadableLine,
     Window,
 )
 from publisher.sources.limits import SHORT_BYTES
+from publisher.sources.logs.broken_record import SUSPECT
 from publisher.sources.logs.reader import LineBlock, LogReader, Reading
 from publisher.sources.logs.sniff import KINDS, looks_like
 
 _SAMPLE_BYTES: Final = 1 << 16
+NEIGHBOUR_BYTES: Final = 1 << 16
+"""How far before a line that ends a record without its beginning runs are suspect: a record with a user's text is
+seldom longer, and more lines would hold more jobs of others.
+"""
 
 
 class LineParser(Protocol):
@@ -47,7 +54,8 @@ class LineParser(Protocol):
     reads: frozenset[str]
     """The kinds of log that this parser understands, as `sniff.looks_like` names them.
 
-    A parser with an attribute `joins_lines` that is False makes a run of one line, which bounds the run's texts.
+    A parser with an attribute `joins_lines` that is False makes a run of one line, which bounds the run's texts. One
+    with `gives_late` that is True gives a run with a later line, since steps of it may follow.
     """
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
@@ -77,6 +85,15 @@ class LineHolder(Protocol):
 
     def release(self) -> list[Outcome]:
         """The outcome of held lines without a later line: the file has no more lines at present."""
+        ...
+
+
+@runtime_checkable
+class CompletingParser(LineParser, Protocol):
+    """A parser that gives the beginning of a record as unreadable, which later lines may complete."""
+
+    def completed(self) -> list[Recovered]:
+        """What was given as unreadable and is complete now; each once."""
         ...
 
 
@@ -144,29 +161,26 @@ class LineSource:
             parser.resume(cursor.get("parser"))
         reading = self.reader.read(cursor if window is None else {})
         page = PageBuilder(window)
-        last: LineBlock | None = None
-        for chunk in reading:
-            if chunk.lines or not chunk.set_aside:  # a file with only set-aside input may be gone
-                if last is None or chunk.file != last.file:
-                    page.extend(_released(last, parser))
-                    parser.file_begins(chunk.file)
-                last = chunk
-            before = parser.state() if chunk.line == 1 else None
-            part = _Part()
-            part.parse(chunk, parser)
-            if chunk.line == 1 and not part.understood and _is_refused(chunk, part, parser, reading):
-                parser.resume(before)
-                continue
-            page.extend(part)
-            if page.read >= PAGE_RECORDS:
-                here = cursor if window else _cursor(reading, parser)
-                yield page.page(here, recovered=reading.recovered(), share=reading.share())
-        page.extend(_released(last, parser))
+        last: LogPart | None = None  # not in the page yet: the next lines may make its runs suspect
+        here: tuple[Cursor, float | None] | None = None
+        for part in _parts(reading, parser):
+            if last is not None:
+                page.extend(last)
+            if here is not None:
+                yield page.page(here[0], recovered=reading.recovered(), share=here[1])
+            last, here = part, None
+            if page.read + part.read >= PAGE_RECORDS:
+                here = cursor if window else _cursor(reading, parser), reading.share()
+        if last is not None:
+            page.extend(last)
         if isinstance(parser, EndingParser):
             for outcome in parser.finish():
-                page.add(outcome, lambda refused: refused.of_file(last.file if last else ""))
-        here = cursor if window else _cursor(reading, parser)
-        yield page.page(here, at_end=not reading.problems, recovered=reading.recovered())
+                page.add(outcome, partial(_at_end, last.chunk if last else None))
+        recovered = reading.recovered()
+        if isinstance(parser, CompletingParser):
+            recovered += tuple(parser.completed())
+        here_now = cursor if window else _cursor(reading, parser)
+        yield page.page(here_now, at_end=not reading.problems, recovered=recovered)
         _raise(reading.problems)
 
     def check(self) -> list[Finding]:
@@ -182,8 +196,9 @@ class LineSource:
             parser = self._make_parser()
             chunk = next(iter(sample), None)
             if chunk is not None:
-                part = _Part()
-                part.parse(chunk, parser)
+                part = LogPart(chunk)
+                part.parse(parser)
+                part.extend(_released(chunk, parser))
                 ends += [job.end for job in part.jobs if job.end is not None]
                 if not part.understood and not _is_refused(chunk, part, parser, sample) and part.unreadable:
                     reason = part.unreadable[0].reason
@@ -209,12 +224,26 @@ class LineSource:
         return [Finding(self.name, "green", f"{seen}, the last {_utc(max(ends))}")]
 
 
-class _Part(PageBuilder):
+_NO_PLACES: Final[list[int]] = []
+
+
+class LogPart(PageBuilder):
     """The outcomes of the lines of one chunk, which are added to a page unless the file is refused."""
 
-    def __init__(self) -> None:
+    def __init__(self, chunk: LineBlock) -> None:
         super().__init__()
+        self.chunk = chunk
         self._has_record = False
+        self._several: dict[int, list[int]] = {}
+        """By the index of each line that did not simply give its run: the indices of the lines of the runs it gave; -1:
+        before these."""
+        self._places: list[int] | None = None
+        """The index of the line of each run, once that was asked for."""
+        self._gives_late = False
+        self._run_began = -1
+        """The index of the line of the run that such a parser gives next."""
+        self._rests: list[int] = []
+        """The indices of the lines that end a record without its beginning."""
         self.head: UnreadableLine | None = None
         """The header of a table that cannot be used."""
 
@@ -223,29 +252,85 @@ class _Part(PageBuilder):
         """Whether any line is part of a record."""
         return self._has_record or bool(self.jobs)
 
-    def parse(self, chunk: LineBlock, parser: LineParser) -> None:
-        """Add the outcome of each line of a chunk."""
-        self.unreadable += chunk.set_aside
+    def parse(self, parser: LineParser) -> None:
+        """Add the outcome of each line of the chunk."""
+        self.unreadable += self.chunk.set_aside
         jobs = self.jobs
         parse = parser.parse
+        self._gives_late = getattr(parser, "gives_late", False)
         shortest = -1 if getattr(parser, "joins_lines", True) else SHORT_BYTES
-        for index, line in enumerate(chunk.lines):
+        for index, line in enumerate(self.chunk.lines):
             outcome = parse(line)
             if type(outcome) is Job and len(line) <= shortest:
                 jobs.append(outcome)
             elif outcome is Line.MORE:
                 self._has_record = True
+                self._run_began = index
+                self._several[index] = _NO_PLACES
+            elif outcome is not Line.MERGED or not self._gives_late:
+                self.take(outcome, index)
             else:
-                self.take(outcome, chunk, index)
+                self._has_record = True
+                self.merged += 1
+                self._several[index] = _NO_PLACES
 
-    def take(self, outcome: Outcome | list[Outcome], chunk: LineBlock, index: int) -> None:
+    def take(self, outcome: Outcome | list[Outcome], index: int) -> None:
         """Add the outcome of one line of the chunk."""
+        place, places = self._run_began if self._gives_late else index, list[int]()
+        jobs = len(self.jobs)
         for each in outcome if isinstance(outcome, list) else (outcome,):
-            self.add(each, partial(_with_place, chunk, index))
+            self.add(each, partial(_with_place, self.chunk, index))
+            places += [place] * (len(self.jobs) - jobs - len(places))
+            if isinstance(each, UnreadableLine) and each.is_rest:
+                # A run that is given before it in the same outcome was before it in the file.
+                places = [min(index - each.back - 1, at) for at in places]
             if isinstance(each, UnreadableLine):
                 self.head = each if each.hint else self.head
+                self._has_record = self._has_record or each.suspect is not None
+                if each.is_rest:
+                    self._rests.append(index - each.back)
             else:
                 self._has_record = self._has_record or each in (Line.SKIPPED, Line.MERGED, Line.MORE)
+        self._run_began = index
+        self._several[index] = places or _NO_PLACES
+
+    def suspect_before_rests(self, before: LogPart | None) -> None:
+        """Hold the runs of the lines before each line that ends a record without its beginning.
+
+        A user's text with line feeds makes such a line, and may have made the records before it; which of them cannot
+        be known. `before`: the part of the same file before this one.
+        """
+        if not self._rests:
+            return
+        rest, left = len(self.chunk.lines), 0
+        for part in (self, before) if before is not None else (self,):
+            near: dict[int, int] = {}
+            rests = {*self._rests} if part is self else set()
+            for index in range(len(part.chunk.lines) - 1, -1, -1):
+                if left > 0:
+                    near[index] = rest
+                    left -= len(part.chunk.lines[index]) + 1
+                if index in rests:
+                    rest, left = part.chunk.line + index, NEIGHBOUR_BYTES
+            if left > 0:
+                near[-1] = rest  # given with the first line, of the one before
+            part.hold_lines(near)
+
+    def hold_lines(self, rests: Mapping[int, int]) -> None:
+        """Hold the finished runs of some lines as suspect. `rests`: by the index of the line, the number of the line
+        that makes it suspect.
+        """
+        if self._places is None:
+            lines = range(len(self.chunk.lines))
+            self._places = [place for index in lines for place in self._several.get(index, [index])]
+        kept = [not (job.finished and place in rests) for job, place in zip(self.jobs, self._places, strict=True)]
+        for job, place, keep in zip(self.jobs, self._places, kept, strict=True):
+            if not keep:
+                why = f"line {rests[place]} ends a record that does not begin there: {SUSPECT}"
+                piece = _with_place(self.chunk, place, UnreadableLine(why, suspect=job))
+                self.unreadable.append(piece)
+        self.jobs[:] = compress(self.jobs, kept)
+        self._places = list(compress(self._places, kept))
 
 
 def _with_place(chunk: LineBlock, index: int, refused: UnreadableLine) -> Unreadable:
@@ -255,18 +340,53 @@ def _with_place(chunk: LineBlock, index: int, refused: UnreadableLine) -> Unread
         place = chunk.unreadable(at, refused.reason)
     else:
         place = Unreadable(chunk.file, chunk.line + at, None, refused.reason, b"")
-    return place if refused.raw is None else msgspec.structs.replace(place, raw=refused.raw[:RAW_BYTES])
+    raw = place.raw if refused.raw is None else refused.raw[:RAW_BYTES]
+    return msgspec.structs.replace(place, raw=raw, suspect=refused.suspect)
 
 
-def _released(chunk: LineBlock | None, parser: LineParser) -> _Part:
-    """Add what a parser held of the file to which the chunk belongs and which ends here."""
-    part = _Part()
-    if chunk is not None and isinstance(parser, LineHolder):
-        part.take(parser.release(), chunk, len(chunk.lines))
+def _parts(reading: Reading, parser: LineParser) -> Iterator[LogPart]:
+    """The outcomes of each chunk; each is final when the next one is given."""
+    last: LogPart | None = None
+    for chunk in reading:
+        if chunk.set_aside and not chunk.lines:  # of a file that may be gone
+            part = LogPart(chunk)
+            part.unreadable += chunk.set_aside
+            yield part
+            continue
+        if last is not None and chunk.file != last.chunk.file:
+            yield _released(last.chunk, parser)
+            last = None
+        if last is None:
+            parser.file_begins(chunk.file)
+        before = parser.state() if chunk.line == 1 else None
+        part = LogPart(chunk)
+        part.parse(parser)
+        if chunk.line == 1 and not part.understood and _is_refused(chunk, part, parser, reading):
+            parser.resume(before)
+            continue
+        part.suspect_before_rests(last)
+        last = part
+        yield part
+    if last is not None:
+        yield _released(last.chunk, parser)
+
+
+def _at_end(chunk: LineBlock | None, refused: UnreadableLine) -> Unreadable:
+    """What is incomplete after the last chunk, with its place if that is known."""
+    if chunk is None or not refused.back:
+        return refused.of_file(chunk.file if chunk is not None else "")
+    return _with_place(chunk, len(chunk.lines), refused)
+
+
+def _released(chunk: LineBlock, parser: LineParser) -> LogPart:
+    """What a parser held of the file to which the chunk belongs and which ends here."""
+    part = LogPart(chunk)
+    if isinstance(parser, LineHolder):
+        part.take(parser.release(), len(chunk.lines))
     return part
 
 
-def _is_refused(chunk: LineBlock, part: _Part, parser: LineParser, reading: Reading) -> bool:
+def _is_refused(chunk: LineBlock, part: LogPart, parser: LineParser, reading: Reading) -> bool:
     """Refuse a file if its beginning, which is not understood, shows that none of it can be used.
 
     It is then a file of something else, or a table whose header lacks required columns.

@@ -89,7 +89,7 @@ class PbsLogEntry(NamedTuple):
 def frame(raw: bytes) -> PbsLogEntry:
     """The four parts of a line, decoded; bytes that are not UTF-8 become `\\xNN`.
 
-    Raises `LineError` for anything else, and for a cut-off line followed by another record in the same line.
+    Raises `LineError` for anything else, `CutError` for a cut-off line followed by another record in the same line.
     """
     parts = (raw.decode() if raw.isascii() and b"\0" not in raw else decoded(raw)).split(";", 3)
     if len(parts) == 3:  # a record without text and without its last separator
@@ -100,7 +100,9 @@ def frame(raw: bytes) -> PbsLogEntry:
     if len(kind) != 1 or not job_id:
         raise LineError("the record type is not one letter, or the job id is missing")
     if ";" in text and _GLUED.search(text):
-        raise LineError("a part of a record, followed by another record in the same line")
+        # A user's text may look so too, and the rest of the broken record come later: only all of its lines are whole.
+        error = LineError if "\n" in text else CutError
+        raise error("a part of a record, followed by another record in the same line")
     return PbsLogEntry(stamp, kind, job_id, text)
 
 
@@ -173,6 +175,14 @@ class LocalClock:
         return both
 
 
+def is_rest(line: bytes) -> bool:
+    """Whether a line can only be a part of a record that a line feed broke: the server begins each record with a stamp.
+
+    Users cannot write NUL: a line with one is damaged.
+    """
+    return not _FRAMED.match(line) and b"\0" not in line
+
+
 class RestOfRecord:
     """Recognises the last line of a record that line feeds in users' texts broke.
 
@@ -188,6 +198,10 @@ class RestOfRecord:
         """Whether the line ends the record that begins with the first."""
         if b"user=" in line or (_FRAMED.match(line) and line[20:21] in _OF_RUNS):
             return False
+        return self.may_end(first, line)
+
+    def may_end(self, first: bytes, line: bytes) -> bool:
+        """The same for a line that is a record by itself too: a user's text may have its beginning."""
         key = b" end=" if first[20:21] in {b"E", b"R"} else b" start="
         lacks = [b" queue=", b" start=", key] if b" queue=" not in first else [key]
         if not all(each in line for each in lacks):

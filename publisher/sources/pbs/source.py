@@ -16,21 +16,23 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from formats.job import Job
 from publisher.config import schema
 from publisher.errors import SourceError
 from publisher.finding import Finding
-from publisher.sources.base import Cursor, Line, Outcome, Page, Window, required_path
+from publisher.sources.base import Cursor, Line, Outcome, Page, UnreadableLine, Window, required_path
 from publisher.sources.fields import CutError, LineError, instant
 from publisher.sources.logs.broken_record import RecordJoiner
 from publisher.sources.logs.lines import LineSource
 from publisher.sources.logs.reader import LogReader, Reading
 from publisher.sources.pbs.history import USUAL_LIMITS, HistoryLimits, JobPaths
 from publisher.sources.pbs.jobs import PBS, TORQUE, Dialect
-from publisher.sources.pbs.lines import LocalClock, RestOfRecord, attributes, frame
+from publisher.sources.pbs.lines import LocalClock, RestOfRecord, attributes, frame, is_rest
 
 _DAY: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:[._-][\w.-]*)?", re.ASCII)
 _EXPECTED: Final = "accounting file, which the server names by its day, such as 20261101"
 _ZONE_SLACK_S: Final = 900
+_BLANK: Final = "a blank line, which the server does not write: it is probably the end of a user's text"
 _SAMPLE_LINES: Final = 2_000
 
 
@@ -43,15 +45,16 @@ class PbsParser:
     def __init__(self, dialect: Dialect, zone: str, cluster: str | None, limits: HistoryLimits = USUAL_LIMITS) -> None:
         self._make: Callable[[str], JobPaths] = partial(JobPaths, dialect, zone, cluster, limits)
         self._paths = self._make("")
-        self._joiner = RecordJoiner(self.parse, RestOfRecord(LocalClock(zone)))
+        rest = RestOfRecord(LocalClock(zone))
+        self._joiner = RecordJoiner(self.parse, rest, is_rest, self._run_of, rest.may_end)
         self.release = self._joiner.release
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
         """See `publisher.sources.logs.lines.LineParser`."""
         if self._joiner.holds:
             return self._joiner.take(line)
-        if not line.strip():
-            return Line.IGNORED
+        if not line.strip():  # the end of a text that is the last in its record
+            return UnreadableLine(_BLANK, is_rest=True)
         try:
             jobs = self._paths.take(frame(line))
         except LineError as error:
@@ -61,6 +64,14 @@ class PbsParser:
         if len(jobs) == 1:
             return jobs[0]
         return list(jobs) if jobs else Line.SKIPPED
+
+    def _run_of(self, line: bytes) -> Job | None:
+        """The run of a line by itself, without its path."""
+        try:
+            jobs = self._make("").take(frame(line))
+        except LineError:
+            return None
+        return next((job for job in jobs or () if job.finished), None)
 
     def finish(self) -> list[Outcome]:
         """Runs in progress that were not given before."""

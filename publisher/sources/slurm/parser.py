@@ -11,9 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
-from publisher.sources.base import Line, Outcome, UnreadableLine
+from publisher.sources.base import RAW_BYTES, Line, Outcome, Recovered, UnreadableLine
 from publisher.sources.fields import LineError, decoded
+from publisher.sources.logs.broken_record import AFTER_CUT
 from publisher.sources.slurm import jobcomp, sacct
+from publisher.sources.slurm.known_columns import WITHOUT_HEADER, without_header
 from publisher.sources.slurm.run import AllocationSteps, Run
 from publisher.sources.slurm.table import MOST_EXCESS, Layout
 from publisher.sources.slurm.values import Clock
@@ -29,25 +31,6 @@ _WRITTEN_BY: Final = (
     "Write it again, from its first day: sacct --allusers --duplicates --noconvert --parsable2 --starttime=YYYY-MM-DD "
     f"--format={','.join(sacct.COLUMNS)}"
 )
-_APEL: Final = "JobID|JobName|User|Group|Start|End|Elapsed|{}|Partition|NCPUS|NNodes|NodeList|MaxRSS|MaxVMSize|State"
-_XDMOD: Final = (
-    "JobID|JobIDRaw|Cluster|Partition|QOS|Account|Group|GID|User|UID|Submit|Eligible|Start|End|Elapsed|ExitCode|State|"
-    "NNodes|NCPUS|ReqCPUS|ReqMem|ReqTRES|AllocTRES|Timelimit|NodeList|JobName"
-)
-_AUDITOR: Final = (
-    "JobID|JobName|User|Group|Submit|Start|End|Elapsed|UserCPU|SystemCPU|TotalCPU|NCPUS|NNodes|MaxRSS|MaxVMSize|"
-    "State|ExitCode|Account|Partition"
-)
-WITHOUT_HEADER: Final = tuple(
-    Layout(columns.split("|"), "|")
-    for columns in (
-        _APEL.format("TotalCPU"),
-        _APEL.format("CPUTimeRAW"),
-        _XDMOD,
-        _AUDITOR,
-    )
-)
-"""Columns of the tables without a header that other accounting programs let sacct write."""
 _ASSUMED: Final = frozenset(layout.header for layout in WITHOUT_HEADER)
 
 
@@ -59,7 +42,7 @@ class ParserState(msgspec.Struct):
     begun: list[str] = []
     is_reported: bool = False
     completion: list[str] = []
-    doubtful: list[str] = []
+    later: dict[str, str] = {}
 
 
 class SlurmParser:
@@ -73,6 +56,7 @@ class SlurmParser:
     """
 
     reads: frozenset[str] = frozenset({"slurm", "slurm-jobcomp"})
+    gives_late = True
 
     def __init__(self, cluster: str | None, zone: str) -> None:
         self._runs = AllocationSteps(Clock(zone), cluster or "")
@@ -88,8 +72,13 @@ class SlurmParser:
         self._is_reported = False
         self._completion: list[str] = []
         """Files that are job completion logs of a version that ends each record with the exit code."""
-        self._doubtful: list[str] = []
-        """Tables in which a line looked like a header of other columns, but may have been a text."""
+        self._later: dict[str, Layout] = {}
+        """By file, a header that came after rows of another one: it is used only for lines that do not fit the first,
+        and until one fits that again, since a user's text may contain a header.
+        """
+        self._after_header = 0
+        """How many lines were read after the last such header."""
+        self._completed: list[Recovered] = []
         self.file = ""
 
     def file_begins(self, file: str) -> None:
@@ -105,9 +94,10 @@ class SlurmParser:
         """The headers of the files, the allocation that waits for steps, and the lines of an incomplete record."""
         headers = {file: layout.header for file, layout in self._layouts.items()}
         begun = [line.decode("latin-1") for line in self._begun]
+        later = {file: layout.header for file, layout in self._later.items()}
         if not headers and self._runs.run is None and not begun and not self._completion:
             return None
-        kept = ParserState(headers, self._runs.run, begun, self._is_reported, self._completion, self._doubtful)
+        kept = ParserState(headers, self._runs.run, begun, self._is_reported, self._completion, later)
         return msgspec.to_builtins(kept)
 
     def waiting(self) -> str | None:
@@ -122,7 +112,9 @@ class SlurmParser:
         except (msgspec.ValidationError, UnicodeEncodeError):
             found, begun = ParserState(), []
         self._runs.run, self._is_reported = found.run, found.is_reported
-        self._completion, self._doubtful = found.completion, found.doubtful
+        self._completion = found.completion
+        later = {file: Layout.of(header) for file, header in found.later.items()}
+        self._later = {file: layout for file, layout in later.items() if layout is not None}
         self._layouts = {}
         self._take(None)
         for file, header in found.headers.items():
@@ -141,34 +133,43 @@ class SlurmParser:
                 if len(parts) == layout.columns:
                     if not layout.is_row(line, parts):
                         layout.check(parts)
+                    if self._later and self.file in self._later:
+                        return [*self._refuse_later(), *_all(self._runs.add(layout, parts))]
                     return self._runs.add(layout, parts)
             except LineError as error:
                 if Layout.of(line.decode(errors="replace")) is None:
                     self._runs.refuse()
                     return UnreadableLine(str(error))
+        self._after_header += 1
         return self._slow(line)
 
     def finish(self) -> list[Outcome]:
         """At the end of the input: give the allocation that waits, and report a record that is incomplete."""
         outcomes: list[Outcome] = []
-        if self._begun and self._holds_others:
+        while self._begun and self._holds_others:
             outcomes += [each for each in self._give_up(_CUT_OFF) if not isinstance(each, Line)]
         outcomes += self._runs.waiting()
         if self._begun and not self._is_reported:
             self._is_reported = True
-            outcomes.append(
-                UnreadableLine(
-                    self._why(self._begun, "the last record is not complete so far"), raw=b"\n".join(self._begun)
-                )
-            )
+            why = self._why(self._begun, "the last record is not complete so far")
+            outcomes.append(UnreadableLine(why, raw=b"\n".join(self._begun), back=len(self._begun)))
         return outcomes
+
+    def completed(self) -> list[Recovered]:
+        """See `publisher.sources.logs.lines.CompletingParser`."""
+        found, self._completed = self._completed, []
+        return found
 
     def _slow(self, line: bytes) -> Outcome | list[Outcome]:
         """Parse a line that is not a complete row."""
         if self._begun:
+            if self._is_reported:
+                self._completed.append(Recovered(self.file, -1, b"\n".join(self._begun)[:RAW_BYTES]))
             self._is_reported = False
             if self._is_log:
                 return self._in_log(line)
+            if self._by_later(line) is not None:
+                return [*self._give_up(_CUT_OFF), *_all(self._slow(line))]
             return self._in_table(self._layout, line) if self._layout is not None else self._give_up(_NO_HEADER)
         if jobcomp.begins(line):
             in_table = self.file in self._layouts
@@ -182,23 +183,47 @@ class SlurmParser:
         header = Layout.of(line.decode("ascii", "replace").rstrip("\r"))
         if header is not None:
             return self._header(header)
-        if self.file in self._doubtful:
-            return UnreadableLine(_DOUBTFUL)
         if self._unusable is not None:
             return UnreadableLine(_lacking(self._unusable))
-        return self._begins(line)
+        fields = self._by_later(line)
+        return self._begins(line) if fields is None else self._runs.add(self._later[self.file], fields)
 
-    def _header(self, header: Layout) -> Outcome:
-        """Take a line as a header, unless it may be a text: in the last column a text may contain anything."""
+    def _by_later(self, line: bytes) -> list[str] | None:
+        """The fields of a line by the later header of the file; None: there is none, or the line does not fit it."""
+        later = self._later.get(self.file)
+        if later is None or self._layout is None or self._fields(self._layout, line) is not None:
+            return None
+        fields = self._fields(later, line)
+        return fields if fields is not None and len(fields) == later.columns else None
+
+    def _refuse_later(self) -> list[Outcome]:
+        """A line fits the first header again: the later one is a text, and so are the rows that only fitted that."""
+        header = self._later.pop(self.file).header
+        waiting = self._runs.waiting()
+        self._runs.refuse()
+        refused = UnreadableLine(_OTHER_HEADER, raw=header.encode(), back=self._after_header + 1)
+        if not waiting:
+            return [refused]
+        return [refused, *waiting, UnreadableLine(_BY_OTHER_HEADER, is_rest=True)]
+
+    def _header(self, header: Layout) -> Outcome | list[Outcome]:
+        """Take a line as a header. After another one, it counts for lines that do not fit that: a user's text may have
+        a header too.
+        """
         before = self._layouts.get(self.file)
         if self.file in self._completion:
             return UnreadableLine("a header of a table in a job completion log")
-        alike = before is not None and before.columns == header.columns
-        if before is not None and before.free_last and before.names != header.names and not (alike and header.missing):
-            if alike:
-                self._doubtful = [*self._doubtful[1 - _MOST_FILES :], self.file]
-                self._layout = None
-            return UnreadableLine(_DOUBTFUL)
+        if before is not None and not before.missing:
+            self._later.pop(self.file, None)
+            if before.names == header.names:
+                return Line.IGNORED
+            waiting = self._runs.waiting()
+            if header.missing:
+                return [*waiting, UnreadableLine(_OTHER_HEADER)]
+            self._later[self.file], self._after_header = header, 0
+            while len(self._later) > _MOST_FILES:
+                del self._later[next(iter(self._later))]
+            return list[Outcome](waiting) or Line.IGNORED
         self._use(header)
         if self._unusable is not None:
             return UnreadableLine(_lacking(self._unusable), hint=_WRITTEN_BY)
@@ -211,7 +236,7 @@ class SlurmParser:
 
     def _begins(self, line: bytes) -> Outcome | list[Outcome]:
         """Parse a line that is not a complete row, after a complete record."""
-        layout = self._layout or _without_header(line)
+        layout = self._layout or without_header(line)
         if layout is None:
             return UnreadableLine(_NO_HEADER)
         if self._layout is None:
@@ -241,7 +266,7 @@ class SlurmParser:
         """Read lines as this header says. After a header that lacks required columns, do not read lines by the previous
         one.
         """
-        usable = layout is None or not (layout.missing or self.file in self._doubtful)
+        usable = layout is None or not layout.missing
         self._layout, self._unusable = (layout, None) if usable else (None, layout)
 
     def _begin(self, lines: list[bytes]) -> None:
@@ -258,7 +283,7 @@ class SlurmParser:
         self._begun_bytes += len(line) + 1
         if self._layout is not None:
             self._begun_delimiters += line.count(self._layout.delimiter.encode())
-        return self._give_up("never ends") if self._begun_bytes > MOST_BYTES else Line.MORE
+        return self._give_up("never ends", present=1) if self._begun_bytes > MOST_BYTES else Line.MORE
 
     def _is_by_itself(self, line: bytes) -> bool:
         """Whether a line would be a record or a header if it did not follow the beginning of a record."""
@@ -284,7 +309,7 @@ class SlurmParser:
             return self._whole(layout, lines) if in_text else self._fewest(layout, lines)
         gone = self._go_on(line)
         if self._begun and fields >= layout.columns + (MOST_EXCESS if in_text else 0):
-            return self._give_up("has another number of fields than the header has columns")
+            return self._give_up("has another number of fields than the header has columns", present=1)
         return gone
 
     def _fits(self, layout: Layout, lines: list[bytes], fields: int) -> bool:
@@ -294,23 +319,47 @@ class SlurmParser:
         return self._fields(layout, b"\n".join(lines)) is not None
 
     def _whole(self, layout: Layout, lines: list[bytes]) -> list[Outcome]:
-        """The record that begins in a text with the first of these lines and ends with the last."""
+        """The record that begins in a text with the first of these lines and ends with the last.
+
+        Runs of the lines between are suspect: the first may also have been cut off, and the last be of another record.
+        """
         raw = b"\n".join(lines)
+        inner = [self._suspect(line, back=at) for at, line in enumerate(lines[-2:0:-1], 1)]
+        suspects = [each for each in reversed(inner) if each is not None]
         try:
             fields = layout.fields(decoded(raw).split(layout.delimiter))
         except LineError as error:
             self._runs.refuse()
-            return [UnreadableLine(str(error), raw=raw)]
-        return self._put_together(layout, fields, lines)
+            return [UnreadableLine(str(error), raw=raw, back=len(lines) - 1), *suspects]
+        return [*self._put_together(layout, fields, lines), *suspects]
+
+    def _suspect(self, line: bytes, back: int) -> UnreadableLine | None:
+        """The finished run of a line by itself, held as suspect. `back`: the line is so many before the present one."""
+        try:
+            if self._is_log:
+                layout, fields = jobcomp.LAYOUT, jobcomp.fields(decoded(line))
+            else:
+                known = None if self._layout is None else self._fields(self._layout, line)
+                if known is None or self._layout is None or "." in self._layout.job_id(known):
+                    return None
+                layout, fields = self._layout, known
+            job = self._runs.alone(layout, fields)
+        except LineError:
+            return None
+        if job is None or not job.finished:
+            return None
+        return UnreadableLine(AFTER_CUT, line, back=back, suspect=job)
 
     def _fewest(self, layout: Layout, lines: list[bytes]) -> list[Outcome]:
         """The record of the fewest lines that ends with the last of these; the lines before are not a record."""
         for begin in range(len(lines) - 1, max(-1, len(lines) - 1 - _MOST_TRIED), -1):
             fields = self._fields(layout, b"\n".join(lines[begin:]))
             if fields is not None:
-                return [*self._other_lines(lines[:begin]), *self._put_together(layout, fields, lines[begin:])]
+                others = self._other_lines(layout, lines[:begin], len(lines) - 1)
+                return [*others, *self._put_together(layout, fields, lines[begin:])]
         self._runs.refuse()
-        return [UnreadableLine("these lines together are not a record", raw=b"\n".join(lines))]
+        why = "these lines together are not a record"
+        return [UnreadableLine(why, raw=b"\n".join(lines), back=len(lines) - 1, is_rest=not layout.free_last)]
 
     def _put_together(self, layout: Layout, fields: list[str], lines: Sequence[bytes]) -> list[Outcome]:
         """A record of several lines."""
@@ -319,7 +368,7 @@ class SlurmParser:
             return _all(self._runs.add(layout, fields))
         except LineError as error:
             self._runs.refuse()
-            return [UnreadableLine(str(error), raw=b"\n".join(lines))]
+            return [UnreadableLine(str(error), raw=b"\n".join(lines), back=len(lines) - 1)]
 
     def _fields(self, layout: Layout, joined: bytes) -> list[str] | None:
         """The fields of lines that make a record; None: they do not."""
@@ -341,9 +390,11 @@ class SlurmParser:
             return self._go_on(line)
         if not is_end:
             return self._go_on(line)
-        raw = b"\n".join([*self._begun, line])
+        lines = [*self._begun, line]
+        suspects = [self._suspect(inner, back=at) for at, inner in enumerate(lines[-2:0:-1], 1)]
         self._begun = []
-        return self._log_record(raw)
+        outcome = self._log_record(b"\n".join(lines))
+        return [*_all(outcome), *(each for each in reversed(suspects) if each is not None)]
 
     def _log_record(self, raw: bytes) -> Outcome | list[Outcome]:
         if not jobcomp.ends(raw, modern=self._is_modern):
@@ -352,7 +403,7 @@ class SlurmParser:
         try:
             outcome = self._runs.add(jobcomp.LAYOUT, jobcomp.fields(decoded(raw)))
         except LineError as error:
-            return UnreadableLine(str(error), raw=raw if b"\n" in raw else None)
+            return UnreadableLine(str(error), raw=raw if b"\n" in raw else None, back=raw.count(b"\n"))
         if not self._is_modern and jobcomp.ends(raw, modern=True):
             self._completion = [*self._completion[1 - _MOST_FILES :], self.file]
         return outcome
@@ -361,21 +412,37 @@ class SlurmParser:
     def _is_modern(self) -> bool:
         return self.file in self._completion
 
-    def _give_up(self, reason: str) -> list[Outcome]:
-        """Report lines that are not a record; those after the first that are complete records are read."""
-        begun, self._begun = self._begun, []
+    def _give_up(self, reason: str, present: int = 0) -> list[Outcome]:
+        """Report lines that are not a record, with the runs of those after the first, which are suspect where the first
+        is cut off in a user's text: its rest may be in any of them.
+
+        `present`: 1 if the last of them is the present line, 0 if it is the previous one.
+        """
+        begun, layout = self._begun, self._layout
+        suspects = [self._suspect(line, back=len(begun) - present - at) for at, line in enumerate(begun) if at]
+        in_table = layout is not None and not self._is_log if begun else False
+        is_text = in_table and layout is not None and not layout.free_last and not layout.begins(begun[0])
+        self._begun = []
+        if not begun:
+            return []
+        back = len(begun) - present
+        waiting = list[Outcome](self._runs.waiting())
+        self._runs.refuse()
         if not self._holds_others:
-            return [UnreadableLine(self._why(begun, reason), raw=b"\n".join(begun))] if begun else []
-        outcomes: list[Outcome] = [UnreadableLine(self._why(begun[:1], reason), raw=begun[0])]
-        for line in begun[1:]:
-            outcomes += _all(self.parse(line))
+            why = self._why(begun, reason)
+            return [*waiting, UnreadableLine(why, raw=b"\n".join(begun), back=back, is_rest=is_text)]
+        outcomes = [*waiting, UnreadableLine(self._why(begun[:1], reason), raw=begun[0], back=back)]
+        for at, (line, suspect) in enumerate(zip(begun[1:], suspects, strict=True), 1):
+            why = self._why([line], "follows a record that is cut off")
+            outcomes.append(suspect or UnreadableLine(why, raw=line, back=back - at))
         return outcomes
 
-    def _other_lines(self, lines: Sequence[bytes]) -> list[Outcome]:
-        """Report lines that belong to no record."""
+    def _other_lines(self, layout: Layout, lines: Sequence[bytes], back: int) -> list[Outcome]:
+        """Report lines that belong to no record. `back`: the first is so many before the present one."""
+        why = "has another number of fields than the header has columns"
         return [
-            UnreadableLine(self._why([line], "has another number of fields than the header has columns"), raw=line)
-            for line in lines
+            UnreadableLine(self._why([line], why), raw=line, back=back - at, is_rest=not layout.free_last)
+            for at, line in enumerate(lines)
         ]
 
     def _why(self, lines: Sequence[bytes], reason: str) -> str:
@@ -393,10 +460,11 @@ class SlurmParser:
 
 _NO_HEADER: Final = "there is no header line that names its fields"
 _CUT_OFF: Final = "is cut off: another record begins after it"
-_DOUBTFUL: Final = (
-    "looks like a header of other columns, or is after one. In a table whose last column is written by users it may "
-    "be a text: it is not used. Write tables of different columns to different files, and let sacct write State last"
+_OTHER_HEADER: Final = (
+    "looks like a header of other columns, but the lines after it fit the first header: it may be a user's text, and "
+    "is not used. Write tables of different columns to different files, and let sacct write State last"
 )
+_BY_OTHER_HEADER: Final = "fits the first header, unlike the lines before it, which came after another header"
 
 
 def _all(outcome: Outcome | list[Outcome]) -> list[Outcome]:
@@ -406,14 +474,3 @@ def _all(outcome: Outcome | list[Outcome]) -> list[Outcome]:
 def _lacking(layout: Layout) -> str:
     named = ", ".join(layout.missing)
     return f"the table has no column{'' if len(layout.missing) == 1 else 's'} {named}: no run can be made of it"
-
-
-def _without_header(line: bytes) -> Layout | None:
-    """The layout of a table without a header that this line fits."""
-    for layout in WITHOUT_HEADER:
-        try:
-            if layout.fits(layout.fields(decoded(line).split(layout.delimiter))):
-                return layout
-        except LineError:
-            continue
-    return None

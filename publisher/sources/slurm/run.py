@@ -137,6 +137,11 @@ class AllocationSteps:
             return [*before, Line.SKIPPED]
         return before[0] if before else Line.MORE
 
+    def alone(self, layout: Layout, fields: Sequence[str]) -> Job | None:
+        """The run of an allocation's line without its steps; None: it never started. Raises `LineError`."""
+        job = layout.job([*fields, ""], self._clock, self._cluster)
+        return None if job is None else Run(job, "").whole()
+
     def refuse(self) -> None:
         """Note that an allocation was refused: the steps that follow belong to no run."""
         if self.run is not None:

@@ -31,6 +31,7 @@ from publisher.sources.base import (
     Outcome,
     Page,
     PageBuilder,
+    Recovered,
     UnreadableLine,
     Window,
 )
@@ -53,6 +54,8 @@ _LAYOUT: Final = Layout((*sacct.NUMBERS, *sacct.FREE_TEXT), "\x1f")
 _NO_TEXT: Final = ("",) * len(sacct.FREE_TEXT)
 _IDS: Final = tuple(sacct.NUMBERS.index(name) for name in ("JobIDRaw", "Cluster", "Submit"))
 _CONSTANT: Final = ("JobIDRaw", "JobID", "Cluster", "User", "Submit", "Start")
+_LACKING: Final = "without_text"
+_MOST_LACKING: Final = 1_000
 _WITHOUT_TEXT: Final = (
     "sacct printed no account and name for this run, or two different ones. It is asked again "
     "at each run of the publisher within `overlap`, and the job is stored when sacct prints them"
@@ -115,7 +118,7 @@ class SlurmSource:
             return self._saved.check()
         until = int(self._clock())
         try:
-            page = _filled(self._window(until - 86_400, until, Window()))
+            page = _filled(self._window(until - 86_400, until, Window(), set()))
         except SourceError as error:
             return [Finding(self.name, "red", error.message, error.hint)]
         if page.unreadable:
@@ -143,13 +146,17 @@ class SlurmSource:
         if self._since is None:
             self._since = first
         here = cursor
+        noted = cursor.get(_LACKING, [])
+        lacking = {text for text in noted if isinstance(text, str)} if isinstance(noted, list) else set[str]()
         while True:
             until = min(end, begin + sacct.LONGEST_WINDOW_S) if begin else end
             last = until >= end
             selected = Window(begin or None, None if last and window is None else until)
-            for page in self._window(begin, until, selected):
+            for page in self._window(begin, until, selected, lacking):
                 if page.at_end and window is None:
                     here = {"until": until, "since": first}
+                    if lacking:
+                        here[_LACKING] = sorted(lacking)[-_MOST_LACKING:]
                 yield msgspec.structs.replace(page, cursor=here, at_end=page.at_end and last)
             if last:
                 return
@@ -168,13 +175,15 @@ class SlurmSource:
             return max(0, known - int(self._settings.overlap)), now
         return max(0, self._settings.complete_since or 0), now
 
-    def _window(self, begin: int, until: int, selected: Window) -> Iterator[Page]:
+    def _window(self, begin: int, until: int, selected: Window, lacking: set[str]) -> Iterator[Page]:
         """Pages of sacct's answer for one span: runs that ended in `selected`, and running ones. The last page has
         `at_end`.
 
         The texts of users are asked for first; each run of the second answer, which has no text of a user, takes its
-        own from them. So no text can add, change, or hide a run. Raises `SourceError`s.
+        own from them. So no text can add, change, or hide a run. `lacking`: the runs that were listed because sacct
+        printed no text of them, as they are listed; it is brought up to date. Raises `SourceError`s.
         """
+        recovered: list[Recovered] = []
         page = PageBuilder(selected, keep_running=True)
         allocations = AllocationSteps(Clock("UTC"), self._settings.cluster or "")
         with (
@@ -186,10 +195,15 @@ class SlurmSource:
                 outcome = _outcome(fields, texts, allocations)
                 for each in outcome if isinstance(outcome, list) else (outcome,):
                     self._add(page, each)
+                if isinstance(outcome, UnreadableLine) and outcome.reason == _WITHOUT_TEXT:
+                    lacking.add((outcome.raw or b"").decode())
+                elif lacking and (shown := _shown(fields).decode()) in lacking:
+                    lacking.remove(shown)
+                    recovered.append(Recovered(str(self.path), -1, shown.encode()))
                 if page.read >= PAGE_RECORDS:
                     yield page.page({})
         page.jobs += allocations.waiting()
-        yield page.page({}, at_end=True)
+        yield page.page({}, at_end=True, recovered=tuple(recovered))
 
     def _add(self, page: PageBuilder, outcome: Outcome) -> None:
         if isinstance(outcome, Job):

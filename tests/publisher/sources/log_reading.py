@@ -14,7 +14,7 @@ import msgspec
 
 from formats.identity import decode, encode
 from formats.job import Job
-from publisher.sources.base import Line, Outcome, Source, Unreadable, UnreadableLine
+from publisher.sources.base import Line, Outcome, Recovered, Source, Unreadable, UnreadableLine
 from publisher.sources.logs.lines import LineHolder, LineParser
 
 
@@ -23,8 +23,14 @@ class Seen(msgspec.Struct):
 
     jobs: dict[str, Job] = {}
     unreadable: list[Unreadable] = []
+    suspects: dict[str, Job] = {}
+    recovered: list[Recovered] = []
     cursor: dict[str, Any] = {}
     at_end: bool = False
+
+    def suspect(self, line: UnreadableLine) -> None:
+        if line.suspect is not None:
+            self.suspects[line.suspect.record_id] = line.suspect
 
     def add(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
@@ -38,6 +44,7 @@ def read_on(source: Source, seen: Seen) -> Seen:
     for page in source.pages(json.loads(json.dumps(seen.cursor))):
         seen.add(page.jobs)
         seen.unreadable += page.unreadable
+        seen.recovered += page.recovered
         seen.cursor = dict(page.cursor)
         seen.at_end = page.at_end
     return seen
@@ -71,6 +78,7 @@ def parse_all(parser: LineParser, lines: Sequence[bytes]) -> tuple[Seen, list[in
                 seen.add([each])
             elif isinstance(each, UnreadableLine):
                 assert each.reason
+                seen.suspect(each)
                 refused.append(index - each.back)
             else:
                 assert isinstance(each, Line)
@@ -86,7 +94,11 @@ def fuzz(parser: LineParser, lines: Sequence[bytes], rounds: int) -> int:
     """Feed mutated lines: no exception, no memory that grows, and every run can be stored. Gives the number of runs."""
     runs = sum(fed(parser, raw) for raw in mutated(lines, rounds))
     released = parser.release() if isinstance(parser, LineHolder) else []
-    return runs + sum(isinstance(each, Job) for each in released)
+    return runs + sum(map(_is_run, released))
+
+
+def _is_run(outcome: Outcome) -> bool:
+    return isinstance(outcome, Job) or (isinstance(outcome, UnreadableLine) and outcome.suspect is not None)
 
 
 def fuzz_records(parser: LineParser, records: Sequence[bytes], rounds: int) -> int:
@@ -103,10 +115,11 @@ def fed(parser: LineParser, raw: bytes) -> int:
     outcome = parser.parse(raw)
     if isinstance(outcome, Line | UnreadableLine):
         return 0
-    runs = [each for each in (outcome if isinstance(outcome, list) else [outcome]) if isinstance(each, Job)]
-    for run in runs:
-        assert decode(encode(run)) == run
-    return len(runs)
+    found = outcome if isinstance(outcome, list) else [outcome]
+    for run in found:
+        if isinstance(run, Job):
+            assert decode(encode(run)) == run
+    return sum(map(_is_run, found))
 
 
 _SPICE = (

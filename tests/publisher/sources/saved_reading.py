@@ -19,6 +19,7 @@ def parse_to_end(parser: EndingParser, lines: Sequence[bytes]) -> Seen:
             seen.add([outcome])
         else:
             assert isinstance(outcome, UnreadableLine)
+            seen.suspect(outcome)
     return seen
 
 

@@ -51,7 +51,8 @@ def test_a_record_in_several_lines_is_one(tmp_path: Path) -> None:
 def test_a_record_inside_another_is_not_a_record(tmp_path: Path) -> None:
     seen = read(tmp_path / "log", broken(1, f"a\n{broken(7, 'x')}b") + broken(2, "x"))
     assert ids(seen) == ["2"]
-    (listed,) = seen.unreadable
+    listed, inner = seen.unreadable
+    assert (inner.line, inner.suspect and inner.suspect.local_id) == (2, "7"), "held: the first may also be cut off"
     assert (listed.line, listed.offset) == (1, 0)
     assert listed.raw.startswith(b"11/01/2026 00:00:10;E;1.s;user=u1 group=g account=a\n")
     assert "has 3 lines" in listed.reason
@@ -59,18 +60,20 @@ def test_a_record_inside_another_is_not_a_record(tmp_path: Path) -> None:
 
 def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:
     torn = broken(1, "a")
-    content = torn[: torn.index(" jobname")] + "\n" + broken(2, "x") + "no record\n" + broken(3, "x")
+    content = torn[: torn.index(" jobname")] + "\n" + record(2, "x") + record(3, "x")
     seen = read(tmp_path / "log", content)
     assert ids(seen) == ["2", "3"]
-    assert [(each.line, each.offset) for each in seen.unreadable] == [(1, 0), (3, content.index("no record"))]
+    assert [(each.line, each.offset) for each in seen.unreadable] == [(1, 0)]
 
 
-def test_a_rest_of_another_record_is_not_taken(tmp_path: Path) -> None:
-    """Two damaged lines, with hours between them, do not swallow the lines between."""
+def test_lines_between_two_damaged_ones_are_held(tmp_path: Path) -> None:
+    """They are not read as text of a record, since the damaged ones are hours apart; but a user may have made them."""
     torn = broken(1, "a")
     other = record(4, "x")
     content = torn[: torn.index(" jobname")] + "\n" + broken(2, "x") + other[other.index(" queue=") :] + broken(3, "x")
-    assert ids(read(tmp_path / "log", content)) == ["2", "3"]
+    seen = read(tmp_path / "log", content)
+    assert ids(seen) == ["3"]
+    assert [each.suspect.local_id for each in seen.unreadable if each.suspect] == ["2"]
 
 
 def test_memory_is_bounded_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -112,7 +115,7 @@ def test_grid_engine(tmp_path: Path) -> None:
     path.write_text(line(1, "a\nb") + line(2, f"a\n{line(7, 'x')}b") + line(3, "x"), encoding="utf-8")
     seen = read_on(GridEngineSource("ge", schema.SourceSettings(type="gridengine", path=path)), Seen())
     assert [(job.local_id, job.name) for job in seen.jobs.values()] == [("1", "a\nb"), ("3", "x")]
-    assert [each.line for each in seen.unreadable] == [3]
+    assert [(each.line, each.suspect and each.suspect.local_id) for each in seen.unreadable] == [(3, None), (4, "7")]
 
 
 def test_dqs(tmp_path: Path) -> None:
@@ -124,4 +127,4 @@ def test_dqs(tmp_path: Path) -> None:
     path.write_text(line(1, "a\nb") + line(2, f"a\n{line(7, 'x')}b") + line(3, "x"), encoding="utf-8")
     seen = read_on(DqsSource("dqs", schema.SourceSettings(type="dqs", path=path)), Seen())
     assert [(job.local_id, job.name) for job in seen.jobs.values()] == [("1", "a\nb"), ("3", "x")]
-    assert [each.line for each in seen.unreadable] == [3]
+    assert [(each.line, each.suspect and each.suspect.local_id) for each in seen.unreadable] == [(3, None), (4, "7")]

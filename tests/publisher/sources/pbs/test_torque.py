@@ -60,7 +60,7 @@ def test_the_fixture(seen: Seen, fixtures: Path, rewrite_golden: bool) -> None:
 
 def test_lines_that_are_not_records_are_kept_with_their_reason(seen: Seen) -> None:
     assert [(Path(each.file).name, each.line, each.reason.split(":")[0]) for each in seen.unreadable] == [
-        ("20261025", 7, "it does not have the form `MM/DD/YYYY HH"),
+        ("20261025", 1, "it does not have the form `MM/DD/YYYY HH"),
         ("20261025", 8, "no end"),
         ("20261025", 9, "record type 'z' is not one of torque's"),
         ("20261025", 10, "a part of a record, followed by another record in the same line"),
@@ -168,7 +168,7 @@ def test_a_damaged_line_costs_only_its_own_job(lines: list[bytes], damage: Calla
         found, _ = parse_all(parser(), [*lines[:index], damage(line), *lines[index + 1 :]])
         own = line.split(b";")[2].split(b".")[0].decode() if line.count(b";") >= 2 else ""
         for key, job in whole.jobs.items():
-            if job.local_id != own:
+            if job.local_id != own and key not in found.suspects:
                 assert found.jobs.get(key) == job, (index, line)
 
 

@@ -190,6 +190,9 @@ def test_a_run_whose_texts_are_missing_is_listed_once_and_read_when_they_are_the
     assert seen.unreadable[0].raw.startswith(b"2|2|c1|")
     sacct.mode("ok")
     assert ids(read_on(source(sacct, 400), seen).jobs) == ["1", "4", "3", "2"]
+    assert [each.raw for each in seen.recovered] == [seen.unreadable[0].raw], "it is no longer listed"
+    read_on(source(sacct, 500), seen)
+    assert len(seen.recovered) == 1
 
 
 def test_a_record_that_cannot_be_read_is_listed_once(sacct: Sacct) -> None:

@@ -60,15 +60,16 @@ def test_a_folder_with_such_a_table_gives_the_others(tmp_path: Path) -> None:
     assert {job.name for job in seen.jobs.values()} == {"job7", "job8", "job9"}
 
 
-def test_after_a_header_that_lacks_columns_nothing_is_read_by_another(tmp_path: Path) -> None:
-    """Five columns both, but others: the rows of the second table would be runs that there were not."""
+def test_a_later_header_never_replaces_one_that_lines_still_fit(tmp_path: Path) -> None:
+    """Else one user's text would hide all later jobs of everyone."""
     file = tmp_path / "sacct.psv"
     second = "JobID|Submit|Start|State|JobName\n" + ROWS.replace("7|", "17|").replace("8|", "18|")
     file.write_text(f"JobID|Start|End|State|JobName\n{ROWS}{second}")
     seen = read_on(source(file), Seen())
-    assert {job.local_id for job in seen.jobs.values()} == {"7", "8", "9"}
-    assert {one.reason for one in seen.unreadable} == {"the table has no column End: no run can be made of it"}
-    assert len(seen.unreadable) == 4
+    assert {job.local_id for job in seen.jobs.values()} == {"7", "8", "9", "17", "18"}
+    (header,) = seen.unreadable
+    assert (header.line, header.raw) == (5, b"JobID|Submit|Start|State|JobName")
+    assert "the lines after it fit the first header" in header.reason
 
 
 def test_the_rest_of_a_name_in_the_last_column_is_called_so(tmp_path: Path) -> None:
@@ -152,16 +153,15 @@ def test_a_table_is_not_a_log_and_a_log_is_not_a_table(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", ["JobID|End|Start|State|JobName", "JobID|Start|End|State|NCPUS|JobName"])
 def test_after_a_text_at_the_end_of_a_row_another_header_is_not_believed(tmp_path: Path, other: str) -> None:
-    """Neither are runs read by it, nor, if they may be its rows, by the one before. All is listed."""
+    """Rows that fit the first header are read by that. The other one is listed."""
     file = tmp_path / "sacct.psv"
     file.write_text(f"JobID|Start|End|State|JobName\n5|10|20|COMPLETED|x\n{other}\n6|10|20|FAILED|y\n")
     seen = read_on(source(file, cluster="c1"), Seen())
     with file.open("a") as stream:
         stream.write("7|10|20|FAILED|z\n")
     read_on(source(file, cluster="c1"), seen)
-    alike = other.count("|") == 4
-    assert [job.local_id for job in seen.jobs.values()] == (["5"] if alike else ["5", "6", "7"])
-    assert len(seen.unreadable) == (3 if alike else 1)
+    assert [job.local_id for job in seen.jobs.values()] == ["5", "6", "7"]
+    assert len(seen.unreadable) == 1
     assert "looks like a header of other columns" in seen.unreadable[0].reason
 
 
@@ -199,3 +199,44 @@ def test_a_run_in_the_repeated_hour_begins_after_its_submission(elapsed: str) ->
     )
     (job,) = parse_to_end(SlurmParser("c1", "Europe/Oslo"), ["|".join(COLUMNS).encode(), row]).jobs.values()
     assert (job.submit, job.start, job.end, job.wall_ms) == (1792889400, 1792891800, 1792893300, 1_500_000)
+
+
+def test_an_incomplete_record_is_no_longer_listed_when_it_is_complete(tmp_path: Path) -> None:
+    file = tmp_path / "sacct.psv"
+    begin = "JobID|Start|End|JobName|State\n5|10|20|a name"
+    file.write_text(f"{begin}\n")
+    seen = read_on(source(file, cluster="c1"), Seen())
+    (piece,) = seen.unreadable
+    assert (piece.line, piece.raw) == (2, b"5|10|20|a name")
+    file.write_text(f"{begin}\nof two lines|COMPLETED\n6|10|20|b|COMPLETED\n")
+    read_on(source(file, cluster="c1"), seen)
+    assert [job.name for job in seen.jobs.values()] == ["a name\nof two lines", "b"]
+    assert [each.raw for each in seen.recovered] == [piece.raw]
+
+
+def test_rows_under_a_header_in_a_text_are_held_when_the_first_header_fits_again(tmp_path: Path) -> None:
+    """One user's comment ends the record, has a header, and a row of another user with 999 cores."""
+    file = tmp_path / "sacct.psv"
+    header = "JobID|User|Start|End|NCPUS|Comment|State"
+    comment = "x|COMPLETED\nJobID|User|Start|End|NCPUS\n7|ada|10|20|999\n"
+    rows = [f"{number}|ada|10|20|2||COMPLETED" for number in (11, 12)]
+    file.write_text("\n".join([header, f"5|eve|10|20|2|{comment}|COMPLETED", *rows, ""]))
+    seen = read_on(source(file, cluster="c1"), Seen())
+    assert [job.local_id for job in seen.jobs.values()] == ["11", "12"]
+    assert [(piece.line, piece.suspect.local_id) for piece in seen.unreadable if piece.suspect] == [(2, "5"), (4, "7")]
+
+
+def test_refused_pieces_keep_their_line_and_text(tmp_path: Path) -> None:
+    file = tmp_path / "sacct.psv"
+    lines = [
+        "JobID|Start|End|JobName|State",
+        "5|10|20|a|COMPLETED",
+        "7|10|20|cut",
+        "8|10|20|cut too",
+        "9|10|20|b|FAILED",
+    ]
+    file.write_text("\n".join([*lines, ""]))
+    seen = read_on(source(file, cluster="c1"), Seen())
+    found = [(piece.line, piece.raw.decode(), piece.offset) for piece in seen.unreadable if piece.suspect is None]
+    text = file.read_text()
+    assert found == [(number, lines[number - 1], text.index(lines[number - 1])) for number in (3, 4)]

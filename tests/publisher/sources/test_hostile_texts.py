@@ -1,0 +1,235 @@
+"""Hostile texts of one user in the logs of every batch system that escapes nothing: no job of another user is made up,
+changed, or lost. Jobs near such a text are held as suspect, and shown.
+
+What a user writes up to the end of a whole record is left out: `docs/reference/sources` say so of each source.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from formats.job import Job
+from publisher.config import schema
+from publisher.sources import make_source
+from publisher.sources.base import Unreadable
+
+FIRST: Final = 1_795_000_000
+CASES: Final = 150
+STEP_S: Final = 400
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """A job as its user submits it: number, user, start, and the texts that the user chooses."""
+
+    number: int
+    user: str
+    start: int
+    name: str = "ok"
+    account: str = ""
+    request: str = ""
+
+    @property
+    def end(self) -> int:
+        return self.start + 100
+
+
+def stamp(at: int) -> str:
+    return time.strftime("%m/%d/%Y %H:%M:%S", time.gmtime(at))
+
+
+def iso(at: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))
+
+
+def torque(job: Submitted) -> list[tuple[int, str]]:
+    account = f" account={job.account}" if job.account else ""
+    request = f" Resource_List.software={job.request}" if job.request else ""
+    both = (
+        f"user={job.user} group=g{account} jobname={job.name} queue=batch ctime={job.start - 9} qtime={job.start - 9} "
+        f"etime={job.start - 9} start={job.start} owner={job.user}@h exec_host=n1/0+n1/1 Resource_List.nodes=1"
+        f"{request} Resource_List.walltime=01:00:00"
+    )
+    used = f"session=1 end={job.end} Exit_status=0 resources_used.cput=00:01:00 resources_used.walltime=00:01:40"
+    return [
+        (job.start, f"{stamp(job.start)};S;{job.number}.srv;{both} "),
+        (job.end, f"{stamp(job.end)};E;{job.number}.srv;{both} {used}"),
+    ]
+
+
+def pbs(job: Submitted) -> list[tuple[int, str]]:
+    request = f"Resource_List.software={job.request} " if job.request else ""
+    both = (
+        f'user={job.user} group=g account="{job.account or "x"}" project=p jobname={job.name} queue=workq '
+        f"ctime={job.start - 9} qtime={job.start - 9} etime={job.start - 9} start={job.start} exec_host=n1/0*2 "
+        f"exec_vnode=(n1:ncpus=2) Resource_List.ncpus=2 {request}Resource_List.walltime=01:00:00"
+    )
+    used = f"session=1 end={job.end} Exit_status=0 resources_used.cput=00:01:00 resources_used.ncpus=2 run_count=1"
+    return [
+        (job.start, f"{stamp(job.start)};S;{job.number}.srv;{both}"),
+        (job.end, f"{stamp(job.end)};E;{job.number}.srv;{both} {used}"),
+    ]
+
+
+def gridengine(job: Submitted) -> list[tuple[int, str]]:
+    request = f" -l arch={job.request}" if job.request else ""
+    line = (
+        f"main.q:h:g:{job.user}:ok:{job.number}:sge:0:{job.start - 9}:{job.start}:{job.end}:0:0:100:50.0:10.0:5000.0:0:"
+        f"0:0:0:100:0:0:0.0:8:0:0:0:10:3:NONE:d:NONE:2:0:60.0:0.001:0.0:-q main.q{request}:0.0:NONE:1000.0:0:0"
+    )
+    return [(job.end, line)]
+
+
+def jobcomp(job: Submitted) -> list[tuple[int, str]]:
+    line = (
+        f"JobId={job.number} UserId={job.user}(1) GroupId=g(1) Name={job.name} JobState=COMPLETED Partition=debug "
+        f"TimeLimit=60 StartTime={iso(job.start)} EndTime={iso(job.end)} NodeList=n1 NodeCnt=1 ProcCnt=2 WorkDir=/tmp "
+        f"ReservationName= Tres=cpu=2,node=1 Account=a QOS=normal WcKey= Cluster=c SubmitTime={iso(job.start - 9)} "
+        f"EligibleTime={iso(job.start - 9)} DerivedExitCode=0:0 ExitCode=0:0 "
+    )
+    return [(job.end, line)]
+
+
+HEADER: Final = "JobIDRaw|JobID|Cluster|User|Submit|Start|End|ElapsedRaw|TotalCPU|NCPUS|NodeList|JobName|Comment|State"
+
+
+def sacct(job: Submitted) -> list[tuple[int, str]]:
+    times = f"{iso(job.start - 9)}|{iso(job.start)}|{iso(job.end)}"
+    line = f"{job.number}|{job.number}|c|{job.user}|{times}|100|00:01:00|2|n1|{job.name}|{job.request}|COMPLETED"
+    return [(job.end, line)]
+
+
+def apel(job: Submitted) -> list[tuple[int, str]]:
+    """The columns of the APEL client, which writes no header."""
+    times = f"{iso(job.start)}|{iso(job.end)}|00:01:40|00:01:00"
+    return [(job.end, f"{job.number}|{job.name}|{job.user}|g|{times}|p|2|1|n1|||COMPLETED")]
+
+
+def dqs(job: Submitted) -> list[tuple[int, str]]:
+    numbers = f"{job.number}:{job.start - 9}:{job.start}:{job.end}:0:{':'.join('0' * 18)}"
+    return [(job.end, f"q:h:1:{job.request}:g:{job.user}:{job.name}:d{job.number}:{numbers}")]
+
+
+Form = Callable[[Submitted], list[tuple[int, str]]]
+FORMS: Final[dict[str, tuple[Form, str, tuple[str, ...]]]] = {
+    "torque": (torque, "torque", ("name", "account", "request")),
+    "pbs": (pbs, "pbs", ("name", "account", "request")),
+    "gridengine": (gridengine, "gridengine", ("request",)),
+    "jobcomp": (jobcomp, "slurm", ("name",)),
+    "sacct": (sacct, "slurm", ("name", "request")),
+    "apel": (apel, "slurm", ("name",)),
+    "dqs": (dqs, "dqs", ("name", "request")),
+}
+"""By name: the form of a job, the type of its source, and the texts that a user chooses."""
+
+
+class Read(msgspec.Struct):
+    """What was read of a log."""
+
+    jobs: dict[str, Job]
+    unreadable: list[Unreadable]
+
+    @property
+    def suspects(self) -> dict[str, Job]:
+        return {piece.suspect.record_id: piece.suspect for piece in self.unreadable if piece.suspect is not None}
+
+
+def read(folder: Path, name: str, texts: dict[str, str]) -> Read:
+    """The log of eight jobs, the fourth with hostile texts."""
+    form, kind, _ = FORMS[name]
+    lines: list[tuple[int, str]] = []
+    for place in range(1, 9):
+        start = FIRST + place * STEP_S
+        lines += form(Submitted(100, "eve", start, **texts) if place == 4 else Submitted(place + 10, "ada", start))
+    path = folder / ("20261122" if kind in {"torque", "pbs"} else "accounting")
+    text = "".join(line + "\n" for _, line in sorted(lines, key=lambda each: each[0]))
+    path.write_text(f"{HEADER}\n{text}" if name == "sacct" else text, encoding="utf-8")
+    settings: dict[str, Any] = {"type": kind, "path": path, "cluster": "c"}
+    if kind in {"torque", "pbs", "slurm"}:
+        settings["timezone"] = "UTC"
+    found = Read({}, [])
+    for page in make_source("s", schema.SourceSettings(**settings)).pages({}):
+        found.jobs |= {job.record_id: job for job in page.jobs}
+        found.unreadable += page.unreadable
+    return found
+
+
+def forged(name: str, chance: random.Random) -> str:
+    """One to three whole records of another user."""
+    form = FORMS[name][0]
+    numbers = chance.sample([7, 50, 999], chance.randint(1, 3))
+    made = [form(Submitted(number, "ada", FIRST + 1600 - 3000)) for number in numbers]
+    return "\n".join(line for record in made for _, line in record[chance.randint(0, len(record) - 1) :])
+
+
+STARTS: Final = {
+    "torque": ["", "x", "01/01/2026 00:00:00;S;5.srv;", " queue=batch", " end=5 Exit_status=0"],
+    "pbs": ["", "x", "01/01/2026 00:00:00;S;5.srv;", '"', " queue=workq"],
+    "gridengine": ["a:b", "x:0.0:NONE:0.0:0:0", "a:b:c:d:e:f:g", "x", "#"],
+    "jobcomp": ["", "x", " JobState=COMPLETED"],
+    "sacct": [
+        *("", "x", "x|COMPLETED", "x||COMPLETED", "||COMPLETED\nJobID|Start|End"),
+        "||COMPLETED\nJobID|User|Start|End|NCPUS|State",
+    ],
+    "apel": ["", "x", "x|ada|g", "\nJobID|Start|End"],
+    "dqs": ["a", "a:b", ""],
+}
+ENDS: Final = {
+    "torque": ["y", "y z", "#", ":", "y="],
+    "pbs": ["y", "y z", "#", ":", "y="],
+    "gridengine": ["y", "#y", "#", "", "y z", "y:z"],
+    "jobcomp": ["y", "", "y z"],
+    "sacct": ["y", "", "y z", "7|"],
+    "apel": ["y", "", "y z"],
+    "dqs": ["y", "", "y:z"],
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_no_text_makes_changes_or_loses_a_job_of_another_user(tmp_path: Path, name: str) -> None:
+    true = read(tmp_path, name, {}).jobs
+    assert len(true) == 8
+    others = {key: job for key, job in true.items() if job.local_user == "ada"}
+    fields = FORMS[name][2]
+    for case in range(CASES):
+        chance = random.Random(f"{name} {case}")
+        text = f"{chance.choice(STARTS[name])}\n{forged(name, chance)}\n{chance.choice(ENDS[name])}"
+        texts = dict.fromkeys(chance.sample(fields, chance.randint(1, len(fields))), text)
+        found = read(tmp_path, name, texts)
+        made_up = [
+            job for key, job in found.jobs.items() if key not in true and job.local_user != "eve" and job.finished
+        ]
+        assert made_up == [], (case, texts)
+        for key, job in others.items():
+            kept = found.jobs.get(key) or found.suspects.get(key)
+            assert kept == job, (case, texts)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_any_text_is_read_and_loses_no_job_without_a_trace(tmp_path: Path, name: str) -> None:
+    """Also texts that end with the beginning of a record, which nothing distinguishes from it."""
+    others = {key: job for key, job in read(tmp_path, name, {}).jobs.items() if job.local_user == "ada"}
+    fields = FORMS[name][2]
+    for case in range(CASES):
+        chance = random.Random(f"any {name} {case}")
+        pieces = [forged(name, chance), *STARTS[name], *ENDS[name], "\n", "\n\n", "\r\n", " ", "|", ":", ";", '"', "#"]
+        whole = "".join(chance.choices(pieces, k=chance.randint(1, 6)))
+        text = whole[: chance.randint(0, len(whole))]
+        found = read(tmp_path, name, {chance.choice(fields): text})
+        shown = b"\n".join(piece.raw for piece in found.unreadable)
+        for key, job in others.items():
+            kept = found.jobs.get(key) or found.suspects.get(key)
+            assert kept == job or f"{job.local_id}".encode() in shown, (case, text)
+
+
+def test_a_text_without_a_line_feed_holds_nothing(tmp_path: Path) -> None:
+    for name, (_, _, fields) in FORMS.items():
+        for field in fields:
+            found = read(tmp_path, name, {field: "usual text, 1.0 (x)"})
+            assert (len(found.jobs), found.unreadable) == (8, []), name
