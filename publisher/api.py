@@ -291,11 +291,8 @@ class Publisher:
         return check(self.config, self._opened.if_there, self.tools.clock)
 
     def status(self, *, assumed: bool = True) -> Status:
-        """The state of everything that is configured.
-
-        `assumed`: with how many jobs count as delivered by an earlier publisher, which takes 0.25 s for each million of
-        them.
-        """
+        """The state of all that is configured. `assumed`: with how many jobs count as delivered by an earlier
+        publisher, which takes 0.25 s for each million of them."""
         from publisher.status.status import status  # noqa: PLC0415
 
         return status(self._opened.if_there(), self.config, self.tools.clock, assumed=assumed)
@@ -404,13 +401,15 @@ class Publisher:
         with self._locked(target) as (plan, now), self.store.write() as connection:
             return waive(connection, plan, target, state, record_ids, reason, now)
 
-    def settle_unreadable(self, reason: str, sources: Sequence[str] = ()) -> list[registry.UnreadableRow]:
-        """Mark what `unreadable` lists, of these sources or of all, as settled, with the reason. Return what it was."""
+    def settle_unreadable(
+        self, reason: str, sources: Sequence[str] = (), pieces: Sequence[int] = ()
+    ) -> list[registry.UnreadableRow]:
+        """Mark what `unreadable` lists, of these sources or pieces or all, as settled, with the reason. Return it."""
         from publisher.publish.decide import settle  # noqa: PLC0415
 
         with self._opened.collected().write() as connection:
             self._require_sources(connection, sources)
-            return settle(connection, sources, reason, self.tools.clock())
+            return settle(connection, sources, reason, self.tools.clock(), pieces=pieces)
 
     def take_over_until(self, target: str, until: int) -> int:
         """Record what ended up to then, and was never sent by this program, as delivered by an earlier publisher.

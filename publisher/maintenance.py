@@ -22,7 +22,7 @@ from publisher.errors import PublisherError, UsageError
 from publisher.finding import Finding
 from publisher.messages.erased_groups import spelled
 from publisher.messages.item import view_of
-from publisher.store import registry
+from publisher.store import registry, suspects
 from publisher.store.admin import backup, engine, erase, integrity, purge
 from publisher.store.admin.backup import Backup, TableCopied, exclusive
 from publisher.store.admin.erase import Forgotten, Shown
@@ -33,6 +33,7 @@ from publisher.store.database import Store, open_store
 from publisher.store.sent_mark import RESTORED_HINT
 
 if TYPE_CHECKING:
+    from publisher.collect.suspects import Accepted
     from publisher.spool.exchange import Manifest
 
 _NOT_COMPARED = frozenset({"user_dn", "token_subject", "local_user"})
@@ -85,6 +86,26 @@ class StoreMaintenance:
         self._config = config
         self._clock = clock
         self._prepare = prepare
+
+    # --- decisions on suspect runs
+
+    def accept_suspects(self, names: Sequence[str], pieces: Sequence[int], reason: str) -> dict[str, Accepted]:
+        """Store the suspect runs of these sources or pieces, or all; how many, by source (`collect.suspects.accept`).
+
+        Raises `UsageError` without a reason, and if another process is collecting.
+        """
+        from publisher.collect.suspects import accept  # noqa: PLC0415 - few commands need it
+
+        with self._store.lock("collect") as held:
+            if not held:
+                raise UsageError("another run is collecting", hint="Try again when it has finished")
+            plans = list(self._prepare().values())
+            return accept(self._store, self._config.sources, plans, names, pieces, reason, self._clock())
+
+    def suspects(self, pieces: Sequence[int]) -> dict[int, Job]:
+        """The suspect runs of these pieces of unreadable input, by the piece."""
+        with self._store.read() as connection:
+            return suspects.of_pieces(connection, pieces)
 
     # --- check and repair
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -16,11 +16,13 @@ from publisher.cli.session import session
 from publisher.cli.table import show_table
 from publisher.cli.usage_notes import usage_notes
 from publisher.errors import UsageError
-from publisher.text import counted, iso, safe
+from publisher.text import counted, duration_text, iso, safe
 
 if TYPE_CHECKING:
+    from formats.job import Job
     from publisher.api import Publisher
     from publisher.collect.collect import Collected
+    from publisher.collect.suspects import Accepted
     from publisher.store.registry import UnreadableRow
 
 _LISTED: Final = 1000
@@ -45,8 +47,17 @@ def collect(
         bool,
         typer.Option("--settle", help="With --unreadable: mark this input as settled."),
     ] = False,
+    accept: Annotated[
+        bool,
+        typer.Option("--accept", help="With --unreadable: count the suspect jobs of this input; no user made them."),
+    ] = False,
+    piece: Annotated[
+        list[int] | None,
+        typer.Option("--piece", metavar="N", help="With --settle or --accept: only this piece; may be repeated."),
+    ] = None,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="With --settle: what was done about it.")
+        str,
+        typer.Option("--reason", metavar="TEXT", help="With --settle or --accept: what was done, or why it is right."),
     ] = "",
     limit: Annotated[
         int | None,
@@ -58,21 +69,29 @@ def collect(
     from publisher.sources.base import Window  # noqa: PLC0415
 
     begin, end = options.window_bounds(since, until)
-    if settle and not unreadable:
-        raise UsageError("--settle needs --unreadable", hint="`collect --unreadable` lists what would be settled")
-    if reason and not settle:
-        raise UsageError("--reason needs --settle")
-    if (limit is not None or show_all) and (settle or not unreadable):
+    decides = settle or accept
+    if decides and not unreadable:
+        option = "--settle" if settle else "--accept"
+        raise UsageError(f"{option} needs --unreadable", hint="`collect --unreadable` lists what it would decide on")
+    if settle and accept:
+        raise UsageError("--settle and --accept contradict each other")
+    if (reason or piece) and not decides:
+        raise UsageError("--reason and --piece need --settle or --accept")
+    if (limit is not None or show_all) and (decides or not unreadable):
         raise UsageError("--limit and --all need --unreadable")
     most = limit_of(limit, _LISTED, show_all=show_all)
     with session.publisher() as publisher:
         if settle:
-            _show_settled(sorted(publisher.settle_unreadable(reason, sources or ()), key=_place_of))
+            _show_settled(sorted(publisher.settle_unreadable(reason, sources or (), piece or ()), key=_place_of))
+            return
+        if accept:
+            _show_accepted(publisher.maintenance.accept_suspects(sources or (), piece or (), reason))
             return
         if unreadable:
             rows = publisher.unreadable(most, sources or ())
             rows.sort(key=_place_of)
-            _list_unreadable(rows, publisher.count_unreadable(sources or ()))
+            suspects = publisher.maintenance.suspects([row.id for row in rows]) if rows else {}
+            _list_unreadable(rows, suspects, publisher.count_unreadable(sources or ()))
             return
         subprocess_worker.tune_memory()
         window = Window(begin, end) if begin is not None or end is not None else None
@@ -104,6 +123,7 @@ def collected_json(found: dict[str, Collected]) -> dict[str, Any]:
             "cpu_sampled": item.cpu_sampled,
             "cpu_doubtful": item.cpu_doubtful,
             "interrupted": item.interrupted,
+            "suspect": item.suspect,
             "error": item.error,
         }
         for name, item in found.items()
@@ -132,6 +152,9 @@ def say_problems(found: dict[str, Collected]) -> None:
             say(f"{name}: {pieces} of input could not be read; `usage-publisher collect --unreadable` lists them")
         for text in usage_notes(item):
             say(f"{name}: {text}")
+        if item.suspect:
+            jobs = counted(item.suspect, "job")
+            say(f"{name}: {jobs} of these may be made by a user: they are counted nowhere until they are accepted")
 
 
 def show_collected(found: dict[str, Collected]) -> None:
@@ -150,11 +173,16 @@ def show_collected(found: dict[str, Collected]) -> None:
         show_table(title, columns, rows, right=set(columns[1:]))
 
 
-def _list_unreadable(rows: Sequence[UnreadableRow], total: int) -> None:
+def _list_unreadable(rows: Sequence[UnreadableRow], suspects: Mapping[int, Job], total: int) -> None:
     if session.json:
-        json_object(list_json([_unreadable_json(row) for row in rows], total))
+        json_object(list_json([_unreadable_json(row, suspects.get(row.id)) for row in rows], total))
         return
-    _show_unreadable(rows)
+    _show_unreadable(rows, suspects)
+    if suspects:
+        say(
+            f"{counted(len(suspects), 'suspect job')}: add --settle --piece N for those that a user made, then "
+            "--accept for the others; both need --reason"
+        )
     say_if_cut(len(rows), total, "newest")
     if not rows:
         say("no input is unreadable")
@@ -173,7 +201,7 @@ def _show_settled(rows: Sequence[UnreadableRow]) -> None:
     if session.json:
         json_object(list_json([_unreadable_json(row) for row in rows], len(rows)))
         return
-    _show_unreadable(rows)
+    _show_unreadable(rows, {})
     for name, number in Counter(row.source for row in rows).items():
         say(f"{name}: {number:,} settled")
     if rows:
@@ -182,15 +210,35 @@ def _show_settled(rows: Sequence[UnreadableRow]) -> None:
         say("no input is unreadable")
 
 
-def _show_unreadable(rows: Sequence[UnreadableRow]) -> None:
+def _show_accepted(found: Mapping[str, Accepted]) -> None:
+    if session.json:
+        json_object({name: {"accepted": item.stored, "left": item.left} for name, item in found.items()})
+        return
+    for name, item in found.items():
+        say(f"{name}: {counted(item.stored, 'suspect job')} accepted; the next publish sends them")
+        if item.left:
+            say(f"{name}: {counted(item.left, 'suspect job')} left, since the same job is stored with other values")
+    if not found:
+        say("no job is suspect")
+
+
+def _show_unreadable(rows: Sequence[UnreadableRow], suspects: Mapping[int, Job]) -> None:
     for row in rows:
-        data(f"{safe(row.source)}  {safe(row.place)}  {safe(row.reason)}")
+        data(f"{row.id}  {safe(row.source)}  {safe(row.place)}  {safe(row.reason)}")
+        if (job := suspects.get(row.id)) is not None:
+            cores = job.cores or job.slots
+            wall = "unknown" if job.wall_ms is None else duration_text(job.wall_ms / 1000)
+            data(
+                f"    job {safe(job.local_id or job.record_id)} of {safe(job.local_user or 'unknown')}, ended "
+                f"{iso(job.end)}, wall time {wall}, cores {cores if cores is not None else 'unknown'}"
+            )
         if row.raw:  # a file that was truncated has no text to show
             data(f"    {safe(row.raw[:200].decode('utf-8', 'replace'))}")
 
 
-def _unreadable_json(row: UnreadableRow) -> dict[str, Any]:
+def _unreadable_json(row: UnreadableRow, job: Job | None = None) -> dict[str, Any]:
     return {
+        "piece": row.id,
         "source": row.source,
         "file": row.file,
         "line": row.line,
@@ -198,4 +246,17 @@ def _unreadable_json(row: UnreadableRow) -> dict[str, Any]:
         "reason": row.reason,
         "raw": row.raw.decode("utf-8", "backslashreplace"),
         "unread_from": iso(row.unread_from),
+        "suspect": None if job is None else _suspect_json(job),
+    }
+
+
+def _suspect_json(job: Job) -> dict[str, Any]:
+    return {
+        "record_id": job.record_id,
+        "local_id": job.local_id,
+        "local_user": job.local_user,
+        "end_time": iso(job.end),
+        "wall_ms": job.wall_ms,
+        "cpu_ms": job.cpu_ms,
+        "cores": job.cores or job.slots,
     }

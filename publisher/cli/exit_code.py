@@ -39,7 +39,7 @@ def of_run(
     were held before and tried again. `with_evidence`: what the services' evidence says counts as well: records that are
     missing, that differ, or that are unconfirmed for too long.
     """
-    deliveries = list(delivered.values())
+    deliveries, collected = list(delivered.values()), list(collected)
     errors = [delivery.error for delivery in deliveries if delivery.error is not None]
     if any(isinstance(error, StoreError) for error in errors):
         return STORE
@@ -58,7 +58,7 @@ def of_run(
         return WAITING
     if with_evidence and status is not None and any(target.is_contradicted for target in status.targets.values()):
         return WAITING
-    newly_held = sum(item.sent.held for item in deliveries) > held_before
+    newly_held = sum(item.sent.held for item in deliveries) > held_before or any(item.suspect for item in collected)
     return REJECTED if newly_held or any(item.sent.rejected for item in deliveries) else DONE
 
 

@@ -53,6 +53,7 @@ def status_json(found: Status) -> dict[str, Any]:
             name: {
                 "jobs": source.jobs,
                 "unreadable": source.unreadable,
+                "suspect": source.suspect,
                 "unread_files": source.unread_files,
                 "skipped": source.skipped,
                 "cpu_sampled": source.cpu_sampled,
@@ -164,6 +165,7 @@ def _source_word(item: SourceStatus) -> Text:
         (not item.read_to_end, "not read to its end"),
         (item.ends_in_future, "the last job ended in the future: a clock is wrong"),
         (item.silent, "silent for longer than expected"),
+        (item.suspect, f"{counted(item.suspect, 'suspect job')} held"),
         (item.unreadable, "some input is unreadable"),
         (item.waiting, "a record is incomplete"),
         (item.cpu_doubtful, "some CPU times are doubtful"),
@@ -227,6 +229,10 @@ def _advice(found: Status) -> list[str]:
         advice.append("Problems:           usage-publisher check tests everything; what could not be sent waits")
     if any(each.last_collected and not each.read_to_end and not each.error for each in found.sources.values()):
         advice.append("Not read to the end: usage-publisher collect reads the rest")
+    if any(source.suspect for source in found.sources.values()):
+        advice.append(
+            "Suspect jobs:       usage-publisher collect --unreadable; they are counted nowhere until decided"
+        )
     if any(source.unreadable for source in found.sources.values()):
         advice.append("Unreadable input:   usage-publisher collect --unreadable")
     for name, source in found.sources.items():

@@ -15,11 +15,21 @@ from sqlalchemy import Connection
 from publisher.collect.grid_join import GridJoin
 from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import GridLog
-from publisher.encoded_run import UsageNote
+from publisher.encoded_run import EncodedRun, UsageNote
 from publisher.errors import SourceError
 from publisher.events import Observer, PageStored
 from publisher.sources.base import Cursor, EncodedPage, Page, Reader, Recognising, Window, encode_page
-from publisher.store import deliveries, grid_jobs, groups, in_flight, registry, runs, transitions, usage_notes
+from publisher.store import (
+    deliveries,
+    grid_jobs,
+    groups,
+    in_flight,
+    registry,
+    runs,
+    suspects,
+    transitions,
+    usage_notes,
+)
 from publisher.store.admin import erase, purge
 from publisher.store.admin.erase import PseudonymMap
 from publisher.store.classes import Interner, JobClass, classes_by_id
@@ -34,7 +44,8 @@ class Collected(msgspec.Struct, frozen=True):
     `read` counts records of the source (lines, rows). `merged`: records that are a part of a run, such as slaves and
     steps. `skipped`: jobs that never ran or still run, and other entries that are not a job's end. `cpu_sampled` and
     `cpu_doubtful`: of the new and changed jobs, those with this `UsageNote`. `interrupted`: the next collect reads the
-    rest.
+    rest. `suspect`: how many of the unreadable pieces have a run that a user may have made, and that is
+    held.
     """
 
     read: int = 0
@@ -48,6 +59,7 @@ class Collected(msgspec.Struct, frozen=True):
     cpu_sampled: int = 0
     cpu_doubtful: int = 0
     interrupted: bool = False
+    suspect: int = 0
 
     @property
     def jobs(self) -> int:
@@ -155,6 +167,7 @@ def _add(one: Collected, other: Collected) -> Collected:
         merged=one.merged + other.merged,
         cpu_sampled=one.cpu_sampled + other.cpu_sampled,
         cpu_doubtful=one.cpu_doubtful + other.cpu_doubtful,
+        suspect=one.suspect + other.suspect,
     )
 
 
@@ -172,19 +185,16 @@ def _store_page(
     again: bool,
 ) -> Collected:
     with store.write() as connection:
-        unpurged = purge.drop_purged(connection, page.runs, pseudonyms)
-        upserted = runs.upsert(connection, interner, pseudonyms.over(unpurged.runs), now)
-        notes = usage_notes.record(connection, unpurged.runs, upserted.put)
         first = None if row.first_read_done else row.name
-        enqueue_runs(connection, upserted.put, plans, now, first_read_of=first, read=interner.classes)
-        back = purge.hold_changed(connection, (plan.target_id for plan in plans), upserted.put, unpurged.changed, now)
-        if join is not None:
-            join.note(connection, upserted.put)
-        unreadable_new = registry.keep_unreadable(connection, row.id, page.unreadable, now, again=again)
+        stored = store_runs(connection, interner, pseudonyms, join, page.runs, plans, now, first_read_of=first)
+        unreadable = suspects.undecided(connection, page.unreadable)
+        unreadable_new = registry.keep_unreadable(
+            connection, row.id, unreadable, now, again=again, first_read=first is not None
+        )
         registry.drop_recovered(connection, row.id, page.recovered)
         ends = [run.end for run in page.runs if run.finished and run.end]
         last_end = max([*ends, page.recognised.last_end or 0]) or None
-        counts = (upserted.new - back, page.skipped, unreadable_new, last_end)
+        counts = (stored.new, page.skipped, unreadable_new, last_end)
         if again:
             registry.count_window(connection, row.id, *counts)
         else:
@@ -199,12 +209,45 @@ def _store_page(
             )
     return Collected(
         read=page.read,
+        new=stored.new,
+        changed=stored.changed,
+        unchanged=stored.unchanged + page.recognised.unchanged,
+        skipped=page.skipped + stored.skipped,
+        unreadable=len(unreadable),
+        merged=page.merged,
+        suspect=sum(piece.suspect is not None for piece in unreadable),
+        cpu_sampled=stored.cpu_sampled,
+        cpu_doubtful=stored.cpu_doubtful,
+    )
+
+
+def store_runs(
+    connection: Connection,
+    interner: Interner,
+    pseudonyms: PseudonymMap,
+    join: GridJoin | None,
+    found: Sequence[EncodedRun],
+    plans: Sequence[TargetPlan],
+    now: int,
+    *,
+    first_read_of: str | None,
+) -> Collected:
+    """Store runs of a source, with a delivery for each target that selects them. Return what they were.
+
+    `first_read_of`: see `enqueue_runs`.
+    """
+    unpurged = purge.drop_purged(connection, found, pseudonyms)
+    upserted = runs.upsert(connection, interner, pseudonyms.over(unpurged.runs), now)
+    notes = usage_notes.record(connection, unpurged.runs, upserted.put)
+    enqueue_runs(connection, upserted.put, plans, now, first_read_of=first_read_of, read=interner.classes)
+    back = purge.hold_changed(connection, (plan.target_id for plan in plans), upserted.put, unpurged.changed, now)
+    if join is not None:
+        join.note(connection, upserted.put)
+    return Collected(
         new=upserted.new - back,
         changed=upserted.changed + back,
-        unchanged=upserted.unchanged + unpurged.unchanged + page.recognised.unchanged,
-        skipped=page.skipped + upserted.running,
-        unreadable=len(page.unreadable),
-        merged=page.merged,
+        unchanged=upserted.unchanged + unpurged.unchanged,
+        skipped=upserted.running,
         cpu_sampled=notes[UsageNote.CPU_SAMPLED],
         cpu_doubtful=notes[UsageNote.CPU_DOUBTFUL],
     )

@@ -91,6 +91,7 @@ Item = TypeVar("Item")
 _SOURCES: Final[Mapping[str, tuple[str, Callable[[SourceStatus], _Value]]]] = {
     "source_jobs": ("Runs stored from the source.", lambda item: item.jobs),
     "source_unreadable": ("Pieces of input that are not a record.", lambda item: item.unreadable),
+    "source_suspect": ("Jobs held because a user may have made them.", lambda item: item.suspect),
     "source_last_collected_timestamp_seconds": ("When the source was last read.", lambda item: item.last_collected),
     "source_last_job_end_timestamp_seconds": ("End of the last job read.", lambda item: item.last_job_end),
     "source_read_to_end": ("1: the last read came to the source's end.", lambda item: int(item.read_to_end)),

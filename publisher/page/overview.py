@@ -147,6 +147,8 @@ def _source_problems(one: SourceStatus) -> Iterable[str]:
         yield "the last job ends in the future: a clock is wrong"
     if one.silent:
         yield "silent for longer than `expect_every`"
+    if one.suspect:
+        yield f"{counted(one.suspect, 'suspect job')} held: see `usage-publisher collect --unreadable`"
     if one.unreadable:
         yield f"{counted(one.unreadable, 'unreadable record')}: see `usage-publisher collect --unreadable`"
     yield from future_notes(one.times_in_future)

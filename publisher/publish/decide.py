@@ -10,7 +10,7 @@ is then always sent, and a summary with a key that we do not make is sent with z
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -168,16 +168,23 @@ def _assume(connection: Connection, target_id: int, chosen: ColumnElement[bool],
 
 
 def settle(
-    connection: Connection, names: Sequence[str], reason: str, now: int, limit: int = registry.LISTED
+    connection: Connection,
+    names: Sequence[str],
+    reason: str,
+    now: int,
+    limit: int = registry.LISTED,
+    pieces: Collection[int] = (),
 ) -> list[registry.UnreadableRow]:
     """Mark the listed unreadable input of these sources, or of all, as settled, with the reason. Return what was
-    settled.
+    settled. `pieces`: only these, if there are any.
+
+    A suspect run of it is discarded.
 
     Settled input is no longer counted or listed, until it is read again and still cannot be parsed.
     """
     if not reason.strip():
         raise UsageError("settling needs a reason", hint="Give --reason: what was done about the input")
-    settled = registry.list_unreadable(connection, limit, names)
+    settled = registry.list_unreadable(connection, limit, names, pieces)
     of_source: dict[str, list[registry.UnreadableRow]] = {}
     for item in settled:
         of_source.setdefault(item.source, []).append(item)

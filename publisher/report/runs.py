@@ -28,6 +28,7 @@ from publisher.report.request import ReportRequest
 from publisher.report.selection import ON_CLUSTER, PartialReport, Selection, selected
 from publisher.sources.dqs import SEVERAL_LINES, without_slaves
 from publisher.status.jobs import count_in
+from publisher.store import suspects
 from publisher.store.admin.purge import runs_of_months
 from publisher.store.classes import classes_by_id, decode
 from publisher.store.database import Store
@@ -179,6 +180,13 @@ class ReportContext:
         if self._store is None:
             raise UsageError("nothing was collected yet", hint="Run `usage-publisher collect` first")
         return self._store
+
+    def suspects(self) -> int:
+        """How many jobs are held because a user may have made them."""
+        if self._store is None:
+            return 0
+        with self._store.read() as connection:
+            return suspects.count(connection)
 
     def runs(self, request: ReportRequest) -> Runs:
         """The runs that the request is about."""

@@ -105,6 +105,15 @@ def zones(config: Config) -> Iterator[Finding]:
             yield Finding(f"source {name}", "yellow", text, hint)
 
 
+def texts(config: Config) -> Iterator[Finding]:
+    """For logs that do not escape what users write: the filter that refuses it at submission."""
+    for name, source in config.sources.items():
+        if source.kind.submit_filter:
+            text = "what users write may look like records in its logs; such jobs are held as suspect"
+            hint = f"Refuse control characters at submission: conf/filters/{source.kind.submit_filter} says how"
+            yield Finding(f"source {name}", "green", text, hint)
+
+
 def collected(config: Config, store: Store, now: int) -> Iterator[Finding]:
     """Findings about the jobs of each source, and when it was read."""
     for name, found in status(store, config, lambda: now, assumed=False).sources.items():
@@ -127,6 +136,9 @@ def collected(config: Config, store: Store, now: int) -> Iterator[Finding]:
             level, text, hint = "yellow", f"{text}; not read to its end", "usage-publisher collect reads the rest"
         elif found.silent:
             level, hint = "yellow", "It is silent for longer than `expect_every`. Check the batch system and its logs"
+        elif found.suspect:
+            level, text = "yellow", f"{text}; held: {counted(found.suspect, 'suspect job')}, which a user may have made"
+            hint = "`usage-publisher collect --unreadable` lists them; add `--accept` or `--settle`"
         elif found.unreadable:
             level, text = "yellow", f"{text}; unreadable: {counted(found.unreadable, 'piece')} of input"
             hint = "usage-publisher collect --unreadable"

@@ -14,7 +14,7 @@ from publisher.encoded_run import UsageNote
 from publisher.errors import CredentialError, StoreError
 from publisher.messages import completeness, due
 from publisher.sources.base import FUTURE_S, waiting_in
-from publisher.store import batches, deliveries, groups, queries, reconciliations, registry, usage_notes
+from publisher.store import batches, deliveries, groups, queries, reconciliations, registry, suspects, usage_notes
 from publisher.store.database import Store
 from publisher.store.reconciliations import Reconciled
 from publisher.store.registry import SourceCount
@@ -45,6 +45,8 @@ class SourceStatus(msgspec.Struct, frozen=True):
     cpu_sampled: int = 0
     cpu_doubtful: int = 0
     """Stored runs with this `UsageNote`."""
+    suspect: int = 0
+    """Pieces of the unreadable input that have a job, which is held: a user may have made it."""
 
 
 class TargetStatus(msgspec.Struct, frozen=True):
@@ -128,6 +130,8 @@ class Status(msgspec.Struct, frozen=True):
     @property
     def delivered(self) -> bool:
         """Complete, and nothing is held or rejected."""
+        if any(source.suspect for source in self.sources.values()):
+            return False
         undelivered = (target.held or target.rejected for target in self.targets.values() if not target.shadow)
         return self.complete and not any(undelivered)
 
@@ -189,6 +193,7 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
             unread = registry.unread_files(connection, row.id) if row is not None else []
             error = registry.unread_error(connection, row.id) if row is not None else None
             notes = usage_notes.count(connection, row.id) if row is not None else {}
+            suspect = suspects.count(connection, [name]) if row is not None and row.unreadable else 0
     expect = config.sources[name].expect_every
     if row is None:
         return SourceStatus(0, 0, 0, None, None, read_to_end=False, silent=False, error=None)
@@ -210,6 +215,7 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
         times_in_future=in_future,
         cpu_sampled=notes.get(UsageNote.CPU_SAMPLED, 0),
         cpu_doubtful=notes.get(UsageNote.CPU_DOUBTFUL, 0),
+        suspect=suspect,
     )
 
 

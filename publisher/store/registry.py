@@ -10,14 +10,14 @@ import getpass
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, update
 
 from publisher.sources.base import Cursor, Recovered, Unreadable, cursor_of, text_of
-from publisher.store import dialect, paging
+from publisher.store import dialect, paging, suspects
 from publisher.store.schema import audit, classes, notices, runs, sources, targets, unreadable
 from publisher.text import utf8
 
@@ -163,13 +163,19 @@ def record_failure(connection: Connection, source_id: int, message: str) -> None
 
 
 def keep_unreadable(
-    connection: Connection, source_id: int, items: Sequence[Unreadable], now: int, *, again: bool = False
+    connection: Connection,
+    source_id: int,
+    items: Sequence[Unreadable],
+    now: int,
+    *,
+    again: bool = False,
+    first_read: bool = False,
 ) -> int:
     """Keep input that cannot be parsed, `KEPT_OF_FILE` pieces of each file; return how much of it is to be counted.
 
     Counted are pieces that were not known yet, and pieces beyond the limit. The latter are not recognised when they are
     read again: with `again`, for a window that is read again, they are not counted. A file that disappeared is always
-    kept.
+    kept, and so is a piece with a suspect run. `first_read`: of the source, for such runs.
     """
     known = _known_digests(connection, source_id, Counter(utf8(item.file) for item in items))
     rows: list[dict[str, Any]] = []
@@ -180,7 +186,7 @@ def keep_unreadable(
         if item.unread_from is not None:  # read again at the same place, and not settled so far
             same = (*_unread_at(source_id, item), unreadable.c.digest == digest)
             connection.execute(update(unreadable).where(*same).values(seen_at=now))
-        elif digests is not None:
+        elif digests is not None and item.suspect is None:
             if digest in digests:
                 continue
             if len(digests) >= KEPT_OF_FILE:
@@ -197,6 +203,8 @@ def keep_unreadable(
             "seen_at": now,
             "digest": digest,
             "unread_from": item.unread_from,
+            "run": suspects.stored_form(item),
+            "first_read": int(first_read) if item.suspect is not None else None,
         })  # fmt: skip
     return dialect.insert_missing(connection, unreadable, rows) + (0 if again else beyond)
 
@@ -223,6 +231,9 @@ def _digest_of(item: Unreadable) -> bytes:
 
 
 def _unread_at(source_id: int, item: Unreadable | Recovered) -> tuple[ColumnElement[bool], ...]:
+    if isinstance(item, Recovered) and item.raw is not None:
+        of_file = unreadable.c.source_id == source_id, unreadable.c.file == utf8(item.file)
+        return *of_file, unreadable.c.raw == item.raw, unreadable.c.unread_from.is_(None), unreadable.c.run.is_(None)
     return (
         unreadable.c.source_id == source_id,
         unreadable.c.file == utf8(item.file),
@@ -232,7 +243,7 @@ def _unread_at(source_id: int, item: Unreadable | Recovered) -> tuple[ColumnElem
 
 
 def drop_recovered(connection: Connection, source_id: int, items: Sequence[Recovered]) -> None:
-    """Remove entries of files "not read to the end" that were found again."""
+    """Remove files "not read to the end" that were found again, and pieces that are complete now."""
     for item in items:
         gone = connection.execute(delete(unreadable).where(*_unread_at(source_id, item))).rowcount
         lower = update(sources).where(sources.c.id == source_id).values(unreadable=sources.c.unreadable - gone)
@@ -284,6 +295,8 @@ class UnreadableRow(msgspec.Struct, frozen=True):
     unread_from: int | None = None
     """Of a file that disappeared before it was read to its end: the jobs of it that were not read ended then, epoch
     seconds, or later."""
+    is_suspect: bool = False
+    """Whether it has a run, which is held until somebody decides (`publisher.store.suspects`)."""
 
     @property
     def place(self) -> str:
@@ -292,10 +305,11 @@ class UnreadableRow(msgspec.Struct, frozen=True):
 
 
 def list_unreadable(
-    connection: Connection, limit: int | None = LISTED, names: Sequence[str] = ()
+    connection: Connection, limit: int | None = LISTED, names: Sequence[str] = (), pieces: Collection[int] = ()
 ) -> list[UnreadableRow]:
     """Unreadable input of the named sources, or of all, including sources no longer configured: first the files that
-    disappeared before they were read to their end, then the newest. `limit` None: all of it."""
+    disappeared before they were read to their end, then the newest. `limit` None: all of it; `pieces`: only these, if
+    there are any."""
     query = (
         select(
             unreadable.c.id,
@@ -307,6 +321,7 @@ def list_unreadable(
             unreadable.c.raw,
             unreadable.c.seen_at,
             unreadable.c.unread_from,
+            unreadable.c.run.is_not(None),
         )
         .join(sources)
         .order_by(unreadable.c.unread_from.is_(None), unreadable.c.id.desc())
@@ -314,12 +329,15 @@ def list_unreadable(
     )
     if names:
         query = query.where(sources.c.name.in_(names))
+    if pieces:
+        query = query.where(unreadable.c.id.in_(pieces))
     return [
         UnreadableRow(
-            key, name, file, line if line >= 0 else None, offset if offset >= 0 else None, reason, bytes(raw), *rest
+            key, name, file, line if line >= 0 else None, offset if offset >= 0 else None, reason, bytes(raw),
+            seen_at, unread_from, bool(has_run),
         )
-        for key, name, file, line, offset, reason, raw, *rest in connection.execute(query)
-    ]
+        for key, name, file, line, offset, reason, raw, seen_at, unread_from, has_run in connection.execute(query)
+    ]  # fmt: skip
 
 
 def count_unreadable(connection: Connection, names: Sequence[str] = ()) -> int:
@@ -333,7 +351,12 @@ def drop_unreadable(connection: Connection, name: str, items: Sequence[Unreadabl
 
     With the last kept piece, the pieces that were only counted are removed too.
     """
-    gone = paging.execute_in(connection, delete(unreadable), unreadable.c.id, [item.id for item in items])
+    drop_pieces(connection, name, [item.id for item in items])
+
+
+def drop_pieces(connection: Connection, name: str, pieces: Sequence[int]) -> None:
+    """The same for pieces by their ids."""
+    gone = paging.execute_in(connection, delete(unreadable), unreadable.c.id, pieces)
     left = select(unreadable.c.id).where(unreadable.c.source_id == sources.c.id).exists()
     counted = case((left, sources.c.unreadable - gone), else_=0)
     connection.execute(update(sources).where(sources.c.name == name).values(unreadable=counted))

@@ -18,7 +18,7 @@
     grid_jobs    its entries: the grid identities of local jobs
     grid_waits   runs that have no entry, and which of them are held until they have one
     usage_notes  runs whose CPU time the source corrected, or doubts
-    unreadable   input that is not a record, with file, line, and reason
+    unreadable   input that is not a record, with file, line, and reason; or may be a user's text, with its run
     sent_mark    the id of the store, and how many messages have left it (`publisher.store.sent_mark`); one row
     resends      windows that are being sent again
     audit        actions of people
@@ -383,6 +383,8 @@ unreadable = Table(
     Column("seen_at", BigInteger, nullable=False),
     Column("unread_from", BigInteger),
     Column("digest", LargeBinary, nullable=False),
+    Column("run", LargeBinary),
+    Column("first_read", SmallInteger),
     UniqueConstraint("source_id", "digest", name="unreadable_place"),
 )
 

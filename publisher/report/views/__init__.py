@@ -12,7 +12,7 @@ from publisher.report.ranking import ranked
 from publisher.report.report import VIEWS, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.text import unknown_name
+from publisher.text import counted, unknown_name
 
 
 class ReportView(Protocol):
@@ -33,7 +33,19 @@ def make(name: str, context: ReportContext, request: ReportRequest) -> Report:
     if name not in _MODULES:
         raise UsageError(unknown_name("view", name, VIEWS))
     view: ReportView = importlib.import_module(_MODULES[name]).view
-    return with_purged(ranked(view(context, request), request), context, request)
+    return with_purged(_with_suspects(ranked(view(context, request), request), context), context, request)
+
+
+def _with_suspects(report: Report, context: ReportContext) -> Report:
+    """The report with a note on the suspect jobs that are not counted."""
+    count = 0 if report.view in _OF_NO_RUNS else context.suspects()
+    if not count:
+        return report
+    note = (
+        f"{counted(count, 'suspect job')} of any time {'is' if count == 1 else 'are'} held and not counted: "
+        "`usage-publisher collect --unreadable` lists them."
+    )
+    return msgspec.structs.replace(report, notes=(*report.notes, note))
 
 
 def with_purged(report: Report, context: ReportContext, request: ReportRequest) -> Report:

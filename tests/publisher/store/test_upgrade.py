@@ -59,7 +59,7 @@ down_revision = "{SCHEMA.head}"
 
 
 def upgrade() -> None:
-    op.execute("CREATE TABLE of_the_second_version (id INTEGER)")
+    op.execute("CREATE TABLE of_the_next_version (id INTEGER)")
     if os.environ.get("POWER_FAILS"):
         raise RuntimeError("the power failed")
 """
@@ -82,7 +82,7 @@ def test_an_older_store_is_migrated_with_all_that_is_in_it(tmp_path: Path, next_
     open_store(url, schema=next_schema).close()
     after = dump(tmp_path / "store.db")
     assert {line for line in before if "alembic_version" not in line} < set(after)
-    assert any("of_the_second_version" in line for line in after)
+    assert any("of_the_next_version" in line for line in after)
     open_store(url, read_only=True, schema=next_schema).close()
 
 

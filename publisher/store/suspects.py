@@ -1,0 +1,85 @@
+"""Suspect runs: those of lines that a user may have written. They are pieces of unreadable input that have a run.
+
+They are in no table that anything counts: not in the ledger, in no summary, sync count, or report. Once accepted they
+are stored like any run that is read late; once settled they are gone, like any unreadable input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, func, select
+
+from formats.job import Job
+from publisher.encoded_run import encode_run, encode_whole, run_key
+from publisher.sources.base import Unreadable
+from publisher.store import paging
+from publisher.store.classes import decode
+from publisher.store.schema import runs, sources, unreadable
+
+
+class SuspectRun(msgspec.Struct, frozen=True):
+    """A suspect run as kept: its piece of input, its source, and whether it was met in the first reading of that."""
+
+    piece: int
+    source: str
+    job: Job
+    first_read: bool
+
+
+def stored_form(item: Unreadable) -> bytes | None:
+    """The suspect run of a piece as it is kept; None: it has none."""
+    return None if item.suspect is None else encode_whole(item.suspect)
+
+
+def undecided(connection: Connection, items: Sequence[Unreadable]) -> list[Unreadable]:
+    """The pieces without those whose suspect run is stored as it is: it was accepted, or is read again."""
+    digests = {
+        run.key: run.digest
+        for item in items
+        if item.suspect is not None
+        for run in (encode_run(item.suspect, classed=False),)
+    }
+    if not digests:
+        return list(items)
+    query = select(runs.c.record_key, runs.c.digest)
+    same = {
+        bytes(key)
+        for key, digest in paging.rows_in(connection, query, runs.c.record_key, list(digests))
+        if bytes(digest) == digests[bytes(key)]
+    }
+    return [item for item in items if item.suspect is None or run_key(item.suspect.record_id) not in same]
+
+
+def count(connection: Connection, names: Sequence[str] = ()) -> int:
+    """How many suspect runs the named sources have, or all."""
+    query = select(func.count()).select_from(unreadable.join(sources)).where(_ARE_SUSPECT)
+    return int(connection.execute(query.where(sources.c.name.in_(names)) if names else query).scalar_one())
+
+
+def listed(connection: Connection, names: Sequence[str], pieces: Collection[int]) -> list[SuspectRun]:
+    """The suspect runs of the named sources, or of all; `pieces`: only these, if there are any."""
+    query = (
+        select(unreadable.c.id, sources.c.name, unreadable.c.run, unreadable.c.first_read)
+        .join(sources)
+        .where(_ARE_SUSPECT)
+        .order_by(unreadable.c.id)
+    )
+    if names:
+        query = query.where(sources.c.name.in_(names))
+    return [
+        SuspectRun(piece, source, decode(bytes(blob), b"", f"of piece {piece}"), bool(first_read))
+        for piece, source, blob, first_read in connection.execute(query)
+        if not pieces or piece in pieces
+    ]
+
+
+def of_pieces(connection: Connection, pieces: Sequence[int]) -> dict[int, Job]:
+    """The suspect runs of these pieces, by the piece."""
+    query = select(unreadable.c.id, unreadable.c.run).where(_ARE_SUSPECT)
+    rows = paging.rows_in(connection, query, unreadable.c.id, pieces)
+    return {piece: decode(bytes(blob), b"", f"of piece {piece}") for piece, blob in rows}
+
+
+_ARE_SUSPECT: ColumnElement[bool] = unreadable.c.run.is_not(None)

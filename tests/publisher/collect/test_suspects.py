@@ -1,0 +1,129 @@
+"""Suspect jobs: in no target, summary, or report until somebody accepts them; gone once they are settled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from formats.job import Job
+from publisher.errors import UsageError
+from publisher.report.request import ReportRequest
+from publisher.sources.base import Recovered, Unreadable
+from publisher.store import registry
+from publisher.store.schema import State
+from tests.publisher.receivers import RecordReceiver
+from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
+
+
+def suspect(job: Job, line: int) -> Unreadable:
+    return Unreadable("accounting", line, line * 100, "may be text of a user", b"a line", suspect=job)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    source = ListSource("ce1")
+    source.add(*make_jobs(3), suspect(make_job(7), 4), suspect(make_job(8), 5))
+    return Site(tmp_path, [source], [RecordReceiver("sgas")])
+
+
+def piece_of(site: Site, number: int) -> int:
+    rows = site.publisher.unreadable()
+    jobs = site.publisher.maintenance.suspects([row.id for row in rows])
+    return next(piece for piece, job in jobs.items() if job.local_id == str(number))
+
+
+def test_a_suspect_job_is_shown_and_counted_nowhere(site: Site) -> None:
+    done = site.collect()["ce1"]
+    assert (done.new, done.unreadable, done.suspect) == (3, 2, 2)
+    site.publish()
+    assert site.counted("sgas")[State.ACCEPTED] == 3
+    status = site.publisher.status()
+    assert (status.sources["ce1"].suspect, status.complete, status.delivered) == (2, True, False)
+    assert [(row.line, row.is_suspect) for row in site.publisher.unreadable()] == [(5, True), (4, True)]
+    report = site.publisher.view("totals", ReportRequest(start=NOVEMBER, stop=NOVEMBER + 86_400))
+    assert any("2 suspect jobs" in note for note in report.notes)
+
+
+def test_one_command_accepts_many_and_they_are_sent(site: Site) -> None:
+    site.collect()
+    site.publish()
+    (done,) = site.publisher.maintenance.accept_suspects((), (), "their users confirmed them").values()
+    assert (done.stored, done.left) == (2, 0)
+    assert site.counted("sgas")[State.WAITING] == 2
+    site.publish()
+    assert site.counted("sgas")[State.ACCEPTED] == 5
+    assert site.publisher.unreadable() == []
+    assert site.publisher.count_unreadable() == 0
+    site.assert_counters_right()
+    assert site.rows("SELECT action, detail FROM audit ORDER BY id DESC LIMIT 1") == [
+        ("accept suspects", "2 suspect jobs: their users confirmed them")
+    ]
+
+
+def test_forged_jobs_are_settled_and_the_others_accepted(site: Site) -> None:
+    site.collect()
+    site.publisher.settle_unreadable("made by a user", pieces=[piece_of(site, 8)])
+    site.publisher.maintenance.accept_suspects(["ce1"], (), "the neighbours")
+    assert set(site.states("sgas")) == {make_job(number).record_id for number in (1, 2, 3, 7)}
+
+
+def test_only_the_named_piece_is_accepted(site: Site) -> None:
+    site.collect()
+    site.publisher.maintenance.accept_suspects((), [piece_of(site, 7)], "seen in the queue")
+    assert site.publisher.status().sources["ce1"].suspect == 1
+
+
+def test_a_reason_is_needed(site: Site) -> None:
+    site.collect()
+    with pytest.raises(UsageError, match="needs a reason"):
+        site.publisher.maintenance.accept_suspects((), (), " ")
+
+
+def test_an_accepted_job_that_is_read_again_is_not_suspect_again(tmp_path: Path) -> None:
+    source = ListSource("ce1")
+    source.add(suspect(make_job(7), 4))
+    site = Site(tmp_path, [source], [RecordReceiver("sgas")])
+    site.collect()
+    site.publisher.maintenance.accept_suspects((), (), "right")
+    source.add(suspect(make_job(7), 9))
+    assert site.collect()["ce1"].suspect == 0
+    assert site.publisher.unreadable() == []
+
+
+def test_a_forged_version_of_a_stored_job_replaces_nothing(tmp_path: Path) -> None:
+    source = ListSource("ce1")
+    source.add(make_job(7), suspect(make_job(7, wall_s=99_000), 4))
+    site = Site(tmp_path, [source], [RecordReceiver("sgas")])
+    site.collect()
+    (done,) = site.publisher.maintenance.accept_suspects((), (), "all").values()
+    assert (done.stored, done.left) == (0, 1)
+    (known,) = site.publisher.job(make_job(7).record_id)
+    assert known.run.job == make_job(7)
+
+
+def test_what_an_earlier_publisher_delivered_is_not_sent_again(tmp_path: Path) -> None:
+    source = ListSource("ce1")
+    source.add(make_job(1), suspect(make_job(7), 4))
+    site = Site(tmp_path, [source], [RecordReceiver("sgas")])
+    site.configure("sgas", delivered_until="2026-11-02")
+    site.collect()
+    source.add(suspect(make_job(8), 5))
+    site.collect()
+    site.publisher.maintenance.accept_suspects((), (), "right")
+    states = site.states("sgas")
+    assert states[make_job(7).record_id] is State.ACCEPTED, "met in the first reading, as its neighbours"
+    assert states[make_job(8).record_id] is State.WAITING
+
+
+def test_a_piece_that_is_complete_now_is_no_longer_listed(site: Site) -> None:
+    site.collect()
+    with site.publisher.store.write() as connection:
+        registry.drop_recovered(connection, 1, [Recovered("accounting", -1, b"a line")])
+    assert len(site.publisher.unreadable()) == 2, "a suspect job stays until somebody decides"
+    site.sources["ce1"].add(Unreadable("accounting", 9, None, "incomplete", b"half"))
+    site.collect()
+    with site.publisher.store.write() as connection:
+        registry.drop_recovered(connection, 1, [Recovered("accounting", -1, b"half")])
+    assert [row.line for row in site.publisher.unreadable()] == [5, 4]
+    assert site.publisher.status().sources["ce1"].unreadable == 2
