@@ -13,7 +13,7 @@ import pytest
 
 PACKAGES = ("formats", "publisher")
 FILES = ("pyproject.toml", "README.md", "LICENSE", "docs/usage-publisher.1", "conf/publisher.toml")
-FOLDERS = (*PACKAGES, *(f"conf/{name}" for name in ("completions", "grafana", "prometheus", "systemd")))
+FOLDERS = (*PACKAGES, *(f"conf/{name}" for name in ("completions", "filters", "grafana", "prometheus", "systemd")))
 NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.egg-info")
 
 
@@ -86,6 +86,7 @@ def test_the_wheel_has_every_file_of_the_packages(root: Path, wheel: zipfile.Zip
 def test_the_wheel_has_what_a_host_needs_beside_the_program(root: Path, wheel: zipfile.ZipFile) -> None:
     shared = {name.partition(".data/data/")[2]: name for name in wheel.namelist() if ".data/" in name}
     systemd = [file.name for file in (root / "conf" / "systemd").iterdir()]
+    filters = [file.name for file in (root / "conf" / "filters").iterdir()]
     expected = {
         "share/man/man1/usage-publisher.1": "docs/usage-publisher.1",
         "share/bash-completion/completions/usage-publisher": "conf/completions/usage-publisher",
@@ -95,6 +96,7 @@ def test_the_wheel_has_what_a_host_needs_beside_the_program(root: Path, wheel: z
         "share/usage-publisher/prometheus/usage-publisher.rules.yml": "conf/prometheus/usage-publisher.rules.yml",
         "share/usage-publisher/grafana/usage-publisher.json": "conf/grafana/usage-publisher.json",
         **{f"share/usage-publisher/systemd/{name}": f"conf/systemd/{name}" for name in systemd},
+        **{f"share/usage-publisher/filters/{name}": f"conf/filters/{name}" for name in filters},
     }
     assert shared.keys() == expected.keys()
     for name, source in expected.items():
