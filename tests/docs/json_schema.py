@@ -58,6 +58,7 @@ DESCRIPTIONS: Final = {
     "times_in_future": "times that were noted when a clock was wrong, by key",
     "total": "how many entries there are",
     "unconfirmed_since": "when the oldest unconfirmed job was accepted",
+    "suspect": "jobs that a user may have made, which are held; of a piece of input: its job",
     "unreadable": "pieces of input that could not be read",
     "waiting": "jobs that wait; of a source: what is incomplete in it",
     "waived": "jobs that an administrator decided not to deliver",
