@@ -33,7 +33,7 @@ from publisher.store.database import Store, open_store
 from publisher.store.sent_mark import RESTORED_HINT
 
 if TYPE_CHECKING:
-    from publisher.collect.suspects import Accepted
+    from publisher.collect.suspects import AcceptedSuspects
     from publisher.spool.exchange import Manifest
 
 _NOT_COMPARED = frozenset({"user_dn", "token_subject", "local_user"})
@@ -89,7 +89,7 @@ class StoreMaintenance:
 
     # --- decisions on suspect runs
 
-    def accept_suspects(self, names: Sequence[str], pieces: Sequence[int], reason: str) -> dict[str, Accepted]:
+    def accept_suspects(self, names: Sequence[str], pieces: Sequence[int], reason: str) -> dict[str, AcceptedSuspects]:
         """Store the suspect runs of these sources or pieces, or all; how many, by source (`collect.suspects.accept`).
 
         Raises `UsageError` without a reason, and if another process is collecting.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from formats.job import Job
     from publisher.api import Publisher
     from publisher.collect.collect import Collected
-    from publisher.collect.suspects import Accepted
+    from publisher.collect.suspects import AcceptedSuspects
     from publisher.store.registry import UnreadableRow
 
 _LISTED: Final = 1000
@@ -210,7 +210,7 @@ def _show_settled(rows: Sequence[UnreadableRow]) -> None:
         say("no input is unreadable")
 
 
-def _show_accepted(found: Mapping[str, Accepted]) -> None:
+def _show_accepted(found: Mapping[str, AcceptedSuspects]) -> None:
     if session.json:
         json_object({name: {"accepted": item.stored, "left": item.left} for name, item in found.items()})
         return

@@ -26,7 +26,7 @@ from publisher.store.suspects import SuspectRun
 from publisher.text import counted
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class AcceptedSuspects(msgspec.Struct, frozen=True):
     """How many suspect runs were stored; and of how many another version is stored, which stay undecided."""
 
     stored: int
@@ -41,7 +41,7 @@ def accept(
     pieces: Collection[int],
     reason: str,
     now: int,
-) -> dict[str, Accepted]:
+) -> dict[str, AcceptedSuspects]:
     """Accept the suspect runs of these sources, or of all; `pieces`: only these, if there are any. By source.
 
     The caller holds the lock of collecting. Raises `UsageError` without a reason.
@@ -67,7 +67,7 @@ def _accept(
     found: Sequence[SuspectRun],
     reason: str,
     now: int,
-) -> Accepted:
+) -> AcceptedSuspects:
     with store.write() as connection:
         row = registry.get_source(connection, name)
         assert row is not None  # its input was kept
@@ -89,7 +89,7 @@ def _accept(
         registry.drop_pieces(connection, name, gone)
         detail = f"{counted(stored, 'suspect job')}: {reason}"
         registry.record_action(connection, "accept suspects", name, detail, now)
-    return Accepted(stored, len(known))
+    return AcceptedSuspects(stored, len(known))
 
 
 def _stored_otherwise(connection: Connection, found: Sequence[SuspectRun]) -> set[int]:

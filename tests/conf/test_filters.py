@@ -114,7 +114,7 @@ class _Event:
         raise SystemExit
 
 
-class _Job:
+class _HookJob:
     """A job as a hook has it: attributes that are not set are None."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -125,7 +125,7 @@ class _Job:
 
 
 def hook(root: Path, monkeypatch: pytest.MonkeyPatch, **attributes: Any) -> str:
-    event = _Event(_Job(**attributes))
+    event = _Event(_HookJob(**attributes))
     module = ModuleType("pbs")
     module.__dict__["event"] = lambda: event
     monkeypatch.setitem(sys.modules, "pbs", module)

@@ -129,7 +129,7 @@ FORMS: Final[dict[str, tuple[Form, str, tuple[str, ...]]]] = {
 """By name: the form of a job, the type of its source, and the texts that a user chooses."""
 
 
-class Read(msgspec.Struct):
+class ReadLog(msgspec.Struct):
     """What was read of a log."""
 
     jobs: dict[str, Job]
@@ -140,7 +140,7 @@ class Read(msgspec.Struct):
         return {piece.suspect.record_id: piece.suspect for piece in self.unreadable if piece.suspect is not None}
 
 
-def read(folder: Path, name: str, texts: dict[str, str]) -> Read:
+def read(folder: Path, name: str, texts: dict[str, str]) -> ReadLog:
     """The log of eight jobs, the fourth with hostile texts."""
     form, kind, _ = FORMS[name]
     lines: list[tuple[int, str]] = []
@@ -153,7 +153,7 @@ def read(folder: Path, name: str, texts: dict[str, str]) -> Read:
     settings: dict[str, Any] = {"type": kind, "path": path, "cluster": "c"}
     if kind in {"torque", "pbs", "slurm"}:
         settings["timezone"] = "UTC"
-    found = Read({}, [])
+    found = ReadLog({}, [])
     for page in make_source("s", schema.SourceSettings(**settings)).pages({}):
         found.jobs |= {job.record_id: job for job in page.jobs}
         found.unreadable += page.unreadable
