@@ -198,7 +198,7 @@ class LineSource:
             if chunk is not None:
                 part = LogPart(chunk)
                 part.parse(parser)
-                part.extend(_released(chunk, parser))
+                part.extend(_released(part, parser))
                 ends += [job.end for job in part.jobs if job.end is not None]
                 if not part.understood and not _is_refused(chunk, part, parser, sample) and part.unreadable:
                     reason = part.unreadable[0].reason
@@ -316,6 +316,11 @@ class LogPart(PageBuilder):
                 near[-1] = rest  # given with the first line, of the one before
             part.hold_lines(near)
 
+    def suspect_before(self, released: LogPart) -> None:
+        """The same for lines of this chunk that the parser held."""
+        self._rests = released._rests
+        self.suspect_before_rests(None)
+
     def hold_lines(self, rests: Mapping[int, int]) -> None:
         """Hold the finished runs of some lines as suspect. `rests`: by the index of the line, the number of the line
         that makes it suspect.
@@ -354,7 +359,7 @@ def _parts(reading: Reading, parser: LineParser) -> Iterator[LogPart]:
             yield part
             continue
         if last is not None and chunk.file != last.chunk.file:
-            yield _released(last.chunk, parser)
+            yield _released(last, parser)
             last = None
         if last is None:
             parser.file_begins(chunk.file)
@@ -368,7 +373,7 @@ def _parts(reading: Reading, parser: LineParser) -> Iterator[LogPart]:
         last = part
         yield part
     if last is not None:
-        yield _released(last.chunk, parser)
+        yield _released(last, parser)
 
 
 def _at_end(chunk: LineBlock | None, refused: UnreadableLine) -> Unreadable:
@@ -378,11 +383,15 @@ def _at_end(chunk: LineBlock | None, refused: UnreadableLine) -> Unreadable:
     return _with_place(chunk, len(chunk.lines), refused)
 
 
-def _released(chunk: LineBlock, parser: LineParser) -> LogPart:
-    """What a parser held of the file to which the chunk belongs and which ends here."""
-    part = LogPart(chunk)
+def _released(last: LogPart, parser: LineParser) -> LogPart:
+    """What a parser held of the file to which the part belongs and which ends here.
+
+    Where a line that was held ends a record without its beginning, runs of the part become suspect too.
+    """
+    part = LogPart(last.chunk)
     if isinstance(parser, LineHolder):
-        part.take(parser.release(), len(chunk.lines))
+        part.take(parser.release(), len(last.chunk.lines))
+        last.suspect_before(part)
     return part
 
 

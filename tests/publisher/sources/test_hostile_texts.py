@@ -183,7 +183,7 @@ STARTS: Final = {
 ENDS: Final = {
     "torque": ["y", "y z", "#", ":", "y="],
     "pbs": ["y", "y z", "#", ":", "y="],
-    "gridengine": ["y", "#y", "#", "", "y z", "y:z"],
+    "gridengine": ["y", "#y", "#", "", "y z", "y:z", "junk\n\n:"],
     "jobcomp": ["y", "", "y z"],
     "sacct": ["y", "", "y z", "7|"],
     "apel": ["y", "", "y z"],
