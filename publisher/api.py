@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from publisher.status.jobs import FoundJobs, JobFilter, KnownRun
     from publisher.status.records import ListedRecord
     from publisher.status.status import Status
+    from publisher.store.admin.rolling_check import PartChecked
 
 
 class RunResult(msgspec.Struct, frozen=True):
@@ -70,6 +71,7 @@ class RunResult(msgspec.Struct, frozen=True):
     targets: dict[str, Delivery]
     busy: bool = False
     reconciled: dict[str, ReconcileResult] = {}
+    checked: PartChecked | None = None
 
 
 class Publisher:
@@ -149,13 +151,13 @@ class Publisher:
         return deliver_all(self.store, self.config, chosen, self.tools, only_due=only_due, circuits=circuits)
 
     def run(self, circuits: Circuits | None = None) -> RunResult:
-        """Collect, publish, and reconcile what is due: for the timer or, with `circuits`, a long-running process."""
+        """Collect, publish, reconcile what is due, check a part of the store. `circuits`: see `publish`."""
         from publisher.reconcile.schedule import reconcile_due  # noqa: PLC0415
 
         collected = self.collect()
         delivered = self.publish(only_due=True, circuits=circuits)
         reconciled = reconcile_due(self.store, self.config, self._plans, self.tools)
-        return RunResult(collected or {}, delivered, busy=collected is None, reconciled=reconciled)
+        return RunResult(collected or {}, delivered, collected is None, reconciled, self.maintenance.check_part())
 
     def plan_republish(self, target: str, window: Window, *, only_missing: bool = False) -> RepublishPlan:
         """What republishing a window to a target does, and whether another run has the target."""
@@ -380,7 +382,6 @@ class Publisher:
             return registry.list_unreadable(connection, limit, sources)
 
     # --- decisions of people
-
     @contextmanager
     def alone_at(self, target: str) -> Iterator[TargetPlan]:
         """Inside the block no other process sends to a target. Raises `TargetBusyError` if another run has it."""
@@ -412,8 +413,7 @@ class Publisher:
             return settle(connection, sources, reason, self.tools.clock(), pieces=pieces)
 
     def take_over_until(self, target: str, until: int) -> int:
-        """Record what ended up to then, and was never sent by this program, as delivered by an earlier publisher.
-        Return the number of jobs."""
+        """Record what ended up to then, and was never sent from here, as delivered before. Return how many jobs."""
         from publisher.publish.decide import assume_until  # noqa: PLC0415
 
         with self._locked(target) as (plan, now), self.store.write() as connection:
@@ -447,7 +447,6 @@ class Publisher:
         return self._opened.spool()
 
     # --- plans; look-up by name
-
     def _plans(self) -> dict[str, TargetPlan]:
         from publisher.collect.plan import prepare  # noqa: PLC0415
 
@@ -497,6 +496,5 @@ class Publisher:
 
     @staticmethod
     def _require(names: Sequence[str], known: Mapping[str, object], what: str) -> None:
-        for name in names:
-            if name not in known:
-                raise UsageError(unknown_name(what, name, known))
+        if unknown := [name for name in names if name not in known]:
+            raise UsageError(unknown_name(what, unknown[0], known))

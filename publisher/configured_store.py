@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from publisher.config.schema import Config
 from publisher.errors import StoreMissingError, UsageError
 from publisher.events import Observer, TargetPaused
+from publisher.store import dialect
 from publisher.store.database import Store, open_store
+from publisher.store.file_owner import require_owner
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -31,8 +33,12 @@ class ConfiguredStore:
         """The notice that there is no store, and how to make one, if one was needed."""
 
     def made(self) -> Store:
-        """The store; it is created if it is missing."""
+        """The store; it is created if it is missing. Raises `StoreError` too if root would write in that of another
+        user."""
         if self._store is None:
+            file = dialect.file_of(self._config.store.url)
+            if file is not None and not self._read_only:
+                require_owner(file)
             self._store = self._opened(create=True)
         return self._store
 

@@ -40,6 +40,7 @@ from formats.identity import (
     digest,
     encode,
     index_key,
+    packed_digest,
     record_key,
 )
 from formats.job import Job
@@ -399,14 +400,51 @@ def unpack(stored: bytes) -> tuple[bool, bytes]:
         raise msgspec.DecodeError(f"it cannot be decompressed: {error}") from None
 
 
-def decode_run(stored: bytes, facts: bytes) -> Job:
-    """The run of a stored form; `facts`: those of its class as stored.
+def decode_run(stored: bytes, facts: bytes, known_digest: bytes | None = None) -> Job:
+    """The run of a stored form; `facts`: those of its class as stored. `known_digest`: compared with that of the run.
 
-    Raises `UnknownEncodingError` for a form of a later program, and `msgspec.DecodeError`, `msgspec.ValidationError`,
-    or `UnicodeDecodeError` for what is damaged.
+    Raises `UnknownEncodingError` for a form of a later program, and `UNREADABLE` for what is damaged.
     """
     without_class, own = unpack(stored)
-    return _job_of(without_class, own, facts)
+    job = _job_of(without_class, own, facts)
+    if known_digest is None or _digest_of(without_class, own, facts, job) == known_digest:
+        return job
+    if digest(job) != known_digest:  # else an equal fact was read in another encoding
+        raise msgspec.DecodeError("its digest is not that of its record with the facts of its class")
+    return job
+
+
+def _digest_of(without_class: bool, own: bytes, facts: bytes, job: Job) -> bytes:
+    """The digest of a decoded run, from its bytes and those of its class: to encode it again takes three times as
+    long.
+
+    It covers the class to which a run refers, since the facts of that class are a part of it.
+    """
+    if job.core_numbers:  # the last field, and in no digest
+        own = own[: -len(_encode(job.core_numbers))] + _NO_CORE_NUMBERS
+    if not without_class:
+        return packed_digest(own[_ARRAY_HEAD_BYTES:])
+    block, blank = _class_block(facts)
+    at = _ARRAY_HEAD_BYTES + len(_encode(job.record_id))
+    if not own.startswith(blank, at):
+        return b""
+    return packed_digest(own[_ARRAY_HEAD_BYTES:at] + block + own[at + len(blank) :])
+
+
+_NO_CORE_NUMBERS: Final = _encode(())
+
+
+@lru_cache(maxsize=_MOST_REMEMBERED)
+def _class_block(facts: bytes) -> tuple[bytes, bytes]:
+    """The facts of a class as its runs had them, and what takes their place in its runs (`KnownClass`)."""
+    known = decode(facts)
+    names = _cut_out(class_needs_local_user(known), class_needs_hosts(known))
+    fields = msgspec.msgpack.decode(memoryview(facts)[1:], type=list[msgspec.Raw])
+    return b"".join(map(bytes, fields[1 : 1 + len(names)])), _items(own_facts(known), names)
+
+
+UNREADABLE: Final = (ValueError, msgspec.MsgspecError, RecursionError, OverflowError)
+"""What decoding raises for bytes that are damaged."""
 
 
 def _job_of(without_class: bool, own: bytes | memoryview, facts: bytes) -> Job:

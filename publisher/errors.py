@@ -216,7 +216,17 @@ class StoreFullError(StoreError):
 
 
 class StoreCorruptError(StoreError):
-    """The store's file is damaged."""
+    """The store is damaged."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        """`hint`: by default, how to restore the store."""
+        super().__init__(message, hint=hint or _RESTORE)
+
+
+_RESTORE: Final = (
+    "`usage-publisher store check` shows all damage. Restore the store from a backup (docs/how-to/lost-store.md), and "
+    "keep the damaged one for study"
+)
 
 
 class StoreRestoredError(StoreError):

@@ -23,11 +23,12 @@ from publisher.finding import Finding
 from publisher.messages.erased_groups import spelled
 from publisher.messages.item import view_of
 from publisher.store import registry, suspects
-from publisher.store.admin import backup, engine, erase, integrity, purge
+from publisher.store.admin import backup, engine, erase, integrity, purge, rolling_check
 from publisher.store.admin.backup import Backup, TableCopied, exclusive
 from publisher.store.admin.erase import Forgotten, Shown
 from publisher.store.admin.integrity import Miscounted
 from publisher.store.admin.purge import GroupKinds, MonthPlan
+from publisher.store.admin.rolling_check import PartChecked
 from publisher.store.classes import JobClass
 from publisher.store.database import Store, open_store
 from publisher.store.sent_mark import RESTORED_HINT
@@ -119,6 +120,10 @@ class StoreMaintenance:
             findings = [*restored, *integrity.check(connection)]
             is_spooling, changes = spooler.generation(connection) is not None, spooler.count(connection)
         return [*findings, *(self._spooling(changes) if is_spooling else ())]
+
+    def check_part(self) -> PartChecked:
+        """Check the part of the store that is due, as every run does. Raises `StoreError` and its kinds."""
+        return rolling_check.check_part(self._store, self._clock())
 
     def _spooling(self, changes: int) -> Iterator[Finding]:
         """Findings about the spooling contexts, for which `changes` are recorded."""

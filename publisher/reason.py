@@ -25,10 +25,13 @@ class ReasonCode(StrEnum):
     """Accepted, and never sent from this store: its state, or a person, says that an earlier publisher did."""
     CHANGED_AFTER_DELIVERY = "changed-after-delivery"
     CHANGED_AFTER_PURGE = "changed-after-purge"
+    DAMAGED = "damaged"
+    """What is stored of the run is not what was read."""
     FILE_DISAPPEARED = "file-disappeared"
     KEPT_UNDER_OTHER_ID = "kept-under-other-id"
     """Accepted: the service has the record under another id than the one that was sent."""
     KEY_CHANGED = "key-changed"
+    MONTH_DAMAGED = "month-damaged"
     MONTH_PURGED = "month-purged"
     NOT_DUE = "not-due"
     NOT_IN_ANSWER = "not-in-answer"
@@ -56,6 +59,7 @@ INCOMPLETE: Final = frozenset({
     ReasonCode.PERIOD_PURGED,
     ReasonCode.SOURCE_NOT_READ,
     ReasonCode.FILE_DISAPPEARED,
+    ReasonCode.MONTH_DAMAGED,
     ReasonCode.SOURCE_INCOMPLETE,
     ReasonCode.SOURCES_INCOMPLETE,
 })  # fmt: skip
@@ -78,6 +82,11 @@ SENTENCES: Final[Mapping[str, str]] = {
         "the job changed after it was, or may have been, delivered; the service keeps the first version"
     ),
     ReasonCode.CHANGED_AFTER_PURGE: _PURGED + "the job changed after it was delivered and purged from the store",
+    ReasonCode.DAMAGED: (
+        "the store is damaged: this run is not stored as it was read. Read its source again: `usage-publisher collect "
+        "{source} --since T --until T`, from the start to the end of the job; it is then sent. If the source no longer "
+        "has it, restore a backup of the store, or waive this record"
+    ),
     ReasonCode.FILE_DISAPPEARED: _MAY_LACK_JOBS
     + "file {file} of source {source} disappeared before it was read to its end, and may have had jobs of {interval}. "
     "`usage-publisher collect --unreadable` says what to do",
@@ -86,6 +95,11 @@ SENTENCES: Final[Mapping[str, str]] = {
         "the end time or local id changed after delivery. Both are in the service's key, so the job would count twice "
         "if it were sent again. Ask the service's administrator to remove the first record, then name this one to "
         "`usage-publisher records retry`; or waive it"
+    ),
+    ReasonCode.MONTH_DAMAGED: (
+        "the store is damaged: {number} jobs of this month that were sent are not stored as they were read, such as "
+        "{record_id}, and without them its sums would shrink. Read the sources of this month again: `usage-publisher "
+        "collect --since T --until T`; the month is then sent. `usage-publisher store check` lists the jobs"
     ),
     ReasonCode.MONTH_PURGED: _MAY_LACK_JOBS + "jobs of {month} were purged from the store",
     ReasonCode.NOT_DUE: "{field}: the run is not sent to this target: it is waived, superseded, or not selected",

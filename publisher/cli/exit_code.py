@@ -49,14 +49,14 @@ def of_run(
         item.sent.unauthorised for item in deliveries
     ):
         return CREDENTIALS
-    collected = list(collected)
     if any(source.interrupted for source in collected):
         return INTERRUPTED
     unread = any(source.error is not None for source in collected)
     stopped = any(delivery.error is not None or delivery.sent.paused is not None for delivery in deliveries)
-    if unread or stopped or contexts or (status is not None and not busy and _waits(status, delivered, only)):
-        return WAITING
-    if with_evidence and status is not None and any(target.is_contradicted for target in status.targets.values()):
+    targets = status.targets.values() if with_evidence and status is not None else ()
+    contradicted = any(target.is_contradicted for target in targets)
+    waits = status is not None and not busy and _waits(status, delivered, only)
+    if unread or stopped or contexts or waits or contradicted:
         return WAITING
     newly_held = sum(item.sent.held for item in deliveries) > held_before or any(item.suspect for item in collected)
     return REJECTED if newly_held or any(item.sent.rejected for item in deliveries) else DONE

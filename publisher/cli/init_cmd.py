@@ -25,6 +25,7 @@ from publisher.cli.output import json_object, say
 from publisher.cli.session import session
 from publisher.errors import PublisherError, UsageError
 from publisher.sqlite_file import open_read_only
+from publisher.store.file_owner import SERVICE_USER, as_user, name_of, owner_of
 from publisher.text import counted, did_you_mean, unknown_name
 
 if TYPE_CHECKING:
@@ -105,6 +106,9 @@ def init(
         json_object({"file": str(path), "problems": answers.problems})
         return
     command = f"usage-publisher --config {path}" if session.config is not None else "usage-publisher"
+    user = answers.other_user(os.geteuid())
+    if user is not None:
+        command = f"{as_user(user)} {command}"
     if answers.problems:
         say(
             f"wrote {path}",
@@ -131,6 +135,20 @@ class _Answers:
         self.tables: dict[str, Any] = {"site": {"name": "?"}, "store": {"url": f"sqlite:///{_STORE}"}}
         self.problems: list[str] = []
         self._asks = asks
+
+    def other_user(self, user_id: int) -> str | None:
+        """The user as which root has to run the other commands: what root writes beside the store, the service cannot
+        open. None: root may run them, or it is not root."""
+        from publisher.store.dialect import file_of  # noqa: PLC0415 - loads the database
+
+        file = file_of(self.tables["store"]["url"])
+        if user_id != 0 or file is None:
+            return None
+        place = self._path.absolute().parent / file
+        if not place.parent.exists():
+            return SERVICE_USER
+        owner = owner_of(place)
+        return name_of(owner) if owner else None
 
     def site(self, given: str | None) -> None:
         """The name of the site."""

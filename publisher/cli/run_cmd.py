@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from publisher.publish.circuit import Circuits
     from publisher.reconcile.schedule import ReconcileResult
     from publisher.status.status import Status
+    from publisher.store.admin.rolling_check import PartChecked
 
+_MOST_NAMED: Final = 3
 _SHORTEST_PAUSE_S: Final = 1.0
 _LONGEST_BACKOFF: Final = 8
 """If every run fails, the pause between runs grows to at most this many times `--every`."""
@@ -91,6 +93,8 @@ def _once(watch: Watch, circuits: Circuits | None = None) -> int:
         code = exit_code.of_run(
             result.sources.values(), result.targets, status, busy=result.busy, contexts=contexts, with_evidence=True
         )
+        if result.checked is not None and _say_damage(result.checked):
+            code = exit_code.STORE
         if result.busy:
             say("another run is collecting")
         say_problems(result.sources)
@@ -108,6 +112,19 @@ def _once(watch: Watch, circuits: Circuits | None = None) -> int:
     finally:
         watch.end(code)
     return code
+
+
+def _say_damage(checked: PartChecked) -> bool:
+    """Say what is damaged in the store; whether some of it was not known before."""
+    for text in checked.new[:_MOST_NAMED]:
+        say(text)
+    if checked.new:
+        found = f"the store is damaged ({len(checked.new):,} found by this run)"
+        say(f"{found}: `usage-publisher store check` shows all of it, and says what to do")
+    elif checked.damaged_runs:
+        runs = counted(checked.damaged_runs, "damaged run")
+        say(f"the store has {runs}: `usage-publisher store check` says what to do")
+    return bool(checked.new)
 
 
 def _show_reconciled(found: Mapping[str, ReconcileResult]) -> None:

@@ -186,7 +186,9 @@ def _store_page(
 ) -> Collected:
     with store.write() as connection:
         first = None if row.first_read_done else row.name
-        stored = store_runs(connection, interner, pseudonyms, join, page.runs, plans, now, first_read_of=first)
+        stored = store_runs(
+            connection, interner, pseudonyms, join, page.runs, plans, now, first_read_of=first, verified=again
+        )
         unreadable = suspects.undecided(connection, page.unreadable)
         unreadable_new = registry.keep_unreadable(
             connection, row.id, unreadable, now, again=again, first_read=first is not None
@@ -231,13 +233,14 @@ def store_runs(
     now: int,
     *,
     first_read_of: str | None,
+    verified: bool = False,
 ) -> Collected:
     """Store runs of a source, with a delivery for each target that selects them. Return what they were.
 
-    `first_read_of`: see `enqueue_runs`.
+    `first_read_of`: see `enqueue_runs`; `verified`: see `runs.upsert`.
     """
     unpurged = purge.drop_purged(connection, found, pseudonyms)
-    upserted = runs.upsert(connection, interner, pseudonyms.over(unpurged.runs), now)
+    upserted = runs.upsert(connection, interner, pseudonyms.over(unpurged.runs), now, verified=verified)
     notes = usage_notes.record(connection, unpurged.runs, upserted.put)
     enqueue_runs(connection, upserted.put, plans, now, first_read_of=first_read_of, read=interner.classes)
     back = purge.hold_changed(connection, (plan.target_id for plan in plans), upserted.put, unpurged.changed, now)
@@ -300,6 +303,17 @@ def enqueue_runs(
         purge.hold_late(connection, plan.target_id, selected, now)
 
 
+def _has_restored(item: UpsertedRun, delivery: deliveries.DeliveryState | None) -> bool:
+    """Whether the service has the very version of a run whose damage in the store is repaired by now: nothing is to be
+    sent.
+
+    It has it, too, if an earlier publisher delivered it: no other version of the run was ever read.
+    """
+    if item.restored is None or delivery is None or delivery.state is not State.ACCEPTED:
+        return False
+    return delivery.version in {None, item.restored}
+
+
 def _not_assumed(connection: Connection, plan: TargetPlan, items: Sequence[UpsertedRun]) -> list[UpsertedRun]:
     """The runs that an earlier publisher did not deliver, according to an import."""
     known = deliveries.deliveries_of(connection, plan.target_id, [item.run_id for item in items])
@@ -324,6 +338,8 @@ def _follow_changes(
     has a record that is no longer right, and the administrator must know. A summary is sent again without it.
     """
     known = deliveries.deliveries_of(connection, plan.target_id, [item.run_id for item in (*changed, *gone)])
+    restored = [item for item in changed if _has_restored(item, known.get(item.run_id))]
+    changed = [item for item in changed if item not in restored]
     new = [item for item in changed if item.run_id not in known]
     transitions.enqueue(connection, plan.target_id, State.WAITING, new, now)
     moves: list[deliveries.Move] = []
@@ -352,7 +368,7 @@ def _follow_changes(
         else:
             removed.append((item.run_id, delivery.state))
     followed = [item for item in (*changed, *gone) if item.run_id in known]
-    left = [known[item.run_id].end_time for item in followed]
+    left = [known[item.run_id].end_time for item in (*followed, *restored)]
     if plan.filter.is_snapshot:  # a month may have lost its only run, and then nothing in it waits
         groups.mark_due(connection, plan.target_id, groups.DueFor.FOLD, left)
     if plan.filter.sync:

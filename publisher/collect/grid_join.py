@@ -21,7 +21,8 @@ from publisher.sources import blah
 from publisher.store import grid_jobs, registry, runs
 from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, Marked, classes_by_id
 from publisher.store.database import Store
-from publisher.store.runs import StoredRun, UpsertedRun
+from publisher.store.runs import UpsertedRun
+from publisher.store.stored_run import StoredRun
 
 Enqueue = Callable[[Connection, Sequence[UpsertedRun]], None]
 """Enqueues the deliveries of changed runs, in the same transaction."""

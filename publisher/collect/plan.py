@@ -46,6 +46,7 @@ from publisher.store.classes import all_classes, classes_by_id
 from publisher.store.database import Store
 from publisher.store.in_flight import NO_LONGER_SELECTED
 from publisher.store.schema import State, deliveries, runs
+from publisher.store.stored_json import read_with
 from publisher.store.transitions import ASSUMED, StateChange, enqueue_from, remove_where, transition
 from publisher.text import iso
 
@@ -53,6 +54,10 @@ from publisher.text import iso
 def keys_of(filter_text: str) -> dict[str, Any]:
     """Return the settings in the service's key, by their place in the configuration, from the stored filter of a
     target."""
+    return read_with(_keys_of, filter_text, "the settings of a target")
+
+
+def _keys_of(filter_text: str) -> dict[str, Any]:
     stored = msgspec.json.decode(filter_text)
     found: dict[str, Any] = {}
     for place in sorted(plugins.format_of(stored["target"]["records"]).key_settings):
@@ -120,6 +125,11 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
     return TargetPlan(row.id, selection, keeps_first=target.kind.keeps_first, assumes=row.assumes)
 
 
+def _delivered_until(filter_text: str) -> int | None:
+    until: int | None = msgspec.json.decode(filter_text)["target"]["delivered_until"]
+    return until
+
+
 def _note_assumed(
     connection: Connection, name: str, before: str | None, target: Target, config: Config, now: int
 ) -> None:
@@ -137,7 +147,7 @@ def _note_assumed(
                 connection, "import", name, f"nothing counts as delivered by an earlier publisher{source}", now
             )
         return
-    earlier = iso(msgspec.json.decode(before)["target"].get("delivered_until"))
+    earlier = iso(read_with(_delivered_until, before, f"the settings of target {name}"))
     if earlier != until:
         detail = f"was {earlier}, is {until}: applies to sources not yet read to their end; stored jobs do not change"
         registry.record_action(connection, "delivered_until", name, detail + source, now)

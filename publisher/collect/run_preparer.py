@@ -15,7 +15,7 @@ from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config, Target
 from publisher.reason import ReasonCode
 from publisher.store.classes import JobClass, awaits_grid_log
-from publisher.store.runs import StoredRun
+from publisher.store.stored_run import StoredRun
 
 
 class RunPreparer:
@@ -26,7 +26,9 @@ class RunPreparer:
         self._needs_vo = target is not None and target.for_unknown_vo == "hold"
 
     def identified(self, run: StoredRun) -> Job:
-        """Return the enriched run. Raises `CannotRenderError` if its owner is not known yet."""
+        """Return the enriched run. Raises `CannotRenderError` if its owner is not known yet, or if it is damaged."""
+        if run.damage is not None:
+            raise CannotRenderError(ReasonCode.DAMAGED, "job", source=run.source)
         return self._identified(run.source, run.job, awaits=run.awaits_grid_log)
 
     def prepare(self, run: StoredRun) -> Job:

@@ -17,7 +17,7 @@ from publisher.config.schema import Config, Target
 from publisher.config.types import Settings, planning_settings
 from publisher.store.classes import JobClass, awaits_grid_log, classes_by_id
 from publisher.store.grid_jobs import class_ids
-from publisher.store.runs import StoredRun
+from publisher.store.stored_run import StoredRun
 from publisher.text import iso
 
 RULES_VERSION: Final = 2

@@ -21,8 +21,8 @@ from publisher.store import deliveries, paging, queries
 from publisher.store.database import Store
 from publisher.store.queries import PendingDelivery, SentVersion
 from publisher.store.registry import TargetRow
-from publisher.store.runs import StoredRun
 from publisher.store.schema import State
+from publisher.store.stored_run import StoredRun
 from publisher.text import past
 
 if TYPE_CHECKING:

@@ -39,9 +39,10 @@ from publisher.reason import ReasonCode
 from publisher.store import deliveries, paging, registry, runs, schema
 from publisher.store.classes import decode
 from publisher.store.queries import SentVersion
-from publisher.store.runs import StoredRun, version_of
+from publisher.store.runs import version_of
 from publisher.store.schema import State
 from publisher.store.schema import deliveries as table
+from publisher.store.stored_run import StoredRun
 
 KEY_CHANGED: Final = Reason.of(ReasonCode.KEY_CHANGED)
 

@@ -20,6 +20,7 @@ from publisher.reason import ReasonCode
 from publisher.store.admin import erase
 from publisher.store.groups import SUMMARY
 from publisher.store.schema import groups
+from publisher.store.stored_json import read_with
 from publisher.text import past
 
 _NEVER: Final = -(2**62)
@@ -48,5 +49,5 @@ def fixed(connection: Connection, target_id: int, month: Month, view: View, now:
         key
         for key, body, changed_at in connection.execute(query)
         if (past(changed_at, now) or _NEVER)
-        <= since.get(Group.from_json(bytes(body)).spelling.user.casefold(), _NOT_ERASED)
+        <= since.get(read_with(Group.from_json, bytes(body), f"the group {key}").spelling.user.casefold(), _NOT_ERASED)
     )

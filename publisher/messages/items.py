@@ -39,8 +39,8 @@ from publisher.sources.base import Window
 from publisher.store import batches, deliveries, groups, queries
 from publisher.store.deliveries import WHOLE
 from publisher.store.queries import PendingDelivery
-from publisher.store.runs import StoredRun
 from publisher.store.schema import State
+from publisher.store.stored_run import StoredRun
 
 _PAGE_SENT: Final = 250
 """How many runs are read and rendered at a time: more would no longer fit the processor's caches."""

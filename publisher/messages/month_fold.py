@@ -21,25 +21,30 @@ from formats.rule_codes import CannotRenderError, Reason
 from publisher.collect.run_preparer import RunPreparer
 from publisher.messages.due import held_in
 from publisher.messages.item import Members
-from publisher.reason import INCOMPLETE
-from publisher.store import paging, queries, sums
+from publisher.reason import INCOMPLETE, ReasonCode
+from publisher.store import deliveries, paging, queries, sums
 from publisher.store.classes import classes_by_id
 from publisher.store.database import Store
-from publisher.store.runs import StoredRun
 from publisher.store.schema import State
+from publisher.store.stored_run import StoredRun
 
 _Key = TypeVar("_Key", str, Reason)
+DAMAGED: Final = Reason.of(ReasonCode.DAMAGED)
 _LEFT_OUT: Final = frozenset({State.HELD, State.WAIVED, State.SUPERSEDED})
 
 
 class MonthFold(msgspec.Struct, frozen=True):
     """A folded month: the waiting runs by the key of their group, and those that cannot be in any group by the
-    reason. `accepted`: the number of accepted runs by the key of their group; None: they cannot be in any."""
+    reason. `accepted`: the number of accepted runs by the key of their group; None: they cannot be in any.
+
+    `damaged`: the ids of runs that were sent, and are not stored as they were read: without them sums would shrink.
+    """
 
     fold: Fold
     members: dict[str, Members]
     held: dict[Reason, Members]
     accepted: Counter[str | None]
+    damaged: list[int]
 
     def count_waiting(self) -> int:
         """The number of waiting runs."""
@@ -70,23 +75,27 @@ class MonthFolder:
         `released`: runs that are held because the month was incomplete count as waiting, as they will once a run has
         released them.
         """
-        folded = MonthFold(into, {}, {}, Counter())
+        folded = MonthFold(into, {}, {}, Counter(), [])
         first, until = month_bounds(month)
         edges = [first, *(at for at in self._preparer.bounds() if first < at < until), until]
         with self._store.read() as connection:
-            for bounds in pairwise(edges):
-                self._fold_classes(connection, bounds, folded)
-            self._fold_others(connection, (first, until), folded)
+            met = sum(self._fold_classes(connection, bounds, folded) for bounds in pairwise(edges))
+            met += self._fold_others(connection, (first, until), folded)
+            sums.require_all(connection, self._target_id, (first, until), met)
         if released:
             for delivery in held_in(self._store, self._target_id, (first, until), INCOMPLETE, self._as_waiting):
                 fold_run(self._preparer, delivery.run, folded, delivery.revision)
         return folded
 
-    def _fold_classes(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
+    def _fold_classes(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> int:
+        """Fold what can be summed; return how many deliveries were met."""
+        met = 0
         found: dict[int, Sums] = {}
         waiting: dict[int, Members] = {}
         accepted: Counter[int] = Counter()
-        for each in sums.by_class(connection, self._target_id, bounds, self._page, self._as_waiting):
+        damaged: list[int] = []
+        for each in sums.by_class(connection, self._target_id, bounds, self._page, self._as_waiting, damaged):
+            met += each.sums.jobs
             if each.state in _LEFT_OUT:
                 continue
             before = found.get(each.class_id)
@@ -108,8 +117,21 @@ class MonthFolder:
             folded.accepted[key] += accepted[job_class.id]
             if waits is not None:
                 _add(folded.members, key, waits)
+        return met + (self._set_apart(connection, damaged, folded) if damaged else 0)
 
-    def _fold_others(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> None:
+    def _set_apart(self, connection: Connection, run_ids: list[int], folded: MonthFold) -> int:
+        """Hold the damaged runs that wait, and note those that were sent; return how many deliveries they have."""
+        known = deliveries.deliveries_of(connection, self._target_id, run_ids, self._as_waiting)
+        for run_id, delivery in known.items():
+            if delivery.state is State.WAITING:
+                folded.held.setdefault(DAMAGED, Members.packed()).add(run_id, delivery.revision)
+            elif delivery.state not in _LEFT_OUT:
+                folded.damaged.append(run_id)
+        return len(known)
+
+    def _fold_others(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> int:
+        """Fold the others one by one; return how many deliveries were met."""
+        met = 0
         for page in paging.pages(
             lambda after: queries.ended_in(
                 connection,
@@ -121,11 +143,15 @@ class MonthFolder:
                 as_waiting=self._as_waiting,
             )
         ):
+            met += len(page)
             for state, delivery in page:
                 if state in _LEFT_OUT:
                     continue
                 revision = delivery.revision if state is State.WAITING else None
+                if delivery.run.damage is not None and revision is None:
+                    folded.damaged.append(delivery.run.run_id)
                 fold_run(self._preparer, delivery.run, folded, revision)
+        return met
 
 
 def _add(groups: dict[_Key, Members], key: _Key, waits: Members) -> None:
@@ -139,7 +165,7 @@ def _add(groups: dict[_Key, Members], key: _Key, waits: Members) -> None:
 def fold_runs(preparer: RunPreparer, runs: Iterable[StoredRun], into: Fold) -> MonthFold:
     """Fold the runs of a month one by one, for a target that has no deliveries yet or a plain view: all of them
     wait."""
-    folded = MonthFold(into, {}, {}, Counter())
+    folded = MonthFold(into, {}, {}, Counter(), [])
     for run in runs:
         fold_run(preparer, run, folded, 0)
     return folded

@@ -14,7 +14,7 @@ from publisher.messages.item import view_of
 from publisher.plugins import format_of
 from publisher.store import classes, registry
 from publisher.store.database import Store
-from publisher.store.runs import StoredRun
+from publisher.store.stored_run import StoredRun
 
 PLAIN = "a plain view"
 

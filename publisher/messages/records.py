@@ -93,14 +93,19 @@ class PageRenderer:
         to_hold: Mapping[int, Reason] = {}
         if connection is not None and self._guard is not None and self._guard.applies(connection):
             page = list(page)  # all of a page are looked up at once
-            to_hold = self._guard.held(connection, [each.run for each in page])
+            to_hold = self._guard.held(connection, [each.run for each in page if each.run.damage is None])
         for delivery in page:
             run = delivery.run
             place = delivery.end_time, run.run_id
             members = Members([run.run_id], [delivery.revision])
             reason = to_hold.get(run.run_id)
             sent = delivery.sent
-            if sent is not None and connection is not None and is_key_changed(connection, self._format.name, run, sent):
+            if (
+                sent is not None
+                and connection is not None
+                and run.damage is None
+                and is_key_changed(connection, self._format.name, run, sent)
+            ):
                 reason = KEY_CHANGED
             if reason is None:
                 try:

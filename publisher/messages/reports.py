@@ -37,6 +37,7 @@ from publisher.store import groups
 from publisher.store.groups import GroupRow
 from publisher.store.queries import PendingDelivery
 from publisher.store.schema import State
+from publisher.store.stored_json import decoded
 from publisher.text import past
 
 DIGEST_BYTES: Final = 16
@@ -249,7 +250,7 @@ class ReportFold:
         if due_runs.target_id is not None:
             with store.read() as connection:
                 reaches = groups.reaches(connection, due_runs.target_id)
-            self._known = {number: msgspec.json.decode(body, type=Reach) for number, body in reaches.items()}
+            self._known = {number: decoded(body, Reach, "how far a report reaches") for number, body in reaches.items()}
         whole = Bins(0, LONGEST_S[reporting.period], self._bin_s)
         self._bins_of_a_part = _bins_of_a_part(self._report(0, whole.stop, ()), form, limit_bytes, whole.count)
 

@@ -27,12 +27,14 @@ from publisher.messages.item import Held, Item, ItemPage, Members
 from publisher.messages.month_fold import MonthFold, MonthFolder, fold_runs
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Finished, Release, Scope, Section, Step
+from publisher.reason import ReasonCode
 from publisher.sources.base import Window
 from publisher.store import groups, queries
 from publisher.store.deliveries import resent
 from publisher.store.groups import GroupRow
-from publisher.store.runs import StoredRun
+from publisher.store.runs import record_ids
 from publisher.store.schema import State
+from publisher.store.stored_run import StoredRun
 
 
 class Summaries:
@@ -109,6 +111,8 @@ class Summaries:
         if any(row.state is State.REJECTED for row in known.values()):
             resends.append(State.REJECTED)
         folded = self._folded(target_id, month, resends, released=released)
+        if folded.damaged:
+            return self._section(month, ItemPage((), [self._held_for_damage(month, folded.damaged)]))
         if self._scope.is_due and not kept and _have_moved(folded, known):
             anew = self._folded(target_id, month, [*resends, State.ACCEPTED], released=released)
             if anew.count_waiting() > folded.count_waiting():  # otherwise all of them are only assumed to be accepted
@@ -134,6 +138,13 @@ class Summaries:
         if page.items or page.held:
             self.changed.add(month)
         return self._section(month, page, kept, resends)
+
+    def _held_for_damage(self, month: Month, run_ids: Sequence[int]) -> Held:
+        """Hold the month: without its damaged runs the service would replace its sums by smaller ones."""
+        with self._recipient.store.read() as connection:
+            record_id = next(record_ids(connection, run_ids[:1]), "")
+        reason = Reason.of(ReasonCode.MONTH_DAMAGED, record_id=record_id, number=len(run_ids))
+        return Held(reason, Members([], []), bounds=month_bounds(month))
 
     def _folded(self, target_id: int, month: Month, resends: Sequence[State], *, released: bool) -> MonthFold:
         """The month folded; the runs in the states `resends` count as waiting."""
@@ -240,7 +251,7 @@ def changed_groups(fold: Fold, known: Mapping[str, GroupRow]) -> list[Group]:
         return row is not None and row.state is State.ACCEPTED and row.digest == group.digest
 
     return [group for group in groups_now.values() if not has(group)] + [
-        Group.from_json(row.body).zeroed
+        row.summary().zeroed
         for key, row in known.items()
         if key not in groups_now and (row.jobs or row.state is not State.ACCEPTED)
     ]

@@ -54,20 +54,26 @@ class SyncCounts:
         gives_all = self._scope.unchanged_too or not (self._scope.is_due and self._recipient.sends_sync)
         for month in sorted(months):
             counts = self._due(target_id, month)
+            if counts is None:
+                continue  # of damaged runs it is not known where they count; the month stays due
             chosen = counts if gives_all else self._changed(target_id, month, counts)
             yield self._section(month, ItemPage([self._item(month, count) for count in chosen], ()))
             if month in marks:
                 yield Finished(groups.DueFor.SYNC, {month: marks[month]})
 
-    def _due(self, target_id: int, month: Month) -> list[SyncCount]:
-        """The number of jobs due to a target for a month, by submit host; empty if it is no longer known."""
+    def _due(self, target_id: int, month: Month) -> list[SyncCount] | None:
+        """The number of jobs due to a target for a month, by submit host; empty if it is no longer known, None if runs
+        of it are damaged."""
         total = SyncFold(self._recipient.view)
         bounds = month_bounds(month)
         with self._recipient.store.read() as connection:
             kept = groups.kept_sync_counts(connection, target_id, month)
             if not kept and month.number in purge.months(connection):
                 return []  # purged before the service had a count: the rest is not all that was due
-            due = sums.due_by_class(connection, target_id, bounds)
+            damaged: list[int] = []
+            due = sums.due_by_class(connection, target_id, bounds, damaged=damaged)
+            if damaged:
+                return None
             for job_class in classes_by_id(connection, list(due)):
                 if awaits_grid_log(job_class.facts):
                     continue  # held; counted once its submit host is known
@@ -75,7 +81,7 @@ class SyncCounts:
                 with suppress(CannotRenderError):  # no site or submit host: such runs are held and not counted
                     total.add(msgspec.structs.replace(job, end=bounds[0]), due[job_class.id])
             for count in kept:
-                total.merge_count(SyncCount.from_json(count))
+                total.merge_count(count)
         return list(total.counts())
 
     def _changed(self, target_id: int, month: Month, counts: Iterable[SyncCount]) -> list[SyncCount]:
@@ -83,7 +89,7 @@ class SyncCounts:
         with self._recipient.store.read() as connection:
             known = groups.of_month(connection, target_id, groups.SYNC, month.number)
         now = {count.key.text: count for count in counts}
-        now |= {key: SyncCount.from_json(row.body).zeroed for key, row in known.items() if key not in now and row.jobs}
+        now |= {key: row.sync_count().zeroed for key, row in known.items() if key not in now and row.jobs}
         return [
             count
             for key, count in now.items()

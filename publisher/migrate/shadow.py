@@ -38,8 +38,8 @@ from publisher.reason import sentence
 from publisher.sources.base import Window
 from publisher.store import deliveries, registry, runs
 from publisher.store.database import Store
-from publisher.store.runs import StoredRun
 from publisher.store.schema import State
+from publisher.store.stored_run import StoredRun
 from publisher.text import counted
 
 _REASONS: Final = tuple(

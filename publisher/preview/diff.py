@@ -11,7 +11,6 @@ from typing import Literal
 
 import msgspec
 
-from formats.apel.fold import Group, SyncCount
 from formats.check.fields import changed_fields, fields_of
 from formats.registry import summary_format, sync_format
 from formats.text import date_time
@@ -23,8 +22,9 @@ from publisher.preview.render import Rendering
 from publisher.store import groups, queries, runs
 from publisher.store.groups import GroupRow
 from publisher.store.queries import PendingDelivery
-from publisher.store.runs import StoredRun
 from publisher.store.schema import State
+from publisher.store.stored_json import decoded
+from publisher.store.stored_run import StoredRun
 
 Kind = Literal["new", "changed", "unchanged", "gone", "unknown"]
 """`gone`: a group that the service has and that has no runs any more; `unknown`: the version that was delivered is
@@ -120,10 +120,10 @@ class DiffRendering(Rendering):
         if section.kind == groups.UTILIZATION:
             return _report_fields(read_report(row.body))
         if section.kind == groups.SYNC:
-            made = sync_format(self._recipient.view).record(SyncCount.from_json(row.body))
+            made = sync_format(self._recipient.view).record(row.sync_count())
         else:
             form = summary_format(self._recipient.format_name, self._recipient.view)
-            made = form.record(Group.from_json(row.body))
+            made = form.record(row.summary())
         return self._fields(section.form, made.body)
 
     def _fields(self, form: MessageFormat, body: bytes) -> Values:
@@ -139,7 +139,7 @@ def _name(kind: str, key: str) -> str:
     """Return the name of a group for people: its key, or the interval of a report."""
     if kind != groups.UTILIZATION:
         return key
-    start, stop = msgspec.json.decode(key, type=tuple[int, int])
+    start, stop = decoded(key, tuple[int, int], "the interval of a report")
     return f"{date_time(start)} to {date_time(stop)}"
 
 

@@ -29,8 +29,8 @@ from publisher.status import jobs
 from publisher.store import queries
 from publisher.store.database import Store
 from publisher.store.queries import PendingDelivery, SentVersion
-from publisher.store.runs import StoredRun
 from publisher.store.schema import State
+from publisher.store.stored_run import StoredRun
 
 MOST_LISTED: Final = 1000
 

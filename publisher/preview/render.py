@@ -37,8 +37,8 @@ from publisher.status.jobs import count_in
 from publisher.store import deliveries, runs
 from publisher.store.database import Store
 from publisher.store.queries import PendingDelivery
-from publisher.store.runs import StoredRun
 from publisher.store.schema import State
+from publisher.store.stored_run import StoredRun
 
 DEFAULT_RECORDS = 100
 DEFAULT_BYTES = 1_000_000

@@ -17,7 +17,6 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, select, true
 
 from formats.apel.fold import Group, SyncCount, SyncKey
-from formats.identity import DIGEST_BYTES
 from formats.rule_codes import Reason
 from publisher.collect.collect import TargetPlan
 from publisher.collect.plan import still_selected
@@ -135,10 +134,6 @@ def assume(connection: Connection, target_id: int, target: str, found: Delivered
     return len(found.groups) or moved
 
 
-_UNLIKE_OURS: Final = bytes(DIGEST_BYTES)
-"""The digest of a group that another publisher sent. It equals no digest of ours, so our group is sent."""
-
-
 def _assume_groups(connection: Connection, target_id: int, found: Sequence[Group], now: int) -> None:
     """Record that the service has these summaries, and the sync counts that were sent with them."""
     counts: dict[SyncKey, SyncCount] = {}
@@ -149,7 +144,7 @@ def _assume_groups(connection: Connection, target_id: int, found: Sequence[Group
         counts[count.key] = counts[count.key].plus(count) if count.key in counts else count
     for kind, had in ((groups.SUMMARY, found), (groups.SYNC, list(counts.values()))):
         rows = [
-            GroupRow(each.key.when.number, each.key.text, State.ACCEPTED, _UNLIKE_OURS, each.jobs, each.to_json())
+            GroupRow(each.key.when.number, each.key.text, State.ACCEPTED, groups.UNLIKE_OURS, each.jobs, each.to_json())
             for each in had
         ]
         groups.assume(connection, target_id, kind, rows, now)

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from formats.apel.fold import Group, SyncCount, group_without_score, normalised_from
+from formats.apel.fold import group_without_score, normalised_from
 from formats.base import Format
 from formats.benchmark import require_benchmark
 from formats.calendar import Month
@@ -135,8 +135,8 @@ class ByGroup:
         with self._ledger.store.read() as connection:
             rows = groups.of_month(connection, self._ledger.target_id, kind, month.number)
         if kind == groups.SYNC:
-            return {key: (row.state, EvidenceGroup.of_sync(SyncCount.from_json(row.body))) for key, row in rows.items()}
-        return {key: (row.state, EvidenceGroup.of_summary(Group.from_json(row.body))) for key, row in rows.items()}
+            return {key: (row.state, EvidenceGroup.of_sync(row.sync_count())) for key, row in rows.items()}
+        return {key: (row.state, EvidenceGroup.of_summary(row.summary())) for key, row in rows.items()}
 
     def _sent_groups(
         self, kind: str, month: Month, sent: Mapping[str, tuple[State, EvidenceGroup]], dimensions: tuple[str, ...]

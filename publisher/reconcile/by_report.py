@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-import msgspec
-
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of, periods_between
 from formats.utilization.report import UtilizationReport, read_report
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
@@ -20,6 +18,7 @@ from publisher.reconcile.result import Difference, MonthFound
 from publisher.store import groups, queries
 from publisher.store.groups import GroupRow
 from publisher.store.schema import State
+from publisher.store.stored_json import decoded
 from publisher.targets.base import KeepsMessages
 from publisher.text import iso
 
@@ -123,7 +122,7 @@ class ByReport:
 
 def _interval(row: GroupRow) -> Interval:
     """The interval of a report, from its key in the ledger."""
-    start, stop = msgspec.json.decode(row.key, type=tuple[int, int])
+    start, stop = decoded(row.key, tuple[int, int], "the interval of a report")
     return start, stop
 
 

@@ -19,7 +19,6 @@ from typing import Final
 
 import msgspec
 
-from formats.apel.fold import Group
 from formats.calendar import Month, month_bounds
 from publisher.collect.collect import TargetPlan
 from publisher.collect.enrich import Enrichers
@@ -160,7 +159,7 @@ class _TargetSums:
         with self._store.read() as connection:
             if self._sends_groups:
                 for row in groups.of_month(connection, self._target_id, groups.SUMMARY, month.number).values():
-                    one = Group.from_json(row.body)
+                    one = row.summary()
                     cores = one.key.processors or 1
                     self._add("sent", SumsKey(month.number), Amounts(one.jobs, one.wall_ms * cores, one.cpu_ms))
                 return

@@ -50,8 +50,11 @@ _BODIES: Final[dict[str, Callable[[str], str]]] = {
     "batches": lambda row: _change("messages", f"CAST({row}.id AS TEXT)"),
 }
 _EVENTS: Final = (("insert", "NEW"), ("update", "NEW"), ("delete", "OLD"))
-_OF_WATCHED_COLUMNS: Final = f" OF {', '.join(column.name for column in runs.c if column is not runs.c.mark)}"
-"""The columns of a run whose change is a change of the object; a new mark only means that the run is unchanged."""
+_NOT_WATCHED: Final = frozenset({"mark", "sums_check", "row_check"})
+_WATCHED: Final = [column.name for column in runs.c if column.name not in _NOT_WATCHED]
+_OF_WATCHED_COLUMNS: Final = f" OF {', '.join(_WATCHED)}"
+"""The columns of a run whose change is a change of the object; a new mark only means that the run is unchanged, and
+check numbers only follow other columns."""
 
 
 def install(connection: Connection) -> str:

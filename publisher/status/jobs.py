@@ -12,15 +12,16 @@ from formats.rule_codes import Reason
 from publisher.config.schema import Config
 from publisher.job_ids import JobIds, JobPattern
 from publisher.messages.entries import reservations, word_test
-from publisher.reason import ReasonCode, from_stored
+from publisher.reason import ReasonCode
 from publisher.sources.base import Window
 from publisher.store import batches, paging, queries, runs
 from publisher.store.batches import BatchRow
 from publisher.store.database import Store
 from publisher.store.paging import Place
-from publisher.store.runs import StoredRun
 from publisher.store.schema import State, deliveries, targets
 from publisher.store.schema import runs as runs_table
+from publisher.store.stored_json import stored_reason
+from publisher.store.stored_run import StoredRun
 
 _PAGE: Final = 1000
 
@@ -187,7 +188,7 @@ def whereabouts(connection: Connection, run_id: int) -> list[Whereabouts]:
             state=State(row["state"]),
             changed_at=row["changed_at"],
             confirmed_at=row["confirmed_at"],
-            reason=from_stored(row["reason"], row["reason_parameters"]),
+            reason=stored_reason(row["reason"], row["reason_parameters"]),
             sent_digest=row["sent_digest"],
             batch=batches.get(connection, row["batch_id"]) if row["batch_id"] is not None else None,
         )

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select
 
 from publisher.store import deliveries, dialect, paging, prepared
 from publisher.store.schema import BatchState, batches, resends
+from publisher.store.stored_json import decoded
 
 ROOM_BYTES: Final = 256 * 1024
 """Disk space that suffices to record a message as in flight, and its outcome, without its runs."""
@@ -80,7 +81,7 @@ def receipt_of(connection: Connection, target_id: int, uid: str) -> dict[str, st
     """Return the receipt of an accepted batch with this id; None if there is none."""
     taken = and_(batches.c.target_id == target_id, batches.c.state == int(BatchState.ACCEPTED), batches.c.uid == uid)
     text = connection.execute(select(batches.c.receipt).where(taken).limit(1)).scalar_one_or_none()
-    return None if text is None else msgspec.json.decode(text, type=dict[str, str])
+    return None if text is None else decoded(text, dict[str, str], "a receipt")
 
 
 def last_sent_end(connection: Connection, target_id: int) -> int | None:
@@ -121,7 +122,7 @@ def get(connection: Connection, batch_id: int) -> BatchRow | None:
         bytes=row["bytes"],
         created_at=row["created_at"],
         closed_at=row["closed_at"],
-        receipt=msgspec.json.decode(row["receipt"]) if row["receipt"] else {},
+        receipt=decoded(row["receipt"], dict[str, str], "a receipt") if row["receipt"] else {},
         answer=row["answer"],
     )
 

@@ -10,7 +10,7 @@ record that this program cannot read completely is not read in part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -20,33 +20,32 @@ from formats import identity
 from formats.identity import encode, encoded_digest
 from formats.job import Job
 from publisher import encoded_run
-from publisher.encoded_run import EncodedRun, class_facts, class_key, pack_whole
+from publisher.encoded_run import UNREADABLE, EncodedRun, class_facts, class_key, pack_whole
 from publisher.errors import StoreCorruptError, StoreError, StoreNewerError
 from publisher.store import dialect, paging
 from publisher.store.schema import classes, runs, sources
 
 
-def decode(stored: bytes, facts: bytes, run: str) -> Job:
+def decode(stored: bytes, facts: bytes, run: str, digest: bytes | None = None) -> Job:
     """Decode a run from its stored form and the facts of its class. `run`: its record id, or another name for messages.
 
-    Raises `StoreNewerError` and `StoreCorruptError`, which name it.
+    `digest`: compared with that of the run. Raises `StoreNewerError` and `StoreCorruptError`, which name it.
     """
     try:
-        return encoded_run.decode_run(stored, facts)
-    except _UNREADABLE as error:
+        return encoded_run.decode_run(stored, facts, digest)
+    except UNREADABLE as error:
         raise _unreadable(f"the record of run {run}", error) from error
 
 
-def decode_facts(facts: bytes, class_id: int | None = None) -> Job:
-    """Decode the facts of a class. Raises as `decode`."""
+def decode_facts(facts: bytes, class_id: int | None = None, digest: bytes | None = None) -> Job:
+    """Decode the facts of a class. `digest`: compared with theirs. Raises as `decode`."""
     try:
+        if digest is not None and encoded_digest(facts) != digest:
+            raise msgspec.DecodeError("their digest is another one")
         return identity.decode(facts)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         what = "the facts of a class of runs" if class_id is None else f"the facts of class {class_id}"
         raise _unreadable(what, error) from error
-
-
-_UNREADABLE: Final = (identity.UnknownEncodingError, msgspec.DecodeError, UnicodeDecodeError)
 
 
 def _unreadable(what: str, error: Exception) -> StoreError:
@@ -55,10 +54,7 @@ def _unreadable(what: str, error: Exception) -> StoreError:
             f"the store was written by a later version of this program: {what}: {error}",
             hint="Install that version again; nothing was changed",
         )
-    return StoreCorruptError(
-        f"the store is damaged: {what} cannot be read: {error}",
-        hint="Restore the store from a backup; keep the damaged file for study",
-    )
+    return StoreCorruptError(f"the store is damaged: {what} cannot be read: {error}")
 
 
 _MOST_REMEMBERED: Final = 100_000
@@ -181,18 +177,25 @@ def classes_by_id(connection: Connection, ids: Sequence[int]) -> Iterator[JobCla
     if not ids:
         return
     names = _source_names(connection)
-    for class_id, source_id, facts in paging.rows_in(connection, _STORED, classes.c.id, ids):
-        yield JobClass(class_id, names[source_id], decode_facts(facts, class_id))
+    for class_id, source_id, facts, digest in paging.rows_in(connection, _STORED, classes.c.id, ids):
+        yield _job_class(names, class_id, source_id, facts, bytes(digest))
 
 
 def all_classes(connection: Connection) -> Iterator[JobClass]:
     """Every class with its source's name, by id."""
     names = _source_names(connection)
-    for class_id, source_id, facts in connection.execute(_STORED.order_by(classes.c.id)):
-        yield JobClass(class_id, names[source_id], decode_facts(facts, class_id))
+    for class_id, source_id, facts, digest in connection.execute(_STORED.order_by(classes.c.id)):
+        yield _job_class(names, class_id, source_id, facts, bytes(digest))
 
 
-_STORED: Final = select(classes.c.id, classes.c.source_id, classes.c.facts)
+_STORED: Final = select(classes.c.id, classes.c.source_id, classes.c.facts, classes.c.digest)
+
+
+def _job_class(names: Mapping[int, str], class_id: int, source_id: int, facts: bytes, digest: bytes) -> JobClass:
+    decoded = decode_facts(facts, class_id, digest)
+    if source_id not in names:
+        raise StoreCorruptError(f"the store is damaged: class {class_id} is of source {source_id}, which is not stored")
+    return JobClass(class_id, names[source_id], decoded)
 
 
 def _source_names(connection: Connection) -> dict[int, str]:

@@ -24,7 +24,7 @@ from formats.rule_codes import Reason
 from publisher.reason import stored
 from publisher.store import paging
 from publisher.store.runs import UpsertedRun
-from publisher.store.schema import ARE_ASSUMED, OPEN, State, counters, deliveries, runs
+from publisher.store.schema import ARE_ASSUMED, OPEN, State, counters, deliveries, runs, state_of
 from publisher.store.transitions import (
     ASSUMED,
     CONFIRMED,
@@ -127,11 +127,19 @@ def is_any_waiting_as(
 
 
 class DeliveryState(msgspec.Struct, frozen=True):
-    """The state of a delivery. `sent`: the service has a version of the run, or may have."""
+    """The state of a delivery. `sent`: the service has a version of the run, or may have: the one with the digest
+    `version`."""
 
     state: State
     end_time: int
-    sent: bool
+    version: bytes | None
+    revision: int
+    reason: str | None
+
+    @property
+    def sent(self) -> bool:
+        """See above."""
+        return self.version is not None
 
 
 def states_of(connection: Connection, target_id: int, run_ids: Sequence[int]) -> dict[int, State]:
@@ -143,12 +151,13 @@ def deliveries_of(
     connection: Connection, target_id: int, run_ids: Sequence[int], as_waiting: ColumnElement[bool] | None = None
 ) -> dict[int, DeliveryState]:
     """The deliveries of these runs to a target, without runs that have none. `as_waiting`: see `state_where`."""
-    sent = deliveries.c.sent_digest.is_not(None)
-    query = select(deliveries.c.run_id, state_where(as_waiting), deliveries.c.end_time, sent)
+    columns = (deliveries.c.end_time, deliveries.c.sent_digest, deliveries.c.revision, deliveries.c.reason)
+    query = select(deliveries.c.run_id, state_where(as_waiting), *columns)
     query = query.where(deliveries.c.target_id == target_id)
+    found = paging.rows_in(connection, query, deliveries.c.run_id, run_ids)
     return {
-        run_id: DeliveryState(State(state), end_time, bool(sent))
-        for run_id, state, end_time, sent in paging.rows_in(connection, query, deliveries.c.run_id, run_ids)
+        run_id: DeliveryState(state_of(state), end_time, None if version is None else bytes(version), revision, reason)
+        for run_id, state, end_time, version, revision, reason in found
     }
 
 

@@ -38,6 +38,7 @@ from sqlalchemy.sql.base import ColumnCollection
 from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreMissingError
 from publisher.store import postgresql as server
 from publisher.store import prepared
+from publisher.store.file_owner import name_of, owner_of
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects.postgresql import Insert as ServerInsert
@@ -121,6 +122,15 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
     return engine
 
 
+def file_of(url: str) -> Path | None:
+    """The file of an SQLite store; None for a server, or for a URL that cannot be read."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return None
+    return Path(parsed.database or "") if parsed.get_backend_name() == "sqlite" else None
+
+
 def _make_private(path: Path) -> None:
     try:
         if not path.parent.exists():
@@ -131,6 +141,12 @@ def _make_private(path: Path) -> None:
 
 
 def _cannot_open(path: Path, error: OSError) -> StoreError:
+    if isinstance(error, PermissionError) and path.is_file() and (owner := owner_of(path)) != os.geteuid():
+        me = name_of(os.geteuid())
+        return StoreError(
+            f"the store {path} cannot be opened: it belongs to the user {name_of(owner)}",
+            hint=f"Give it to the publisher's user: chown {me} {path}*, as root; or run this as {name_of(owner)}",
+        )
     return StoreError(
         f"the store {path} cannot be created or opened: {error.strerror}",
         hint="Give the publisher's user a private folder (mode 0700), or set store.url",
@@ -164,6 +180,8 @@ def translated(engine: Engine) -> Iterator[None]:
         if engine.dialect.name == "sqlite":
             raise _translate(str(said), place(engine)) from error
         raise server.translate(said, engine.url) from error
+    except UnicodeDecodeError as error:  # a text of a damaged file, or of its schema
+        raise StoreCorruptError(f"the store {place(engine)} is damaged: {error}") from error
 
 
 def require_room(engine: Engine, size_bytes: int) -> None:
@@ -211,9 +229,7 @@ def _translate(said: str, place: str) -> StoreError:
             f"the store {place} is locked by another process: {said}", hint="Try again when it is done"
         )
     if "malformed" in low or "not a database" in low or "corrupt" in low:
-        return StoreCorruptError(
-            f"the store {place} is damaged: {said}", hint="Restore it from a backup; keep the damaged file for study"
-        )
+        return StoreCorruptError(f"the store {place} is damaged: {said}")
     if "readonly" in low or "read-only" in low:
         return StoreError(
             f"the store {place} cannot be written: {said}", hint="Check owner and mode of file and folder"

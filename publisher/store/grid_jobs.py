@@ -14,8 +14,9 @@ from publisher.job_ids import local_id
 from publisher.sources.base import Cursor, cursor_of, text_of
 from publisher.store import dialect, paging
 from publisher.store.admin import erase
-from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
 from publisher.store.schema import classes, grid_jobs, grid_logs, grid_waits, runs, sources
+from publisher.store.stored_json import decoded
+from publisher.store.stored_run import RUN_COLUMNS, StoredRun, stored_run
 
 
 def cursor(connection: Connection, source_id: int) -> Cursor | None:
@@ -55,7 +56,7 @@ def entries_by_key(connection: Connection, source_id: int, keys: Iterable[str]) 
     found: dict[str, list[GridLogEntry]] = {}
     query = select(grid_jobs).where(grid_jobs.c.source_id == source_id)
     for row in paging.rows_in(connection, query, grid_jobs.c.key, sorted(set(keys))):
-        fqans = msgspec.json.decode(row.fqans, type=tuple[str, ...])
+        fqans = decoded(row.fqans, tuple[str, ...], "an entry of a grid log")
         identity = (row.user_dn, fqans, row.submit_host, row.token_subject, row.token_issuer)
         found.setdefault(row.key, []).append(GridLogEntry(row.at, row.lrms_id, *identity))
     return found

@@ -12,14 +12,22 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, func, null, select, update
 
+from formats.apel.fold import Group, SyncCount
 from formats.calendar import Month, month_numbered, month_of
+from formats.identity import DIGEST_BYTES
+from publisher.errors import StoreCorruptError
 from publisher.store import dialect, paging, prepared
-from publisher.store.schema import State, due_months, groups, purged_sync_counts, report_reaches
+from publisher.store.schema import State, due_months, groups, purged_sync_counts, report_reaches, state_of
+from publisher.store.stored_json import read_with
 
 SUMMARY: Final = "summary"
 SYNC: Final = "sync"
 UTILIZATION: Final = "utilization"
 _SNAPSHOTS: Final = (SUMMARY, UTILIZATION)
+
+
+UNLIKE_OURS: Final = bytes(DIGEST_BYTES)
+"""The digest of a group that another publisher sent. It equals no digest of ours, so our group is sent."""
 
 
 class DueFor(StrEnum):
@@ -40,6 +48,28 @@ class GroupRow(msgspec.Struct, frozen=True):
     digest: bytes
     jobs: int
     body: bytes
+
+    def summary(self) -> Group:
+        """The summary. Raises `StoreCorruptError` if it is not what was stored."""
+        group = read_with(Group.from_json, self.body, self._name)
+        self._require(group.digest, group.key.text, group.key.year * 100 + group.key.month, group.jobs)
+        return group
+
+    def sync_count(self) -> SyncCount:
+        """The sync count. Raises as `summary`."""
+        count = read_with(SyncCount.from_json, self.body, self._name)
+        self._require(count.digest, count.key.text, count.key.year * 100 + count.key.month, count.jobs)
+        return count
+
+    @property
+    def _name(self) -> str:
+        return f"the group {self.key[:200]} of {self.month}"
+
+    def _require(self, digest: bytes, key: str, month: int, jobs: int) -> None:
+        """A changed key or month would let a group look as if it had vanished, and zero would replace it."""
+        known = digest if self.digest == UNLIKE_OURS else self.digest
+        if (digest, key, month, jobs) != (known, self.key, self.month, self.jobs):
+            raise StoreCorruptError(f"the store is damaged: {self._name} is not what was stored")
 
 
 def mark_due(connection: Connection, target_id: int, purpose: DueFor, end_times: Iterable[int]) -> None:
@@ -120,7 +150,7 @@ def of_month(connection: Connection, target_id: int, kind: str, month: int) -> d
     query = select(groups).where(groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month)
     return {
         row["key"]: GroupRow(
-            row["month"], row["key"], State(row["state"]), bytes(row["digest"]), row["jobs"], bytes(row["body"])
+            row["month"], row["key"], state_of(row["state"]), bytes(row["digest"]), row["jobs"], bytes(row["body"])
         )
         for row in connection.execute(query).mappings()
     }
@@ -133,17 +163,25 @@ def keep_sync_counts(connection: Connection, month: Month) -> None:
     """
     kept = purged_sync_counts
     connection.execute(delete(kept).where(kept.c.month == month.number))
-    counts = select(groups.c.target_id, groups.c.month, groups.c.key, groups.c.body).where(
+    counts = select(groups.c.target_id, groups.c.month, groups.c.key, groups.c.body, groups.c.digest).where(
         groups.c.kind == SYNC, groups.c.month == month.number
     )
     dialect.insert_from_select(connection, kept, dialect.column_names(kept.c), counts)
 
 
-def kept_sync_counts(connection: Connection, target_id: int, month: Month) -> list[bytes]:
-    """The kept sync counts of a target for a month, in their JSON form."""
+def kept_sync_counts(connection: Connection, target_id: int, month: Month) -> list[SyncCount]:
+    """The kept sync counts of a target for a month. Raises `StoreCorruptError`."""
     kept = purged_sync_counts
-    query = select(kept.c.body).where(kept.c.target_id == target_id, kept.c.month == month.number)
-    return [bytes(body) for body in connection.execute(query).scalars()]
+    query = select(kept.c.key, kept.c.digest, kept.c.body).where(
+        kept.c.target_id == target_id, kept.c.month == month.number
+    )
+    return [kept_count(month.number, *row) for row in connection.execute(query)]
+
+
+def kept_count(month: int, key: str, digest: bytes, body: bytes) -> SyncCount:
+    """A kept sync count from its columns. Raises `StoreCorruptError`."""
+    count = read_with(SyncCount.from_json, bytes(body), f"the kept sync count {key}")
+    return GroupRow(month, key, State.ACCEPTED, bytes(digest), count.jobs, bytes(body)).sync_count()
 
 
 def forget(connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str]) -> None:
@@ -231,7 +269,7 @@ def count(connection: Connection, target_id: int) -> dict[State, int]:
     query = select(groups.c.state).where(groups.c.target_id == target_id, groups.c.kind.in_(_SNAPSHOTS))
     found: dict[State, int] = {}
     for state in connection.execute(query).scalars():
-        found[State(state)] = found.get(State(state), 0) + 1
+        found[state_of(state)] = found.get(state_of(state), 0) + 1
     return found
 
 

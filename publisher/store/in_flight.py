@@ -17,8 +17,8 @@ from publisher.reason import ReasonCode
 from publisher.store import paging, prepared
 from publisher.store.deliveries import EVER, WHOLE, Shard, in_state
 from publisher.store.queries import PendingDelivery, SentVersion, sent_version, with_runs
-from publisher.store.runs import stored_run
 from publisher.store.schema import OPEN, State, deliveries, runs
+from publisher.store.stored_run import run_or_damage
 from publisher.store.transitions import ONE, ZERO, DeliverySelection, StateChange, transition
 
 NO_LONGER_SELECTED: Final = Reason.of(ReasonCode.NO_LONGER_SELECTED)
@@ -168,7 +168,7 @@ def in_flight(connection: Connection, target_id: int, shard: Shard = WHOLE) -> l
     )
     found = []
     for end_time, *run, digest, several, revision, batch_id in connection.execute(query):
-        found.append((batch_id, PendingDelivery(end_time, stored_run(run), revision, sent_version(digest, several))))
+        found.append((batch_id, PendingDelivery(end_time, run_or_damage(run), revision, sent_version(digest, several))))
     return found
 
 

@@ -26,12 +26,13 @@ from sqlalchemy import (
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
 from formats.rule_codes import Reason
 from publisher.encoded_run import run_key
-from publisher.reason import from_stored
 from publisher.store import dialect, paging
 from publisher.store.deliveries import WHOLE, Shard, in_state, state_where
-from publisher.store.runs import RUN_COLUMNS, StoredRun, stored_run
 from publisher.store.schema import BatchState, State, batches, classes, deliveries, groups, purged_months, runs, sources
 from publisher.store.schema import runs as runs_table
+from publisher.store.schema import state_of as known_state
+from publisher.store.stored_json import decoded, stored_reason
+from publisher.store.stored_run import RUN_COLUMNS, StoredRun, run_or_damage, stored_run
 
 _Span = TypeVar("_Span")
 
@@ -63,6 +64,14 @@ class PendingDelivery(msgspec.Struct, frozen=True, gc=False):
     run: StoredRun
     revision: int = 0
     sent: SentVersion | None = None
+
+
+def _pending(end_time: int, row: Sequence[Any], revision: int = 0, sent: SentVersion | None = None) -> PendingDelivery:
+    """A delivery, with its run from `RUN_COLUMNS`: damaged too if it is not the run of this delivery."""
+    run = run_or_damage(row)
+    if run.damage is None and run.job.end != end_time:
+        run = msgspec.structs.replace(run, damage=f"the delivery of run {run.record_id} has another end")
+    return PendingDelivery(end_time, run, revision, sent)
 
 
 def with_runs() -> Select[Any]:
@@ -110,7 +119,7 @@ def _waiting(*, first: bool) -> Select[Any]:
         .outerjoin(sources, classes.c.source_id == sources.c.id)
     )
     before_run = (page.c.end_time, page.c.revision, page.c.sent_digest, page.c.may_be_one_of_several)
-    return select(*before_run, *RUN_COLUMNS).select_from(joined)
+    return select(*before_run, page.c.run_id, *RUN_COLUMNS[1:]).select_from(joined)
 
 
 _place: Final = itemgetter(0, 4)
@@ -134,7 +143,7 @@ def waiting(
     # Values within the query would make it another query, to be prepared again, for each page.
     rows = [row for found in dialect.streamed(connection, query, limit, values) for row in found]
     rows.sort(key=_place)  # if the database sorted them, all records would pass through its sorter
-    return (PendingDelivery(row[0], stored_run(row[4:]), row[1], sent_version(row[2], row[3])) for row in rows)
+    return (_pending(row[0], row[4:], row[1], sent_version(row[2], row[3])) for row in rows)
 
 
 def oldest_waiting(connection: Connection, target_id: int) -> int | None:
@@ -177,7 +186,7 @@ def listed(
         .limit(limit)
     )
     for record_id, end_time, code, parameters, run_id in connection.execute(query):
-        yield record_id, end_time, from_stored(code, parameters), run_id
+        yield record_id, end_time, stored_reason(code, parameters), run_id
 
 
 def held_for(
@@ -205,7 +214,7 @@ def held_for(
         .order_by(deliveries.c.end_time, deliveries.c.run_id)
         .limit(limit)
     )
-    page = [PendingDelivery(row[0], stored_run(row[1:])) for row in connection.execute(query)]
+    page = [_pending(row[0], row[1:]) for row in connection.execute(query)]
     place = (page[-1].end_time, page[-1].run.run_id) if len(page) == limit else None
     return page, place
 
@@ -320,7 +329,7 @@ def ended_in(
     query = select(*columns).select_from(joined).order_by(some.c.end_time, some.c.id)
     rows = connection.execute(query).all()
     found = [
-        (State(row[2]), PendingDelivery(row[4], stored_run(row[7:]), row[3], sent_version(row[5], row[6])))
+        (known_state(row[2]), _pending(row[4], row[7:], row[3], sent_version(row[5], row[6])))
         for row in rows
         if row[2] is not None
     ]
@@ -385,10 +394,6 @@ def page(
     return [_ledger_entry(row) for row in rows if row.state is not None], _next_place(rows, limit)
 
 
-_STATES: Final = {int(state): state for state in State}
-"""A look-up takes a fifth of the time of `State(number)`, which matters for a hundred thousand of them."""
-
-
 def _ledger_entry(row: Sequence[Any]) -> LedgerEntry:
     end, run_id, record_id, class_id, present, wall_ms, cpu_ms, state, *sent, confirmed_at, batch_id, code, why, at = (
         row
@@ -400,13 +405,13 @@ def _ledger_entry(row: Sequence[Any]) -> LedgerEntry:
         class_id,
         digest := bytes(present),
         end,
-        _STATES[state],
-        sent=version is not None or _STATES[state] is State.ACCEPTED,
+        known_state(state),
+        sent=version is not None or known_state(state) is State.ACCEPTED,
         changed=version is not None and not version.is_known_as(digest),
         confirmed=confirmed_at is not None,
         batch_id=batch_id,
         version=version,
-        reason=from_stored(code, why),
+        reason=stored_reason(code, why),
         wall_ms=wall_ms,
         cpu_ms=cpu_ms,
         changed_at=at,
@@ -419,7 +424,7 @@ def receipts(connection: Connection, batch_ids: Iterable[int]) -> Iterator[tuple
         batches.c.state == int(BatchState.ACCEPTED), batches.c.receipt.is_not(None)
     )
     for batch_id, receipt in paging.rows_in(connection, query, batches.c.id, sorted(set(batch_ids))):
-        yield batch_id, msgspec.json.decode(receipt, type=dict[str, str])
+        yield batch_id, decoded(receipt, dict[str, str], "a receipt")
 
 
 def states_of_records(connection: Connection, target_id: int, record_ids: Sequence[str]) -> dict[str, State | None]:
@@ -430,7 +435,7 @@ def states_of_records(connection: Connection, target_id: int, record_ids: Sequen
     joined = runs.outerjoin(deliveries, (deliveries.c.run_id == runs.c.id) & (deliveries.c.target_id == target_id))
     query = select(runs.c.record_id, deliveries.c.state).select_from(joined)
     rows = paging.rows_in(connection, query, runs.c.record_key, map(run_key, record_ids))
-    return {name: None if state is None else State(state) for name, state in rows}
+    return {name: None if state is None else known_state(state) for name, state in rows}
 
 
 def last_taken(connection: Connection, target_id: int) -> int | None:

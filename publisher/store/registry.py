@@ -19,6 +19,7 @@ from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, se
 from publisher.sources.base import Cursor, Recovered, Unreadable, cursor_of, text_of
 from publisher.store import dialect, paging, suspects
 from publisher.store.schema import audit, classes, notices, runs, sources, targets, unreadable
+from publisher.store.stored_json import decoded, read_with
 from publisher.text import utf8
 
 LISTED: Final = 1000
@@ -76,7 +77,7 @@ def get_source(connection: Connection, name: str) -> SourceRow | None:
     if row is None:
         return None
     values = dict(row)
-    values["cursor"] = cursor_of(values["cursor"])
+    values["cursor"] = read_with(cursor_of, values["cursor"], f"how far source {name} was read")
     return SourceRow(**values | {"at_end": bool(row["at_end"]), "first_read_done": bool(row["first_read_done"])})
 
 
@@ -368,7 +369,9 @@ def get_target(connection: Connection, name: str) -> TargetRow | None:
     if row is None:
         return None
     assumes = row["assumes"]
-    return TargetRow(**dict(row) | {"assumes": None if assumes is None else tuple(msgspec.json.decode(assumes))})
+    return TargetRow(
+        **dict(row) | {"assumes": None if assumes is None else decoded(assumes, tuple[str, ...], f"target {name}")}
+    )
 
 
 def new_target(connection: Connection, name: str, kind: str, filter_settings: str, assumes: Sequence[str]) -> TargetRow:

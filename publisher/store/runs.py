@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, Integer, bindparam, select, update
 
 from formats.identity import index_key, record_key
 from formats.job import Job
-from publisher.encoded_run import EncodedRun, class_key, encode_whole, global_key, run_key
-from publisher.grid_identity import IDENTITY_FIELDS
+from publisher.encoded_run import EncodedRun, encode_whole, global_key, run_key
 from publisher.job_ids import JobPattern, ids_of, spellings
-from publisher.store import dialect, paging, prepared
-from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, awaits_grid_log, decode, decode_facts
+from publisher.store import dialect, paging, prepared, row_checks
+from publisher.store.classes import Interner, decode
 from publisher.store.schema import classes, runs, sources, versions
+from publisher.store.stored_run import RUN_COLUMNS, StoredRun, damage_among, stored_run
 
 _COLUMNS: Final = dialect.column_names(runs.c)
 insert_runs: Final = prepared.BulkInsert(runs, _COLUMNS)
@@ -29,7 +28,13 @@ _update_records: Final = prepared.Bulk(
     update(runs).where(runs.c.id == bindparam("run")).values(job=bindparam("job")), ("job", "run")
 )
 _update_classes: Final = prepared.Bulk(
-    update(runs).where(runs.c.id == bindparam("run")).values(class_id=bindparam("class_id"), job=bindparam("job")),
+    update(runs)
+    .where(runs.c.id == bindparam("run"))
+    .values(
+        class_id=bindparam("class_id"),
+        job=bindparam("job"),
+        **row_checks.of_class(bindparam("class_id", type_=Integer)),
+    ),
     ("class_id", "job", "run"),
 )
 _update_marks: Final = prepared.Bulk(
@@ -55,7 +60,8 @@ _MOST_REMEMBERED: Final = 20_000
 class UpsertedRun(msgspec.Struct, frozen=True, gc=False):
     """A run that was inserted or changed. `fresh`: it was not stored as finished before.
 
-    `before`: the digest of the version stored until now, if that was finished.
+    `before`: the digest of the version stored until now, if that was finished. `restored`: the digest of the run, if
+    what was stored of it was damaged.
     """
 
     run_id: int
@@ -64,6 +70,7 @@ class UpsertedRun(msgspec.Struct, frozen=True, gc=False):
     finished: bool
     fresh: bool
     before: bytes | None = None
+    restored: bytes | None = None
 
 
 class Upserted(msgspec.Struct, frozen=True):
@@ -76,22 +83,9 @@ class Upserted(msgspec.Struct, frozen=True):
     running: int
 
 
-class StoredRun(msgspec.Struct, frozen=True, gc=False):
-    """A run as stored. `stored_at`: when this version was first stored, which is the record's createTime.
-
-    `job`: what was read, with the values of the source's grid log; `awaits_grid_log`: the log has no entry yet.
-    """
-
-    run_id: int
-    source: str
-    record_id: str
-    digest: bytes
-    stored_at: int
-    job: Job
-    awaits_grid_log: bool = False
-
-
-def upsert(connection: Connection, interner: Interner, found: Sequence[EncodedRun], now: int) -> Upserted:
+def upsert(
+    connection: Connection, interner: Interner, found: Sequence[EncodedRun], now: int, *, verified: bool = False
+) -> Upserted:
     """Store runs: new ones, new versions of changed ones; an unchanged one costs a look-up.
 
     Of several with the same record id the last one counts, and a finished one before an unfinished one. An earlier
@@ -102,6 +96,7 @@ def upsert(connection: Connection, interner: Interner, found: Sequence[EncodedRu
     known = _known(connection, list(by_key))
     new: list[EncodedRun] = []
     changed: list[tuple[EncodedRun, _StoredVersion]] = []
+    same: list[tuple[EncodedRun, _StoredVersion]] = []
     with_cores: dict[int, EncodedRun] = {}
     marked: list[tuple[bytes, int]] = []
     unchanged = running = 0
@@ -113,6 +108,7 @@ def upsert(connection: Connection, interner: Interner, found: Sequence[EncodedRu
             changed.append((run, before))
         elif run.finished:
             unchanged += 1
+            same.append((run, before))
             if run.mark is not None and before.mark != run.mark:
                 marked.append((run.mark, before.run_id))
         else:
@@ -120,8 +116,14 @@ def upsert(connection: Connection, interner: Interner, found: Sequence[EncodedRu
         if run.has_core_numbers and before is not None and before.digest == run.digest:
             with_cores[before.run_id] = run
     put = _insert_new(connection, interner, new, now) if new else []
+    suspects = [*changed, *(same if verified else ())]
+    damaged = frozenset(damage_among(connection, [before.run_id for _, before in suspects if before.finished]))
+    if damaged:
+        put += _restore(connection, interner, [each for each in suspects if each[1].run_id in damaged], now)
+        changed = [each for each in changed if each[1].run_id not in damaged]
     if changed:
         put += _change(connection, interner, changed, now)
+    with_cores = {run_id: run for run_id, run in with_cores.items() if run_id not in damaged}
     if with_cores:
         _set_core_numbers(connection, with_cores)
     _update_marks.run(connection, marked)
@@ -130,7 +132,7 @@ def upsert(connection: Connection, interner: Interner, found: Sequence[EncodedRu
     return Upserted(
         put=put,
         new=finished_new,
-        changed=sum(item.finished and not item.fresh for item in put),
+        changed=sum(item.finished and not item.fresh and item.restored is None for item in put),
         unchanged=unchanged + len(found) - len(by_key),
         running=running,
     )
@@ -178,6 +180,12 @@ def _change(
     connection: Connection, interner: Interner, changed: list[tuple[EncodedRun, _StoredVersion]], now: int
 ) -> list[UpsertedRun]:
     _keep_versions(connection, [before.run_id for _, before in changed if before.finished])
+    return _replace(connection, interner, changed, now)
+
+
+def _replace(
+    connection: Connection, interner: Interner, changed: list[tuple[EncodedRun, _StoredVersion]], now: int
+) -> list[UpsertedRun]:
     found, class_ids = interner.classed(connection, [run for run, _ in changed])
     run_ids = [before.run_id for _, before in changed]
     rows = [row_of(*each, now) for each in zip(found, class_ids, run_ids, strict=True)]
@@ -195,6 +203,15 @@ def _change(
     ]
 
 
+def _restore(
+    connection: Connection, interner: Interner, damaged: list[tuple[EncodedRun, _StoredVersion]], now: int
+) -> list[UpsertedRun]:
+    """Replace what is damaged: no version of it is kept."""
+    put = _replace(connection, interner, damaged, now)
+    digests = {before.run_id: run.digest for run, before in damaged}
+    return [msgspec.structs.replace(item, restored=digests[item.run_id]) for item in put]
+
+
 def row_of(run: EncodedRun, class_id: int, run_id: int, stored_at: int) -> tuple[Any, ...]:
     """The row of a run: the columns of the table in their order."""
     return (
@@ -204,8 +221,10 @@ def row_of(run: EncodedRun, class_id: int, run_id: int, stored_at: int) -> tuple
         run.cpu_ms,
         stored_at,
         class_id,
+        row_checks.sums_check(run_id, class_id, run.end, run.wall_ms, run.cpu_ms, run.incomplete_usage),
         int(run.finished),
         run.incomplete_usage,
+        row_checks.row_check(run_id, class_id, stored_at, run.finished),
         run.key,
         run.digest,
         run.mark,
@@ -246,78 +265,6 @@ def set_classes(connection: Connection, class_ids: Mapping[int, int]) -> None:
         for run_id, record_id, _digest, _stored_at, blob, facts in _rows_with_facts(connection, list(class_ids))
     ]
     _update_classes.run(connection, rows)
-
-
-RUN_COLUMNS: Final = (
-    runs.c.id,
-    sources.c.name,
-    runs.c.record_id,
-    runs.c.digest,
-    runs.c.stored_at,
-    runs.c.job,
-    classes.c.facts,
-)
-"""What `stored_run` needs, selected from runs joined with classes and sources."""
-
-
-def stored_run(row: Sequence[Any]) -> StoredRun:
-    """A run from the columns `RUN_COLUMNS`. Raises `StoreNewerError` for a run that a later program stored, and
-    `StoreCorruptError` for a damaged one."""
-    run_id, source, record_id, digest, stored_at, blob, facts = row
-    job, joined = decode(blob, facts, record_id), _grid_facts(facts)
-    if joined is None:
-        return StoredRun(run_id, source, record_id, bytes(digest), stored_at, job)
-    if joined.values:
-        job = msgspec.structs.replace(job, **joined.values)
-    return StoredRun(run_id, source, record_id, bytes(digest), stored_at, job, awaits_grid_log=joined.awaited)
-
-
-def is_of_class(job: Job, facts: bytes) -> bool:
-    """Whether a run as read belongs to the class with these facts, so that decisions for the class apply to it."""
-    key, joined = _class_of(facts)
-    if joined is None:
-        return class_key(job) == key
-    return class_key(msgspec.structs.replace(job, **joined.values), AWAITED if joined.awaited else JOINED) == key
-
-
-@lru_cache(maxsize=5_000)
-def _class_of(stored: bytes) -> tuple[bytes, _GridFacts | None]:
-    facts = decode_facts(stored)
-    mark = facts.extras.get(GRID_LOG)
-    return class_key(facts, None if mark is None else str(mark)), _grid_facts(stored)
-
-
-class _GridFacts(msgspec.Struct, frozen=True):
-    """The values that the grid log has for the runs of a class: kept with the class, next to the facts as read."""
-
-    values: dict[str, Any]
-    awaited: bool
-
-
-_without_grid_facts: Final[set[int]] = set()
-"""Hashes of facts that can be decoded and have no values of a grid log. The facts would take ten times as much."""
-
-
-def _grid_facts(stored: bytes) -> _GridFacts | None:
-    known = hash(stored)
-    if known in _without_grid_facts:
-        return None
-    if GRID_LOG not in decode_facts(stored).extras:
-        if len(_without_grid_facts) >= _MOST_REMEMBERED:
-            _without_grid_facts.clear()
-        _without_grid_facts.add(known)
-        return None
-    return _decoded_grid_facts(stored)
-
-
-@lru_cache(maxsize=5_000)
-def _decoded_grid_facts(stored: bytes) -> _GridFacts | None:
-    facts = decode_facts(stored)
-    if awaits_grid_log(facts):
-        return _GridFacts({}, awaited=True)
-    if facts.extras.get(GRID_LOG) != JOINED:
-        return None
-    return _GridFacts({name: getattr(facts, name) for name in IDENTITY_FIELDS}, awaited=False)
 
 
 _joined: Final = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)

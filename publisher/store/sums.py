@@ -8,7 +8,7 @@ that no message can hold. Memory does not grow with the runs: pages are summed o
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -30,15 +30,19 @@ from sqlalchemy import (
 )
 
 from formats.apel.fold import LATEST_END, LONGEST_MS, Sums
+from publisher.errors import StoreCorruptError
 from publisher.store import paging
 from publisher.store.deliveries import state_where
 from publisher.store.paging import Place
-from publisher.store.schema import OPEN, State, deliveries, purged_runs, runs
+from publisher.store.row_checks import SUMS_PRIME, is_sum
+from publisher.store.schema import OPEN, State, deliveries, purged_runs, runs, state_of
+from publisher.text import counted
 
 PAGE: Final = 20_000
 _NOT_DUE: Final = frozenset({State.WAIVED, State.SUPERSEDED})
 _SECOND_COLUMN: Final[ColumnElement[Any]] = literal_column("2")
 """The state: written out, PostgreSQL would take its parameters for others than those of the column."""
+_MOST: Final = bindparam("most", type_=Integer)
 _BEFORE_ALL: Final = -1
 """Less than any id."""
 
@@ -62,6 +66,13 @@ class ClassSums(msgspec.Struct, frozen=True):
     waiting: array[int]
 
 
+_ROW: Final = (
+    runs.c.id, runs.c.class_id, runs.c.end_time, runs.c.wall_ms, runs.c.cpu_ms, runs.c.incomplete_usage,
+    runs.c.sums_check,
+)  # fmt: skip
+"""The columns of a run that are summed, and their check number: all of them are in the index."""
+
+
 def _chosen(columns: Sequence[ColumnElement[Any]], condition: ColumnElement[bool] | None) -> Select[Any]:
     """Runs that ended within bounds, after a place, by end."""
     place = tuple_(bindparam("end", type_=BigInteger), bindparam("run", type_=BigInteger))
@@ -78,18 +89,25 @@ def _chosen(columns: Sequence[ColumnElement[Any]], condition: ColumnElement[bool
 
 
 def _by_class(
-    condition: ColumnElement[bool] | None, as_waiting: ColumnElement[bool] | None = None, *, waiting: bool = False
+    condition: ColumnElement[bool] | None,
+    as_waiting: ColumnElement[bool] | None = None,
+    *,
+    waiting: bool = False,
+    amounts_matter: bool = True,
 ) -> Select[Any]:
     """A page summed. With its limit and an outer join, runs are selected first and then looked up: see `ended_in`.
 
-    `waiting`: by revision as well, and with the ids of waiting runs as a text.
+    `waiting`: by revision as well, and with the ids of waiting runs as a text. `amounts_matter` False: amounts of any
+    size, which are only checked.
     """
-    columns = (runs.c.id, runs.c.end_time, runs.c.class_id, runs.c.wall_ms, runs.c.cpu_ms)
-    page = _chosen(columns, condition).limit(bindparam("most", type_=Integer)).subquery("page")
+    page = _chosen(_ROW, condition).limit(_MOST).subquery("page")
     mine = and_(deliveries.c.target_id == bindparam("target"), deliveries.c.run_id == page.c.id)
     amounts = (
-        func.sum(page.c.wall_ms), func.sum(page.c.cpu_ms), func.min(page.c.end_time), func.max(page.c.end_time),
-    ) if condition is not None else ()  # fmt: skip
+        func.sum(page.c.wall_ms if amounts_matter else page.c.wall_ms % SUMS_PRIME),
+        func.sum(page.c.cpu_ms if amounts_matter else page.c.cpu_ms % SUMS_PRIME),
+        func.min(page.c.end_time), func.max(page.c.end_time),
+        func.sum(page.c.id), func.sum(page.c.end_time), func.sum(page.c.incomplete_usage), func.sum(page.c.sums_check),
+    )  # fmt: skip
     state = state_where(as_waiting)
     query = (
         select(page.c.class_id, state, func.count(), *amounts)
@@ -102,15 +120,29 @@ def _by_class(
     return query.add_columns(deliveries.c.revision, ids).group_by(deliveries.c.revision)
 
 
-def _last_of_page(condition: ColumnElement[bool] | None) -> Select[Any]:
-    skipped = bindparam("most", type_=Integer) - 1
-    return _chosen((runs.c.end_time, runs.c.id), condition).limit(1).offset(skipped)
+class _PagedSums:
+    """Sums of a page of runs that meet a condition, as SQL."""
+
+    def __init__(
+        self,
+        condition: ColumnElement[bool] | None,
+        summed: Callable[[ColumnElement[bool] | None], Select[Any]] = _by_class,
+    ) -> None:
+        self.condition = condition
+        self._summed = summed
+        self.sums = summed(condition)
+        self.last = _chosen((runs.c.end_time, runs.c.id), condition).limit(1).offset(_MOST - 1)
+        self.rows = _chosen(_ROW, condition).limit(_MOST)
+
+    def without(self, run_ids: Sequence[int]) -> Select[Any]:
+        """The sums of the page without these runs."""
+        others = runs.c.id.not_in(run_ids)
+        return self._summed(others if self.condition is None else and_(self.condition, others))
 
 
-_summed: Final = (_by_class(_amounts, waiting=True), _last_of_page(_amounts))
-_counted: Final = (_by_class(None), _last_of_page(None))
-_ended: Final[ColumnElement[bool]] = runs.c.end_time.is_not(None)
-_held: Final = (_by_class(_ended), _last_of_page(_ended))
+_summed: Final = _PagedSums(_amounts, lambda given: _by_class(given, waiting=True))
+_counted: Final = _PagedSums(None, lambda given: _by_class(given, amounts_matter=False))
+_held: Final = _PagedSums(runs.c.end_time.is_not(None))
 
 
 def by_class(
@@ -119,16 +151,51 @@ def by_class(
     bounds: tuple[int, int],
     page: int = PAGE,
     as_waiting: ColumnElement[bool] | None = None,
+    damaged: list[int] | None = None,
 ) -> Iterator[ClassSums]:
     """The deliveries of a target whose runs ended within bounds (the second exclusive), summed: a class, state, and
-    revision may occur more than once. Without `UNUSABLE` runs. `as_waiting`: deliveries that count as waiting."""
-    summed = _summed if as_waiting is None else (_by_class(_amounts, as_waiting, waiting=True), _summed[1])
+    revision may occur more than once. Without `UNUSABLE` runs. `as_waiting`: deliveries that count as waiting.
+
+    `damaged`: gets the ids of the runs whose columns are damaged, which are not summed; None: they are an error, as for
+    the other sums here.
+    """
+    summed = _summed
+    if as_waiting is not None:
+        summed = _PagedSums(_amounts, lambda given: _by_class(given, as_waiting, waiting=True))
     for class_id, state, jobs, *amounts, revision, ids in _pages(
-        connection, summed, target_id, _usable_ends(bounds), page
+        connection, summed, target_id, _usable_ends(bounds), page, damaged
     ):
         if state is not None:
             waiting = array("q", map(int, ids.split(",") if ids else ()))
-            yield ClassSums(class_id, State(state), revision, Sums(jobs, *map(int, amounts)), waiting)
+            yield ClassSums(class_id, state_of(state), revision, Sums(jobs, *map(int, amounts[:4])), waiting)
+
+
+def require_all(connection: Connection, target_id: int, bounds: tuple[int, int], met: int) -> None:
+    """Raise `StoreCorruptError` if the deliveries of a target that ended within bounds are not as many as were met by
+    the ends of their runs.
+
+    A run whose end is damaged is in no sum of its month, and nothing else would show that it is missing. Ids ascend
+    with time: only deliveries of runs near those of the month are counted.
+    """
+    ids = select(func.min(runs.c.id), func.max(runs.c.id)).where(
+        runs.c.end_time >= bounds[0], runs.c.end_time < bounds[1]
+    )
+    first, last = connection.execute(ids).one()
+    query = select(func.count()).where(
+        deliveries.c.target_id == target_id,
+        deliveries.c.run_id.between((first or 0) - _NEAR, (last or 0) + _NEAR),
+        deliveries.c.end_time >= bounds[0],
+        deliveries.c.end_time < bounds[1],
+    )
+    number = connection.execute(query).scalar_one()
+    if number < met or (number > met and first is not None):
+        raise StoreCorruptError(
+            f"the store is damaged: of a month, {number:,} deliveries and {counted(met, 'run')} are "
+            "stored, which must be as many"
+        )
+
+
+_NEAR: Final = 10_000
 
 
 class HeldSums(msgspec.Struct, frozen=True):
@@ -147,7 +214,7 @@ def held_by_class(
     """All runs that ended within bounds (the second exclusive), with their deliveries to a target, summed: a class
     and state may occur more than once. An unknown amount is 0."""
     for class_id, state, jobs, wall_ms, cpu_ms, *_ in _pages(connection, _held, target_id, bounds, page):
-        yield HeldSums(class_id, None if state is None else State(state), jobs, int(wall_ms), int(cpu_ms))
+        yield HeldSums(class_id, None if state is None else state_of(state), jobs, int(wall_ms), int(cpu_ms))
 
 
 class StoredSums(msgspec.Struct, frozen=True, gc=False):
@@ -197,28 +264,73 @@ def _usable_ends(bounds: tuple[int, int]) -> tuple[int, int]:
 
 def _pages(
     connection: Connection,
-    queries: tuple[Select[Any], Select[Any]],
+    queries: _PagedSums,
     target_id: int,
     bounds: tuple[int, int],
     page: int,
+    damaged: list[int] | None = None,
 ) -> Iterator[Sequence[Any]]:
-    summed, last_of_page = queries
-
     def read(after: Place | None) -> tuple[Sequence[Any], Place | None]:
         end, run = after or (bounds[0], _BEFORE_ALL)
-        values = {"end": end, "run": run, "stop": bounds[1], "most": page}
-        last = connection.execute(last_of_page, values).first()
-        rows = connection.execute(summed, {**values, "target": target_id}).all()
+        values = {"end": end, "run": run, "stop": bounds[1], "most": page, "target": target_id}
+        last = connection.execute(queries.last, values).first()
+        rows = connection.execute(queries.sums, values).all()
+        if not all(map(_is_sound, rows)):
+            wrong = [row.id for row in connection.execute(queries.rows, values) if not _row_is_sound(row)]
+            if damaged is None or not wrong:
+                raise _corrupt(len(wrong))
+            damaged.extend(wrong)
+            rows = connection.execute(queries.without(wrong), {**values, "most": page - len(wrong)}).all()
+            if not all(map(_is_sound, rows)):
+                raise _corrupt(len(wrong))
         return rows, None if last is None else (last[0], last[1])
 
     for rows in paging.pages(read):
         yield from rows
 
 
-def due_by_class(connection: Connection, target_id: int, bounds: tuple[int, int], page: int = PAGE) -> dict[int, int]:
-    """How many runs of each class that ended within bounds are due to a target: all but waived and superseded ones."""
+def _is_sound(row: Sequence[Any]) -> bool:
+    """Whether the sums of a row are those of columns as they were stored (`publisher.store.row_checks`)."""
+    class_id, _state, jobs, wall_ms, cpu_ms, _first, _last, ids, ends, incomplete, check = row[:11]
+    try:
+        return is_sum(int(check), *map(int, (ids, class_id * jobs, ends, wall_ms, cpu_ms, incomplete)))
+    except (TypeError, ValueError):  # in a damaged SQLite store a value may be of any type
+        return False
+
+
+def _row_is_sound(row: Sequence[Any]) -> bool:
+    *columns, check = row
+    try:
+        return is_sum(check, *columns)
+    except TypeError:
+        return False
+
+
+def _corrupt(number: int) -> StoreCorruptError:
+    return StoreCorruptError(
+        f"the store is damaged: the columns of {counted(number, 'run')} are not what was stored, so sums cannot be made"
+    )
+
+
+def due_by_class(
+    connection: Connection,
+    target_id: int,
+    bounds: tuple[int, int],
+    page: int = PAGE,
+    damaged: list[int] | None = None,
+) -> dict[int, int]:
+    """How many runs of each class that ended within bounds are due to a target: all but waived and superseded ones.
+
+    `damaged`: as in `by_class`.
+    """
     due: dict[int, int] = {}
-    for class_id, state, jobs in _pages(connection, _counted, target_id, bounds, page):
-        if state is not None and State(state) not in _NOT_DUE:
+    met = 0
+    for class_id, state, jobs, *_ in _pages(connection, _counted, target_id, bounds, page, damaged):
+        if state is None:
+            continue
+        met += jobs
+        if state_of(state) not in _NOT_DUE:
             due[class_id] = due.get(class_id, 0) + jobs
+    if not damaged:
+        require_all(connection, target_id, bounds, met)
     return due

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -136,26 +136,6 @@ def _schema(key: str, samples: list[Any]) -> dict[str, Any]:
 
 def _unseen(key: str) -> str:
     return "integer" if key in NUMBERS else "object" if key in OBJECTS else "string"
-
-
-def violations(schema: dict[str, Any], value: Any, place: str = "$") -> Iterator[str]:
-    """Where a value does not follow a schema of the kind that `schema_of` makes."""
-    types = schema.get("type", [])
-    named = {types} if isinstance(types, str) else set(types)
-    if named and not {_type(value), "number" if _type(value) == "integer" else ""} & named:
-        yield f"{place}: {_type(value)}, not {' or '.join(sorted(named))}"
-    elif isinstance(value, dict):
-        known = schema.get("properties", {})
-        yield from (f"{place}: no {name}" for name in schema.get("required", []) if name not in value)
-        for name, each in value.items():
-            other = schema.get("additionalProperties")
-            if name in known or other is not None:
-                yield from violations(known.get(name, other), each, f"{place}.{name}")
-            elif known:
-                yield f"{place}.{name}: not in the schema"
-    elif isinstance(value, list):
-        for number, each in enumerate(value):
-            yield from violations(schema.get("items", {}), each, f"{place}[{number}]")
 
 
 def _type(value: Any) -> str:

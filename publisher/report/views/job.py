@@ -36,6 +36,7 @@ from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.status import jobs
 from publisher.store import runs
+from publisher.store.stored_run import StoredRun
 from publisher.text import iso
 
 _MOST: Final = 1_000
@@ -58,7 +59,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     enrichers = Enrichers(context.config)
     filters = Filters({key: pattern for key, pattern in request.filters.items() if key != "job"})
 
-    def is_selected(run: runs.StoredRun) -> bool:
+    def is_selected(run: StoredRun) -> bool:
         if not (run.job.finished or request.running):
             return False
         job = enrichers.apply(run.source, run.job)
@@ -177,8 +178,8 @@ def _nothing(request: ReportRequest) -> str:
 
 
 def _runs(
-    context: ReportContext, request: ReportRequest, name: str, is_selected: Callable[[runs.StoredRun], bool]
-) -> Iterator[runs.StoredRun]:
+    context: ReportContext, request: ReportRequest, name: str, is_selected: Callable[[StoredRun], bool]
+) -> Iterator[StoredRun]:
     """Runs of this id at any time; if there are none, the runs that ended in the interval and match."""
     with context.store.read() as connection:
         prefixes = context.config.local_id_prefixes

@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Column, Connection, Table, delete, func, insert, select, update
+from sqlalchemy import Column, Connection, Integer, Table, delete, func, insert, literal, select, update
 
 from formats.apel.fold import Group
 from formats.identity import digest, encode, encoded_digest
@@ -28,7 +28,7 @@ from formats.names import to_rfc2253, to_slash
 from publisher.encoded_run import EncodedRun, class_needs_local_user, encode_run, encode_whole
 from publisher.errors import UsageError
 from publisher.grid_identity import GridLogEntry
-from publisher.store import groups, paging, registry
+from publisher.store import groups, paging, registry, row_checks
 from publisher.store.classes import JobClass, all_classes, decode
 from publisher.store.groups import DueFor
 from publisher.store.schema import (
@@ -47,6 +47,7 @@ from publisher.store.schema import (
 from publisher.store.schema import audit as audit_table
 from publisher.store.schema import erased as erased_table
 from publisher.store.schema import groups as groups_table
+from publisher.store.stored_json import read_with
 from publisher.text import utf8
 
 _HASH_BYTES: Final = 32
@@ -301,7 +302,8 @@ def _rename_classes(connection: Connection, found: Iterable[JobClass], person: s
         if alike is None:
             connection.execute(update(classes).where(classes.c.id == each.id).values(facts=blob, digest=digest))
         else:  # two spellings of the name made two classes of one
-            connection.execute(update(runs).where(runs.c.class_id == each.id).values(class_id=alike))
+            values = {"class_id": alike, **row_checks.of_class(literal(alike, Integer))}
+            connection.execute(update(runs).where(runs.c.class_id == each.id).values(values))
             connection.execute(delete(classes).where(classes.c.id == each.id))
         count += 1
     return count
@@ -366,7 +368,7 @@ def _rename_groups(connection: Connection, target_id: int, show: Shown, names: I
     mine = (groups_table.c.target_id == target_id) & (groups_table.c.kind == groups.SUMMARY)
     count = 0
     for row in connection.execute(select(groups_table).where(mine)).mappings().all():
-        group = Group.from_json(bytes(row["body"]))
+        group = read_with(Group.from_json, bytes(row["body"]), "a group")
         if group.spelling.user.casefold() not in users:
             continue
         spelling = msgspec.structs.replace(group.spelling, user=new)

@@ -10,17 +10,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, and_, func, inspect, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, func, inspect, or_, select
 
-from formats.identity import digest, encoded_digest
-from formats.job import Job
-from publisher.encoded_run import encode_run
+from formats.identity import encoded_digest
 from publisher.errors import StoreError
 from publisher.finding import Finding
 from publisher.store import registry, transitions
-from publisher.store.admin import engine, purge
+from publisher.store.admin import column_checks, engine, purge
 from publisher.store.classes import decode, decode_facts
-from publisher.store.runs import is_of_class
 from publisher.store.schema import (
     BatchState,
     State,
@@ -33,10 +30,15 @@ from publisher.store.schema import (
     targets,
     versions,
 )
+from publisher.store.stored_run import ALL_COLUMNS, WITH_CLASSES, damage_of
 from publisher.store.transitions import CONFIRMED
 
 RESTORE: Final = (
     "Restore the store from a backup, or `store export` what is left of it; keep the damaged store for study"
+)
+REREAD: Final = (
+    "Read the sources of these jobs again: `usage-publisher collect --since T --until T` replaces what is damaged. If "
+    "the sources no longer have them, restore the store from a backup"
 )
 _MOST_NAMED: Final = 3
 
@@ -59,21 +61,38 @@ class Miscounted(msgspec.Struct, frozen=True):
 
 def check(connection: Connection) -> Iterator[Finding]:
     """All findings, one for each check; red ones are errors."""
+    yield from check_small(connection)
+    yield _finding(
+        "runs",
+        _first_of(text for _, text in wrong_runs(connection)),
+        "digests, columns and classes are those of the stored jobs",
+        REREAD,
+    )
+    yield _finding(
+        "versions",
+        _first_of(text for _, text in wrong_versions(connection)),
+        "digests are those of the stored jobs",
+        RESTORE,
+    )
+
+
+def check_small(connection: Connection) -> Iterator[Finding]:
+    """Those about all but the records of runs."""
     found = engine.damage(connection)
     yield _finding("database", found, "pages and indexes are sound", RESTORE)
-    yield _finding("tables", list(_other_tables(connection)), "are those of this version", RESTORE)
+    other = list(_other_tables(connection))
+    yield _finding("tables", other, "are those of this version", RESTORE)
     yield _finding("references", list(_lost(connection)), "every row that another one names is there", RESTORE)
     wrong = miscounted(connection)
     lines = [f"{each.target}: {each.kept} {each.word} kept, {each.counted} counted" for each in wrong]
     yield _finding(
         "counters", lines, "are what counting gives", "`usage-publisher store check --repair` sets them right"
     )
-    yield _finding(
-        "runs", _first_of(_wrong_runs(connection)), "digests, columns and classes are those of the stored jobs", RESTORE
-    )
-    yield _finding("versions", _first_of(_wrong_versions(connection)), "digests are those of the stored jobs", RESTORE)
     yield _finding("classes", _first_of(_wrong_classes(connection)), "can be read", RESTORE)
     yield _finding("deliveries", _first_of(_wrong_deliveries(connection)), "agree with their runs and batches", RESTORE)
+    if not other:
+        yield _finding("groups", _first_of(column_checks.wrong_groups(connection)), "are what was sent", RESTORE)
+        yield _finding("columns", _first_of(column_checks.wrong_columns(connection)), "can be read", RESTORE)
     flying = connection.execute(
         select(func.count()).select_from(batches).where(batches.c.state == int(BatchState.IN_FLIGHT))
     ).scalar_one()
@@ -174,44 +193,23 @@ def repair_counters(connection: Connection, now: int) -> list[Miscounted]:
     return wrong
 
 
-def _wrong_runs(connection: Connection) -> Iterator[str]:
-    asked = (
-        runs.c.record_id, runs.c.finished, runs.c.end_time, runs.c.wall_ms, runs.c.cpu_ms,
-        runs.c.incomplete_usage, runs.c.record_key, runs.c.global_key, runs.c.digest, runs.c.job, classes.c.facts,
-    )  # fmt: skip
-    query = select(*asked).select_from(runs.outerjoin(classes, classes.c.id == runs.c.class_id))
-    for record_id, *columns, stored_digest, blob, facts in engine.rows(connection, query):
+def wrong_runs(connection: Connection, chosen: ColumnElement[bool] | None = None) -> Iterator[tuple[int, str]]:
+    """The damaged runs, each with what is wrong; all, or those that meet a condition."""
+    query = select(*ALL_COLUMNS).select_from(WITH_CLASSES)
+    for row in engine.rows(connection, query if chosen is None else query.where(chosen)):
+        wrong = damage_of(row)
+        if wrong is not None:
+            yield row[0], wrong
+
+
+def wrong_versions(connection: Connection, chosen: ColumnElement[bool] | None = None) -> Iterator[tuple[int, str]]:
+    """The damaged earlier versions, by the ids of their runs."""
+    query = select(versions.c.run_id, versions.c.digest, versions.c.job)
+    for run_id, mark, blob in engine.rows(connection, query if chosen is None else query.where(chosen)):
         try:
-            job = decode(_bytes(blob), b"" if facts is None else _bytes(facts), str(record_id))
+            decode(_bytes(blob), b"", f"number {run_id}, an earlier version", _bytes(mark))
         except StoreError as error:
-            yield error.message
-            continue
-        if digest(job) != _bytes(stored_digest):
-            yield f"run {record_id}: its digest is not that of its record with the facts of its class"
-            continue
-        run = encode_run(job, classed=False)
-        right = (run.finished, run.end, run.wall_ms, run.cpu_ms, run.incomplete_usage, run.key, run.global_key)
-        if (record_id, *columns) != (run.record_id, *right):
-            yield f"run {record_id}: its columns are not those of its record"
-        elif facts is not None and not _is_of_class(job, _bytes(facts)):
-            yield f"run {record_id}: its class is not that of its record, and summaries go by the class"
-
-
-def _is_of_class(job: Job, facts: bytes) -> bool:
-    try:
-        return is_of_class(job, facts)
-    except StoreError:
-        return True  # reported with the class itself
-
-
-def _wrong_versions(connection: Connection) -> Iterator[str]:
-    for run_id, mark, blob in engine.rows(connection, select(versions.c.run_id, versions.c.digest, versions.c.job)):
-        name = f"number {run_id}, an earlier version"
-        try:
-            if digest(decode(_bytes(blob), b"", name)) != _bytes(mark):
-                yield f"run {name}: its digest is not that of its record"
-        except StoreError as error:
-            yield error.message
+            yield run_id, error.message
 
 
 def _wrong_classes(connection: Connection) -> Iterator[str]:

@@ -31,6 +31,7 @@ from publisher.reason import sentence
 from publisher.store import sums
 from publisher.store.classes import AWAITED, JOINED, Interner, Marked
 from publisher.store.database import Store, open_store
+from publisher.store.row_checks import of_class
 from publisher.store.runs import upsert
 from publisher.store.schema import State, classes, runs, sources, targets
 from publisher.store.schema import deliveries as ledger
@@ -305,6 +306,7 @@ def _many(store: Store, number: int, first: int) -> None:
             for at in copies
         ]
         connection.execute(insert(runs), copied)
+        connection.execute(update(runs).values(of_class(runs.c.class_id)))
         delivered = dict(connection.execute(select(ledger)).mappings().one())
         connection.execute(insert(ledger), [delivered | {"run_id": at, "end_time": first + at % 9999} for at in copies])
 

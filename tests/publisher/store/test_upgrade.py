@@ -140,14 +140,38 @@ def test_a_record_in_the_encoding_of_a_later_program_is_refused_and_nothing_is_s
     assert site.receivers["sgas"].posts == 0
 
 
-def test_a_damaged_record_is_an_error_of_the_store_and_nothing_is_sent(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE targets SET filter_settings = '{'",
+        "UPDATE targets SET filter_settings = '{\"target\": 5}'",
+        "UPDATE targets SET assumes = '[1'",
+        "UPDATE sources SET cursor = '{]'",
+        "UPDATE classes SET facts = x'01ff00'",
+    ],
+)
+def test_a_column_that_cannot_be_read_is_an_error_of_the_store_and_nothing_is_sent(
+    tmp_path: Path, statement: str
+) -> None:
     site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.sources["ce1"].add(make_job(1))
     site.collect()
-    _damage(site, "UPDATE runs SET job = x'01ff00'")
-    with pytest.raises(StoreCorruptError):
-        site.publish()
+    _damage(site, statement)
+    site.configure("sgas", vo=["atlas"])  # planned again
+    with pytest.raises(StoreCorruptError) as caught:
+        site.publisher.run()
+    assert caught.value.exit_code == 5
+    assert "store check" in str(caught.value)
     assert site.receivers["sgas"].posts == 0
+
+
+def test_json_that_is_nested_too_deeply_is_an_error_of_the_store(tmp_path: Path) -> None:
+    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
+    site.sources["ce1"].add(make_job(1))
+    site.collect()
+    _damage(site, "UPDATE sources SET cursor = ?", "[" * 100_000)
+    with pytest.raises(StoreCorruptError):
+        site.collect()
 
 
 def _damage(site: Site, statement: str, *values: object) -> None:

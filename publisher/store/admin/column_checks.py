@@ -1,0 +1,101 @@
+"""Columns that no digest of a run covers: groups as sent, JSON, numbers, texts, and instants of all tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import BigInteger, Column, Connection, Integer, LargeBinary, SmallInteger, Table, Text, select
+
+from publisher.errors import StoreError
+from publisher.store import groups as stored_groups
+from publisher.store.admin import engine
+from publisher.store.groups import GroupRow
+from publisher.store.schema import (
+    batches,
+    classes,
+    deliveries,
+    grid_jobs,
+    grid_logs,
+    groups,
+    metadata,
+    purged_sync_counts,
+    report_reaches,
+    runs,
+    sources,
+    state_of,
+    targets,
+    versions,
+)
+from publisher.store.stored_json import decoded, stored_reason
+
+_JSON: Final[Mapping[Table, tuple[str, ...]]] = {
+    sources: ("cursor",),
+    targets: ("filter_settings", "assumes"),
+    batches: ("receipt",),
+    grid_logs: ("cursor",),
+    grid_jobs: ("fqans",),
+    report_reaches: ("reach",),
+}
+_WITH_DIGESTS: Final = frozenset({runs, versions, classes})
+"""Their columns are checked with their digests."""
+_TYPES: Final[tuple[tuple[type, tuple[type, ...]], ...]] = (
+    (BigInteger, (int,)), (Integer, (int,)), (SmallInteger, (int,)), (Text, (str,)), (LargeBinary, (bytes, memoryview)),
+)  # fmt: skip
+_FIRST, _LAST = -(2**53), 2**53
+
+
+def wrong_groups(connection: Connection) -> Iterator[str]:
+    """Groups and kept sync counts that are not what was stored."""
+    kinds: dict[str, Callable[[GroupRow], object]] = {
+        stored_groups.SUMMARY: GroupRow.summary,
+        stored_groups.SYNC: GroupRow.sync_count,
+    }
+    query = select(groups.c.kind, *(groups.c[name] for name in ("month", "key", "state", "digest", "jobs", "body")))
+    for kind, month, key, state, digest, jobs, body in engine.rows(connection, query):
+        try:
+            group = GroupRow(month, key, state_of(state), bytes(digest), jobs, bytes(body))
+            if kind in kinds:
+                kinds[kind](group)
+            elif kind != stored_groups.UTILIZATION:
+                yield f"group {key} is of the unknown kind {kind}"
+        except (StoreError, TypeError) as error:
+            yield str(error)
+    kept = purged_sync_counts
+    for row in engine.rows(connection, select(kept.c.month, kept.c.key, kept.c.digest, kept.c.body)):
+        try:
+            stored_groups.kept_count(*row)
+        except (StoreError, TypeError) as error:
+            yield str(error)
+
+
+def wrong_columns(connection: Connection) -> Iterator[str]:
+    """Columns with a value of another type, with JSON that cannot be read, or with an instant that is none."""
+    for table in metadata.sorted_tables:
+        if table not in _WITH_DIGESTS:
+            yield from _wrong_in(connection, table)
+
+
+def _wrong_in(connection: Connection, table: Table) -> Iterator[str]:
+    columns = list(table.c)
+    json = _JSON.get(table, ())
+    for row in engine.rows(connection, select(*columns)):
+        for column, value in zip(columns, row, strict=True):
+            if value is not None and not _is_of_type(column, value):
+                yield f"{table.name}.{column.name} has a value of another type: {str(value)[:40]}"
+            elif value is not None and column.name in json:
+                try:
+                    decoded(value, msgspec.Raw, f"{table.name}.{column.name}")
+                except StoreError as error:
+                    yield error.message
+        if table is deliveries:
+            try:
+                stored_reason(*row[-2:])
+            except StoreError as error:
+                yield error.message
+
+
+def _is_of_type(column: Column[Any], value: object) -> bool:
+    kinds = next((kinds for stored, kinds in _TYPES if isinstance(column.type, stored)), (object,))
+    return isinstance(value, kinds) and not (isinstance(value, int) and not _FIRST < value < _LAST)

@@ -1,0 +1,148 @@
+"""Damaged runs: only they are held; reading their source again replaces them; every run checks a part of the store."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from publisher.cli import exit_code
+from publisher.errors import StoreCorruptError
+from publisher.sources.base import Window
+from publisher.store.schema import State
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
+from tests.publisher.site import ListSource, Site, make_job, make_jobs
+
+DAY = 86_400
+EVERYTHING = Window(0, 2_000_000_000)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """Five jobs that wait for a service of records that keeps the first version, and for one of summaries."""
+    found = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas"), SummaryReceiver("sums")])
+    found.sources["ce1"].add(*make_jobs(5))
+    found.collect()
+    return found
+
+
+def damage(site: Site, column: str, value: str, number: int = 3) -> None:
+    """Change a column past the program, as a disk does: no check number follows."""
+    site.reopen()
+    with closing(sqlite3.connect(site.store_file)) as connection:
+        connection.execute(f"UPDATE runs SET {column} = {value} WHERE id = {number}")
+        connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("job", "CAST(substr(job, 1, 20) || x'00' || substr(job, 22) AS BLOB)"),
+        ("job", "x'01ff00'"),
+        ("digest", "x'00112233445566778899aabbccddeeff'"),
+        ("class_id", "2"),
+        ("stored_at", "stored_at + 4096"),
+        ("record_id", "'ur-another'"),
+    ],
+)
+def test_only_the_damaged_record_is_held_and_reading_its_source_again_replaces_it(
+    site: Site, column: str, value: str
+) -> None:
+    if column == "class_id":
+        site.sources["ce1"].add(make_job(6, vo="cms", status="aborted"))  # not sent: it only makes a class
+        site.collect()
+    damage(site, column, value)
+    done = site.publish("sgas")
+    third = make_job(3).record_id
+    assert site.in_state("sgas", State.HELD) <= {third, "ur-another"}
+    assert len(site.receivers["sgas"].held) == 4
+    assert third not in site.receivers["sgas"].held
+    assert exit_code.of_run((), done, site.publisher.status(), only=("sgas",)) == exit_code.REJECTED
+    (reason,) = {reason for reason in site.reasons("sgas").values() if reason}
+    assert "collect ce1 --since" in reason
+    site.collect("ce1", window=EVERYTHING)
+    site.publish("sgas")
+    assert site.receivers["sgas"].held.keys() == {job.record_id for job in make_jobs(5)}
+    assert site.receivers["sgas"].posted().count(make_job(1).record_id) == 1
+    assert not site.in_state("sgas", State.HELD)
+    assert {finding.level for finding in site.publisher.maintenance.check()} == {"green"}
+
+
+@pytest.mark.parametrize("column", ["wall_ms", "cpu_ms", "class_id", "incomplete_usage", "sums_check"])
+def test_sums_are_not_made_of_damaged_columns(site: Site, column: str) -> None:
+    expected = (5, 500, 250)
+    if column == "class_id":
+        site.sources["ce1"].add(make_job(6, vo="cms"))
+        site.collect()
+        expected = (6, 600, 300)
+    damage(site, column, "2" if column == "class_id" else f"{column} + 1")
+    sums = site.receivers["sums"]
+    assert isinstance(sums, SummaryReceiver)
+    site.publish("sums")
+    if column != "incomplete_usage":  # such a run is summed from its record, which is sound
+        assert sums.total()[0] == expected[0] - 1
+        assert len(site.in_state("sums", State.HELD)) == 1
+    site.collect("ce1", window=EVERYTHING)
+    site.publish("sums")
+    assert sums.total() == expected
+    assert not site.in_state("sums", State.HELD)
+
+
+def test_a_month_whose_sent_jobs_are_damaged_is_held_and_does_not_shrink(site: Site) -> None:
+    site.publish()
+    damage(site, "wall_ms", "wall_ms + 65536")
+    site.sources["ce1"].add(make_job(6))
+    site.collect()
+    site.publish()
+    sums = site.receivers["sums"]
+    assert isinstance(sums, SummaryReceiver)
+    assert sums.total()[0] == 5
+    assert site.in_state("sums", State.HELD) == {make_job(6).record_id}
+    site.collect("ce1", window=EVERYTHING)
+    site.publish()
+    assert sums.total() == (6, 600, 300)
+    assert site.counted("sgas") == {State.ACCEPTED: 6}
+
+
+def test_a_job_that_vanished_from_its_month_is_noticed(site: Site) -> None:
+    site.publish()
+    damage(site, "end_time", "end_time + 1073741824")
+    site.sources["ce1"].add(make_job(6))
+    site.collect()
+    with pytest.raises(StoreCorruptError):
+        site.publish("sums")
+    assert site.receivers["sums"].posts == 2  # the summary and the sync counts of before
+    site.collect("ce1", window=EVERYTHING)
+    site.publish("sums")
+    sums = site.receivers["sums"]
+    assert isinstance(sums, SummaryReceiver)
+    assert sums.total() == (6, 600, 300)
+
+
+def test_what_the_service_has_is_not_superseded_by_reading_it_again(site: Site) -> None:
+    site.publish()
+    damage(site, "digest", "x'00112233445566778899aabbccddeeff'")
+    site.collect("ce1", window=EVERYTHING)
+    assert site.counted("sgas") == {State.ACCEPTED: 5}
+    site.publish()
+    assert site.receivers["sgas"].posts == 1
+
+
+def test_each_run_checks_a_part_of_the_store_and_all_of_it_in_a_month(site: Site) -> None:
+    site.publisher.run()
+    damage(site, "job", "x'01ff00'", 4)
+    site.now += 27 * DAY
+    checked = site.publisher.run().checked
+    assert checked is not None
+    assert len(checked.new) == 1
+    assert make_job(4).record_id in checked.new[0]
+    site.now += 60
+    checked = site.publisher.run().checked
+    assert checked is not None
+    assert (checked.new, checked.damaged_runs) == ([], 1)
+    site.collect("ce1", window=EVERYTHING)
+    checked = site.publisher.run().checked
+    assert checked is not None
+    assert (checked.new, checked.damaged_runs) == ([], 0)

@@ -1,0 +1,41 @@
+"""Root does not make files that the service cannot open."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from publisher.errors import StoreError
+from publisher.store.file_owner import as_user, name_of, owner_of, require_owner
+
+_NOBODY = 65_534
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of another user than root."""
+    if os.geteuid() == 0:
+        os.chown(tmp_path, _NOBODY, -1)
+    return tmp_path
+
+
+@pytest.mark.parametrize("below", ["store.db", "new/store.db"])
+def test_root_may_not_work_in_the_store_of_another_user(folder: Path, below: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        require_owner(folder / below, 0)
+    assert caught.value.exit_code == 5
+    assert as_user(name_of(folder.stat().st_uid)) in str(caught.value)
+    assert not list(folder.iterdir())
+
+
+def test_another_user_may_and_root_in_its_own_place(folder: Path) -> None:
+    require_owner(folder / "store.db", folder.stat().st_uid)
+    if owner_of(Path("/store.db")) == 0:
+        require_owner(Path("/store.db"), 0)
+
+
+def test_a_user_without_a_name_has_its_number() -> None:
+    assert name_of(3_999_999_999) == "3999999999"
+    assert owner_of(Path("/")) == Path("/").stat().st_uid
