@@ -15,6 +15,8 @@ BENCH ?=
 VENV := .venv
 BIN := $(VENV)/bin
 BASE_VENV := .venv-base
+# Named after its interpreter: the environment is made anew with another one.
+BASE_STAMP := $(BASE_VENV)/.test-base$(subst /,-,-$(BASE_PYTHON))
 PIP := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PIP_INSTALL := $(BIN)/python $(PIP)
 PACKAGES := publisher formats
@@ -43,7 +45,7 @@ demo: $(VENV)/.plain  ## demonstrate the program with simulated services on this
 test: $(VENV)/.test  ## run the tests, in their short forms; all of each: RUN_WHOLE=1 make test
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
-test-base: $(BASE_VENV)/.test-base  ## run the tests of publishing in an environment without any extra
+test-base: $(BASE_STAMP)  ## run the tests of publishing in an environment without any extra
 	@$(BASE_VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(BASE_TESTS)
 
 test-long: $(VENV)/.test  ## run the tests with their exhaustive forms (long)
@@ -137,7 +139,7 @@ $(VENV)/.test: $(VENV)/.plain
 	@$(PIP_INSTALL) --no-build-isolation --editable '.[test]'
 	@touch $@
 
-$(BASE_VENV)/.test-base: pyproject.toml constraints.txt | $(BIN)/python
+$(BASE_STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing the base and what its tests need into $(BASE_VENV) ..."
 	@$(BASE_PYTHON) -m venv --clear $(BASE_VENV)
 	@$(BASE_VENV)/bin/python $(PIP) setuptools
