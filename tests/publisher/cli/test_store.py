@@ -66,7 +66,7 @@ def test_a_copy_of_a_store_that_may_not_know_all_that_was_sent_says_so(published
 
 
 def test_purge_says_first_what_is_removed(published: Program) -> None:
-    rows = sqlite3.connect(published.folder / "store.db").execute("SELECT count(*) FROM runs").fetchone()[0]
+    ((rows,),) = published.rows("SELECT count(*) FROM runs")
     plan = published("store", "purge", "--before", "2026-11", "--dry-run", "--json").ok().object["plan"]
     assert {month["month"] for month in plan["months"]} == {"2026-10"} or plan["months"]
     asked = published("store", "purge", "--before", "2026-11")
@@ -75,8 +75,7 @@ def test_purge_says_first_what_is_removed(published: Program) -> None:
         assert "--yes" in asked.err
     done = published("store", "purge", "--before", "2026-11", "--yes", "--vacuum", "--json").ok()
     assert done.object["purged"]["runs"] == plan["runs"]
-    left = sqlite3.connect(published.folder / "store.db").execute("SELECT count(*) FROM runs").fetchone()[0]
-    assert left == rows - plan["runs"]
+    assert published.rows("SELECT count(*) FROM runs") == [(rows - plan["runs"],)]
     assert published("store", "purge").code == 2
     for word in ("2026", "2026-13", "26-01", "2026-11-01", "novembe"):
         assert published("store", "purge", "--before", word).code == 2
@@ -99,11 +98,7 @@ def test_export_import_and_forget(published: Program) -> None:
         each.unlink()
     assert "everything was imported" in published("store", "import", "out").ok().err
     assert published("store", "export", "again", "--json").ok().object["objects"] == objects
-    person = (
-        sqlite3.connect(published.folder / "store.db")
-        .execute("SELECT record_id FROM runs ORDER BY id LIMIT 1")
-        .fetchone()[0]
-    )
+    ((person,),) = published.rows("SELECT record_id FROM runs ORDER BY id LIMIT 1")
     (known,) = published("jobs", person, "--json").ok().object["records"]
     dn = known["facts"]["user_dn"]
     assert published("store", "forget", dn).code == 2

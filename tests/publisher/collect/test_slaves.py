@@ -3,6 +3,7 @@ when they ran."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import permutations
 from pathlib import Path
 
@@ -85,8 +86,10 @@ class OldSite:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> OldSite:
-    return OldSite(tmp_path)
+def site(tmp_path: Path) -> Iterator[OldSite]:
+    found = OldSite(tmp_path)
+    with found.publisher:
+        yield found
 
 
 MASTER = act("alpha", 1, 1, NOVEMBER + 10, NOVEMBER + 110)

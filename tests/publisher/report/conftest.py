@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,10 +45,10 @@ path = "{0}/lsf/lsb.acct"
 
 
 @pytest.fixture(scope="session")
-def every_source(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Publisher:
+def every_source(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Iterator[Publisher]:
     """Its publisher; `config.file` is in its folder."""
     config = tmp_path_factory.mktemp("every-source") / "publisher.toml"
     config.write_text(BASE + SOURCES.replace("{0}", str(fixtures)))
-    publisher = Publisher.from_file(config)
-    publisher.collect()
-    return publisher
+    with Publisher.from_file(config) as publisher:
+        publisher.collect()
+        yield publisher

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def act(host: str, master: int, number: int, start: int, end: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
     """Job 1 has a slave that runs for 400 days after its master; job 2 has none; job 3 ended before both."""
     folder = tmp_path_factory.mktemp("slaves")
     lines = [
@@ -38,10 +39,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
     ]
     (folder / "act_file").write_text("".join(lines))
     (folder / "publisher.toml").write_text(f'{BASE}\n[sources.dqs]\ntype = "dqs"\npath = "{folder / "act_file"}"\n')
-    publisher = Publisher.from_file(folder / "publisher.toml")
-    publisher.collect()
-    publisher.archive(folder / "archive")
-    return publisher
+    with Publisher.from_file(folder / "publisher.toml") as publisher:
+        publisher.collect()
+        publisher.archive(folder / "archive")
+        yield publisher
 
 
 def asked(site: Publisher, start: int, stop: int, archive: Path | None) -> Report:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from publisher.api import Publisher
@@ -34,7 +36,7 @@ ENDED = {
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
     folder = tmp_path_factory.mktemp("not-started")
     with ArcWriter(folder / "accounting.db", new=True) as writer:
         for name, events in EVENTS.items():
@@ -43,9 +45,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
             writer.add(job(name, events, end=at(2, 4), wall=wall_s, cpu_user=wall_s))
     config = folder / "publisher.toml"
     config.write_text(BASE + SOURCE)
-    publisher = Publisher.from_file(config)
-    publisher.collect()
-    return publisher
+    with Publisher.from_file(config) as publisher:
+        publisher.collect()
+        yield publisher
 
 
 def job(name: str, events: dict[str, int], **facts: object) -> ArcJob:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -153,8 +154,9 @@ def test_sums_are_those_of_all(given_rows: dict[str, tuple[int, int]], top: int,
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
-    return torque_site(tmp_path_factory.mktemp("ranking"), PRICES)
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
+    with torque_site(tmp_path_factory.mktemp("ranking"), PRICES) as collected:
+        yield collected
 
 
 def test_charges_keep_their_total(site: Publisher) -> None:

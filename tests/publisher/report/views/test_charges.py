@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -82,8 +83,9 @@ reason = "Of another month"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
-    return torque_site(tmp_path_factory.mktemp("charges"), PRICES)
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
+    with torque_site(tmp_path_factory.mktemp("charges"), PRICES) as collected:
+        yield collected
 
 
 def month(publisher: Publisher, **asked: object) -> Statements:
@@ -315,10 +317,11 @@ queue = "free"
     (logs / "20260304").write_text(RERUNS.format(t=1_772_582_400))
     config = tmp_path / "publisher.toml"
     config.write_text(BASE + f'\n[sources.torque]\ntype = "torque"\npath = "{logs}"\n{NODES}{prices}')
-    publisher = Publisher.from_file(config)
-    publisher.collect()
-    context, request = ReportContext(publisher.store, publisher.config, APRIL), ReportRequest(start=MARCH, stop=APRIL)
-    made = statements(context, request)
+    with Publisher.from_file(config) as publisher:
+        publisher.collect()
+        context = ReportContext(publisher.store, publisher.config, APRIL)
+        request = ReportRequest(start=MARCH, stop=APRIL)
+        made, facts = statements(context, request), make("charges", context, request).facts
     assert {one.payer: one.lost for one in made.all} == {"dan": None, "eve": LostRuns(2, Decimal("0.50"))}
     (note,) = notes_on(made)
     assert note == (
@@ -328,7 +331,6 @@ queue = "free"
     eve = " ".join(shown(made, made.all[1]).split())
     assert "Estimated: 0.50 EUR for 2 runs whose usage the batch system did not report." in eve
     assert "Estimated" not in shown(made, made.all[0])
-    facts = make("charges", context, request).facts
     assert (facts["lost_runs"], facts["charged_for_lost_runs"]) == (2, "0.50")
 
 
@@ -371,7 +373,7 @@ def local(*when: int) -> int:
 
 
 @pytest.fixture(scope="module")
-def in_oslo(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
+def in_oslo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
     """Jobs of one core: over the night in which clocks go forward, over that in which they go back, and one that ends
     half an hour after the local midnight of 1 November, which is 31 October in UTC."""
     times = [
@@ -389,9 +391,9 @@ def in_oslo(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
     (folder / "accounting").write_text("".join(lines))
     config = folder / "publisher.toml"
     config.write_text(BASE + f'\n[sources.torque]\ntype = "torque"\npath = "{folder / "accounting"}"\n{NODES}{OSLO}')
-    publisher = Publisher.from_file(config)
-    publisher.collect()
-    return publisher
+    with Publisher.from_file(config) as publisher:
+        publisher.collect()
+        yield publisher
 
 
 def charged(publisher: Publisher, number: int) -> list[tuple[str, float, str]]:

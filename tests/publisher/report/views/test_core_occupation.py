@@ -31,8 +31,9 @@ HOUR = 3600
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
-    return torque_site(tmp_path_factory.mktemp("cores"))
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
+    with torque_site(tmp_path_factory.mktemp("cores")) as collected:
+        yield collected
 
 
 def test_core_occupation_by_day(site: Publisher) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,15 +20,15 @@ START = 1_000_000_000
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Publisher:
+def site(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Iterator[Publisher]:
     config = tmp_path_factory.mktemp("load") / "publisher.toml"
     dqs = fixtures / "dqs"
     config.write_text(
         BASE + f'\n[sources.dqs]\ntype = "dqs"\npath = "{dqs / "act_file"}"\nstat_file = "{dqs / "stat_file"}"\n'
     )
-    publisher = Publisher.from_file(config)
-    publisher.collect()
-    return publisher
+    with Publisher.from_file(config) as publisher:
+        publisher.collect()
+        yield publisher
 
 
 def asked(publisher: Publisher, name: str, **given: object) -> Report:

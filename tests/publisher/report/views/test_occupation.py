@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,9 @@ from tests.publisher.report.torque_site import NOW, at, table, torque_site, view
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
-    return torque_site(tmp_path_factory.mktemp("occupation"))
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
+    with torque_site(tmp_path_factory.mktemp("occupation")) as collected:
+        yield collected
 
 
 def test_node_occupation_by_day(site: Publisher) -> None:
@@ -98,35 +100,32 @@ def test_memory_is_estimated_and_said_so(site: Publisher) -> None:
 
 def test_without_an_inventory_cores_are_inferred_and_said_so(tmp_path: Path) -> None:
     """n1 had four cores taken at once, n2 two: the same occupation as with the inventory."""
-    inferred = torque_site(tmp_path, nodes="")
-    found = view(inferred, "occupation", by=("node",))
-    assert table(found, "period", "node", "occupation")[2:4] == [
-        ("2026-03-02", "n1", 0.4375),
-        ("2026-03-02", "n2", 0.25),
-    ]
-    assert any(note.startswith("2 nodes have no table [[nodes]]: their cores are inferred") for note in found.notes)
-    inferred.close()
+    with torque_site(tmp_path, nodes="") as inferred:
+        found = view(inferred, "occupation", by=("node",))
+        assert table(found, "period", "node", "occupation")[2:4] == [
+            ("2026-03-02", "n1", 0.4375),
+            ("2026-03-02", "n2", 0.25),
+        ]
+        assert any(note.startswith("2 nodes have no table [[nodes]]: their cores are inferred") for note in found.notes)
 
 
 def test_nodes_in_service_for_a_part_of_a_period(tmp_path: Path) -> None:
     """n1 goes out of service on 2 March at 18:00: 12 + 24 core hours of 4 x 18; job 3 there does not count."""
     nodes = '[[nodes]]\nname = "n[1-2]"\ncores = 4\nuntil = "2026-03-02T18:00:00"\n'
-    site = torque_site(tmp_path, nodes=nodes)
-    found = table(view(site, "occupation", by=("node",)), "period", "node", "used_h", "occupation")
-    assert found == [
-        ("2026-03-01", "n1", 12.0, 0.125),
-        ("2026-03-01", "n2", 0.0, 0.0),
-        ("2026-03-02", "n1", 36.0, 0.5),
-        ("2026-03-02", "n2", 0.0, 0.0),
-    ]
-    site.close()
+    with torque_site(tmp_path, nodes=nodes) as site:
+        found = table(view(site, "occupation", by=("node",)), "period", "node", "used_h", "occupation")
+        assert found == [
+            ("2026-03-01", "n1", 12.0, 0.125),
+            ("2026-03-01", "n2", 0.0, 0.0),
+            ("2026-03-02", "n1", 36.0, 0.5),
+            ("2026-03-02", "n2", 0.0, 0.0),
+        ]
 
 
 def test_more_held_than_there_is_is_said(tmp_path: Path) -> None:
-    site = torque_site(tmp_path, nodes='[[nodes]]\nname = "n1"\ncores = 1\n')
-    found = view(site, "occupation", start=at(2, 12), stop=at(2, 18))
-    assert "Runs held more cores than [[nodes]] has on n1." in found.notes
-    site.close()
+    with torque_site(tmp_path, nodes='[[nodes]]\nname = "n1"\ncores = 1\n') as site:
+        found = view(site, "occupation", start=at(2, 12), stop=at(2, 18))
+        assert "Runs held more cores than [[nodes]] has on n1." in found.notes
 
 
 def test_the_future_does_not_count(site: Publisher) -> None:
@@ -144,30 +143,29 @@ def test_what_makes_no_sense(site: Publisher, asked: dict[str, object], said: st
 def test_nodes_of_two_clusters_with_one_name_are_two_nodes(tmp_path: Path) -> None:
     """n1 of the cluster `other` is idle; by name alone they would be one node that is half as much in use."""
     twins = '[[nodes]]\nname = "n1"\ncores = 4\ncluster = "{}"\n'
-    site = torque_site(tmp_path, nodes=twins.format("srv") + twins.format("other"))
-    found = table(view(site, "occupation", by=("node",), stop=at(2)), "node", "nodes", "used_h")
-    assert ("other/n1", 1, 0.0) in found
-    assert ("srv/n1", 1, 12.0) in found
-    both = table(view(site, "occupation", by=("cluster", "node"), stop=at(2)), "cluster", "node")
-    assert {("other", "n1"), ("srv", "n1")} <= set(both)
+    with torque_site(tmp_path, nodes=twins.format("srv") + twins.format("other")) as site:
+        found = table(view(site, "occupation", by=("node",), stop=at(2)), "node", "nodes", "used_h")
+        assert ("other/n1", 1, 0.0) in found
+        assert ("srv/n1", 1, 12.0) in found
+        both = table(view(site, "occupation", by=("cluster", "node"), stop=at(2)), "cluster", "node")
+        assert {("other", "n1"), ("srv", "n1")} <= set(both)
 
 
 def test_what_must_be_inferred_is_no_sum_of_months(tmp_path: Path) -> None:
     """The number of cores in use at the same time cannot be computed from those of two parts of the runs on the same
     node."""
-    site = torque_site(tmp_path, nodes="")
-    context = ReportContext(site.store, site.config, NOW)
-    request = ReportRequest(start=at(1), stop=at(4))
-    cut = periods(request.start, request.stop, "month", zone_of("UTC"))
+    with torque_site(tmp_path, nodes="") as site:
+        context = ReportContext(site.store, site.config, NOW)
+        request = ReportRequest(start=at(1), stop=at(4))
+        cut = periods(request.start, request.stop, "month", zone_of("UTC"))
 
-    def part() -> NodeUse:
-        return NodeUse((), "cores", cut).read(context.select(request, REQUIRED["cores"], "overlapping"))
+        def part() -> NodeUse:
+            return NodeUse((), "cores", cut).read(context.select(request, REQUIRED["cores"], "overlapping"))
 
-    nothing = NodeUse((), "cores", cut)
-    nothing.add(part())
-    assert [nothing.of(*each) for each in enumerate(nothing.inventory.nodes)] == [
-        part().of(*each) for each in enumerate(part().inventory.nodes)
-    ]
-    with pytest.raises(UsageError, match=r"no table \[\[nodes\]\] has the cores of n\d.*omit --dask"):
+        nothing = NodeUse((), "cores", cut)
         nothing.add(part())
-    site.close()
+        assert [nothing.of(*each) for each in enumerate(nothing.inventory.nodes)] == [
+            part().of(*each) for each in enumerate(part().inventory.nodes)
+        ]
+        with pytest.raises(UsageError, match=r"no table \[\[nodes\]\] has the cores of n\d.*omit --dask"):
+            nothing.add(part())

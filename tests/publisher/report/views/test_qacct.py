@@ -56,15 +56,17 @@ def collected(folder: Path, accounting: Path) -> Publisher:
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> tuple[Publisher, Path]:
+def ours(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Iterator[tuple[Publisher, Path]]:
     folder = fixtures / "gridengine" / "real"
-    return collected(tmp_path_factory.mktemp("ours"), folder / "accounting"), folder
+    with collected(tmp_path_factory.mktemp("ours"), folder / "accounting") as publisher:
+        yield publisher, folder
 
 
 @pytest.fixture(scope="module")
-def another(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> tuple[Publisher, Path]:
+def another(tmp_path_factory: pytest.TempPathFactory, shared: Path) -> Iterator[tuple[Publisher, Path]]:
     folder = shared / "samples" / "gridengine"
-    return collected(tmp_path_factory.mktemp("another"), folder / "accounting"), folder
+    with collected(tmp_path_factory.mktemp("another"), folder / "accounting") as publisher:
+        yield publisher, folder
 
 
 def assert_agreement(found: dict[str, tuple[float, ...]], said: dict[str, tuple[float, ...]]) -> None:
@@ -111,11 +113,11 @@ def test_by_host_slaves_count_under_their_master(ours: tuple[Publisher, Path]) -
 def test_without_what_was_deleted_by_force(tmp_path: Path, fixtures: Path, file: str) -> None:
     """qacct adds nothing for it; here its wall time is that in which it had its slots."""
     folder = fixtures / "gridengine" / "real" / "forced"
-    publisher = collected(tmp_path, folder / "accounting")
     ((_, said),) = said_by_qacct(folder / file)
     key = "user" if file == "qacct-o.txt" else "host"
-    assert_agreement(totals(publisher, (key,), status="[!l]*"), said)
-    assert totals(publisher, ())[""][0] == 3 + 31
+    with collected(tmp_path, folder / "accounting") as publisher:
+        assert_agreement(totals(publisher, (key,), status="[!l]*"), said)
+        assert totals(publisher, ())[""][0] == 3 + 31
 
 
 def test_of_one_account(ours: tuple[Publisher, Path]) -> None:
@@ -202,5 +204,6 @@ def test_io_wait_of_slaves(tmp_path: Path) -> None:
     line = "q:h:g:o:n:1:sge:0:{0}:{0}:{1}:0:0:100:" + "0:" * 17 + "NONE:d:mpi:2:0:1.5:0:0:NONE:{2}:{3}:0.0:0:0\n"
     lines = [line.format(SINCE + 10, SINCE + 110, iow, task) for iow, task in (("2.000", "1.h"), ("1.000", "NONE"))]
     (tmp_path / "accounting").write_text("".join(lines))
-    (figures,) = totals(collected(tmp_path, tmp_path / "accounting"), ()).values()
+    with collected(tmp_path, tmp_path / "accounting") as publisher:
+        (figures,) = totals(publisher, ()).values()
     assert figures[COLUMNS.index("io_wait_s")] == 3.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -31,16 +32,16 @@ def database(tmp_path_factory: pytest.TempPathFactory, fixtures: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def site(database: Path, fixtures: Path) -> Publisher:
+def site(database: Path, fixtures: Path) -> Iterator[Publisher]:
     """ARC's jobs, and others of TORQUE, whose volumes are unknown."""
     config = database.with_name("publisher.toml")
     config.write_text(
         BASE + f'\n[sources.ce1]\ntype = "arc"\npath = "{database}"\n'
         f'[sources.torque]\ntype = "torque"\npath = "{fixtures / "torque" / "accounting"}"\n'
     )
-    publisher = Publisher.from_file(config)
-    publisher.collect()
-    return publisher
+    with Publisher.from_file(config) as publisher:
+        publisher.collect()
+        yield publisher
 
 
 def totals(site: Publisher, by: tuple[str, ...] = (), **filters: str) -> Report:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,9 @@ from tests.publisher.report.torque_site import HOUR, at, table, torque_site, vie
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Publisher:
-    return torque_site(tmp_path_factory.mktemp("waiting"))
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
+    with torque_site(tmp_path_factory.mktemp("waiting")) as collected:
+        yield collected
 
 
 def test_waits_of_all_and_by_user(site: Publisher) -> None:
@@ -115,11 +117,10 @@ def test_scarce_is_what_was_taken_and_waited_for(site: Publisher) -> None:
 def test_scarce_of_one_type(tmp_path: Path) -> None:
     """On nodes of 1 and 2 cores of one type, job 3 holds everything and waited two hours: scarce."""
     nodes = '[[nodes]]\nname = "n1"\ncores = 1\n[[nodes]]\nname = "n2"\ncores = 2\n'
-    site = torque_site(tmp_path, nodes=nodes)
-    found = view(site, "scarce", start=1_772_474_400, stop=1_772_474_400 + 12 * HOUR)
-    (row,) = [row for row in table(found, "resource", "occupation", "p90_wait_s", "scarce") if row[0] == "cores"]
-    assert row == ("cores", 1.0, 7200, "scarce")
-    site.close()
+    with torque_site(tmp_path, nodes=nodes) as site:
+        found = view(site, "scarce", start=1_772_474_400, stop=1_772_474_400 + 12 * HOUR)
+        (row,) = [row for row in table(found, "resource", "occupation", "p90_wait_s", "scarce") if row[0] == "cores"]
+        assert row == ("cores", 1.0, 7200, "scarce")
 
 
 def test_paths(site: Publisher) -> None:
@@ -151,6 +152,6 @@ def test_paths_with_several_ends(tmp_path: Path) -> None:
     (folder / "20260301").write_text("".join(lines[:-1]))
     config = tmp_path / "publisher.toml"
     config.write_text(f'{BASE}[sources.torque]\ntype = "torque"\npath = "{folder}"\n')
-    publisher = Publisher.from_file(config)
-    publisher.collect()
-    assert table(view(publisher, "paths"), "path", "jobs", "example") == [("Q S E R S E", 1, "1")]
+    with Publisher.from_file(config) as publisher:
+        publisher.collect()
+        assert table(view(publisher, "paths"), "path", "jobs", "example") == [("Q S E R S E", 1, "1")]
