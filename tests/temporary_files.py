@@ -1,4 +1,5 @@
 """Tests write below the folder for temporary files only, and leave alone what an installed program has on this host.
+What other programs have there is not seen by them: to them no host has anything at the places of a grid site.
 
 `watch` adds a hook to this process, which stops a write to any other place and records it. `watcher_for_processes` does
 the same in every Python process that a test starts: it writes a folder with a `sitecustomize` module, for PYTHONPATH.
@@ -8,6 +9,7 @@ Not seen are writes of other programs, and those relative to an open folder. It 
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import tempfile
@@ -15,8 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-HOST_PLACES: Final = ("/etc/usage-publisher", "/var/lib/usage-publisher", "/var/spool", "/etc/grid-security")
-"""What is there depends on the host: not even to be read."""
+OUR_PLACES: Final = ("/etc/usage-publisher", "/var/lib/usage-publisher")
+"""No test has a reason to look there: not even to be read."""
+EMPTY_PLACES: Final = ("/var/spool", "/etc/grid-security")
+"""Configurations that are imported name them. What is there depends on the host: nothing is, to a test that reads."""
 _ALLOWED_OUTSIDE: Final = ("/dev/", "/proc/")
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _CHANGING: Final = {
@@ -46,21 +50,25 @@ def watch(report: Path, *allowed: str, is_test_at_work: Callable[[], bool] = lam
 
     def opened(event: str, arguments: tuple[Any, ...]) -> None:
         path, _mode, flags = arguments
-        name = _path(path)
-        if name.startswith(HOST_PLACES):
-            refuse(event, name)
         if flags & _WRITING:
             changed(event, path)
+        looked_at(event, path)
 
     def connected(event: str, arguments: tuple[Any, ...]) -> None:
         path = _path(arguments[0])
         name, _, options = path.removeprefix("file:").partition("?")
-        if name.startswith(HOST_PLACES) or not ("mode=ro" in options or "mode=memory" in options):
+        if name.startswith((*OUR_PLACES, *EMPTY_PLACES)) or not ("mode=ro" in options or "mode=memory" in options):
             changed(event, name)
 
+    def looked_at(event: str, path: object) -> None:
+        name = _path(path)
+        if name.startswith(OUR_PLACES):
+            refuse(event, name)
+        if name.startswith(EMPTY_PLACES):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+
     def listed(event: str, arguments: tuple[Any, ...]) -> None:
-        if _path(arguments[0]).startswith(HOST_PLACES):
-            refuse(event, _path(arguments[0]))
+        looked_at(event, arguments[0])
 
     checks: dict[str, Callable[[str, tuple[Any, ...]], None]] = {
         "open": opened, "sqlite3.connect": connected, "os.listdir": listed, "os.scandir": listed,

@@ -35,6 +35,13 @@ def test_bad_sqlite_url(): sqlite3.connect("file:" + OUTSIDE + "?mode=rwc", uri=
 def test_bad_read_of_an_installed_file():
     with suppress(FileNotFoundError):
         Path(INSTALLED).read_text()
+def test_ok_nothing_at_the_places_of_other_programs():
+    for read in (os.listdir, os.scandir, open):
+        with pytest.raises(FileNotFoundError):
+            read("/var/spool")
+def test_bad_write_at_the_places_of_other_programs():
+    with suppress(Exception):
+        Path("/var/spool/file").touch()
 def test_bad_that_is_suppressed():
     with suppress(Exception):
         Path(OUTSIDE).touch()
