@@ -241,7 +241,7 @@ def store_runs(
     """
     unpurged = purge.drop_purged(connection, found, pseudonyms)
     upserted = runs.upsert(connection, interner, pseudonyms.over(unpurged.runs), now, verified=verified)
-    notes = usage_notes.record(connection, unpurged.runs, upserted.put)
+    notes = usage_notes.record(connection, interner.source_id, unpurged.runs, upserted.put)
     enqueue_runs(connection, upserted.put, plans, now, first_read_of=first_read_of, read=interner.classes)
     back = purge.hold_changed(connection, (plan.target_id for plan in plans), upserted.put, unpurged.changed, now)
     if join is not None:

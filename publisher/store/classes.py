@@ -92,7 +92,7 @@ class Interner:
 
     def __init__(self, source_id: int, source: str, join: Join | None = None) -> None:
         """`source`: its name; `join`: adds the values of the source's grid log to runs; None: it has no grid log."""
-        self._source_id = source_id
+        self.source_id = source_id
         self._source = source
         self._join = join
         self._ids: dict[bytes, int] = {}
@@ -148,7 +148,7 @@ class Interner:
         if missing:
             ids = dialect.allocate_run_ids(connection, classes, len(missing))
             new = [
-                (class_id, self._source_id, facts, encoded_digest(facts))
+                (class_id, self.source_id, facts, encoded_digest(facts))
                 for class_id, facts in zip(ids, missing, strict=True)
             ]
             if dialect.insert_missing_rows(connection, classes, new) == len(missing):
@@ -160,7 +160,7 @@ class Interner:
 
     def _found(self, connection: Connection, blobs: Sequence[bytes]) -> dict[bytes, int]:
         by_digest = {encoded_digest(blob): blob for blob in blobs}
-        query = select(classes.c.digest, classes.c.id).where(classes.c.source_id == self._source_id)
+        query = select(classes.c.digest, classes.c.id).where(classes.c.source_id == self.source_id)
         rows = paging.rows_in(connection, query, classes.c.digest, by_digest)
         return {by_digest[bytes(digest)]: class_id for digest, class_id in rows}
 

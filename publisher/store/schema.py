@@ -18,7 +18,7 @@
     grid_jobs    its entries: the grid identities of local jobs
     grid_waits   runs that have no entry, and which of them are held until they have one
     usage_notes  runs whose CPU time the source corrected, or doubts
-    unreadable   input that is not a record, with file, line, and reason; or may be a user's text, with its run
+    unreadable   input that is not a record, with file, line, reason; or may be a user's text, with its run
     sent_mark    the id of the store, and how many messages have left it (`publisher.store.sent_mark`); one row
     resends      windows that are being sent again
     audit        actions of people
@@ -182,11 +182,11 @@ versions = Table(
     Column("job", LargeBinary, nullable=False),
 )
 
-
 usage_notes = Table(
     "usage_notes",
     metadata,
     Column("run_id", BigInteger, ForeignKey("runs.id"), primary_key=True),
+    Column("source_id", BigInteger, ForeignKey("sources.id"), nullable=False),
     Column("note", SmallInteger, nullable=False),
     sqlite_with_rowid=False,
 )

@@ -11,13 +11,15 @@ from sqlalchemy import Connection, delete, func, select
 from publisher.encoded_run import EncodedRun, UsageNote
 from publisher.store import dialect, paging, prepared
 from publisher.store.runs import UpsertedRun
-from publisher.store.schema import classes, runs, usage_notes
+from publisher.store.schema import runs, usage_notes
 
 _ids_by_key: Final = prepared.Lookup((runs.c.record_key, runs.c.id), runs.c.record_key)
 
 
-def record(connection: Connection, found: Sequence[EncodedRun], put: Sequence[UpsertedRun]) -> Counter[UsageNote]:
-    """Record the notes of the runs of a page that were put into the store, instead of earlier notes of these runs.
+def record(
+    connection: Connection, source_id: int, found: Sequence[EncodedRun], put: Sequence[UpsertedRun]
+) -> Counter[UsageNote]:
+    """Record the notes of the runs of a source that were put into the store, instead of earlier notes of these runs.
 
     Returns how many of the finished ones have each note.
     """
@@ -29,18 +31,16 @@ def record(connection: Connection, found: Sequence[EncodedRun], put: Sequence[Up
         return Counter()
     run_ids = {run_id: noted[bytes(key)] for key, run_id in _ids_by_key.rows(connection, list(noted))}
     notes = {item.run_id: run_ids[item.run_id] for item in put if item.finished and item.run_id in run_ids}
-    rows = [{"run_id": run_id, "note": int(note)} for run_id, note in notes.items()]
+    rows = [{"run_id": run_id, "source_id": source_id, "note": int(note)} for run_id, note in notes.items()]
     dialect.insert_missing(connection, usage_notes, rows)
     return Counter(notes.values())
 
 
 def count(connection: Connection, source_id: int) -> Counter[UsageNote]:
     """How many runs of a source have each note."""
-    joined = usage_notes.join(runs, usage_notes.c.run_id == runs.c.id).join(classes, runs.c.class_id == classes.c.id)
     query = (
         select(usage_notes.c.note, func.count())
-        .select_from(joined)
-        .where(classes.c.source_id == source_id)
+        .where(usage_notes.c.source_id == source_id)
         .group_by(usage_notes.c.note)
     )
     return Counter({UsageNote(note): number for note, number in connection.execute(query)})

@@ -14,6 +14,7 @@ def upgrade() -> None:
     op.create_table(
         "usage_notes",
         sa.Column("run_id", sa.BigInteger(), sa.ForeignKey("runs.id"), primary_key=True),
+        sa.Column("source_id", sa.BigInteger(), sa.ForeignKey("sources.id"), nullable=False),
         sa.Column("note", sa.SmallInteger(), nullable=False),
         sqlite_with_rowid=False,
     )
