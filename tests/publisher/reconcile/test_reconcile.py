@@ -205,7 +205,7 @@ def test_a_service_that_cannot_answer_queries_leaves_the_receipts(
     simulator.faults.replace([Fault("status", code=500, service="query")])
     found, differences = reconciled(site, OCT, NOV)
     assert found.evidence == "receipts"
-    assert "LUTS 3.8.1" in (found.unavailable or "")
+    assert "LUTS answers 500" in (found.unavailable or "")
     one = month(found)
     assert (one.sent, one.without_receipt, one.service_jobs, one.confirmed) == (3, 0, None, 0)
     assert found.agrees
