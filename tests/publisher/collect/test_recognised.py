@@ -391,5 +391,6 @@ def test_after_any_change_the_store_is_as_if_every_row_was_read(
         assert anew[row[_RECORD_ID]] in {row[_MARK], None}, "what was read has the mark of what it is now"
     for contents in (marked, read):
         contents["runs"] = [(*row[:_MARK], *row[_MARK + 1 :]) for row in contents["runs"]]
-        contents["unreadable"] = [(*row[:2], *row[3:-3], *row[-2:]) for row in contents["unreadable"]]  # without the folder
+        # Without the folder: the file, and the digest.
+        contents["unreadable"] = [(*row[:2], *row[3:-3], *row[-2:]) for row in contents["unreadable"]]
     assert marked == read
