@@ -11,11 +11,19 @@ from formats.apel import job as apel_job
 from formats.apel import summary as apel_summary
 from formats.apel.summary import SummaryFormat, SyncFormat
 from formats.base import Format, RecordFormat, Shape
+from formats.columns import RecordColumns
 from formats.utilization import report as utilization
 from formats.utilization.report import UtilizationFormat
 from formats.view import View
 from formats.xml import emi_car, ogf_ur
-from formats.xml.columns import read_columns
+
+
+def _xml_columns(payload: bytes) -> list[RecordColumns]:
+    """Read them with lxml, which is loaded only where something is read back."""
+    from formats.xml.columns import read_columns  # noqa: PLC0415 - loads lxml, which sending does not need
+
+    return read_columns(payload)
+
 
 FORMATS: Final[Mapping[str, Format]] = {
     each.name: each
@@ -24,8 +32,8 @@ FORMATS: Final[Mapping[str, Format]] = {
         apel_summary.NORMALISED_SUMMARY,
         apel_summary.SUMMARY,
         apel_summary.SYNC,
-        msgspec.structs.replace(emi_car.FORMAT, columns=read_columns),
-        msgspec.structs.replace(ogf_ur.FORMAT, columns=read_columns),
+        msgspec.structs.replace(emi_car.FORMAT, columns=_xml_columns),
+        msgspec.structs.replace(ogf_ur.FORMAT, columns=_xml_columns),
         utilization.FORMAT,
     )
 }

@@ -68,7 +68,7 @@ def kept_as(run: LedgerEntry) -> str | None:
     return str(dict(run.reason.parameters)["record_id"])
 
 
-_PAGE: Final = 5000
+_PAGE: Final = 2000
 _TAKEN: Final = (State.ACCEPTED, State.SUPERSEDED, State.WAIVED)
 """A tuple: comparing with three states is faster than the hash of a state."""
 

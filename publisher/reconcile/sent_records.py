@@ -7,6 +7,7 @@ it is now: after a change of it, what was sent before differs from what is confi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -16,7 +17,11 @@ from publisher.messages.recipient import Recipient
 from publisher.plugins import record_format
 from publisher.reconcile.ledger import LedgerRun
 from publisher.store import runs
+from publisher.store.paging import chunks
 from publisher.store.queries import PendingDelivery
+
+_AT_ONCE: Final = 500
+"""The element tree of a message takes ten times its bytes."""
 
 
 class SentRecords:
@@ -30,7 +35,13 @@ class SentRecords:
     def of(self, entries: Sequence[LedgerRun]) -> dict[int, RecordColumns]:
         """By run id, in the version that was sent, else the present one; runs that cannot be rendered any more are left
         out."""
-        if self._read is None or not entries:
+        found: dict[int, RecordColumns] = {}
+        for part in chunks(entries, _AT_ONCE):
+            found.update(self._of_part(part))
+        return found
+
+    def _of_part(self, entries: Sequence[LedgerRun]) -> dict[int, RecordColumns]:
+        if self._read is None:
             return {}
         versions = {entry.run.run_id: entry.version for entry in entries if entry.version is not None}
         with self._recipient.store.read() as connection:

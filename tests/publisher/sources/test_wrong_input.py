@@ -213,7 +213,7 @@ def test_a_file_that_was_cut_is_reported(tmp_path: Path) -> None:
     file.write_bytes(GOOD % (5, b"NONE", b"NONE"))
     collect(site)
     assert (status_of(site).jobs, status_of(site).unreadable) == (2, 1)
-    assert "the file was cut or overwritten" in site.publisher.unreadable()[0].reason
+    assert "was cut or overwritten" in site.publisher.unreadable()[0].reason
 
 
 def test_two_sources_of_one_file_give_a_job_once_and_check_says_so(tmp_path: Path) -> None:
