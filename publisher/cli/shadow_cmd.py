@@ -55,6 +55,10 @@ def shadow(
         bool,
         typer.Option("--take-over", help="Record as delivered what the earlier publisher sent. Stop it first."),
     ] = False,
+    complete: Annotated[
+        bool,
+        typer.Option("--complete", help="With --take-over: the export has all that was sent, as APEL's own list has."),
+    ] = False,
     delivered_until: Annotated[
         str | None,
         typer.Option(
@@ -72,6 +76,8 @@ def shadow(
     assumed = options.moment(delivered_until, "--delivered-until")
     if assumed is not None and not take_over:
         raise UsageError("--delivered-until needs --take-over")
+    if complete and not (take_over and against):
+        raise UsageError("--complete needs --take-over and --against")
     if window != (None, None) and not against:
         hint = f"For a window of what waits: usage-publisher render FORMAT --target {target}"
         raise UsageError("--since, --until, and --month need --against", hint=hint)
@@ -81,7 +87,8 @@ def shadow(
         if take_over:
             _require_shadow(publisher, target, bool(against), assumed)
         if against:
-            code = _compare(publisher, target, against, window, take_over=take_over and assumed is None)
+            takes_over = take_over and assumed is None
+            code = _compare(publisher, target, against, window, take_over=takes_over, is_complete=complete)
         elif not take_over:
             code = _rehearse(publisher, target)
         if take_over and assumed is not None:
@@ -127,7 +134,13 @@ def _rehearse(publisher: Publisher, target: str) -> int:
 
 
 def _compare(
-    publisher: Publisher, target: str, against: list[Path], window: tuple[int | None, int | None], *, take_over: bool
+    publisher: Publisher,
+    target: str,
+    against: list[Path],
+    window: tuple[int | None, int | None],
+    *,
+    take_over: bool,
+    is_complete: bool,
 ) -> int:
     from publisher.migrate.old_records import OldRecords  # noqa: PLC0415
     from publisher.migrate.shadow import NOTHING_CHANGED, ShadowComparison  # noqa: PLC0415
@@ -166,12 +179,7 @@ def _compare(
                 raise UsageError(zone.text, hint=f"{NOTHING_CHANGED} {zone.remedy}")
             say(f"{zone.text}. {zone.remedy}")
         if take_over:
-            comparison.require_complete(*window)
-            if from_table and not old.job_counts.is_known:
-                say(
-                    "it is not checked whether these are all jobs that the earlier publisher sent: add an export of "
-                    "VSyncRecords to --against"
-                )
+            comparison.require_complete(*window, is_assured=is_complete)
         summaries = take_over and settings.format.shape == "summary"
         groups = comparison.groups_to_take_over() if summaries else []
         if take_over:

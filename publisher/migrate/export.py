@@ -20,7 +20,6 @@ from publisher.errors import UsageError
 
 _LONGEST_LINE: Final = 65_536
 _INSTANTS: Final = frozenset({"StartTime", "EndTime", "EarliestEndTime", "LatestEndTime"})
-_AMOUNTS: Final = frozenset({"StartTime", "WallDuration", "CpuDuration"})
 _OF_SYNC: Final = frozenset({"Site", "SubmitHost", "Month", "Year", "NumberOfJobs", "UpdateTime"})
 _NOT_SENT: Final = frozenset({"UpdateTime"})
 _ESCAPED: Final = re.compile(r"\\(.)")
@@ -56,14 +55,6 @@ class Export(msgspec.Struct, frozen=True):
     def content(self) -> str:
         """The kind of its rows, for people."""
         return {"record": "job records", "summary": "summaries", "sync": "sync counts"}[self.shape]
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it may be a whole table: job records have more columns than their key.
-
-        An export of the key alone was once made of the rows up to `LastUpdated`, which `interval = gap` does not set.
-        """
-        return self.shape != "record" or {*self.columns} >= _AMOUNTS
 
     @staticmethod
     def of(path: Path) -> Export | None:

@@ -51,7 +51,6 @@ class JobCounts:
     def __init__(self) -> None:
         self._counted: dict[SiteMonth, int] = {}
         self._files: list[Counter[SiteMonth]] = []
-        self.has_keys_alone = False
 
     @property
     def is_listed(self) -> bool:
@@ -63,10 +62,9 @@ class JobCounts:
         """Whether the earlier publisher's own numbers are known."""
         return bool(self._counted)
 
-    def begin_file(self, *, is_whole: bool) -> None:
-        """Count the jobs of another export. `is_whole`: it has more than the keys of the records."""
+    def begin_file(self) -> None:
+        """Count the jobs of another export."""
         self._files.append(Counter())
-        self.has_keys_alone |= not is_whole
 
     def add(self, site: str | None, end: int | None, jobs: int) -> None:
         """Count jobs that the export lists. Two rows with one key at the service are two jobs of the client's table."""

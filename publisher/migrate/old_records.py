@@ -148,7 +148,7 @@ class OldRecords(TemporaryDatabase):
 
     def _read_export(self, export: Export) -> None:
         if export.shape == FORMATS[self._format].shape:
-            self.job_counts.begin_file(is_whole=export.is_whole)
+            self.job_counts.begin_file()
             for fields in export.rows():
                 self._put(fields, is_export=True)
         elif export.shape == "record":  # beside summaries: how many of their jobs are steps

@@ -217,10 +217,11 @@ class ShadowComparison:
         """The sources whose time zone is wrong; call it after `records`."""
         return wrong_zones(self._old.other_ends(), self._same_ends, self._zones)
 
-    def require_complete(self, since: int | None, until: int | None) -> None:
+    def require_complete(self, since: int | None, until: int | None, *, is_assured: bool) -> None:
         """Raise `UsageError` if their list may lack jobs; call it after `records`.
 
         Ends from `since` to before `until` matter. What the list lacks is sent from here, and may count twice.
+        `is_assured`: somebody says that it has everything, so only numbers can contradict that.
         """
         since = max((each for each in (since, self._settings.since) if each is not None), default=None)
         counts = self._old.job_counts
@@ -234,11 +235,13 @@ class ShadowComparison:
                 f"targets.{self._name} to the first month after them, or ask APEL for its own list",
             )
         only_here = self.counts["only here"]
-        if counts.has_keys_alone and not counts.is_known and only_here:
+        is_list = counts.is_listed and self._settings.format.shape == "record"
+        if is_list and not counts.is_known and not is_assured and only_here:
             raise UsageError(
                 f"{counted(only_here, 'job')} here are not in the earlier publisher's list, which may be incomplete",
-                hint=f"{NOTHING_CHANGED} Export the whole of VJobRecords, and the numbers of jobs, VSyncRecords; "
-                "give both to --against. Rows up to LastUpdated lack what `interval = gap` and `all` sent",
+                hint=f"{NOTHING_CHANGED} Export all rows of VJobRecords, and the numbers of jobs, VSyncRecords; give "
+                "both to --against. Rows up to LastUpdated lack what `interval = gap` and `all` sent. If the list "
+                "surely has everything, such as APEL's own, add --complete",
             )
 
     def groups_to_take_over(self) -> list[Group]:

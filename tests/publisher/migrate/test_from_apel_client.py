@@ -264,6 +264,10 @@ def test_a_list_up_to_the_clients_mark_lacks_what_gap_sent(fixtures: Path, tmp_p
     assert done.code == 2
     assert "lacks jobs that its other tables count: 2026-10: 8 of 15, 2026-11: 0 of 1" in done.err
     assert "Export all rows of VJobRecords" in done.err
+    alone = site.shadow("--against", marked, "--take-over")
+    assert alone.code == 2
+    assert "not in the earlier publisher's list, which may be incomplete" in alone.err
+    assert "add --complete" in alone.err
     assert site.rows("SELECT count(*) FROM deliveries WHERE reason = 'assumed'") == [(0,)]
     site.take_over(table, counts)
     site.go()
@@ -329,9 +333,8 @@ def test_steps_of_slurm_are_no_jobs_in_job_records(fixtures: Path, tmp_path: Pat
     times = f"{end_of(cancelled) - cancelled.wall}\t{end_of(cancelled)}"
     step = f"EXAMPLE-SITE\t{job_name(cancelled)}.batch\t{times}\t50\t25\tAPEL-CREAM-SLURM\n"
     table.write_text(table.read_text() + step)
-    done = site.shadow("--against", table, "--take-over")
+    done = site.shadow("--against", table, "--take-over", "--complete")
     assert done.code == 3
-    assert "not checked whether these are all jobs" in done.err
     alone = {each["kind"]: each["reason"] for each in done.object["records"]}
     assert alone["only there"] == "a step of a Slurm job, which the client sent as a job: only APEL can delete it"
     site.go()
