@@ -43,7 +43,7 @@ from formats.identity import (
     packed_digest,
     record_key,
 )
-from formats.job import Job
+from formats.job import Job, Status
 from publisher.errors import SourceError
 from publisher.job_ids import other_id
 
@@ -248,7 +248,7 @@ class EncodedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     def job(self) -> Job:
         """The run with all its facts."""
-        return _job_of(self.packed[0] == OWN, memoryview(self.packed)[1:], self.facts)
+        return _job_of(memoryview(self.packed)[1:], _shared_by_class(self.facts) if self.packed[0] == OWN else None)
 
     def classed(self) -> EncodedRun:
         """The run with the key of its class."""
@@ -406,15 +406,16 @@ def decode_run(stored: bytes, facts: bytes, known_digest: bytes | None = None) -
     Raises `UnknownEncodingError` for a form of a later program, and `UNREADABLE` for what is damaged.
     """
     without_class, own = unpack(stored)
-    job = _job_of(without_class, own, facts)
-    if known_digest is None or _digest_of(without_class, own, facts, job) == known_digest:
+    shared = _shared_by_class(facts) if without_class else None
+    job = _job_of(own, shared)
+    if known_digest is None or _digest_of(own, shared, job) == known_digest:
         return job
     if digest(job) != known_digest:  # else an equal fact was read in another encoding
         raise msgspec.DecodeError("its digest is not that of its record with the facts of its class")
     return job
 
 
-def _digest_of(without_class: bool, own: bytes, facts: bytes, job: Job) -> bytes:
+def _digest_of(own: bytes, shared: _SharedByClass | None, job: Job) -> bytes:
     """The digest of a decoded run, from its bytes and those of its class: to encode it again takes three times as
     long.
 
@@ -422,46 +423,55 @@ def _digest_of(without_class: bool, own: bytes, facts: bytes, job: Job) -> bytes
     """
     if job.core_numbers:  # the last field, and in no digest
         own = own[: -len(_encode(job.core_numbers))] + _NO_CORE_NUMBERS
-    if not without_class:
+    if shared is None:
         return packed_digest(own[_ARRAY_HEAD_BYTES:])
-    block, blank = _class_block(facts)
-    at = _ARRAY_HEAD_BYTES + len(_encode(job.record_id))
-    if not own.startswith(blank, at):
+    at = own.find(shared.blank, _ARRAY_HEAD_BYTES)  # after the record id, which is a text and has no such bytes
+    if at < 0:
         return b""
-    return packed_digest(own[_ARRAY_HEAD_BYTES:at] + block + own[at + len(blank) :])
+    return packed_digest(own[_ARRAY_HEAD_BYTES:at] + shared.block + own[at + len(shared.blank) :])
 
 
 _NO_CORE_NUMBERS: Final = _encode(())
-
-
-@lru_cache(maxsize=_MOST_REMEMBERED)
-def _class_block(facts: bytes) -> tuple[bytes, bytes]:
-    """The facts of a class as its runs had them, and what takes their place in its runs (`KnownClass`)."""
-    known = decode(facts)
-    names = _cut_out(class_needs_local_user(known), class_needs_hosts(known))
-    fields = msgspec.msgpack.decode(memoryview(facts)[1:], type=list[msgspec.Raw])
-    return b"".join(map(bytes, fields[1 : 1 + len(names)])), _items(own_facts(known), names)
 
 
 UNREADABLE: Final = (ValueError, msgspec.MsgspecError, RecursionError, OverflowError)
 """What decoding raises for bytes that are damaged."""
 
 
-def _job_of(without_class: bool, own: bytes | memoryview, facts: bytes) -> Job:
+def _job_of(own: bytes | memoryview, shared: _SharedByClass | None) -> Job:
     job = _decode(own)
-    return msgspec.structs.replace(job, **class_values(facts)) if without_class else job
+    return job if shared is None else msgspec.structs.replace(job, **shared.values)
+
+
+class _SharedByClass(msgspec.Struct, frozen=True):
+    """What the runs of a class share: values by field, but for defaults; their bytes in a run as it was read; and what
+    takes the place of these bytes in a run as it is stored (`KnownClass`)."""
+
+    values: dict[str, Any]
+    block: bytes
+    blank: bytes
 
 
 @lru_cache(maxsize=_MOST_REMEMBERED)
-def class_values(facts: bytes) -> dict[str, Any]:
-    """What the runs of a class with these facts share, by field, but for defaults. Raises as `decode_run`.
-
-    Thousands of classes are remembered, most of them with the same few queues, hosts, and groups: a text is one object.
-    """
+def _shared_by_class(facts: bytes) -> _SharedByClass:
+    """Thousands of classes are remembered, most of them with the same few queues, hosts, and groups: a text is one
+    object."""
     known = decode(facts)
-    defaults = _class_defaults(class_needs_local_user(known), class_needs_hosts(known))
-    return {
+    cut = class_needs_local_user(known), class_needs_hosts(known)
+    values = {
         name: sys.intern(value) if isinstance(value, str) else value
-        for name, default in defaults.items()
+        for name, default in _class_defaults(*cut).items()
         if (value := getattr(known, name)) != default
     }
+    return _SharedByClass(values, _items(known, _cut_out(*cut)), _blank(known.system, known.status, *cut))
+
+
+@cache
+def _blank(system: str, status: Status, local_user: bool, hosts: bool) -> bytes:
+    none = Job("", system, status)
+    return _items(none, _cut_out(local_user, hosts))
+
+
+def class_values(facts: bytes) -> dict[str, Any]:
+    """What the runs of a class with these facts share, by field, but for defaults. Raises as `decode_run`."""
+    return _shared_by_class(facts).values

@@ -22,7 +22,7 @@ from publisher.collect.run_preparer import RunPreparer
 from publisher.messages.due import held_in
 from publisher.messages.item import Members
 from publisher.reason import INCOMPLETE, ReasonCode
-from publisher.store import deliveries, paging, queries, sums
+from publisher.store import deliveries, ledger_checks, paging, queries, sums
 from publisher.store.classes import classes_by_id
 from publisher.store.database import Store
 from publisher.store.schema import State
@@ -81,7 +81,7 @@ class MonthFolder:
         with self._store.read() as connection:
             met = sum(self._fold_classes(connection, bounds, folded) for bounds in pairwise(edges))
             met += self._fold_others(connection, (first, until), folded)
-            sums.require_all(connection, self._target_id, (first, until), met)
+            ledger_checks.require_month(connection, self._target_id, (first, until), met)
         if released:
             for delivery in held_in(self._store, self._target_id, (first, until), INCOMPLETE, self._as_waiting):
                 fold_run(self._preparer, delivery.run, folded, delivery.revision)

@@ -20,6 +20,7 @@ from msgspec import structs
 from sqlalchemy import Connection
 
 from formats.rule_codes import Reason
+from publisher.errors import StoreCorruptError
 from publisher.events import BatchAnswered, BatchInFlight, BatchSettled, Observer
 from publisher.messages.item import Item, Members, uid_of
 from publisher.messages.steps import Section
@@ -38,6 +39,8 @@ from publisher.targets.base import Accepted, Message, Outcome, Oversized, Refuse
 _NOT_NAMED: Final = Reason.of(ReasonCode.NOT_IN_ANSWER)
 _NEAR_BITS: Final = 14
 """Runs of groups are marked as in flight by one statement if their ids differ only in so many bits: 16,384 ids."""
+_MOST_TRIES: Final = 10
+"""So often a decision of somebody may change a run and change it back while it is being sent."""
 _MANY_MEMBERS: Final = 100_000
 """From this many runs in one settlement on, they are sorted on disk; fewer take a few megabytes of memory."""
 
@@ -251,16 +254,23 @@ class Dispatcher:
         that changed are left out, and batches of which no item is left.
 
         `accepted_before` as in `PostedBatch`; `prepare_next` is called once the batches are sent.
-        Raises `StopSending` when interrupted, and `StoreFullError`.
+        Raises `StopSending` when interrupted, `StoreFullError`, and `StoreCorruptError`.
         """
-        if self._stopping():
-            raise StopSending("interrupted")
-        try:
-            return self.send_now(leaving, accepted_before, prepare_next)
-        except _Changed:
-            as_read = [self._as_read(batch) if batch.before is State.WAITING else batch for batch in leaving]
-            left = [batch for batch in as_read if batch.items]
-            return self.send(left, accepted_before, prepare_next) if left else []
+        tries = 0
+        while leaving:
+            if self._stopping():
+                raise StopSending("interrupted")
+            try:
+                return self.send_now(leaving, accepted_before, prepare_next)
+            except _Changed:
+                as_read = [self._as_read(batch) if batch.before is State.WAITING else batch for batch in leaving]
+            tries = tries + 1 if _count(as_read) == _count(leaving) else 0
+            if tries == _MOST_TRIES:
+                raise StoreCorruptError(
+                    "the store is damaged: deliveries that wait by an index are in another state in their rows"
+                )
+            leaving = [batch for batch in as_read if batch.items]
+        return []
 
     def send_now(
         self, leaving: Sequence[Batch], accepted_before: int, prepare_next: Callable[[], None] = lambda: None
@@ -372,6 +382,10 @@ def _near_together(members: Iterable[tuple[int, int]]) -> Iterator[Members]:
         near[run_id >> _NEAR_BITS].add(run_id, revision)
     for place in sorted(near):
         yield near.pop(place)
+
+
+def _count(leaving: Sequence[Batch]) -> int:
+    return sum(len(batch.items) for batch in leaving)
 
 
 def _room_bytes(items: Sequence[Item]) -> int:

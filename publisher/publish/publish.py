@@ -22,7 +22,7 @@ from publisher.messages.steps import DUE, Scope
 from publisher.publish.circuit import Circuit, Circuits
 from publisher.publish.context import DeliveryStats, Tools, together
 from publisher.publish.sender import Sender
-from publisher.store import batches, deliveries, registry
+from publisher.store import batches, deliveries, ledger_checks, registry
 from publisher.store.database import Store
 from publisher.store.deliveries import WHOLE, Shard
 from publisher.store.schema import State
@@ -257,6 +257,9 @@ def _deliver_locked(
         registry.record_attempt(connection, plan.target_id, success=is_served, error=said, now=tools.clock())
         if said is None and scope.part == WHOLE:
             batches.end_resend_if_done(connection, plan.target_id)
+    if said is None:
+        with store.read() as connection:
+            ledger_checks.require_counted(connection, plan.target_id)
     return Delivery(sent, error)
 
 

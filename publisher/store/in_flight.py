@@ -134,8 +134,9 @@ def move_to_batch(connection: Connection, target_id: int, batch_id: int, run_ids
 
 def unchanged(connection: Connection, target_id: int, revisions: Mapping[int, int]) -> set[int]:
     """Which of these runs (by run id, with the revision read) still wait at that revision."""
+    # Without the condition of the index over open deliveries: the row decides, as where it is marked as in flight.
     query = select(deliveries.c.run_id, deliveries.c.revision).where(
-        deliveries.c.target_id == target_id, in_state(State.WAITING)
+        deliveries.c.target_id == target_id, deliveries.c.state == int(State.WAITING)
     )
     found = paging.rows_in(connection, query, deliveries.c.run_id, list(revisions))
     return {run_id for run_id, revision in found if revision == revisions[run_id]}

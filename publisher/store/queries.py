@@ -26,12 +26,24 @@ from sqlalchemy import (
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
 from formats.rule_codes import Reason
 from publisher.encoded_run import run_key
+from publisher.errors import StoreCorruptError
 from publisher.store import dialect, paging
 from publisher.store.deliveries import WHOLE, Shard, in_state, state_where
-from publisher.store.schema import BatchState, State, batches, classes, deliveries, groups, purged_months, runs, sources
+from publisher.store.schema import (
+    BatchState,
+    State,
+    batches,
+    classes,
+    deliveries,
+    groups,
+    purged_months,
+    revision_of,
+    runs,
+    sources,
+)
 from publisher.store.schema import runs as runs_table
 from publisher.store.schema import state_of as known_state
-from publisher.store.stored_json import decoded, stored_reason
+from publisher.store.stored_json import decoded, read_with, stored_reason
 from publisher.store.stored_run import RUN_COLUMNS, StoredRun, run_or_damage, stored_run
 
 _Span = TypeVar("_Span")
@@ -51,7 +63,11 @@ class SentVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 def sent_version(digest: bytes | None, several: int) -> SentVersion | None:
     """The version in the columns `sent_digest` and `may_be_one_of_several`."""
-    return None if digest is None else SentVersion(bytes(digest), bool(several))
+    if digest is None:
+        return None
+    if not isinstance(digest, bytes | memoryview):  # in a damaged SQLite store a value may be of any type
+        raise StoreCorruptError("the store is damaged: the version of a run that was sent cannot be read")
+    return SentVersion(bytes(digest), bool(several))
 
 
 class PendingDelivery(msgspec.Struct, frozen=True, gc=False):
@@ -71,7 +87,7 @@ def _pending(end_time: int, row: Sequence[Any], revision: int = 0, sent: SentVer
     run = run_or_damage(row)
     if run.damage is None and run.job.end != end_time:
         run = msgspec.structs.replace(run, damage=f"the delivery of run {run.record_id} has another end")
-    return PendingDelivery(end_time, run, revision, sent)
+    return PendingDelivery(end_time, run, revision_of(revision), sent)
 
 
 def with_runs() -> Select[Any]:
@@ -142,7 +158,8 @@ def waiting(
         values |= {"end": after[0], "run": after[1]}
     # Values within the query would make it another query, to be prepared again, for each page.
     rows = [row for found in dialect.streamed(connection, query, limit, values) for row in found]
-    rows.sort(key=_place)  # if the database sorted them, all records would pass through its sorter
+    # If the database sorted them, all records would pass through its sorter.
+    read_with(lambda read: read.sort(key=_place), rows, "the index over open deliveries")
     return (_pending(row[0], row[4:], row[1], sent_version(row[2], row[3])) for row in rows)
 
 

@@ -95,6 +95,16 @@ def state_of(number: int) -> State:
         raise StoreCorruptError(f"the store is damaged: a delivery or group has the state {number}") from None
 
 
+def revision_of(value: object) -> int:
+    """The revision of a delivery. Raises `StoreCorruptError`: in a damaged SQLite store it may be of any type."""
+    if type(value) is int and 0 <= value < _REVISIONS:
+        return value
+    raise StoreCorruptError("the store is damaged: a delivery has the revision " + ascii(value)[:40])
+
+
+_REVISIONS: Final = 2**15
+
+
 class BatchState(IntEnum):
     """The state of a message."""
 

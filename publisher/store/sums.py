@@ -31,11 +31,11 @@ from sqlalchemy import (
 
 from formats.apel.fold import LATEST_END, LONGEST_MS, Sums
 from publisher.errors import StoreCorruptError
-from publisher.store import paging
+from publisher.store import ledger_checks, paging
 from publisher.store.deliveries import state_where
 from publisher.store.paging import Place
 from publisher.store.row_checks import SUMS_PRIME, is_sum
-from publisher.store.schema import OPEN, State, deliveries, purged_runs, runs, state_of
+from publisher.store.schema import OPEN, State, deliveries, purged_runs, revision_of, runs, state_of
 from publisher.text import counted
 
 PAGE: Final = 20_000
@@ -167,35 +167,9 @@ def by_class(
     ):
         if state is not None:
             waiting = array("q", map(int, ids.split(",") if ids else ()))
-            yield ClassSums(class_id, state_of(state), revision, Sums(jobs, *map(int, amounts[:4])), waiting)
-
-
-def require_all(connection: Connection, target_id: int, bounds: tuple[int, int], met: int) -> None:
-    """Raise `StoreCorruptError` if the deliveries of a target that ended within bounds are not as many as were met by
-    the ends of their runs.
-
-    A run whose end is damaged is in no sum of its month, and nothing else would show that it is missing. Ids ascend
-    with time: only deliveries of runs near those of the month are counted.
-    """
-    ids = select(func.min(runs.c.id), func.max(runs.c.id)).where(
-        runs.c.end_time >= bounds[0], runs.c.end_time < bounds[1]
-    )
-    first, last = connection.execute(ids).one()
-    query = select(func.count()).where(
-        deliveries.c.target_id == target_id,
-        deliveries.c.run_id.between((first or 0) - _NEAR, (last or 0) + _NEAR),
-        deliveries.c.end_time >= bounds[0],
-        deliveries.c.end_time < bounds[1],
-    )
-    number = connection.execute(query).scalar_one()
-    if number < met or (number > met and first is not None):
-        raise StoreCorruptError(
-            f"the store is damaged: of a month, {number:,} deliveries and {counted(met, 'run')} are "
-            "stored, which must be as many"
-        )
-
-
-_NEAR: Final = 10_000
+            yield ClassSums(
+                class_id, state_of(state), revision_of(revision), Sums(jobs, *map(int, amounts[:4])), waiting
+            )
 
 
 class HeldSums(msgspec.Struct, frozen=True):
@@ -332,5 +306,5 @@ def due_by_class(
         if state_of(state) not in _NOT_DUE:
             due[class_id] = due.get(class_id, 0) + jobs
     if not damaged:
-        require_all(connection, target_id, bounds, met)
+        ledger_checks.require_month(connection, target_id, bounds, met)
     return due

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import event
 
+from publisher.store.row_checks import sums_check
 from publisher.store.schema import State
 from tests.publisher.receivers import SummaryReceiver
 from tests.publisher.site import ListSource, Site, make_job
@@ -24,6 +25,9 @@ def test_a_statement_marks_runs_of_summaries_that_are_near_each_other_in_the_tab
     with closing(sqlite3.connect(site.store_file)) as connection:  # ids as after half a million other runs
         for table, column in (("runs", "id"), ("deliveries", "run_id")):
             connection.execute(f"UPDATE {table} SET {column} = {column} + 500000 WHERE {column} > 6")
+        columns = "id, class_id, end_time, wall_ms, cpu_ms, incomplete_usage"
+        for row in connection.execute(f"SELECT {columns} FROM runs").fetchall():
+            connection.execute("UPDATE runs SET sums_check = ? WHERE id = ?", (sums_check(*row), row[0]))
         connection.commit()
     source.add(make_job(2, user_dn="/DC=org/CN=User 2", wall_s=7))
     site.collect()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import random
 import re
 import shutil
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -67,14 +65,10 @@ class FlippedStore:
         return Site(folder, [ListSource("ce1")], services)
 
     def flips(self, number: int, seed: int) -> Iterator[Flip]:
-        """Bits of the bytes that are used, at random; without the pages of the ledger, whose states have no check."""
+        """Bits of the bytes that are used, at random."""
         chance = random.Random(seed)
-        with closing(sqlite3.connect(self._folder / "whole" / "store.db")) as connection:
-            query = "SELECT rootpage FROM sqlite_master WHERE tbl_name = 'deliveries'"
-            ledger = {page - 1 for (page,) in connection.execute(query)}
-            (size,) = connection.execute("PRAGMA page_size").fetchone()
         content = self._files["store.db"]
-        used = [offset for offset, byte in enumerate(content) if byte and offset // size not in ledger]
+        used = [offset for offset, byte in enumerate(content) if byte]
         for offset in sorted(chance.sample(used, min(number, len(used)))):
             yield Flip(offset, chance.randrange(8))
 
