@@ -11,6 +11,7 @@ from publisher.cli.output import data, json_object, say
 from publisher.cli.session import session
 from publisher.cli.table import level_text, show_table
 from publisher.cli.usage_notes import usage_notes
+from publisher.store.admin.check_progress import DAMAGE_HINT
 from publisher.text import counted, future_notes, iso, safe
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def status_json(found: Status) -> dict[str, Any]:
         "complete": found.complete,
         "delivered": found.delivered,
         "not_latest": found.not_latest,
+        "damaged_jobs": found.damaged_jobs,
         "sources": {
             name: {
                 "jobs": source.jobs,
@@ -221,6 +223,8 @@ def _advice(found: Status) -> list[str]:
     """What to do next, a line for each, the most urgent first."""
     targets = found.targets
     advice = [] if found.not_latest is None else [safe(f"Nothing is sent: {found.not_latest}")]
+    if found.damaged_jobs:
+        advice.append(f"Damaged:            {counted(found.damaged_jobs, 'stored job')}; {DAMAGE_HINT}")
     advice += _advice_on_clocks(found)
     never_read = (each.last_collected is None and not each.times_in_future for each in found.sources.values())
     if any(unread and each.error is None for unread, each in zip(never_read, found.sources.values(), strict=True)):

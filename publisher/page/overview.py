@@ -116,6 +116,8 @@ def headline(status: Status) -> tuple[str, Tone]:
         return "No target is configured: nothing is sent.", "warn"
     if status.not_latest is not None:
         return f"Nothing is sent: {safe(status.not_latest)}", "bad"
+    if status.damaged_jobs:
+        return f"The store is damaged ({counted(status.damaged_jobs, 'job')}): `usage-publisher store check`.", "bad"
     if status.delivered:
         return "Everything that was read is delivered.", "good"
     parts = [

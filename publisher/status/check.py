@@ -27,11 +27,14 @@ from publisher.security.distinguished_name import rfc2253_dn, slash_dn
 from publisher.sources import blah, make_source
 from publisher.status import check_host
 from publisher.status.status import Status, status
+from publisher.store.admin import check_progress
+from publisher.store.admin.check_progress import DAMAGE_HINT
 from publisher.store.classes import JobClass, all_classes, classes_ended_in
 from publisher.store.database import Store
 from publisher.store.sent_mark import RESTORED_HINT
 from publisher.targets import make_target
 from publisher.targets.identity import TargetContext
+from publisher.text import counted
 
 
 def unused_rules(config: Config, store: Store) -> Iterator[Finding]:
@@ -231,6 +234,7 @@ def _store(config: Config, store: Callable[[], Store | None]) -> Iterator[Findin
         return
     yield Finding("store", "green", f"{opened.place} can be read")
     yield from _restored(opened)
+    yield from _damaged(opened)
     if opened.file is not None:
         space = os.statvfs(opened.file)
         free = space.f_bavail * space.f_frsize
@@ -251,6 +255,13 @@ def _restored(store: Store) -> Iterator[Finding]:
         return
     if why is not None:
         yield Finding("store", "red", f"{why}. Nothing is sent", RESTORED_HINT)
+
+
+def _damaged(store: Store) -> Iterator[Finding]:
+    with store.read() as connection:
+        number = check_progress.count_damaged(connection)
+    if number:
+        yield Finding("store", "red", f"{counted(number, 'damaged job')} found by earlier runs", DAMAGE_HINT)
 
 
 def _credentials(config: Config, now: int) -> Iterator[Finding]:

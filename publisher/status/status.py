@@ -15,6 +15,7 @@ from publisher.errors import CredentialError, StoreError
 from publisher.messages import completeness, due
 from publisher.sources.base import FUTURE_S, waiting_in
 from publisher.store import batches, deliveries, groups, queries, reconciliations, registry, suspects, usage_notes
+from publisher.store.admin import check_progress
 from publisher.store.database import Store
 from publisher.store.reconciliations import Reconciled
 from publisher.store.registry import SourceCount
@@ -126,11 +127,13 @@ class Status(msgspec.Struct, frozen=True):
     not_latest: str | None = None
     removed_sources: dict[str, SourceCount] = {}
     """Sources that the configuration does not name any more, whose jobs are stored."""
+    damaged_jobs: int = 0
+    """Stored jobs that runs found damaged, and that were not replaced since."""
 
     @property
     def delivered(self) -> bool:
-        """Complete, and nothing is held or rejected."""
-        if any(source.suspect for source in self.sources.values()):
+        """Complete, nothing is held or rejected, and nothing is known to be damaged."""
+        if self.damaged_jobs or any(source.suspect for source in self.sources.values()):
             return False
         undelivered = (target.held or target.rejected for target in self.targets.values() if not target.shadow)
         return self.complete and not any(undelivered)
@@ -148,9 +151,15 @@ def status(store: Store | None, config: Config, clock: Callable[[], int], *, ass
     complete = all(source.read_to_end for source in sources.values()) and not any(
         not target.shadow and (target.waiting > target.not_due or target.in_flight) for target in targets.values()
     )
-    return Status(
-        complete, sources, targets, None if store is None else _why_not_latest(store), _removed(store, config)
-    )
+    why_not_latest = None if store is None else _why_not_latest(store)
+    return Status(complete, sources, targets, why_not_latest, _removed(store, config), _damaged(store))
+
+
+def _damaged(store: Store | None) -> int:
+    if store is None:
+        return 0
+    with store.read() as connection:
+        return check_progress.count_damaged(connection)
 
 
 def _removed(store: Store | None, config: Config) -> dict[str, SourceCount]:

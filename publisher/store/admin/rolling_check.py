@@ -8,16 +8,16 @@ are checked with their records and classes, and with their deliveries; once all 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 
 from publisher.finding import Finding
-from publisher.store.admin import integrity
+from publisher.store.admin import check_progress, integrity
+from publisher.store.admin.check_progress import CheckProgress
 from publisher.store.database import Store
-from publisher.store.schema import State, check_progress, deliveries, runs, versions
-from publisher.store.stored_json import decoded
+from publisher.store.schema import State, deliveries, runs, versions
 
 _ROUND_S: Final = 28 * 86_400
 """Less than a month, so that a timer that is late now and then still finishes."""
@@ -35,21 +35,13 @@ class PartChecked(msgspec.Struct, frozen=True):
     damaged_runs: int
 
 
-class _Progress(msgspec.Struct, frozen=True):
-    """The last run that was checked, when (epoch seconds), and the damaged runs that are known."""
-
-    last_id: int
-    checked_at: int
-    damaged: list[int]
-
-
 def check_part(store: Store, now: int) -> PartChecked:
     """Check the part that is due. Raises `StoreError` and its kinds."""
     with store.lock("check") as held:
         if not held:  # another host does
             return PartChecked([], 0)
         with store.read() as connection:
-            before = _progress(connection) or _Progress(0, now, [])
+            before = check_progress.get(connection) or CheckProgress(0, now, [])
             number = _due(connection, now - before.checked_at)
             known = dict(_damage(connection, before.damaged))
             found: dict[int, str] = {}
@@ -66,34 +58,9 @@ def check_part(store: Store, now: int) -> PartChecked:
                 others = [each for each in integrity.check_small(connection) if each.level == "red"]
         damaged = sorted({*known, *found})[:_MOST_KEPT]
         with store.write() as connection:
-            _set_progress(connection, _Progress(last_id, now, damaged))
+            check_progress.record(connection, CheckProgress(last_id, now, damaged))
     new = [text for run_id, text in found.items() if run_id not in before.damaged]
     return PartChecked([*new, *(f"{each.subject}: {each.message}" for each in others)], len(damaged))
-
-
-def known_damage(connection: Connection) -> list[int]:
-    """The ids of the runs that were found damaged, and were not replaced before the last run."""
-    progress = _progress(connection)
-    return progress.damaged if progress is not None else []
-
-
-def _progress(connection: Connection) -> _Progress | None:
-    row = connection.execute(select(check_progress)).mappings().first()
-    if row is None:
-        return None
-    damaged = decoded(row["damaged"], list[int], "how far the store was checked")
-    return _Progress(row["last_id"], row["checked_at"], damaged)
-
-
-def _set_progress(connection: Connection, progress: _Progress) -> None:
-    values: dict[str, Any] = {
-        "last_id": progress.last_id,
-        "checked_at": progress.checked_at,
-        "damaged": msgspec.json.encode(progress.damaged).decode(),
-    }
-    changed = connection.execute(update(check_progress).values(values)).rowcount
-    if not changed:
-        connection.execute(insert(check_progress).values({"part": "runs", **values}))
 
 
 def _due(connection: Connection, elapsed_s: int) -> int:

@@ -138,6 +138,8 @@ def test_each_run_checks_a_part_of_the_store_and_all_of_it_in_a_month(site: Site
     assert checked is not None
     assert len(checked.new) == 1
     assert make_job(4).record_id in checked.new[0]
+    assert site.publisher.status().damaged_jobs == 1
+    assert [finding.level for finding in site.publisher.check() if "1 damaged job" in finding.message] == ["red"]
     site.now += 60
     checked = site.publisher.run().checked
     assert checked is not None
@@ -146,3 +148,59 @@ def test_each_run_checks_a_part_of_the_store_and_all_of_it_in_a_month(site: Site
     checked = site.publisher.run().checked
     assert checked is not None
     assert (checked.new, checked.damaged_runs) == ([], 0)
+    assert site.publisher.status().damaged_jobs == 0
+
+
+def damage_state(site: Site, number: int, state: State, *, of_index: bool = False) -> None:
+    """Change the state of a delivery to the first target in its row alone, or in the index over open ones alone."""
+    site.reopen()
+    with closing(sqlite3.connect(site.store_file)) as connection:
+        where = "type = 'index' AND name LIKE 'deliveries!_%' ESCAPE '!'"
+        (before,) = connection.execute(_STATE, (number,)).fetchone()
+        if of_index:
+            connection.execute(f"UPDATE deliveries SET state = {int(state)} WHERE target_id = 1 AND run_id = {number}")
+        connection.commit()
+        connection.execute("PRAGMA writable_schema = ON")
+        indexes = connection.execute(f"SELECT * FROM sqlite_schema WHERE {where}").fetchall()
+        connection.execute(f"DELETE FROM sqlite_schema WHERE {where}")
+        connection.commit()
+    with closing(sqlite3.connect(site.store_file)) as connection:
+        changed = before if of_index else int(state)
+        connection.execute(f"UPDATE deliveries SET state = {changed} WHERE target_id = 1 AND run_id = {number}")
+        connection.commit()
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.executemany("INSERT INTO sqlite_schema VALUES (?, ?, ?, ?, ?)", indexes)
+        connection.commit()
+
+
+_STATE = "SELECT state FROM deliveries WHERE target_id = 1 AND run_id = ?"
+
+
+@pytest.mark.parametrize("service", [RecordReceiver, SummaryReceiver])
+@pytest.mark.parametrize("of_index", [False, True])
+@pytest.mark.parametrize("state", [State.IN_FLIGHT, State.ACCEPTED, State.HELD, State.SUPERSEDED])
+def test_no_delivery_that_waits_is_left_out_without_an_error(
+    tmp_path: Path, service: type[RecordReceiver], of_index: bool, state: State
+) -> None:
+    site = Site(tmp_path, [ListSource("ce1")], [service("service")])
+    site.sources["ce1"].add(*make_jobs(5))
+    site.collect()
+    damage_state(site, 3, state, of_index=of_index)
+    with pytest.raises(StoreCorruptError):
+        site.publish()
+    assert "red" in {finding.level for finding in site.publisher.maintenance.check()}
+
+
+@pytest.mark.parametrize("state", [State.IN_FLIGHT, State.HELD, State.SUPERSEDED, 11])
+def test_no_accepted_job_is_left_out_of_its_month_without_an_error(tmp_path: Path, state: int) -> None:
+    site = Site(tmp_path, [ListSource("ce1")], [SummaryReceiver("sums")])
+    site.sources["ce1"].add(*make_jobs(5))
+    site.collect()
+    site.publish()
+    before = site.receivers["sums"].posts
+    damage_state(site, 3, state)
+    site.sources["ce1"].add(make_job(6))
+    site.collect()
+    with pytest.raises(StoreCorruptError):
+        site.publish()
+    assert site.receivers["sums"].posts == before
