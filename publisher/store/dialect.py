@@ -32,7 +32,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, MultipleResultsFound
 from sqlalchemy.sql.base import ColumnCollection
 
 from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreMissingError
@@ -180,7 +180,7 @@ def translated(engine: Engine) -> Iterator[None]:
         if engine.dialect.name == "sqlite":
             raise _translate(str(said), place(engine)) from error
         raise server.translate(said, engine.url) from error
-    except UnicodeDecodeError as error:  # a text of a damaged file, or of its schema
+    except (UnicodeDecodeError, MultipleResultsFound) as error:  # a text, or a key that two rows have: damage
         raise StoreCorruptError(f"the store {place(engine)} is damaged: {error}") from error
 
 

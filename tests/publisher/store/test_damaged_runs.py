@@ -151,7 +151,7 @@ def test_each_run_checks_a_part_of_the_store_and_all_of_it_in_a_month(site: Site
     assert site.publisher.status().damaged_jobs == 0
 
 
-def damage_state(site: Site, number: int, state: State, *, of_index: bool = False) -> None:
+def damage_state(site: Site, number: int, state: int, *, of_index: bool = False) -> None:
     """Change the state of a delivery to the first target in its row alone, or in the index over open ones alone."""
     site.reopen()
     with closing(sqlite3.connect(site.store_file)) as connection:
