@@ -13,7 +13,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -238,9 +238,12 @@ def _translate(said: str, place: str) -> StoreError:
 
 
 def refresh_statistics(engine: Engine) -> None:
-    """Update the table statistics of the query planner; takes milliseconds."""
+    """Update the table statistics of the query planner; takes milliseconds.
+
+    Without room for them the earlier ones stay: what was written before is complete, and must not be taken for failed.
+    """
     if engine.dialect.name == "sqlite":
-        with translated(engine), engine.connect() as connection:
+        with suppress(StoreFullError), translated(engine), engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA analysis_limit = 1000")
             connection.exec_driver_sql("ANALYZE")
             connection.commit()

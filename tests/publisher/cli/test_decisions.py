@@ -119,7 +119,7 @@ def test_unreadable_input_is_settled_with_a_reason(fresh: Program) -> None:
     for wrong, said in (
         (settling, "settling needs a reason"),
         (("collect", "--settle", "--reason", "x"), "--settle needs --unreadable"),
-        (("collect", "--unreadable", "--reason", "x"), "--reason needs --settle"),
+        (("collect", "--unreadable", "--reason", "x"), "--reason and --piece need --settle or --accept"),
         (("collect", "nosuch", "--unreadable"), "unknown source 'nosuch'"),
     ):
         done = fresh(*wrong)

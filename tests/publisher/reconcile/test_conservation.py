@@ -219,7 +219,8 @@ def test_sums_of_summaries_are_those_of_the_groups_that_were_sent(tmp_path: Path
         key, body = connection.execute(query).all()[0]
         group = Group.from_json(bytes(body))
         wrong = msgspec.structs.replace(group, cpu_ms=group.cpu_ms + 1)
-        connection.execute(update(groups).where(groups.c.key == key).values(body=wrong.to_json()))
+        values = {"body": wrong.to_json(), "digest": wrong.digest}
+        connection.execute(update(groups).where(groups.c.key == key).values(values))
     row = november(found := conserved(site))
     assert row.amounts["earlier_versions"] == Amounts(0, 0, 1)
     assert (row.explained, found.agrees) == (False, False)
