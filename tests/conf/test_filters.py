@@ -56,6 +56,11 @@ RECORD = "main.q:h:g:ada:n:7:" + "0:" * 40
         f"x\n{RECORD}\ny",
         f"x\nPARAM l_soft {RECORD}",
         f"x\nPARAM CMDARG0 {RECORD}",
+        f"x\nPARAM CMDARG1 {RECORD}",
+        f"x\nPARAM CMDNAME z\nPARAM CMDARG1 {RECORD}",
+        f"x\nPARAM CMDARGS 2\nPARAM CMDARG1 {RECORD}",
+        f"x\nENV {RECORD}",
+        f"x\nENV ADD A {RECORD}",
         f"x\nBEGIN\n{RECORD}",
         "x\nSTART\nPARAM l_soft y",
         "x\nQUIT\ny",
@@ -63,6 +68,17 @@ RECORD = "main.q:h:g:ada:n:7:" + "0:" * 40
 )
 def test_grid_engine_refuses_what_makes_lines(root: Path, text: str) -> None:
     assert jsv(root, [*USUAL, f"l_hard arch={text}", "M ada@h"]) == ["REJECT"]
+
+
+@pytest.mark.parametrize("count", ["", "x", "1 2", "-1", "9" * 20])
+def test_grid_engine_refuses_a_count_of_arguments_that_is_none(root: Path, count: str) -> None:
+    assert jsv(root, ["CMDNAME job.sh", f"CMDARGS {count}", "N job.sh"]) == ["REJECT"]
+
+
+def test_grid_engine_accepts_every_argument_that_is_counted(root: Path) -> None:
+    arguments = [f"CMDARG{number} {'a:' * 50}" for number in range(12)]
+    assert jsv(root, ["CMDNAME job.sh", "CMDARGS 12", *arguments, "N job.sh"]) == ["ACCEPT"]
+    assert jsv(root, ["CMDNAME job.sh", "CMDARGS 11", *arguments, "N job.sh"]) == ["REJECT"]
 
 
 def test_grid_engine_judges_each_job_by_itself(root: Path) -> None:
