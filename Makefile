@@ -23,7 +23,7 @@ PACKAGES := publisher formats
 SOURCES := $(PACKAGES) tests
 # The input of the wheel.
 DISTRIBUTED := $(PACKAGES) pyproject.toml README.md LICENSE docs/usage-publisher.1 \
-  $(addprefix conf/,completions grafana prometheus publisher.toml systemd)
+  $(addprefix conf/,completions filters grafana prometheus publisher.toml systemd)
 # The build time that files have: the time of the last commit.
 EPOCH = $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 315532800)}
 

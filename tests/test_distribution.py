@@ -12,18 +12,31 @@ from pathlib import Path
 import pytest
 
 PACKAGES = ("formats", "publisher")
-FILES = ("pyproject.toml", "README.md", "LICENSE", "docs/usage-publisher.1", "conf/publisher.toml")
-FOLDERS = (*PACKAGES, *(f"conf/{name}" for name in ("completions", "filters", "grafana", "prometheus", "systemd")))
 NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.egg-info")
+
+
+def _distributed(root: Path) -> list[str]:
+    """What `make wheel` builds from."""
+    text = (root / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    words = text.partition("\nDISTRIBUTED := ")[2].partition("\n")[0]
+    plain, _, in_conf = words.partition("$(addprefix conf/,")
+    listed = plain.replace("$(PACKAGES)", " ".join(PACKAGES)).split()
+    return [*listed, *(f"conf/{name}" for name in in_conf.rstrip().removesuffix(")").split())]
+
+
+def _copy(root: Path, copy: Path, names: list[str]) -> None:
+    """With the modes of the umask."""
+    for name in names:
+        if (root / name).is_dir():
+            shutil.copytree(root / name, copy / name, ignore=NOT_SHIPPED, copy_function=shutil.copyfile)
+        else:
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root / name, copy / name)
 
 
 def _build(root: Path, copy: Path) -> Path:
     """Built in a copy, so that nothing is left in the checkout and nothing in it that git ignores is picked up."""
-    for name in (*FOLDERS, "tests"):
-        shutil.copytree(root / name, copy / name, ignore=NOT_SHIPPED)
-    for name in FILES:
-        (copy / name).parent.mkdir(exist_ok=True)
-        shutil.copy(root / name, copy / name)
+    _copy(root, copy, [*_distributed(root), "tests"])
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     subprocess.run(
         [sys.executable, "-c", build, str(copy / "dist")],
@@ -54,11 +67,7 @@ def test_it_is_the_same_with_any_umask(root: Path, tmp_path: Path) -> None:
         copy = tmp_path / f"{mask:03o}"
         before = os.umask(mask)
         try:
-            for name in FOLDERS:
-                shutil.copytree(root / name, copy / name, ignore=NOT_SHIPPED, copy_function=shutil.copyfile)
-            for name in ("Makefile", "constraints.txt", *FILES):
-                (copy / name).parent.mkdir(exist_ok=True)
-                shutil.copyfile(root / name, copy / name)
+            _copy(root, copy, [*_distributed(root), "Makefile", "constraints.txt"])
             for folder in (copy, *copy.rglob("*/")):
                 folder.chmod(0o777 & ~mask)
             subprocess.run(

@@ -110,7 +110,8 @@ def texts(config: Config) -> Iterator[Finding]:
     for name, source in config.sources.items():
         if source.kind.submit_filter:
             text = "what users write may look like records in its logs; such jobs are held as suspect"
-            hint = f"Refuse control characters at submission: conf/filters/{source.kind.submit_filter} says how"
+            file = f"share/usage-publisher/filters/{source.kind.submit_filter}"
+            hint = f"Refuse control characters at submission: {file} of the installation says how"
             yield Finding(f"source {name}", "green", text, hint)
 
 
