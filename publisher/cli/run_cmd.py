@@ -142,10 +142,12 @@ def _show_reconciled(found: Mapping[str, ReconcileResult]) -> None:
 
 def _show_contradicted(status: Status, reconciled: Collection[str]) -> None:
     """What the evidence of the services contradicts, until a reconciliation finds it settled."""
+    from publisher.status.status import reconcile_command  # noqa: PLC0415
+
     for name, target in status.targets.items():
         if not target.is_contradicted:
             continue
-        command = f"usage-publisher reconcile {shlex.quote(name)}"
+        command = reconcile_command(name, target)
         if (target.missing or target.differing) and name not in reconciled:
             found = f"{target.missing:,} missing, {target.differing:,} with other values"
             say(f"{name}: at the service when last compared, {iso(target.reconciled_at)}: {found}: {command}")

@@ -19,7 +19,7 @@ import msgspec
 
 from publisher.config.operation import Notices, address_of
 from publisher.reason import RELEASED_SOON
-from publisher.status.status import SourceStatus, Status, TargetStatus
+from publisher.status.status import SourceStatus, Status, TargetStatus, reconcile_command
 from publisher.store import deliveries, registry
 from publisher.store.database import Store
 from publisher.store.deliveries import HeldFor
@@ -95,7 +95,7 @@ def _of_target(name: str, target: TargetStatus, settings: Notices, now: int) -> 
             f"target {name}: unconfirmed",
             f"The target {name} has accepted {counted(target.accepted - target.confirmed, 'job')} that its evidence "
             f"does not confirm, the oldest for {target.unconfirmed_days} days: the service may have refused what its "
-            f"broker accepted.{said} Compare with usage-publisher reconcile {name}, then ask its administrator.",
+            f"broker accepted.{said} Compare with {reconcile_command(name, target)}, then ask its administrator.",
         )
     days = target.certificate_days_left
     if days is not None and days < settings.certificate_days:

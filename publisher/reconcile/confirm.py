@@ -104,6 +104,14 @@ class Counts(msgspec.Struct, frozen=True):
             self.differences + other.differences, self.missing + other.missing, self.differing + other.differing
         )
 
+    def at_least(self, other: Counts) -> Counts:
+        """The greater of each."""
+        return Counts(
+            max(self.differences, other.differences),
+            max(self.missing, other.missing),
+            max(self.differing, other.differing),
+        )
+
 
 def remember(
     store: Store,
@@ -118,12 +126,17 @@ def remember(
 ) -> None:
     """Record that a target was reconciled. `due_at`: when `run` does so next; None leaves the plan unchanged.
 
+    Only evidence settles what evidence contradicted: without it, or with a part of it, what was counted before stays.
+    A target that never gave any is judged by its receipts, which are always there.
+
     `next_month`: the month with which the next run continues; None: all were compared.
     """
     with store.read() as connection:
         last_batch_id = reconciliations.last_batch(connection, target_id)  # first, so that a later batch is not in it
         unconfirmed = reconciliations.unconfirmed_months(connection, target_id)
         before = reconciliations.of_target(connection, target_id) or Reconciled(due_at=now)
+    if before.evidence_at is not None and (problem is not None or not has_evidence):
+        counts = counts.at_least(Counts(before.differences, before.missing, before.differing))
     reconciled = Reconciled(
         due_at=before.due_at if due_at is None else due_at,
         looked_at=now,

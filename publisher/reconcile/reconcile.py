@@ -150,9 +150,11 @@ def reconcile_targets(
             reconcile(store, config, plan, ReconcileScope(months, files), tools, found.database, one)
             if not one.busy:
                 counts = Counts.of(one.months, found.count_differences(name))
+                # what a queue still has says nothing of the service, so it does not settle what a file contradicted
+                of_service = bool(files) or config.targets[name].evidence_source != "none"
                 remember(
                     store, plan.target_id, tools.clock(), due_at=None, problem=one.unavailable,
-                    has_evidence=one.has_evidence, counts=counts,
+                    has_evidence=of_service and one.has_evidence, counts=counts,
                 )  # fmt: skip
     except BaseException:
         found.database.close()

@@ -32,7 +32,7 @@ from publisher.security.revocation import (
     has_expired,
     read_lists,
 )
-from publisher.status.status import TargetStatus, status
+from publisher.status.status import TargetStatus, reconcile_command, status
 from publisher.store.classes import all_classes
 from publisher.store.database import Store
 from publisher.text import counted, future_notes, iso
@@ -222,11 +222,11 @@ def _evidence_against(subject: str, name: str, found: TargetStatus) -> Iterator[
     if found.missing or found.differing:
         text = f"at the service: {found.missing:,} missing, {found.differing:,} with other values"
         at = iso(found.reconciled_at)
-        yield Finding(subject, "yellow", f"{text} (compared {at})", f"usage-publisher reconcile {name}")
+        yield Finding(subject, "yellow", f"{text} (compared {at})", reconcile_command(name, found))
     if found.confirmation_overdue:
         jobs = counted(found.accepted - found.confirmed, "accepted job")
         text = f"not confirmed by its evidence: {jobs}, the oldest for {found.unconfirmed_days} days"
-        yield Finding(subject, "yellow", text, f"usage-publisher reconcile {name}, then ask its administrator")
+        yield Finding(subject, "yellow", text, f"{reconcile_command(name, found)}, then ask its administrator")
 
 
 _AUTHORITY: Final = re.compile(r"[0-9a-f]{8}\.\d+").fullmatch

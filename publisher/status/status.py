@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -90,9 +91,9 @@ class TargetStatus(msgspec.Struct, frozen=True):
     reconciled_at: int | None = None
     """When the target was last reconciled."""
     differences: int = 0
-    """How many the last reconciliation found."""
+    """How many the last reconciliation with evidence found."""
     missing: int = 0
-    """Of what was sent: how much the last reconciliation did not find at the service (jobs, or groups of jobs)."""
+    """Of what was sent: how much it did not find at the service (jobs, or groups of jobs)."""
     differing: int = 0
     """Of what was sent: how much the service has with other values."""
     unconfirmed_since: int | None = None
@@ -112,6 +113,12 @@ class TargetStatus(msgspec.Struct, frozen=True):
         """Whether the target has selected no run so far."""
         undelivered = self.waiting + self.in_flight + self.rejected + self.held + self.waived + self.superseded
         return not (self.accepted + self.confirmed + undelivered)
+
+
+def reconcile_command(name: str, target: TargetStatus) -> str:
+    """The command that compares a target with evidence: with a file where its service gives none."""
+    file = " --file FILE" if target.evidence == "none" else ""
+    return f"usage-publisher reconcile {shlex.quote(name)}{file}"
 
 
 class Status(msgspec.Struct, frozen=True):

@@ -20,7 +20,8 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
 
     `due_at`: when `run` makes the next one. `looked_at`: when the last one ended; `evidence_at`: the last one for which
     the service, or a file, gave evidence. `problem`: why the last one had none: shown as it is, and never compared.
-    `missing`, `differing`: of what was sent, counted as in `MonthFound`. `next_month`: the month, by number, with which
+    `differences`, `missing`, `differing`: what evidence contradicted last; the latter of what was sent, counted as in
+    `MonthFound`. Those of receipts where there never was evidence. `next_month`: the month, by number, with which
     the next run continues; None: the last one compared all months.
     """
 

@@ -207,6 +207,69 @@ def test_what_a_service_lost_is_unconfirmed_and_worth_a_mail(simulator: Simulato
     assert confirmed(site) == 3
 
 
+def test_what_a_service_lost_stays_while_it_gives_no_evidence(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
+    jobs = make_jobs(3)
+    site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
+    ran(site)
+    simulator.sgas.forget([jobs[0].record_id])
+    site.now += DAY
+    site.publisher.run()
+    lost = only(site)
+    assert (lost.missing + lost.differing, lost.is_contradicted) != (0, False)
+    simulator.faults.replace([Fault("close", service="query")])
+    site.now += DAY
+    assert ran(site) == {"neic"}
+    found = only(site)
+    assert found.evidence_problem is not None
+    assert (found.differences, found.missing, found.differing) == (lost.differences, lost.missing, lost.differing)
+    with site.publisher.reconcile():
+        assert only(site).is_contradicted
+    simulator.faults.replace([])
+    with site.publisher.reconcile() as again:
+        site.publisher.send_missing(again)
+    site.now += DAY
+    site.publisher.run()
+    assert not only(site).is_contradicted
+
+
+def test_what_a_file_contradicts_stays_when_it_is_gone(tmp_path: Path) -> None:
+    export = tmp_path / "held.json"
+    jobs = make_jobs(2)
+    site = site_of(tmp_path, None, jobs, out=files(evidence="held.json"))
+    export.write_text(json.dumps([{"record_id": jobs[0].record_id}]))
+    site.publisher.run()
+    assert (only(site).missing, only(site).is_contradicted) == (1, True)
+    export.unlink()
+    for _ in range(2):
+        site.now += DAY
+        assert ran(site) == {"out"}
+        assert (only(site).missing, only(site).is_contradicted) == (1, True)
+    export.write_text(json.dumps([{"record_id": job.record_id} for job in jobs]))
+    site.now += DAY
+    site.publisher.run()
+    assert not only(site).is_contradicted
+
+
+@pytest.mark.parametrize("is_queue", [True, False])
+def test_what_a_given_file_contradicts_stays_until_another_file_agrees(
+    simulator: Simulator, pki: Pki, tmp_path: Path, *, is_queue: bool
+) -> None:
+    jobs = make_jobs(2)
+    settings = files(layout="dirq", records="emi-car") if is_queue else ams(simulator, "emi-car")
+    site = site_of(tmp_path, pki, jobs, queue=settings)
+    export = tmp_path / "held.json"
+    export.write_text(json.dumps([{"record_id": jobs[0].record_id}]))
+    with site.publisher.reconcile((), None, [export]):
+        pass
+    said = [found.hint for found in site.publisher.check() if "missing" in found.message]
+    assert said == ["usage-publisher reconcile queue --file FILE"]
+    with site.publisher.reconcile():
+        assert only(site).is_contradicted
+    export.write_text(json.dumps([{"record_id": job.record_id} for job in jobs]))
+    with site.publisher.reconcile((), None, [export]):
+        assert not only(site).is_contradicted
+
+
 def test_an_interrupted_run_reconciles_in_the_next_one(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
     site = site_of(tmp_path, pki, make_jobs(2), neic=sgas(simulator))
     site.stop_when = lambda: True
