@@ -11,7 +11,7 @@ from publisher.errors import StoreMissingError, UsageError
 from publisher.events import Observer, TargetPaused
 from publisher.store import dialect
 from publisher.store.database import Store, open_store
-from publisher.store.file_owner import require_owner
+from publisher.store.file_owner import is_foreign, require_owner
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -36,9 +36,7 @@ class ConfiguredStore:
         """The store; it is created if it is missing. Raises `StoreError` too if root would write in that of another
         user."""
         if self._store is None:
-            file = dialect.file_of(self._config.store.url)
-            if file is not None and not self._read_only:
-                require_owner(file)
+            self._require_owner()
             self._store = self._opened(create=True)
         return self._store
 
@@ -69,7 +67,11 @@ class ConfiguredStore:
             yield connection
 
     def spool(self) -> list[ContextState]:
-        """Write to the spooling contexts what they lack, and remove what they keep no longer; the state of each."""
+        """Write to the spooling contexts what they lack, and remove what they keep no longer; the state of each.
+
+        Raises `StoreError` if root would write those of another user's store.
+        """
+        self._require_owner()
         if self.if_there() is None or self._spooler is None:
             return []
         self._spooler.maintain()
@@ -92,6 +94,11 @@ class ConfiguredStore:
             self._store.close()
             self._store = None
 
+    def _require_owner(self) -> None:
+        file = dialect.file_of(self._config.store.url)
+        if file is not None and not self._read_only:
+            require_owner(file)
+
     def _opened(self, *, create: bool) -> Store:
         settings = self._config.store
         store = open_store(
@@ -101,7 +108,9 @@ class ConfiguredStore:
             read_only=self._read_only,
             mark=settings.mark_file,
         )
-        if self._config.spool and not self._read_only:
+        # what root only looks at is left alone: a context that it writes could not be written by the store's owner
+        leaves_alone = self._read_only or (store.file is not None and is_foreign(store.file))
+        if self._config.spool and not leaves_alone:
             from publisher.spool.spooler import attach  # noqa: PLC0415
 
             try:

@@ -21,11 +21,16 @@ def require_owner(file: Path, user_id: int | None = None) -> None:
     not write them. `user_id`: by default that of this process.
     """
     owner = owner_of(file)
-    if (os.geteuid() if user_id is None else user_id) == _ROOT and owner != _ROOT:
+    if is_foreign(file, user_id):
         raise StoreError(
             f"the store {file} is that of the user {name_of(owner)}, who could not open what root writes there",
             hint=f"Run this as that user: {as_user(name_of(owner))} usage-publisher ...",
         )
+
+
+def is_foreign(file: Path, user_id: int | None = None) -> bool:
+    """Whether root is at work at the store of another user."""
+    return (os.geteuid() if user_id is None else user_id) == _ROOT and owner_of(file) != _ROOT
 
 
 def owner_of(file: Path) -> int:

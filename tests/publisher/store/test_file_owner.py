@@ -9,6 +9,7 @@ import pytest
 
 from publisher.errors import StoreError
 from publisher.store.file_owner import as_user, name_of, owner_of, require_owner
+from tests.publisher.site import ListSource, Site, make_jobs
 
 _NOBODY = 65_534
 
@@ -28,6 +29,27 @@ def test_root_may_not_work_in_the_store_of_another_user(folder: Path, below: str
     assert caught.value.exit_code == 5
     assert as_user(name_of(folder.stat().st_uid)) in str(caught.value)
     assert not list(folder.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_check_of_root_makes_nothing_in_the_store_of_another_user(tmp_path: Path) -> None:
+    site = Site(tmp_path, [ListSource("ce1")], [])
+    site.sources["ce1"].add(*make_jobs(2))
+    site.table["targets"] = {"queue": {"type": "directory", "path": "out", "records": "ogf-ur"}}
+    site.reopen()
+    site.collect()
+    site.table["spool"] = {"lines": {"format": "json-lines", "path": "lines"}}
+    for path in (tmp_path, *tmp_path.rglob("*")):
+        os.chown(path, _NOBODY, -1)
+    there = set(tmp_path.rglob("*"))
+    site.reopen()
+    assert {"queue: directory"} <= {found.subject for found in site.publisher.check()}
+    with pytest.raises(StoreError):
+        site.publisher.spool()
+    site.publisher.close()
+    made = set(tmp_path.rglob("*")) - there
+    assert {path.name for path in made if path.stat().st_uid == 0} == set()
+    assert not {"out", "lines"} & {path.name for path in made}
 
 
 def test_another_user_may_and_root_in_its_own_place(folder: Path) -> None:

@@ -264,7 +264,18 @@ def test_a_missing_parent_pauses_the_target(tmp_path: Path) -> None:
     assert finding.level == "red"
 
 
+def test_check_makes_no_directory_that_would_belong_to_another_user(tmp_path: Path) -> None:
+    [finding] = target(tmp_path / "q").check()
+    assert (finding.level, "is made when it is first written to" in finding.message) == ("green", True)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "q").symlink_to("nowhere")
+    for path in (tmp_path / "q", tmp_path / "q" / "below"):
+        [finding] = target(path).check()
+        assert finding.level == "red"
+
+
 def test_check_writes_and_removes(tmp_path: Path, pki: Pki) -> None:
+    (tmp_path / "q").mkdir()
     [finding] = target(tmp_path / "q").check()
     assert finding.level == "green"
     assert list((tmp_path / "q").iterdir()) == []
