@@ -6,6 +6,7 @@ does not affect anything else. The problems are a pure function of the status an
 
 from __future__ import annotations
 
+import shlex
 import smtplib
 import socket
 import ssl
@@ -70,6 +71,12 @@ def _of_source(name: str, source: SourceStatus) -> Iterator[Problem]:
             f"source {name}: silent",
             f"The source {name} has been silent for longer than expect_every; its last job ended {last}. "
             "Check whether the batch system runs jobs, and writes its accounting where it is read.",
+        )
+    if source.suspect:
+        yield Problem(
+            f"source {name}: suspect",
+            f"Held of the source {name}: {counted(source.suspect, 'suspect job')}, which a user may have made. Look at "
+            f"them, then accept or settle them: usage-publisher collect {shlex.quote(name)} --unreadable",
         )
 
 

@@ -66,6 +66,15 @@ def status(**target: Any) -> Status:
     return msgspec.structs.replace(STATUS, targets={"neic": msgspec.structs.replace(well, **target)})
 
 
+def test_suspect_jobs_of_a_source_are_a_problem_until_somebody_decides() -> None:
+    doubtful = {"ce1": msgspec.structs.replace(SOURCE, suspect=2)}
+    (found,) = problems(msgspec.structs.replace(status(), sources=doubtful), Notices(), NOW)
+    assert found.key == "source ce1: suspect"
+    assert "2 suspect jobs" in found.text
+    assert found.text.endswith("usage-publisher collect ce1 --unreadable")
+    assert problems(status(), Notices(), NOW) == []
+
+
 def test_a_problem_is_reported_once_and_its_end_once(store: Store, settings: Notices, box: Box) -> None:
     for _ in range(3):
         send_notices(store, settings, "EXAMPLE-SITE", status(rejected=2), NOW)
