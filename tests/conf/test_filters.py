@@ -109,8 +109,24 @@ def test_torque_refuses_control_characters(root: Path, text: str) -> None:
     assert b"control characters" in done.stderr
 
 
-def test_torque_refuses_control_characters_of_directives(root: Path) -> None:
-    assert submit_filter(root, b"#PBS -N a\x0bb\n").returncode != 0
+@pytest.mark.parametrize(
+    ("script", "options"),
+    [
+        (b"#PBS -N a\x0bb\n", ()),
+        (b"true\n  #PBS -N a\x0bb\n", ()),
+        (b"#PBS -A a \\\n -N a\x0bb\n", ()),
+        (b"#X -N a\x0bb\n", ("-C", "#X")),
+        (b"#X -N a\x0bb\n", ("-VC#X",)),
+    ],
+)
+def test_torque_refuses_control_characters_of_directives(root: Path, script: bytes, options: tuple[str, ...]) -> None:
+    assert submit_filter(root, script, *options).returncode != 0
+    assert submit_filter(root, script.replace(b"\x0b", b""), *options).returncode == 0
+
+
+def test_torque_accepts_control_characters_of_other_lines(root: Path) -> None:
+    script = b"#X \x0b\n#PBS -N a\necho \\\n\x0b\n"
+    assert submit_filter(root, script, "-C", "", "-N", "x").stdout == script
 
 
 # --- PBS
