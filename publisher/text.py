@@ -88,9 +88,9 @@ def size_text(size_bytes: float) -> str:
     return f"{size_bytes:,.{digits}f} {_BYTES[place]}"
 
 
-def counted(number: int, what: str) -> str:
-    """A number of things for people: 1 message, 2 messages, 8,076 messages."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+def counted(number: int, what: str, plural: str | None = None) -> str:
+    """A number of things for people: 1 message, 2 messages, 8,076 messages. `plural`: where it is not `what` and s."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {plural or what + 's'}"
 
 
 def did_you_mean(given: object, known: Iterable[str]) -> str:

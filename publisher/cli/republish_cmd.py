@@ -14,7 +14,7 @@ from publisher.cli.publish_cmd import delivered_json, show_delivered
 from publisher.cli.session import session
 from publisher.errors import TargetBusyError
 from publisher.reason import sentence
-from publisher.text import iso
+from publisher.text import counted, iso
 
 if TYPE_CHECKING:
     from publisher.publish.republish import GroupCounts, RepublishPlan, WindowCounts
@@ -94,8 +94,8 @@ def _explain(target: str, plan: RepublishPlan, shape: str, *, keeps_first: bool)
         say(f"    {jobs:,}{of_first}: {sentence(reason)}")
     if plan.to_send:
         say(f"  {plan.to_send:,} will be sent")
-    _explain_groups("reports" if shape == "report" else "summaries", plan.groups)
-    _explain_groups("sync counts", plan.sync)
+    _explain_groups(*(("report", "reports") if shape == "report" else ("summary", "summaries")), plan.groups)
+    _explain_groups("sync count", "sync counts", plan.sync)
     if not plan.sends_anything:
         say("  nothing to send again in this window")
     if plan.in_flight:
@@ -126,10 +126,10 @@ def _explain_counts(counts: WindowCounts, *, keeps_first: bool) -> None:
         say(f"  {counts.waived:,} waived: not sent")
 
 
-def _explain_groups(noun: str, counts: GroupCounts) -> None:
+def _explain_groups(noun: str, plural: str, counts: GroupCounts) -> None:
     if counts.total:
         say(
-            f"  {counts.total:,} {noun} will be sent: {counts.new:,} new, {counts.changed:,} changed, "
+            f"  {counted(counts.total, noun, plural)} will be sent: {counts.new:,} new, {counts.changed:,} changed, "
             f"{counts.emptied:,} emptied (zero jobs, as they no longer exist), {counts.unchanged:,} as the "
             "service has them"
         )
