@@ -37,6 +37,8 @@ _NAMES: Final = re.compile(rf"accounting{_COPY}(?:\.jsonl{_COPY})?", re.ASCII)
 _HASH: Final = ord("#")
 _BLANK: Final = ord(" ")
 _COMMENT: Final = "a comment that ends as a record does: it is probably the end of a user's text"
+_BEFORE_NAME: Final = 4
+"""Colons before the job name."""
 _HELD: Final = "held"
 _WAITING: Final = "waiting"
 _TASKS_SHOWN: Final = 1_024
@@ -52,7 +54,7 @@ class GridEngineParser:
     def __init__(self, cluster: str) -> None:
         self._cluster = Cluster(cluster)
         self._waiting = PendingSlaves(PeTask)
-        self._joiner = RecordJoiner(self.parse, self._completes, _is_rest, self._run_of)
+        self._joiner = RecordJoiner(self.parse, self._completes, _is_rest, self._run_of, _may_end)
         self.release = self._joiner.release
 
     def file_begins(self, file: str) -> None:
@@ -172,6 +174,14 @@ class GridEngineSource(LineSource):
 
 def _is_rest(line: bytes) -> bool:
     return line.count(b":") >= colon.FEWEST_TAIL and line[:1] != b"{" and colon.is_rest(line.decode("latin-1"))
+
+
+def _may_end(first: bytes, _line: bytes) -> bool:
+    """Whether a record may have the end of the one that begins with the first: users write all of it but its tail.
+
+    The first text of a user is the job name; a line without one is something else.
+    """
+    return first.count(b":") >= _BEFORE_NAME
 
 
 def default_path(name: str, environ: Mapping[str, str]) -> Path:

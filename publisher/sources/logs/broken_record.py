@@ -5,10 +5,11 @@ account unchanged. The text after it may look like a record of another user, so 
 that ends within a user's text is held with all lines that follow in the file, up to the line that is the rest of the
 record: one that is not a record itself and ends as one does. All of these lines are then one record. Lines between that
 would be records by themselves are held as suspect: most likely the user wrote them, but the first line may also have
-been cut off by a full disk, and the last be of another record. If no such line comes, the first line was cut off, and
-the lines after it are read normally.
+been cut off by a full disk, and the last be of another record. If no such line comes, the first line was cut off, or
+its end is in a line that is a record by itself: runs up to the last line that may have it are suspect, and the lines
+after that are read normally.
 
-Memory is bounded: at most `MAX_HELD_BYTES` are held.
+Memory is bounded, and so is the number of suspects: at most `MAX_HELD_BYTES` are held.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class RecordJoiner:
     is also called with joined records, including their line feeds. `completes(first, line)` says whether a line can be
     the last of the broken record that begins with the first; `is_rest(line)`, whether a line that is not a record ends
     one that does not begin in it. `run_of`: the finished run of a line by itself, without any effect on the parser.
-    `may_end(first, line)`: whether a record may have the end of the one that begins with the first.
+    `may_end(first, line)`: whether a record may have the end of the one that begins with the first; without it, any
+    may, since a user's text may have all of a record up to that end.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class RecordJoiner:
         completes: Callable[[bytes, bytes], bool],
         is_rest: Callable[[bytes], bool] = lambda _line: False,
         run_of: Callable[[bytes], Job | None] = lambda _line: None,
-        may_end: Callable[[bytes, bytes], bool] = lambda _first, _line: False,
+        may_end: Callable[[bytes, bytes], bool] = lambda _first, _line: True,
     ) -> None:
         self.holds = False
         self._may_end = may_end

@@ -19,6 +19,7 @@ from formats.job import Job
 from publisher.config import schema
 from publisher.sources import make_source
 from publisher.sources.base import Unreadable
+from publisher.sources.logs.broken_record import MAX_HELD_BYTES
 
 FIRST: Final = 1_795_000_000
 CASES: Final = 150
@@ -209,6 +210,37 @@ def test_no_text_makes_changes_or_loses_a_job_of_another_user(tmp_path: Path, na
         for key, job in others.items():
             kept = found.jobs.get(key) or found.suspects.get(key)
             assert kept == job, (case, texts)
+
+
+WHOLE_TO_THE_END: Final = {
+    "gridengine": ("request", ":0.0:NONE:"),
+    "dqs": ("request", ":g:ada:"),
+}
+"""The text that the user chooses, and where the rest of the record begins that the server writes after it."""
+
+
+@pytest.mark.parametrize("begin", ["x", "x\ny", "#"])
+@pytest.mark.parametrize("name", WHOLE_TO_THE_END)
+def test_a_record_that_ends_with_the_end_of_the_broken_one_is_suspect(tmp_path: Path, name: str, begin: str) -> None:
+    true = read(tmp_path, name, {}).jobs
+    field, rest = WHOLE_TO_THE_END[name]
+    (_, record), *_ = FORMS[name][0](Submitted(999, "ada", FIRST - 1400))
+    for text in (record, record.partition(rest)[0], f"{record}\n{record.partition(rest)[0]}"):
+        found = read(tmp_path, name, {field: f"{begin}\n{text}"})
+        assert {job.local_user for key, job in found.jobs.items() if key not in true} <= {"eve"}
+        assert {key for key, job in true.items() if job.local_user == "ada"} <= {*found.jobs, *found.suspects}
+
+
+def test_a_cut_line_holds_no_more_than_its_neighbours(tmp_path: Path) -> None:
+    """A full disk cuts one line, and thousands of whole ones follow."""
+    lines = [line for place in range(2_000) for _, line in gridengine(Submitted(place, "ada", FIRST + place))]
+    lines[3] = lines[3][: lines[3].index("-q ")]
+    path = tmp_path / "accounting"
+    path.write_text("".join(line + "\n" for line in lines))
+    pages = list(make_source("s", schema.SourceSettings(type="gridengine", path=path, cluster="c")).pages({}))
+    suspects = [piece for page in pages for piece in page.unreadable if piece.suspect is not None]
+    assert sum(len(page.jobs) for page in pages) + len(suspects) == 1_999
+    assert 0 < sum(len(piece.raw) for piece in suspects) <= MAX_HELD_BYTES
 
 
 @pytest.mark.parametrize("name", FORMS)
