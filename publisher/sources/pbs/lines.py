@@ -198,16 +198,14 @@ class RestOfRecord:
         """Whether the line ends the record that begins with the first."""
         if b"user=" in line or (_FRAMED.match(line) and line[20:21] in _OF_RUNS):
             return False
-        return self.may_end(first, line)
+        user, owner = _USER.search(first), _OWNER.search(line)
+        return (user is None or owner is None or user[1] == owner[1]) and self.may_end(first, line)
 
     def may_end(self, first: bytes, line: bytes) -> bool:
-        """The same for a line that is a record by itself too: a user's text may have its beginning."""
+        """The same for a line that is a record by itself too: a user's text may have its beginning, and an owner."""
         key = b" end=" if first[20:21] in {b"E", b"R"} else b" start="
         lacks = [b" queue=", b" start=", key] if b" queue=" not in first else [key]
         if not all(each in line for each in lacks):
-            return False
-        user, owner = _USER.search(first), _OWNER.search(line)
-        if user is not None and owner is not None and user[1] != owner[1]:
             return False
         at = line.rpartition(key)[2].partition(b" ")[0]
         try:
