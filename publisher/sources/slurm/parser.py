@@ -138,8 +138,7 @@ class SlurmParser:
                     return self._runs.add(layout, parts)
             except LineError as error:
                 if Layout.of(line.decode(errors="replace")) is None:
-                    self._runs.refuse()
-                    return UnreadableLine(str(error))
+                    return self._refuse(layout, line, str(error))
         self._after_header += 1
         return self._slow(line)
 
@@ -250,10 +249,19 @@ class SlurmParser:
             if text.count(layout.delimiter) + 1 >= layout.columns:
                 return self._runs.add(layout, layout.fields(text.split(layout.delimiter)))
         except LineError as error:
-            self._runs.refuse()
-            return UnreadableLine(str(error))
+            return self._refuse(layout, line, str(error))
         self._begin([line])
         return Line.MORE
+
+    def _refuse(self, layout: Layout, line: bytes, reason: str) -> Outcome:
+        """Refuse a line with enough fields. It is the beginning of a record if it begins as one and does not end as one:
+        a user's text has delimiters and a line feed, and may have the records that follow.
+        """
+        if layout.begins(line):
+            self._begin([line])
+            return Line.MORE
+        self._runs.refuse()
+        return UnreadableLine(reason)
 
     def _use(self, layout: Layout) -> None:
         self._layouts.pop(self.file, None)
@@ -308,7 +316,7 @@ class SlurmParser:
             lines, self._begun = [*self._begun, line], []
             return self._whole(layout, lines) if in_text else self._fewest(layout, lines)
         gone = self._go_on(line)
-        if self._begun and fields >= layout.columns + (MOST_EXCESS if in_text else 0):
+        if self._begun and not in_text and fields >= layout.columns:
             return self._give_up("has another number of fields than the header has columns", present=1)
         return gone
 

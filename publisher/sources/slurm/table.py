@@ -182,13 +182,14 @@ class Layout:
         return self._row.fullmatch(line) is not None if self._row else self.fits(fields)
 
     def begins(self, line: bytes) -> bool:
-        """Whether a line is the beginning of a record, up to a place in its first text of a user, with an id before
-        that.
+        """Whether a line is the beginning of a record, up to a place in a text of a user, with an id before the first.
+
+        It may have more fields than the header has columns, since such a text may have delimiters.
         """
         parts = line.decode("utf-8", "backslashreplace").split(self.delimiter)
-        if not self._id < self._first_free < len(parts) < self.columns + (self._after_free > 0):
+        if not self._id < self._first_free < len(parts) or (len(parts) >= self.columns and self.free_last):
             return False
-        if len(parts) == self.columns and self.ends(line):
+        if len(parts) >= self.columns and self.ends(line):
             return False
         return self._fit(parts[: self._first_free], self._forms[: self._first_free]) and parts[self._id] != ""
 

@@ -236,6 +236,18 @@ def test_a_record_that_ends_with_the_end_of_the_broken_one_is_suspect(tmp_path: 
         assert {key for key, job in true.items() if job.local_user == "ada"} <= {*found.jobs, *found.suspects}
 
 
+@pytest.mark.parametrize("before", ["a|b", "a|b|c", "|" * 9])
+@pytest.mark.parametrize("between", ["", "y\n"])
+def test_a_refused_row_of_a_table_is_cut_too(tmp_path: Path, before: str, between: str) -> None:
+    """The name has delimiters, so the row is refused; the comment has a record up to the rest of that row."""
+    true = read(tmp_path, "sacct", {}).jobs
+    record = sacct(Submitted(999, "ada", FIRST - 1400))[0][1]
+    for text in (record, record.removesuffix("|COMPLETED")):
+        found = read(tmp_path, "sacct", {"name": before, "request": f"x\n{between}{text}"})
+        assert found.jobs.keys() <= true.keys()
+        assert {key for key, job in true.items() if job.local_user == "ada"} <= {*found.jobs, *found.suspects}
+
+
 def test_a_cut_line_holds_no_more_than_its_neighbours(tmp_path: Path) -> None:
     """A full disk cuts one line, and thousands of whole ones follow."""
     lines = [line for place in range(2_000) for _, line in gridengine(Submitted(place, "ada", FIRST + place))]
