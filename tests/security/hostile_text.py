@@ -142,8 +142,9 @@ def assert_harmless(
     """Assert that a hostile text harmed only the job that has it.
 
     `baseline` read the input with a harmless text, `attacked` the same input with the hostile one. `own`: record ids of
-    the runs that have it. No other run may be added, changed, or lost; it may be held as suspect. Each own run is stored with every value but
-    those of the fields `may_differ` as in the baseline, or the attacked reading lists more that is unreadable.
+    the runs that have it. No other run may be added, changed, or lost; it may be held as suspect. Each own run is
+    stored with every value but those of the fields `may_differ` as in the baseline, or the attacked reading lists more
+    that is unreadable.
     """
     assert set(own) <= baseline.jobs.keys(), "the harmless text must be readable, or the test shows nothing"
     added = attacked.jobs.keys() - baseline.jobs.keys()

@@ -254,7 +254,7 @@ class SlurmParser:
         return Line.MORE
 
     def _refuse(self, layout: Layout, line: bytes, reason: str) -> Outcome:
-        """Refuse a line with enough fields. It is the beginning of a record if it begins as one and does not end as one:
+        """Refuse a line with enough fields. It is the beginning of a record if it begins as one, and does not end so:
         a user's text has delimiters and a line feed, and may have the records that follow.
         """
         if layout.begins(line):
