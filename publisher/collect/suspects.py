@@ -44,12 +44,13 @@ def accept(
 ) -> dict[str, AcceptedSuspects]:
     """Accept the suspect runs of these sources, or of all; `pieces`: only these, if there are any. By source.
 
-    The caller holds the lock of collecting. Raises `UsageError` without a reason.
+    The caller holds the lock of collecting. Raises `UsageError` without a reason, and for an unknown piece.
     """
     if not reason.strip():
         raise UsageError("accepting needs a reason", hint="Give --reason: how you know that no user made these jobs")
     with store.read() as connection:
         found = suspects.listed(connection, names, pieces)
+    registry.require_pieces(pieces, [each.piece for each in found])
     by_source: dict[str, list[SuspectRun]] = {}
     for each in found:
         by_source.setdefault(each.source, []).append(each)

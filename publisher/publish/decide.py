@@ -171,7 +171,7 @@ def settle(
     pieces: Collection[int] = (),
 ) -> list[registry.UnreadableRow]:
     """Mark the listed unreadable input of these sources, or of all, as settled, with the reason. Return what was
-    settled. `pieces`: only these, if there are any.
+    settled. `pieces`: only these, if there are any. Raises `UsageError` for an unknown one.
 
     A suspect run of it is discarded.
 
@@ -180,6 +180,7 @@ def settle(
     if not reason.strip():
         raise UsageError("settling needs a reason", hint="Give --reason: what was done about the input")
     settled = registry.list_unreadable(connection, limit, names, pieces)
+    registry.require_pieces(pieces, [item.id for item in settled])
     of_source: dict[str, list[registry.UnreadableRow]] = {}
     for item in settled:
         of_source.setdefault(item.source, []).append(item)

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select, update
 
+from publisher.errors import UsageError
 from publisher.sources.base import Cursor, Recovered, Unreadable, cursor_of, text_of
 from publisher.store import dialect, paging, suspects
 from publisher.store.schema import audit, classes, notices, runs, sources, targets, unreadable
@@ -211,10 +212,12 @@ def keep_unreadable(
 
 
 def _known_digests(connection: Connection, source_id: int, met: Mapping[str, int]) -> dict[str, set[bytes]]:
-    """Digests of what is kept of the files with more pieces than may be kept."""
+    """Digests of what is kept of the files with more pieces than may be kept. Suspects, which are always kept, are not
+    among them: they would take the place of input whose text is needed.
+    """
     if not met:
         return {}
-    of_source = unreadable.c.source_id == source_id
+    of_source = (unreadable.c.source_id == source_id) & unreadable.c.run.is_(None)
     counts = select(unreadable.c.file, func.count()).where(of_source).group_by(unreadable.c.file)
     kept = {str(file): int(count) for file, count in paging.rows_in(connection, counts, unreadable.c.file, met)}
     full = {file: set[bytes]() for file, more in met.items() if kept.get(file, 0) + more > KEPT_OF_FILE}
@@ -303,6 +306,16 @@ class UnreadableRow(msgspec.Struct, frozen=True):
     def place(self) -> str:
         """The file, with the line if it is known."""
         return f"{self.file}:{self.line}" if self.line is not None else self.file
+
+
+def require_pieces(given: Collection[int], found: Collection[int]) -> None:
+    """Raises `UsageError` if a piece of unreadable input was given that was not found."""
+    if missing := sorted({*given}.difference(found)):
+        named = ", ".join(map(str, missing))
+        raise UsageError(
+            f"piece {named} is not among what can be decided on; nothing was changed",
+            hint="`usage-publisher collect --unreadable` lists the pieces; only suspect jobs can be accepted",
+        )
 
 
 def list_unreadable(

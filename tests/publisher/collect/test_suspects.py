@@ -61,6 +61,27 @@ def test_one_command_accepts_many_and_they_are_sent(site: Site) -> None:
     ]
 
 
+def test_suspects_take_no_place_of_input_whose_text_is_needed(site: Site) -> None:
+    items = [suspect(make_job(100 + line), line) for line in range(10, 10 + registry.KEPT_OF_FILE)]
+    items += [Unreadable("accounting", line, line * 100, "is damaged", b"its text") for line in range(5_000, 5_003)]
+    site.collect()
+    with site.publisher.store.write() as connection:
+        for part in (items[:-2], items[-2:]):
+            assert registry.keep_unreadable(connection, 1, part, NOVEMBER) == len(part)
+    assert [row.raw for row in site.publisher.unreadable(3)] == [b"its text"] * 3
+
+
+@pytest.mark.parametrize("names", [(), ("ce1",)])
+def test_a_piece_that_is_not_listed_is_named_and_nothing_is_decided(site: Site, names: tuple[str, ...]) -> None:
+    site.collect()
+    known = piece_of(site, 8)
+    with pytest.raises(UsageError, match="piece 999 "):
+        site.publisher.maintenance.accept_suspects(names, (known, 999), "confirmed")
+    with pytest.raises(UsageError, match="piece 999 "):
+        site.publisher.settle_unreadable("done", names, (known, 999))
+    assert len(site.publisher.unreadable()) == 2
+
+
 def test_forged_jobs_are_settled_and_the_others_accepted(site: Site) -> None:
     site.collect()
     site.publisher.settle_unreadable("made by a user", pieces=[piece_of(site, 8)])
