@@ -37,8 +37,10 @@ _NAMES: Final = re.compile(rf"accounting{_COPY}(?:\.jsonl{_COPY})?", re.ASCII)
 _HASH: Final = ord("#")
 _BLANK: Final = ord(" ")
 _COMMENT: Final = "a comment that ends as a record does: it is probably the end of a user's text"
-_BEFORE_NAME: Final = 4
+_IN_NAME: Final = 4
 """Colons before the job name."""
+_IN_ACCOUNT: Final = 6
+_IN_CATEGORY: Final = 39
 _HELD: Final = "held"
 _WAITING: Final = "waiting"
 _TASKS_SHOWN: Final = 1_024
@@ -179,9 +181,12 @@ def _is_rest(line: bytes) -> bool:
 def _may_end(first: bytes, _line: bytes) -> bool:
     """Whether a record may have the end of the one that begins with the first: users write all of it but its tail.
 
-    The first text of a user is the job name; a line without one is something else.
+    Texts of users are the job name to the account, and the category: a line torn elsewhere has no text that is open.
     """
-    return first.count(b":") >= _BEFORE_NAME
+    colons = first.count(b":")
+    if _IN_ACCOUNT < colons < _IN_CATEGORY and first.split(b":")[_IN_ACCOUNT - 1].isdigit():
+        return False
+    return colons >= _IN_NAME
 
 
 def default_path(name: str, environ: Mapping[str, str]) -> Path:
