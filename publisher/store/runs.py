@@ -46,6 +46,9 @@ _known_runs: Final = prepared.Lookup(
 _known_marks: Final = prepared.Lookup(
     (runs.c.record_id, runs.c.mark, runs.c.end_time, runs.c.finished), runs.c.record_key
 )
+_by_end: Final = prepared.Lookup(
+    (runs.c.record_id, runs.c.id, runs.c.digest, runs.c.finished, runs.c.mark), runs.c.end_time
+)
 _by_local_id_and_end: Final = prepared.Lookup(
     (runs.c.id, runs.c.local_id, runs.c.end_time), runs.c.local_id, runs.c.end_time
 )
@@ -91,9 +94,13 @@ def upsert(
     Of several with the same record id the last one counts, and a finished one before an unfinished one. An earlier
     version of a finished run is kept (`versions`). Core numbers, which are in no digest, are added to an unchanged run
     that was read by a program without them; and so is its mark, if it has none or another one.
+
+    `verified`: unchanged runs that are damaged in the store are replaced, also those whose key is damaged.
     """
     by_key = _last_of_each(found)
     known = _known(connection, list(by_key))
+    if verified:
+        known |= _known_under_other_keys(connection, [run for key, run in by_key.items() if key not in known])
     new: list[EncodedRun] = []
     changed: list[tuple[EncodedRun, _StoredVersion]] = []
     same: list[tuple[EncodedRun, _StoredVersion]] = []
@@ -156,6 +163,20 @@ def _known(connection: Connection, keys: list[bytes]) -> dict[bytes, _StoredVers
     return {
         bytes(key): _StoredVersion(run_id, bytes(digest), bool(finished), None if mark is None else bytes(mark))
         for key, run_id, digest, finished, mark in _known_runs.rows(connection, keys)
+    }
+
+
+def _known_under_other_keys(connection: Connection, found: Sequence[EncodedRun]) -> dict[bytes, _StoredVersion]:
+    """Those of these runs that are stored with a damaged key. Taken for new ones, they would be sent twice.
+
+    They are found by their ends, since there is no index of record ids.
+    """
+    missing = {run.record_id: run.key for run in found if run.end is not None}
+    ends = {run.end for run in found if run.end is not None}
+    return {
+        missing[record_id]: _StoredVersion(run_id, bytes(digest), bool(finished), None if mark is None else bytes(mark))
+        for record_id, run_id, digest, finished, mark in _by_end.rows(connection, sorted(ends))
+        if record_id in missing
     }
 
 

@@ -70,6 +70,25 @@ def test_only_the_damaged_record_is_held_and_reading_its_source_again_replaces_i
     assert {finding.level for finding in site.publisher.maintenance.check()} == {"green"}
 
 
+@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize("column", ["record_key", "local_id", "global_key"])
+def test_a_run_with_a_damaged_key_is_not_doubled_by_reading_its_source_again(
+    site: Site, column: str, sent: bool
+) -> None:
+    if sent:
+        site.publish()
+    damage(site, column, "x'00112233445566778899aabbccddee'" if column != "local_id" else "'another'")
+    assert "red" in {finding.level for finding in site.publisher.maintenance.check()}
+    collected = site.collect("ce1", window=EVERYTHING)
+    assert (collected["ce1"].new, collected["ce1"].unchanged) == (0, 5)
+    site.publish()
+    assert sorted(site.receivers["sgas"].posted()) == sorted(job.record_id for job in make_jobs(5))
+    sums = site.receivers["sums"]
+    assert isinstance(sums, SummaryReceiver)
+    assert sums.total() == (5, 500, 250)
+    assert {finding.level for finding in site.publisher.maintenance.check()} == {"green"}
+
+
 @pytest.mark.parametrize("column", ["wall_ms", "cpu_ms", "class_id", "incomplete_usage", "sums_check"])
 def test_sums_are_not_made_of_damaged_columns(site: Site, column: str) -> None:
     expected = (5, 500, 250)
