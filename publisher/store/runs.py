@@ -44,7 +44,7 @@ _known_runs: Final = prepared.Lookup(
     (runs.c.record_key, runs.c.id, runs.c.digest, runs.c.finished, runs.c.mark), runs.c.record_key
 )
 _known_marks: Final = prepared.Lookup(
-    (runs.c.record_id, runs.c.mark, runs.c.end_time, runs.c.finished), runs.c.record_key
+    (runs.c.id, runs.c.record_id, runs.c.mark, runs.c.end_time, runs.c.finished), runs.c.record_key
 )
 _by_end: Final = prepared.Lookup(
     (runs.c.record_id, runs.c.id, runs.c.digest, runs.c.finished, runs.c.mark), runs.c.end_time
@@ -181,12 +181,18 @@ def _known_under_other_keys(connection: Connection, found: Sequence[EncodedRun])
 
 
 def marks_of(connection: Connection, record_ids: Sequence[str]) -> dict[str, tuple[bytes, int]]:
-    """The marks of those of these runs (by record id) that are finished and have one, and when they ended."""
-    return {
-        record_id: (bytes(mark), end)
-        for record_id, mark, end, finished in _known_marks.rows(connection, [*map(run_key, record_ids)])
+    """The marks of those of these runs (by record id) that are finished and have one, and when they ended.
+
+    Damaged runs are left out: what is recognised is not read, and they would never be replaced.
+    """
+    marked = {
+        run_id: (record_id, bytes(mark), end)
+        for run_id, record_id, mark, end, finished in _known_marks.rows(connection, [*map(run_key, record_ids)])
         if finished and mark is not None and end is not None
     }
+    for run_id in list(damage_among(connection, list(marked))):
+        del marked[run_id]
+    return {record_id: (mark, end) for record_id, mark, end in marked.values()}
 
 
 def _insert_new(connection: Connection, interner: Interner, new: list[EncodedRun], now: int) -> list[UpsertedRun]:

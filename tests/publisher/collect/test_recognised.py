@@ -208,6 +208,29 @@ def test_a_job_in_progress_is_read_until_it_has_ended(tmp_path: Path, made: Made
     assert made.since() == 1
 
 
+@pytest.mark.parametrize(
+    "values",
+    ["job = x'01ff00'", "record_key = x'00112233445566778899aabbccddee'", "wall_ms = wall_ms + 65536"],
+)
+def test_a_damaged_run_is_read_again_though_its_mark_is_known(site: Site, made: Made, values: str) -> None:
+    posted = sorted(site.receivers["sgas"].posted())
+    stored = len(marks(site))
+    again(site)
+    made.since()
+    site.reopen()
+    with closing(sqlite3.connect(site.store_file)) as connection:
+        connection.execute(f"UPDATE runs SET {values} WHERE id = (SELECT id FROM runs WHERE finished = 1 LIMIT 1)")
+        connection.commit()
+    found = again(site)
+    assert (found.new, found.changed) == (0, 0)
+    assert made.since() > 0
+    assert len(marks(site)) == stored
+    with site.publisher.store.read() as connection:
+        assert {finding.level for finding in check(connection)} == {"green"}
+    site.publish()
+    assert sorted(site.receivers["sgas"].posted()) == posted
+
+
 def test_a_window_by_the_batch_systems_end_counts_as_if_all_was_read(site: Site, made: Made) -> None:
     configure(site, end_time="lrms")
     again(site)
