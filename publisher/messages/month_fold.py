@@ -120,13 +120,14 @@ class MonthFolder:
         return met + (self._set_apart(connection, damaged, folded) if damaged else 0)
 
     def _set_apart(self, connection: Connection, run_ids: list[int], folded: MonthFold) -> int:
-        """Hold the damaged runs that wait, and note those that were sent; return how many deliveries they have."""
+        """Hold the damaged runs that wait, and note those that were sent, which may wait to be sent again; return how
+        many deliveries they have."""
         known = deliveries.deliveries_of(connection, self._target_id, run_ids, self._as_waiting)
         for run_id, delivery in known.items():
-            if delivery.state is State.WAITING:
-                folded.held.setdefault(DAMAGED, Members.packed()).add(run_id, delivery.revision)
-            elif delivery.state not in _LEFT_OUT:
+            if _was_sent(delivery.state, sent=delivery.sent or delivery.reason == ReasonCode.ASSUMED.value):
                 folded.damaged.append(run_id)
+            elif delivery.state is State.WAITING:
+                folded.held.setdefault(DAMAGED, Members.packed()).add(run_id, delivery.revision)
         return len(known)
 
     def _fold_others(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> int:
@@ -145,13 +146,20 @@ class MonthFolder:
         ):
             met += len(page)
             for state, delivery in page:
+                if delivery.run.damage is not None and _was_sent(state, sent=delivery.sent is not None):
+                    folded.damaged.append(delivery.run.run_id)
                 if state in _LEFT_OUT:
                     continue
                 revision = delivery.revision if state is State.WAITING else None
-                if delivery.run.damage is not None and revision is None:
-                    folded.damaged.append(delivery.run.run_id)
                 fold_run(self._preparer, delivery.run, folded, revision)
         return met
+
+
+def _was_sent(state: State, *, sent: bool) -> bool:
+    """Whether the sums that the service has contain a run that is damaged now; `sent`: whether it has a version."""
+    if state in {State.WAIVED, State.SUPERSEDED}:
+        return False  # the sums are right without it
+    return sent or state not in {State.WAITING, State.HELD}
 
 
 def _add(groups: dict[_Key, Members], key: _Key, waits: Members) -> None:

@@ -325,6 +325,8 @@ def _let_wait_again(
 ) -> None:
     batches.record_resend(connection, target.target_id, asked, now)
     ended = deliveries.c.run_id.in_(select(runs.c.id).where(_runs_ended_in(asked)))
+    if target.filter.is_snapshot:  # once they wait, nothing else says that the sums of the service contain them
+        store_deliveries.take_assumed_as_sent(connection, target.target_id, ended)
     moved = {
         state: transition(connection, StateChange(target.target_id, state, State.WAITING, now), and_(ended, condition))
         for state, condition in _again(connection, target, asked).items()

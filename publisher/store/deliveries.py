@@ -237,6 +237,14 @@ def record_assumed_versions(connection: Connection, target_id: int, digests: Map
         connection.execute(update(deliveries).where(_is(target_id, run_id), theirs).values(sent_digest=digest))
 
 
+def take_assumed_as_sent(connection: Connection, target_id: int, which: ColumnElement[bool]) -> None:
+    """Record that the service has the present version of these runs, where an earlier publisher delivered them."""
+    present = select(runs.c.digest).where(runs.c.id == deliveries.c.run_id).scalar_subquery()
+    assumed = and_(deliveries.c.target_id == target_id, deliveries.c.state == int(State.ACCEPTED), ARE_ASSUMED)
+    unknown = and_(assumed, deliveries.c.sent_digest.is_(None), which)
+    connection.execute(update(deliveries).where(unknown).values(sent_digest=present))
+
+
 def forget_sent_versions(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:
     """Record that the service no longer has any version of these runs."""
     no_version = update(deliveries).values(sent_digest=null(), may_be_one_of_several=0)

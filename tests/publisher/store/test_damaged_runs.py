@@ -125,6 +125,34 @@ def test_a_month_whose_sent_jobs_are_damaged_is_held_and_does_not_shrink(site: S
     assert site.counted("sgas") == {State.ACCEPTED: 6}
 
 
+@pytest.mark.parametrize("damaged", ["wall_ms = wall_ms + 65536", "incomplete_usage = 1, job = x'01ff00'"])
+@pytest.mark.parametrize("assumed", [False, True])
+def test_a_month_republished_with_damaged_jobs_does_not_shrink(site: Site, damaged: str, assumed: bool) -> None:
+    """`assumed`: an earlier publisher sent the damaged job."""
+    site.publish()
+    damage(site, *damaged.split(" = ", 1))
+    if assumed:
+        site.reopen()
+        with closing(sqlite3.connect(site.store_file)) as connection:
+            connection.execute("UPDATE deliveries SET reason = 'assumed', sent_digest = NULL WHERE run_id = 3")
+            connection.commit()
+    sums = site.receivers["sums"]
+    assert isinstance(sums, SummaryReceiver)
+    site.republish("sums", EVERYTHING.from_ or 0, 2_000_000_000)
+    assert sums.total() == (5, 500, 250)
+    assert len(site.in_state("sums", State.HELD)) == 5
+    (reason,) = {reason for reason in site.reasons("sums").values() if reason}
+    assert "collect" in reason
+    site.sources["ce1"].add(make_job(6))
+    site.collect()
+    site.publish("sums")
+    assert sums.total() == (5, 500, 250)
+    site.collect("ce1", window=EVERYTHING)
+    site.publish("sums")
+    assert sums.total() == (6, 600, 300)
+    assert not site.in_state("sums", State.HELD)
+
+
 def test_a_job_that_vanished_from_its_month_is_noticed(site: Site) -> None:
     site.publish()
     damage(site, "end_time", "end_time + 1073741824")
