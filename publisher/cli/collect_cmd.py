@@ -212,12 +212,22 @@ def _show_settled(rows: Sequence[UnreadableRow]) -> None:
 
 def _show_accepted(found: Mapping[str, AcceptedSuspects]) -> None:
     if session.json:
-        json_object({name: {"accepted": item.stored, "left": item.left} for name, item in found.items()})
+        json_object(
+            {
+                name: {"accepted": item.stored, "left": item.left, "damaged": item.damaged}
+                for name, item in found.items()
+            }
+        )
         return
     for name, item in found.items():
         say(f"{name}: {counted(item.stored, 'suspect job')} accepted; the next publish sends them")
         if item.left:
             say(f"{name}: {counted(item.left, 'suspect job')} left, since the same job is stored with other values")
+        if item.damaged:
+            say(
+                f"{name}: {counted(item.damaged, 'suspect job')} left, damaged in the store: `usage-publisher store "
+                "check` names them, and what to do"
+            )
     if not found:
         say("no job is suspect")
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, select
 from publisher.collect.collect import TargetPlan, enqueue_runs, store_runs
 from publisher.collect.grid_join import GridJoin
 from publisher.config.schema import SourceSettings
-from publisher.encoded_run import encode_run
+from publisher.encoded_run import EncodedRun, encode_run
 from publisher.errors import UsageError
 from publisher.store import paging, registry, suspects
 from publisher.store.admin import erase
@@ -27,10 +27,12 @@ from publisher.text import counted
 
 
 class AcceptedSuspects(msgspec.Struct, frozen=True):
-    """How many suspect runs were stored; and of how many another version is stored, which stay undecided."""
+    """How many suspect runs were stored; and of how many another version is stored, which stay undecided, as do those
+    that are `damaged` in the store."""
 
     stored: int
     left: int
+    damaged: int
 
 
 def accept(
@@ -69,6 +71,9 @@ def _accept(
     reason: str,
     now: int,
 ) -> AcceptedSuspects:
+    runs = {
+        each.piece: (encode_run(each.job, classed=False), each.first_read) for each in found if each.job is not None
+    }
     with store.write() as connection:
         row = registry.get_source(connection, name)
         assert row is not None  # its input was kept
@@ -77,26 +82,22 @@ def _accept(
         join = GridJoin(store, row, grid_log, now, follow) if grid_log is not None else None
         interner = join.interner if join is not None else Interner(row.id, row.name)
         pseudonyms = erase.pseudonyms(connection)
-        known = _stored_otherwise(connection, found)
-        stored = 0
+        known = _stored_otherwise(connection, {piece: run for piece, (run, _) in runs.items()})
+        accepted = {piece: each for piece, each in runs.items() if piece not in known}
         for first_read in (True, False):
-            part = [each for each in found if each.first_read == first_read and each.piece not in known]
-            encoded = [encode_run(each.job, classed=False) for each in part]
+            encoded = [run for run, met_first in accepted.values() if met_first == first_read]
             first = row.name if first_read else None
             done = store_runs(connection, interner, pseudonyms, join, encoded, plans, now, first_read_of=first)
-            stored += len(part)
             registry.count_window(connection, row.id, done.new, 0, 0, None)
-        gone = [each.piece for each in found if each.piece not in known]
-        registry.drop_pieces(connection, name, gone)
-        detail = f"{counted(stored, 'suspect job')}: {reason}"
+        registry.drop_pieces(connection, name, list(accepted))
+        detail = f"{counted(len(accepted), 'suspect job')}: {reason}"
         registry.record_action(connection, "accept suspects", name, detail, now)
-    return AcceptedSuspects(stored, len(known))
+    return AcceptedSuspects(len(accepted), len(known), len(found) - len(runs))
 
 
-def _stored_otherwise(connection: Connection, found: Sequence[SuspectRun]) -> set[int]:
+def _stored_otherwise(connection: Connection, encoded: Mapping[int, EncodedRun]) -> set[int]:
     """The pieces whose run is stored in another version, or differs from an earlier one of these pieces."""
     versions: dict[bytes, bytes] = {}
-    encoded = {each.piece: encode_run(each.job, classed=False) for each in found}
     query = select(runs_table.c.record_key, runs_table.c.digest)
     keys = list({run.key for run in encoded.values()})
     for key, digest in paging.rows_in(connection, query, runs_table.c.record_key, keys):

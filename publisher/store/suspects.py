@@ -2,35 +2,68 @@
 
 They are in no table that anything counts: not in the ledger, in no summary, sync count, or report. Once accepted they
 are stored like any run that is read late; once settled they are gone, like any unreadable input.
+
+As kept, a digest of the stored bytes precedes them: a damaged suspect run is not accepted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from hashlib import blake2b
+from typing import Final
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from formats.job import Job
 from publisher.encoded_run import encode_run, encode_whole, run_key
+from publisher.errors import StoreCorruptError
 from publisher.sources.base import Unreadable
 from publisher.store import paging
 from publisher.store.classes import decode
 from publisher.store.schema import runs, sources, unreadable
 
+_DIGEST_BYTES: Final = 16
+
 
 class SuspectRun(msgspec.Struct, frozen=True):
-    """A suspect run as kept: its piece of input, its source, and whether it was met in the first reading of that."""
+    """A suspect run as kept: its piece of input, its source, and whether it was met in the first reading of that.
+
+    `job` None: it is damaged in the store.
+    """
 
     piece: int
     source: str
-    job: Job
+    job: Job | None
     first_read: bool
 
 
 def stored_form(item: Unreadable) -> bytes | None:
     """The suspect run of a piece as it is kept; None: it has none."""
-    return None if item.suspect is None else encode_whole(item.suspect)
+    if item.suspect is None:
+        return None
+    whole = encode_whole(item.suspect)
+    return _digest(whole) + whole
+
+
+def _digest(whole: bytes) -> bytes:
+    return blake2b(whole, digest_size=_DIGEST_BYTES).digest()
+
+
+def _job(piece: int, stored: object) -> Job:
+    """The suspect run of a piece. Raises `StoreNewerError`, and `StoreCorruptError` for a damaged one."""
+    if isinstance(stored, bytes | memoryview):  # in a damaged SQLite store a value may be of any type
+        mark, whole = bytes(stored[:_DIGEST_BYTES]), bytes(stored[_DIGEST_BYTES:])
+        if _digest(whole) == mark:
+            return decode(whole, b"", f"of piece {piece}")
+    raise StoreCorruptError(f"the store is damaged: the suspect run of piece {piece} is not what was read")
+
+
+def _job_or_none(piece: int, stored: object) -> Job | None:
+    try:
+        return _job(piece, stored)
+    except StoreCorruptError:
+        return None
 
 
 def undecided(connection: Connection, items: Sequence[Unreadable]) -> list[Unreadable]:
@@ -69,17 +102,26 @@ def listed(connection: Connection, names: Sequence[str], pieces: Collection[int]
     if names:
         query = query.where(sources.c.name.in_(names))
     return [
-        SuspectRun(piece, source, decode(bytes(blob), b"", f"of piece {piece}"), bool(first_read))
-        for piece, source, blob, first_read in connection.execute(query)
+        SuspectRun(piece, source, _job_or_none(piece, stored), bool(first_read))
+        for piece, source, stored, first_read in connection.execute(query)
         if not pieces or piece in pieces
     ]
 
 
 def of_pieces(connection: Connection, pieces: Sequence[int]) -> dict[int, Job]:
-    """The suspect runs of these pieces, by the piece."""
+    """The suspect runs of these pieces, by the piece, without damaged ones."""
     query = select(unreadable.c.id, unreadable.c.run).where(_ARE_SUSPECT)
     rows = paging.rows_in(connection, query, unreadable.c.id, pieces)
-    return {piece: decode(bytes(blob), b"", f"of piece {piece}") for piece, blob in rows}
+    return {piece: job for piece, stored in rows if (job := _job_or_none(piece, stored)) is not None}
+
+
+def damaged(connection: Connection) -> Iterator[str]:
+    """What is wrong with the suspect runs that are damaged."""
+    for piece, stored in connection.execute(select(unreadable.c.id, unreadable.c.run).where(_ARE_SUSPECT)):
+        try:
+            _job(piece, stored)
+        except StoreCorruptError as error:
+            yield error.message
 
 
 _ARE_SUSPECT: ColumnElement[bool] = unreadable.c.run.is_not(None)

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, inspect, or_, sele
 from formats.identity import encoded_digest
 from publisher.errors import StoreError
 from publisher.finding import Finding
-from publisher.store import registry, transitions
+from publisher.store import registry, suspects, transitions
 from publisher.store.admin import column_checks, engine, purge
 from publisher.store.classes import decode, decode_facts
 from publisher.store.schema import (
@@ -39,6 +39,10 @@ RESTORE: Final = (
 REREAD: Final = (
     "Read the sources of these jobs again: `usage-publisher collect --since T --until T` replaces what is damaged. If "
     "the sources no longer have them, restore the store from a backup"
+)
+SETTLE: Final = (
+    "Settle these pieces: `usage-publisher collect --unreadable --settle --piece N --reason TEXT`; then read their "
+    "sources again: `usage-publisher collect --since T --until T`"
 )
 _MOST_NAMED: Final = 3
 
@@ -93,6 +97,7 @@ def check_small(connection: Connection) -> Iterator[Finding]:
     if not other:
         yield _finding("groups", _first_of(column_checks.wrong_groups(connection)), "are what was sent", RESTORE)
         yield _finding("columns", _first_of(column_checks.wrong_columns(connection)), "can be read", RESTORE)
+        yield _finding("suspect jobs", _first_of(suspects.damaged(connection)), "are what was read", SETTLE)
     flying = connection.execute(
         select(func.count()).select_from(batches).where(batches.c.state == int(BatchState.IN_FLIGHT))
     ).scalar_one()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -148,3 +150,26 @@ def test_a_piece_that_is_complete_now_is_no_longer_listed(site: Site) -> None:
         registry.drop_recovered(connection, 1, [Recovered("accounting", -1, b"half")])
     assert [row.line for row in site.publisher.unreadable()] == [5, 4]
     assert site.publisher.status().sources["ce1"].unreadable == 2
+
+
+@pytest.mark.parametrize("value", ["x'01ff00'", "'text'", "substr(run, 1, 60) || x'00' || substr(run, 62)"])
+def test_a_damaged_suspect_job_is_not_accepted_until_it_is_read_again(site: Site, value: str) -> None:
+    site.collect()
+    piece = piece_of(site, 7)
+    site.reopen()
+    with closing(sqlite3.connect(site.store_file)) as connection:
+        value = value if value.startswith("'") else f"CAST({value} AS BLOB)"
+        connection.execute(f"UPDATE unreadable SET run = {value} WHERE id = {piece}")
+        connection.commit()
+    red = [each for each in site.publisher.maintenance.check() if each.subject == "suspect jobs"]
+    assert [f"piece {piece}" in each.message for each in red] == [True]
+    (done,) = site.publisher.maintenance.accept_suspects((), (), "their users confirmed them").values()
+    assert (done.stored, done.left, done.damaged) == (1, 0, 1)
+    site.publisher.settle_unreadable("damaged", (), (piece,))
+    site.sources["ce1"].add(suspect(make_job(7), 4))
+    site.collect()
+    (done,) = site.publisher.maintenance.accept_suspects((), (), "their users confirmed them").values()
+    assert (done.stored, done.left, done.damaged) == (1, 0, 0)
+    site.publish()
+    assert site.counted("sgas") == {State.ACCEPTED: 5}
+    assert {each.level for each in site.publisher.maintenance.check()} == {"green"}
