@@ -18,7 +18,7 @@ from formats.job import Job
 from publisher.collect.collect import TargetPlan
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
-from publisher.errors import PublisherError, UsageError
+from publisher.errors import PublisherError, StoreError, UsageError
 from publisher.finding import Finding
 from publisher.messages.erased_groups import spelled
 from publisher.messages.item import view_of
@@ -122,8 +122,14 @@ class StoreMaintenance:
         return [*findings, *(self._spooling(changes) if is_spooling else ())]
 
     def check_part(self) -> PartChecked:
-        """Check the part of the store that is due, as every run does. Raises `StoreError` and its kinds."""
-        return rolling_check.check_part(self._store, self._clock())
+        """Check the part of the store that is due, as every run does.
+
+        An error of the store is in the result: what the run did before must be shown nevertheless.
+        """
+        try:
+            return rolling_check.check_part(self._store, self._clock())
+        except StoreError as error:
+            return PartChecked([], 0, error)
 
     def _spooling(self, changes: int) -> Iterator[Finding]:
         """Findings about the spooling contexts, for which `changes` are recorded."""

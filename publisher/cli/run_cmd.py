@@ -115,7 +115,9 @@ def _once(watch: Watch, circuits: Circuits | None = None) -> int:
 
 
 def _say_damage(checked: PartChecked) -> bool:
-    """Say what is damaged in the store; whether some of it was not known before."""
+    """Say what is damaged in the store; whether some of it was not known before, or it could not be checked."""
+    if checked.problem is not None:
+        say(f"the store could not be checked: {checked.problem}")
     for text in checked.new[:_MOST_NAMED]:
         say(text)
     if checked.new:
@@ -124,7 +126,7 @@ def _say_damage(checked: PartChecked) -> bool:
     elif checked.damaged_runs:
         runs = counted(checked.damaged_runs, "damaged run")
         say(f"the store has {runs}: `usage-publisher store check` says what to do")
-    return bool(checked.new)
+    return bool(checked.new) or checked.problem is not None
 
 
 def _show_reconciled(found: Mapping[str, ReconcileResult]) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 
+from publisher.errors import StoreError
 from publisher.finding import Finding
 from publisher.store.admin import check_progress, integrity
 from publisher.store.admin.check_progress import CheckProgress
@@ -29,10 +30,14 @@ _STATES: Final = sorted(map(int, State))
 
 
 class PartChecked(msgspec.Struct, frozen=True):
-    """What a run found: damage that was not known before, and how many damaged runs are known by now."""
+    """What a run found: damage that was not known before, and how many damaged runs are known by now.
+
+    `problem`: why the part could not be checked.
+    """
 
     new: list[str]
     damaged_runs: int
+    problem: StoreError | None = None
 
 
 def check_part(store: Store, now: int) -> PartChecked:

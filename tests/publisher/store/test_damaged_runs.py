@@ -251,3 +251,16 @@ def test_no_accepted_job_is_left_out_of_its_month_without_an_error(tmp_path: Pat
     with pytest.raises(StoreCorruptError):
         site.publish()
     assert site.receivers["sums"].posts == before
+
+
+def test_what_a_run_did_is_told_though_the_store_cannot_be_checked(site: Site) -> None:
+    damage(site, "id", "id")  # nothing: it closes the store
+    with closing(sqlite3.connect(site.store_file)) as connection:
+        connection.execute(
+            "INSERT INTO check_progress (part, last_id, checked_at, damaged) VALUES ('runs', 0, 0, 'no list')"
+        )
+        connection.commit()
+    done = site.publisher.run()
+    assert done.targets["sgas"].sent.accepted == 5
+    assert done.checked is not None
+    assert isinstance(done.checked.problem, StoreCorruptError)
