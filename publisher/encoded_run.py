@@ -50,6 +50,7 @@ from publisher.job_ids import other_id
 PLAIN: Final = ENCODING_VERSION
 WHOLE: Final = 2
 OWN: Final = 3
+FORMS: Final = (PLAIN, WHOLE, OWN)
 _COMPRESSED: Final = frozenset((WHOLE, OWN))
 MOST_RECORD_BYTES: Final = 64 << 20
 """The largest record before compression: a larger size is a sign of damage, and is not decompressed."""

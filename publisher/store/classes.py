@@ -11,7 +11,8 @@ record that this program cannot read completely is not read in part.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from contextlib import suppress
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, select
@@ -25,6 +26,9 @@ from publisher.errors import StoreCorruptError, StoreError, StoreNewerError
 from publisher.store import dialect, paging
 from publisher.store.schema import classes, runs, sources
 
+_UNREADABLE: Final = (*UNREADABLE, TypeError)
+"""Also of values of another type, which a damaged SQLite store may have."""
+
 
 def decode(stored: bytes, facts: bytes, run: str, digest: bytes | None = None) -> Job:
     """Decode a run from its stored form and the facts of its class. `run`: its record id, or another name for messages.
@@ -33,8 +37,23 @@ def decode(stored: bytes, facts: bytes, run: str, digest: bytes | None = None) -
     """
     try:
         return encoded_run.decode_run(stored, facts, digest)
-    except UNREADABLE as error:
-        raise _unreadable(f"the record of run {run}", error) from error
+    except _UNREADABLE as error:
+        what = f"the record of run {run}"
+        if isinstance(error, identity.UnknownEncodingError) and _has_known_form(stored, facts, digest):
+            raise StoreCorruptError(f"the store is damaged: {what} cannot be read: {error}") from error
+        raise _unreadable(what, error) from error
+
+
+def _has_known_form(stored: Any, facts: bytes, digest: bytes | None) -> bool:
+    """Whether a run in an unknown form is no run of a later program: only the byte of its form is damaged, or it is a
+    text."""
+    if not isinstance(stored, bytes | memoryview):  # in a damaged SQLite store a value may be of any type
+        return True
+    for form in encoded_run.FORMS if digest is not None else ():
+        with suppress(*_UNREADABLE):
+            encoded_run.decode_run(bytes((form,)) + stored[1:], facts, digest)
+            return True
+    return False
 
 
 def decode_facts(facts: bytes, class_id: int | None = None, digest: bytes | None = None) -> Job:
@@ -43,7 +62,7 @@ def decode_facts(facts: bytes, class_id: int | None = None, digest: bytes | None
         if digest is not None and encoded_digest(facts) != digest:
             raise msgspec.DecodeError("their digest is another one")
         return identity.decode(facts)
-    except UNREADABLE as error:
+    except _UNREADABLE as error:
         what = "the facts of a class of runs" if class_id is None else f"the facts of class {class_id}"
         raise _unreadable(what, error) from error
 

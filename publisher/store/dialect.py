@@ -102,6 +102,8 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, _record: object) -> None:
+        # A changed bit in a text would otherwise stop everything that reads its row; so it is damage of one run.
+        connection.text_factory = _text
         connection.isolation_level = None  # this module begins transactions, below
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
@@ -120,6 +122,10 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
         prepared.execute(connection, "BEGIN IMMEDIATE" if options.get(_WRITES, False) else "BEGIN", ())
 
     return engine
+
+
+def _text(stored: bytes) -> str:
+    return stored.decode("utf-8", "backslashreplace")
 
 
 def file_of(url: str) -> Path | None:

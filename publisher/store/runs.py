@@ -161,9 +161,14 @@ class _StoredVersion(msgspec.Struct, frozen=True, gc=False):
 
 def _known(connection: Connection, keys: list[bytes]) -> dict[bytes, _StoredVersion]:
     return {
-        bytes(key): _StoredVersion(run_id, bytes(digest), bool(finished), None if mark is None else bytes(mark))
+        bytes(key): _StoredVersion(run_id, _binary(digest) or b"", bool(finished), _binary(mark))
         for key, run_id, digest, finished, mark in _known_runs.rows(connection, keys)
     }
+
+
+def _binary(value: Any) -> bytes | None:
+    """A binary value; in a damaged SQLite store it may be of any type, and is none."""
+    return bytes(value) if isinstance(value, bytes | memoryview) else None
 
 
 def _known_under_other_keys(connection: Connection, found: Sequence[EncodedRun]) -> dict[bytes, _StoredVersion]:
@@ -174,7 +179,7 @@ def _known_under_other_keys(connection: Connection, found: Sequence[EncodedRun])
     missing = {run.record_id: run.key for run in found if run.end is not None}
     ends = {run.end for run in found if run.end is not None}
     return {
-        missing[record_id]: _StoredVersion(run_id, bytes(digest), bool(finished), None if mark is None else bytes(mark))
+        missing[record_id]: _StoredVersion(run_id, _binary(digest) or b"", bool(finished), _binary(mark))
         for record_id, run_id, digest, finished, mark in _by_end.rows(connection, sorted(ends))
         if record_id in missing
     }
@@ -186,9 +191,9 @@ def marks_of(connection: Connection, record_ids: Sequence[str]) -> dict[str, tup
     Damaged runs are left out: what is recognised is not read, and they would never be replaced.
     """
     marked = {
-        run_id: (record_id, bytes(mark), end)
-        for run_id, record_id, mark, end, finished in _known_marks.rows(connection, [*map(run_key, record_ids)])
-        if finished and mark is not None and end is not None
+        run_id: (record_id, mark, end)
+        for run_id, record_id, stored, end, finished in _known_marks.rows(connection, [*map(run_key, record_ids)])
+        if finished and (mark := _binary(stored)) is not None and end is not None
     }
     for run_id in list(damage_among(connection, list(marked))):
         del marked[run_id]

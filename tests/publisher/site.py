@@ -309,6 +309,7 @@ class Site:
             with psycopg.connect(self.store_url) as session:
                 return session.execute(query.replace("?", "%s"), values or None).fetchall()
         connection = sqlite3.connect(self.store_file)
+        connection.text_factory = lambda stored: stored.decode("utf-8", "backslashreplace")  # tests damage texts
         try:
             return connection.execute(query, values).fetchall()
         finally:

@@ -45,6 +45,11 @@ def damage(site: Site, column: str, value: str, number: int = 3) -> None:
         ("class_id", "2"),
         ("stored_at", "stored_at + 4096"),
         ("record_id", "'ur-another'"),
+        ("record_id", "CAST(x'f5' || substr(CAST(record_id AS BLOB), 2) AS TEXT)"),
+        ("record_id", "CAST(record_id AS BLOB)"),
+        ("job", "CAST(job AS TEXT)"),
+        ("job", "CAST(x'13' || substr(job, 2) AS BLOB)"),
+        ("digest", "CAST(digest AS TEXT)"),
     ],
 )
 def test_only_the_damaged_record_is_held_and_reading_its_source_again_replaces_it(
@@ -56,7 +61,7 @@ def test_only_the_damaged_record_is_held_and_reading_its_source_again_replaces_i
     damage(site, column, value)
     done = site.publish("sgas")
     third = make_job(3).record_id
-    assert site.in_state("sgas", State.HELD) <= {third, "ur-another"}
+    assert len(site.in_state("sgas", State.HELD)) == 1
     assert len(site.receivers["sgas"].held) == 4
     assert third not in site.receivers["sgas"].held
     assert exit_code.of_run((), done, site.publisher.status(), only=("sgas",)) == exit_code.REJECTED
