@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
+from formats.identity import encode
 from formats.job import Job
 from publisher.config import schema
 from publisher.encoded_run import EncodedRun, encode_run
@@ -250,9 +251,10 @@ class PageBuilder:
             inside = [self._is_inside(job.end) for job in jobs]
             self.skipped += inside.count(False)
             jobs, marks = list(compress(jobs, inside)), list(compress(marks, inside))
-        if suspects := {_facts(piece.suspect) for piece in self.unreadable if piece.suspect is not None}:
-            # A user's text may occur in two records, of the start and of the end, and give the same run there.
-            trusted = [_facts(job) not in suspects for job in jobs]
+        if suspects := {encode(piece.suspect) for piece in self.unreadable if piece.suspect is not None}:
+            # A user's text may occur in two records, of the start and of the end, and give the same run there. Only
+            # equal runs are taken for it: a forged record may have the id and times of a true one.
+            trusted = [encode(job) not in suspects for job in jobs]
             jobs, marks = list(compress(jobs, trusted)), list(compress(marks, trusted))
         page = Page(
             jobs=tuple(jobs),
@@ -274,10 +276,6 @@ class PageBuilder:
         if end is None and self._keep_running:
             return True
         return self._window is None or self._window.holds(end)
-
-
-def _facts(job: Job) -> tuple[str, int | None, int | None, int | None, int | None]:
-    return job.record_id, job.end, job.wall_ms, job.cpu_ms, job.slots
 
 
 class EncodedPage(msgspec.Struct, frozen=True):
