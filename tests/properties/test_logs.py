@@ -118,9 +118,15 @@ STEPS = st.lists(st.tuples(st.floats(0, 1), st.sampled_from(READINGS), st.sample
 def test_any_life_of_a_log_gives_the_same_runs(log: RotatedLog, steps: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as place:
         seen = lived(Path(place, "log"), log, steps)
-    assert finished(seen) == finished(log.expected)
+    assert shown(seen) == shown(log.expected)
     assert {each.reason for each in seen.unreadable} >= {each.reason for each in log.expected.unreadable}
     assert seen.at_end
+
+
+def shown(seen: Seen) -> dict[str, Job]:
+    """The finished runs, and those that are held as suspect."""
+    held = {each.suspect.record_id: each.suspect for each in seen.unreadable if each.suspect is not None}
+    return {key: job for key, job in held.items() if job.finished} | finished(seen)
 
 
 def lived(file: Path, log: RotatedLog, steps: list[Step]) -> Seen:
@@ -144,11 +150,12 @@ def lived(file: Path, log: RotatedLog, steps: list[Step]) -> Seen:
 @given(data=st.data())
 @FEWER
 def test_a_corrupt_line_costs_only_itself(log: RotatedLog, data: st.DataObject) -> None:
-    """A line of an ad or of an allocation with steps is a part of its job: at most that job is lost, or altered."""
+    """A line of an ad or of an allocation with steps is a part of its job: at most that job is lost, or altered. Those
+    after a line that may be cut off in a user's text are held as suspect, and shown."""
     lines = log.content.split(b"\n")[:-1]
     at = data.draw(st.integers(1 if log.name.startswith("slurm/sacct") else 0, len(lines) - 1))
     lines[at] = data.draw(st.sampled_from((b"\0" * 40, b"\xff\xfe garbage", b"?", bytes(range(1, 9)) * 200)))
     with tempfile.TemporaryDirectory() as place:
-        found = finished(whole(Path(place), log.name, b"\n".join(lines) + b"\n"))
-    others = {key: job for key, job in finished(log.expected).items() if found.get(key) != job}
+        found = shown(whole(Path(place), log.name, b"\n".join(lines) + b"\n"))
+    others = {key: job for key, job in shown(log.expected).items() if found.get(key) != job}
     assert len({job.local_id for job in others.values()}) <= 1, (at, sorted(others))
