@@ -74,6 +74,7 @@ LEFT_OUT: Final = {
     "shadow": "is for a target that is a shadow",
     "reconcile": "asks a service",
     "inspect": "is given the message of a rule",
+    "collect --unreadable --settle --piece": "is for pieces that are listed",
     "records show": "is for a record that a service refused",
     "records retry RECORD": "is for a record that a service keeps in its first version",
     "records waive": "is for a record that a service keeps in its first version",
