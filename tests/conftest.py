@@ -1,7 +1,7 @@
 """What all tests share: fixtures, which tests run, how hard hypothesis tries, and where a skip is a failure.
 
 - `long` (exhaustive) and `bench` (measuring) tests are left out unless `-m` names them; `RUN_LONG=1` adds the long.
-- Tests with many examples or kills have a short form; `RUN_WHOLE=1`, which `.ci/run` sets, asks for all of it
+- Tests with many examples or kills have a short form; `RUN_WHOLE=1` asks for all of it
   (`tests.extent`).
 - `RUN_LONG=1` also gives hypothesis its profile `long`; otherwise the same examples are tried in every run.
 - `USAGE_PUBLISHER_NO_SKIPS=1`, which `.ci/run` sets, turns a skipped test into a failed one, with its reason. Only

@@ -1,5 +1,5 @@
-"""How much of a test is run: its short form by `make test`, all of it where `RUN_WHOLE=1` is set, as in `.ci/run`, and
-its exhaustive form by `make test-long`, which sets `RUN_LONG=1`."""
+"""How much of a test is run: its short form by `make test`, all of it where `RUN_WHOLE=1` is set, and its exhaustive
+form, with all of every other test, by `make test-long`, which sets `RUN_LONG=1`."""
 
 from __future__ import annotations
 
