@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 Level = Literal["green", "yellow", "red"]
+
+DAMAGE_HINT: Final = "`usage-publisher store check` names them, and says what to do"
+"""About damaged jobs."""
 
 
 class Finding(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from publisher.cli.output import data, json_object, say
 from publisher.cli.session import session
 from publisher.cli.table import level_text, show_table
 from publisher.cli.usage_notes import usage_notes
-from publisher.store.admin.check_progress import DAMAGE_HINT
+from publisher.finding import DAMAGE_HINT
 from publisher.text import counted, future_notes, iso, safe
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from publisher.collect.enrich import Enricher, Enrichers
 from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import Config, SourceSettings
 from publisher.errors import PublisherError
-from publisher.finding import Finding, Level
+from publisher.finding import DAMAGE_HINT, Finding, Level
 from publisher.messages.item import view_of
 from publisher.security.credentials import load_credentials
 from publisher.security.distinguished_name import rfc2253_dn, slash_dn
@@ -28,7 +28,6 @@ from publisher.sources import blah, make_source
 from publisher.status import check_host
 from publisher.status.status import Status, status
 from publisher.store.admin import check_progress
-from publisher.store.admin.check_progress import DAMAGE_HINT
 from publisher.store.classes import JobClass, all_classes, classes_ended_in
 from publisher.store.database import Store
 from publisher.store.sent_mark import RESTORED_HINT

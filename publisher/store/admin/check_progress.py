@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, insert, select, update
 
 from publisher.store.schema import check_progress
 from publisher.store.stored_json import decoded
-
-DAMAGE_HINT: Final = "`usage-publisher store check` names them, and says what to do"
 
 
 class CheckProgress(msgspec.Struct, frozen=True):

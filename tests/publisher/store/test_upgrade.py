@@ -125,13 +125,12 @@ def test_a_store_of_an_unknown_version_is_refused_with_nothing_changed(tmp_path:
     assert dump(file) == before
 
 
-@pytest.mark.parametrize("table", ["runs", "classes"])
-def test_a_record_in_the_encoding_of_a_later_program_is_refused_and_nothing_is_sent(tmp_path: Path, table: str) -> None:
+def test_classes_in_the_encoding_of_a_later_program_are_refused_and_nothing_is_sent(tmp_path: Path) -> None:
+    """A single run in it is a changed bit: a later program would have changed the schema too."""
     site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
     site.sources["ce1"].add(make_job(1), make_job(2))
     site.collect()
-    column = "job" if table == "runs" else "facts"
-    _damage(site, f"UPDATE {table} SET {column} = CAST(x'63' || substr({column}, 2) AS BLOB) WHERE id = 1")
+    _damage(site, "UPDATE classes SET facts = CAST(x'63' || substr(facts, 2) AS BLOB) WHERE id = 1")
     site.configure("sgas", vo=["atlas"])  # classes are looked at when planning
     with pytest.raises(StoreNewerError) as caught:
         site.publish()
