@@ -58,6 +58,12 @@ def month_numbered(number: int) -> Month:
     return Month(*divmod(number, 100))
 
 
+def months_before(month: Month, months: int) -> Month:
+    """The month that is so many months earlier."""
+    number = month.year * 12 + month.month - 1 - months
+    return Month(number // 12, number % 12 + 1)
+
+
 def months_between(first: int, stop: int) -> list[Month]:
     """The months that the instants from `first` until `stop` (exclusive) touch, in order."""
     months: list[Month] = []

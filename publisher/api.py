@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from publisher.reconcile.conservation import Conservation
     from publisher.reconcile.reconcile import Reconciliation
     from publisher.reconcile.schedule import ReconcileResult
+    from publisher.recording import History
     from publisher.report.archive_export import Written
     from publisher.report.report import Report
     from publisher.report.request import ReportRequest
@@ -298,6 +299,17 @@ class Publisher:
         from publisher.status.status import status  # noqa: PLC0415
 
         return status(self._opened.if_there(), self.config, self.tools.clock, assumed=assumed)
+
+    @property
+    def history(self) -> History:
+        """The runs of the program with this store."""
+        from publisher.recording import History  # noqa: PLC0415
+
+        return History(self._opened, self.tools.clock, self.config.store.keep_history)
+
+    def written_contexts(self) -> dict[str, str]:
+        """Write to the spooling contexts what they lack; then as `context_errors`."""
+        return self._opened.written_contexts()
 
     def context_errors(self) -> dict[str, str]:
         """By name, the spooling contexts that could not be written since this was last asked, or still cannot be, and

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ class ConfiguredStore:
         self._store: Store | None = None
         self._spooler: Spooler | None = None
         self._context_errors: dict[str, str] = {}
+        self._begin_recording: Callable[[Store], object] | None = None
         self.missing = ""
         """The notice that there is no store, and how to make one, if one was needed."""
 
@@ -38,7 +39,13 @@ class ConfiguredStore:
         if self._store is None:
             self._require_owner()
             self._store = self._opened(create=True)
+        if self._begin_recording is not None:
+            self._begin_recording(self._store)
         return self._store
+
+    def record(self, begin: Callable[[Store], object] | None) -> None:
+        """Call this with the store each time that it is needed; None: nothing any more."""
+        self._begin_recording = begin
 
     def if_there(self) -> Store | None:
         """The store, or None, with the notice in `missing`."""
@@ -47,6 +54,9 @@ class ConfiguredStore:
                 self._store, self.missing = self._opened(create=False), ""
             except StoreMissingError as error:
                 self.missing = str(error)
+                return None
+        if self._begin_recording is not None:
+            self._begin_recording(self._store)
         return self._store
 
     def collected(self) -> Store:
@@ -84,6 +94,12 @@ class ConfiguredStore:
         if self._spooler is not None:
             found |= {each.name: each.problem for each in self._spooler.states() if each.problem is not None}
         return found
+
+    def written_contexts(self) -> dict[str, str]:
+        """Write to the spooling contexts what they lack; then as `context_errors`."""
+        if self._spooler is not None:
+            self._spooler.flush()
+        return self.context_errors()
 
     def close(self) -> None:
         """Write to the spooling contexts what they lack, and close the store."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from formats.calendar import Month, month_numbered, month_of
+from formats.calendar import Month, month_numbered, month_of, months_before
 from formats.job import Job
 from publisher.collect.collect import TargetPlan
 from publisher.collect.enrich import Enrichers
@@ -219,7 +219,7 @@ class StoreMaintenance:
                 hint="Give --before MONTH, or set store.keep_jobs, store.keep_messages or store.keep_receipts",
             )
         configured = {name: GroupKinds(plan.filter.is_snapshot, plan.filter.sync) for name, plan in plans.items()}
-        jobs_before = before or _ago(present, settings.keep_jobs)
+        jobs_before = before or _before(present, settings.keep_jobs)
         with self._store.read() as connection:
             months = purge.months_before(connection, jobs_before, configured) if jobs_before is not None else []
             messages_before, receipts_before = self._limits(before, present)
@@ -233,7 +233,7 @@ class StoreMaintenance:
         if before is not None:
             return None, None
         settings = self._config.store
-        return _ago(present, settings.keep_messages), _ago(present, settings.keep_receipts)
+        return _before(present, settings.keep_messages), _before(present, settings.keep_receipts)
 
     def purge(self, before: Month | None = None) -> Purged:
         """Remove what `plan_purge` gives now, one month a transaction, then rows without references."""
@@ -341,8 +341,5 @@ def copy_store(
         source.close()
 
 
-def _ago(present: Month, months: int | None) -> Month | None:
-    if months is None:
-        return None
-    number = present.year * 12 + present.month - 1 - months
-    return Month(number // 12, number % 12 + 1)
+def _before(present: Month, months: int | None) -> Month | None:
+    return None if months is None else months_before(present, months)

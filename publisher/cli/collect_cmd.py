@@ -12,6 +12,7 @@ from publisher import subprocess_worker
 from publisher.cli import completion, exit_code, options
 from publisher.cli.options import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import data, json_object, say
+from publisher.cli.recorded import recorded
 from publisher.cli.session import session
 from publisher.cli.table import show_table
 from publisher.cli.usage_notes import usage_notes
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from publisher.api import Publisher
     from publisher.collect.collect import Collected
     from publisher.collect.suspects import AcceptedSuspects
+    from publisher.sources.base import Window
     from publisher.store.registry import UnreadableRow
 
 _LISTED: Final = 1000
@@ -93,19 +95,24 @@ def collect(
             suspects = publisher.maintenance.suspects([row.id for row in rows]) if rows else {}
             _list_unreadable(rows, suspects, publisher.count_unreadable(sources or ()))
             return
+        _collect(publisher, sources or (), Window(begin, end) if begin is not None or end is not None else None)
+
+
+def _collect(publisher: Publisher, sources: Sequence[str], window: Window | None) -> None:
+    with recorded(publisher, "collect") as recording:
         subprocess_worker.tune_memory()
-        window = Window(begin, end) if begin is not None or end is not None else None
-        found = publisher.collect(sources or (), window)
+        found = publisher.collect(sources, window)
         say_if_new_store(publisher)
-    if found is None:
-        say("another run is collecting; nothing was read")
-        found = {}
-    say_problems(found)
-    if session.json:
-        json_object({"sources": collected_json(found)})
-    elif not session.quiet:
-        show_collected(found)
-    raise typer.Exit(exit_code.of_run(found.values(), {}, None, contexts=publisher.context_errors()))
+        if found is None:
+            say("another run is collecting; nothing was read")
+            found = {}
+        say_problems(found)
+        recording.done = {"sources": collected_json(found)}
+        if session.json:
+            json_object(recording.done)
+        elif not session.quiet:
+            show_collected(found)
+        raise typer.Exit(exit_code.of_run(found.values(), {}, None, contexts=publisher.written_contexts()))
 
 
 def collected_json(found: dict[str, Collected]) -> dict[str, Any]:

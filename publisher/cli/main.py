@@ -31,6 +31,7 @@ _COMMANDS: Final = (
     "republish",
     "render",
     "status",
+    "history",
     "jobs",
     "records",
     "reconcile",

@@ -12,6 +12,7 @@ from publisher import subprocess_worker
 from publisher.cli import completion, exit_code
 from publisher.cli.collect_cmd import say_if_new_store
 from publisher.cli.output import json_object, say
+from publisher.cli.recorded import recorded
 from publisher.cli.render_cmd import held_json
 from publisher.cli.session import session
 from publisher.cli.table import level_text, show_table
@@ -43,17 +44,18 @@ def publish(
     if dry_run:
         _show_dry_run(targets or ())
         return
-    with session.publisher() as publisher:
+    with session.publisher() as publisher, recorded(publisher, "publish") as recording:
         subprocess_worker.tune_memory()
         delivered = publisher.publish(targets or ())
         say_if_new_store(publisher)
         status = publisher.status(assumed=False)
-    if session.json:
-        json_object({"targets": delivered_json(delivered, status)})
-    elif not session.quiet:
-        show_delivered(delivered, status)
-    contexts = publisher.context_errors()
-    raise typer.Exit(exit_code.of_run((), delivered, status, only=targets or (), contexts=contexts))
+        recording.done = {"targets": delivered_json(delivered, status)}
+        if session.json:
+            json_object(recording.done)
+        elif not session.quiet:
+            show_delivered(delivered, status)
+        contexts = publisher.written_contexts()
+        raise typer.Exit(exit_code.of_run((), delivered, status, only=targets or (), contexts=contexts))
 
 
 class DryRun(msgspec.Struct):

@@ -12,6 +12,7 @@ from publisher.cli import completion, exit_code, options
 from publisher.cli.options import All, limit_of, say_if_cut
 from publisher.cli.output import data, json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
+from publisher.cli.recorded import recorded
 from publisher.cli.session import session
 from publisher.cli.sums_view import show_sums, sums_json, write_csv
 from publisher.cli.table import level_text, show_table
@@ -96,7 +97,11 @@ def reconcile(
     if session.json:
         form = "table"
     chosen = months_of(month or (), since, until)
-    with session.publisher() as publisher, publisher.reconcile(targets or (), chosen, file or ()) as found:
+    with (
+        session.publisher() as publisher,
+        recorded(publisher, "reconcile") as recording,
+        publisher.reconcile(targets or (), chosen, file or ()) as found,
+    ):
         answer: dict[str, Any] = {"targets": {name: _target_json(found, name, most) for name in found.targets}}
         conserved = publisher.conservation(found, by, with_tool=with_tool) if source else None
         if conserved is not None and form == "csv":
@@ -118,18 +123,25 @@ def reconcile(
             answer["sums"] = sums_json(conserved)
         closed = bool(delivered) and not any(one.others for one in found.targets.values())
         refused = any(one.unauthorised for one in found.targets.values())
-    if session.json:
         resent_json = delivered_json(delivered, status) if delivered else {}
-        json_object(answer | {"agrees": found.agrees, "resent": resent_json, "taken_over": taken_over})
-    elif delivered and not session.quiet:
-        show_delivered(delivered, status)
-        say("Run reconcile again in a few minutes: services count accepted records with a delay")
-    elif not resend and any(month.missing for one in found.targets.values() for month in one.months):
-        say("`--resend` sends again what is missing, under the same ids")
-    _say_taken_over(taken_over)
-    resent = exit_code.of_run((), delivered, None, contexts=publisher.context_errors())
-    agrees = (agrees or closed) and (conserved is None or conserved.agrees)
-    raise typer.Exit(_code(agrees=agrees, refused=refused, resent=resent))
+        more = {"agrees": found.agrees, "resent": resent_json, "taken_over": taken_over}
+        recording.done = {"targets": {name: _recorded(one) for name, one in answer["targets"].items()}} | more
+        if session.json:
+            json_object(answer | more)
+        elif delivered and not session.quiet:
+            show_delivered(delivered, status)
+            say("Run reconcile again in a few minutes: services count accepted records with a delay")
+        elif not resend and any(month.missing for one in found.targets.values() for month in one.months):
+            say("`--resend` sends again what is missing, under the same ids")
+        _say_taken_over(taken_over)
+        resent = exit_code.of_run((), delivered, None, contexts=publisher.written_contexts())
+        agrees = (agrees or closed) and (conserved is None or conserved.agrees)
+        raise typer.Exit(_code(agrees=agrees, refused=refused, resent=resent))
+
+
+def _recorded(target: dict[str, Any]) -> dict[str, Any]:
+    """Of the answer about a target, what the history keeps: without its differences, which may be many."""
+    return {key: value for key, value in target.items() if not isinstance(value, list)}
 
 
 def _say_taken_over(jobs_by_target: dict[str, int]) -> None:

@@ -11,6 +11,7 @@ from publisher.cli import completion, exit_code, options
 from publisher.cli.options import Yes, confirm
 from publisher.cli.output import json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
+from publisher.cli.recorded import recorded
 from publisher.cli.session import session
 from publisher.errors import TargetBusyError
 from publisher.reason import sentence
@@ -64,17 +65,18 @@ def republish(
         if plan.sends_anything:
             hint = "Add --yes, or --dry-run to see what would be sent"
             confirm("Send them?", yes=yes, hint=hint)
-            delivered = {target: publisher.republish(target, window, only_missing=only_missing)}
-        else:  # the target's lock is not taken, and what waits outside the window is left to publish
+        with recorded(publisher, "republish") as recording:
             delivered = {}
-        status = publisher.status(assumed=False)
-    if session.json:
-        json_object({"plan": _plan_json(plan), "targets": delivered_json(delivered, status)})
-    elif delivered and not session.quiet:
-        show_delivered(delivered, status)
-    raise typer.Exit(
-        exit_code.of_run((), delivered, None, held_before=plan.held_again, contexts=publisher.context_errors())
-    )
+            if plan.sends_anything:  # else its lock is not taken, and what waits outside the window is left to publish
+                delivered[target] = publisher.republish(target, window, only_missing=only_missing)
+            status = publisher.status(assumed=False)
+            recording.done = {"plan": _plan_json(plan), "targets": delivered_json(delivered, status)}
+            if session.json:
+                json_object(recording.done)
+            elif delivered and not session.quiet:
+                show_delivered(delivered, status)
+            held_before, contexts = plan.held_again, publisher.written_contexts()
+            raise typer.Exit(exit_code.of_run((), delivered, None, held_before=held_before, contexts=contexts))
 
 
 def _explain(target: str, plan: RepublishPlan, shape: str, *, keeps_first: bool) -> None:

@@ -16,6 +16,7 @@ from publisher.cli import exit_code, options, signals
 from publisher.cli.collect_cmd import collected_json, say_if_new_store, say_problems, show_collected
 from publisher.cli.output import OutputClosedError, flush, json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
+from publisher.cli.recorded import recorded
 from publisher.cli.session import session
 from publisher.errors import (
     ConfigError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from publisher.observe.systemd import ServiceManager
     from publisher.publish.circuit import Circuits
     from publisher.reconcile.schedule import ReconcileResult
+    from publisher.recording import Recording
     from publisher.status.status import Status
     from publisher.store.admin.rolling_check import PartChecked
 
@@ -82,35 +84,45 @@ def _watch(manager: ServiceManager, *, stays: bool) -> Watch:
 
 
 def _once(watch: Watch, circuits: Circuits | None = None) -> int:
-    publisher = watch.publisher
     watch.begin()
     code = 1
     try:
-        result = publisher.run(circuits)
-        say_if_new_store(publisher)
-        status = publisher.status(assumed=False)
-        contexts = publisher.context_errors()
-        code = exit_code.of_run(
-            result.sources.values(), result.targets, status, busy=result.busy, contexts=contexts, with_evidence=True
-        )
-        if result.checked is not None and _say_damage(result.checked):
-            code = exit_code.STORE
-        if result.busy:
-            say("another run is collecting")
-        say_problems(result.sources)
-        if session.json:
-            done = {"sources": collected_json(result.sources), "targets": delivered_json(result.targets, status)}
-            json_object(done | {"reconciled": result.reconciled})
-        elif not session.quiet:
-            show_collected(result.sources)
-            show_delivered(result.targets, status)
-            _show_reconciled(result.reconciled)
-            _show_contradicted(status, result.reconciled)
+        with recorded(watch.publisher, "run") as recording:
+            code = _run(watch.publisher, recording, circuits)
+            recording.exit_code = code
     except PublisherError as error:
         code = error.exit_code
         raise
     finally:
         watch.end(code)
+    return code
+
+
+def _run(publisher: Publisher, recording: Recording, circuits: Circuits | None) -> int:
+    result = publisher.run(circuits)
+    say_if_new_store(publisher)
+    status = publisher.status(assumed=False)
+    contexts = publisher.context_errors()
+    code = exit_code.of_run(
+        result.sources.values(), result.targets, status, busy=result.busy, contexts=contexts, with_evidence=True
+    )
+    if result.checked is not None and _say_damage(result.checked):
+        code = exit_code.STORE
+    if result.busy:
+        say("another run is collecting")
+    say_problems(result.sources)
+    recording.done = {
+        "sources": collected_json(result.sources),
+        "targets": delivered_json(result.targets, status),
+        "reconciled": result.reconciled,
+    }
+    if session.json:
+        json_object(recording.done)
+    elif not session.quiet:
+        show_collected(result.sources)
+        show_delivered(result.targets, status)
+        _show_reconciled(result.reconciled)
+        _show_contradicted(status, result.reconciled)
     return code
 
 

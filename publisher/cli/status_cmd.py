@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from publisher.cli.history_cmd import run_json
 from publisher.cli.output import data, json_object, say
 from publisher.cli.session import session
 from publisher.cli.table import level_text, show_table
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from publisher.status.status import SourceStatus, Status, TargetStatus
+    from publisher.store.history import ProgramRun
 
 
 def register(app: typer.Typer) -> None:
@@ -51,6 +53,7 @@ def status_json(found: Status) -> dict[str, Any]:
         "delivered": found.delivered,
         "not_latest": found.not_latest,
         "damaged_jobs": found.damaged_jobs,
+        "last_run": None if found.last_run is None else run_json(found.last_run),
         "sources": {
             name: {
                 "jobs": source.jobs,
@@ -118,6 +121,8 @@ def _target_json(target: TargetStatus) -> dict[str, Any]:
 
 def show_status(found: Status) -> None:
     """The status as people read it."""
+    if found.last_run is not None:
+        data(_last_run_text(found.last_run))
     source_columns = ["source", "jobs", "unreadable", "last collected", "last job end", "status"]
     rows: list[list[object]] = [
         [name, item.jobs, item.unreadable, iso(item.last_collected), iso(item.last_job_end), _source_word(item)]
@@ -154,6 +159,15 @@ def show_status(found: Status) -> None:
     show_table("Targets", columns, rows, right=counts)
     for advice in _advice(found):
         data(advice)
+
+
+def _last_run_text(run: ProgramRun) -> str:
+    from publisher.status.run_summary import summary_of  # noqa: PLC0415
+
+    last = summary_of(run)
+    work = f"{counted(last.new, 'new job')}, {last.total('sent'):,} sent, {last.total('rejected'):,} rejected"
+    times = f"{iso(run.began_at)}, {last.took}" if last.took else f"{iso(run.began_at)}"
+    return f"Last run: {run.command}, {times}, {last.ended}; {work}; usage-publisher history {run.id}"
 
 
 def _source_word(item: SourceStatus) -> Text:

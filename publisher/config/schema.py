@@ -108,6 +108,8 @@ class StoreSettings(Settings):
         default=None, description="Age after which it removes receipts and answers of messages."
     )
 
+    keep_history: Months = Field(default=13, description="Age after which runs of the program leave its `history`.")
+
     @property
     def mark_file(self) -> Path | None:
         """The file that records what was sent last; None: in the folder of an SQLite store; another store has none."""

@@ -32,12 +32,14 @@ from publisher.page.addresses import (
     return_address,
 )
 from publisher.page.auth import EVERYBODY, ROLES, STATUS, People, Person, Sessions
+from publisher.page.history import MOST_RUNS, history_page
 from publisher.page.html import markup
 from publisher.page.middleware import SecurityMiddleware
 from publisher.page.overview import MOST_LISTED, RecentUsage, RecordQuery, overview_page, records_page
 from publisher.report.report import VIEWS
 from publisher.status.records import ListedRecord
 from publisher.status.status import Status
+from publisher.store.history import ProgramRun
 from publisher.store.schema import State
 from publisher.text import did_you_mean, instant_s
 
@@ -59,6 +61,9 @@ class PageContent(msgspec.Struct, frozen=True, kw_only=True):
     status: Callable[[], Status]
     listed: Callable[[State, str, int, int | None], list[ListedRecord]]
     """The records of a target in a state: at most so many, that ended then or later."""
+    history: Callable[[int], list[ProgramRun]]
+    """The newest runs of the program, at most so many."""
+    count_history: Callable[[], int]
     record_log_in: Callable[[Person, str], None]
     """Record who logged in, and from which address."""
     say: Callable[[str], None]
@@ -75,6 +80,7 @@ def application(site: PageContent, names: tuple[str, ...]) -> SecurityMiddleware
     routes = [
         Route(OVERVIEW, pages.overview),
         Route("/records", pages.records),
+        Route("/history", pages.history),
         Route("/help", pages.help),
         Route(LOGIN, pages.login_form, methods=["GET"]),
         Route(LOGIN, pages.login, methods=["POST"]),
@@ -187,6 +193,15 @@ class _PageHandlers:
             ]
             around = self._around(person, "records")
             return _page(records_page(asked, status, found, with_ids=person.may("job"), around=around))
+
+        return await self._shown(request, make, STATUS)
+
+    async def history(self, request: Request) -> Response:
+        """The runs of the program."""
+
+        def make(person: Person) -> Response:
+            runs, total = self._site.history(MOST_RUNS), self._site.count_history()
+            return _page(history_page(runs, total, self._around(person, "history")))
 
         return await self._shown(request, make, STATUS)
 

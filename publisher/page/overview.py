@@ -17,6 +17,7 @@ from publisher.page.addresses import with_query
 from publisher.page.html import instant_text, markup
 from publisher.reason import sentence
 from publisher.status.records import ListedRecord
+from publisher.status.run_summary import summary_of
 from publisher.status.status import SourceStatus, Status, TargetStatus
 from publisher.store.schema import State
 from publisher.text import counted, future_notes, safe
@@ -250,6 +251,7 @@ def overview_page(status: Status | None, usage: RecentUsage | None, around: Mapp
         context["lead"], context["tone"] = headline(status)
         context |= {
             "tiles": tiles(status), "problems": problems(status),
+            "last_run": None if status.last_run is None else summary_of(status.last_run),
             "targets": [target_card(name, one) for name, one in status.targets.items()],
             "sources": [(safe(name), one) for name, one in status.sources.items()],
             "removed": [(safe(name), one) for name, one in status.removed_sources.items()],

@@ -200,6 +200,8 @@ def _site(
         reports=reports.pages,
         status=partial(publisher.status, assumed=False),
         listed=publisher.listed,
+        history=publisher.history.newest,
+        count_history=publisher.history.count,
         record_log_in=record_log_in,
         say=say,
         people=people,

@@ -391,10 +391,14 @@ class Spooler:
             for name, each in self._settings.items()
         ]
 
-    def shutdown(self) -> None:
-        """Write the recorded changes, and release the contexts."""
+    def flush(self) -> None:
+        """Write the recorded changes."""
         self._due.set()
         self.commit()
+
+    def shutdown(self) -> None:
+        """Write the recorded changes, and release the contexts."""
+        self.flush()
         for context in self._contexts.values():
             context.shutdown()
 

@@ -15,9 +15,20 @@ from publisher.encoded_run import UsageNote
 from publisher.errors import CredentialError, StoreError
 from publisher.messages import completeness, due
 from publisher.sources.base import FUTURE_S, waiting_in
-from publisher.store import batches, deliveries, groups, queries, reconciliations, registry, suspects, usage_notes
+from publisher.store import (
+    batches,
+    deliveries,
+    groups,
+    history,
+    queries,
+    reconciliations,
+    registry,
+    suspects,
+    usage_notes,
+)
 from publisher.store.admin import check_progress
 from publisher.store.database import Store
+from publisher.store.history import ProgramRun
 from publisher.store.reconciliations import Reconciled
 from publisher.store.registry import SourceCount
 from publisher.store.schema import State
@@ -136,6 +147,8 @@ class Status(msgspec.Struct, frozen=True):
     """Sources that the configuration does not name any more, whose jobs are stored."""
     damaged_jobs: int = 0
     """Stored jobs that runs found damaged, and that were not replaced since."""
+    last_run: ProgramRun | None = None
+    """The last run of the program in its history."""
 
     @property
     def delivered(self) -> bool:
@@ -158,20 +171,15 @@ def status(store: Store | None, config: Config, clock: Callable[[], int], *, ass
     complete = all(source.read_to_end for source in sources.values()) and not any(
         not target.shadow and (target.waiting > target.not_due or target.in_flight) for target in targets.values()
     )
-    why_not_latest = None if store is None else _why_not_latest(store)
-    return Status(complete, sources, targets, why_not_latest, _removed(store, config), _damaged(store))
-
-
-def _damaged(store: Store | None) -> int:
     if store is None:
-        return 0
+        return Status(complete, sources, targets)
     with store.read() as connection:
-        return check_progress.count_damaged(connection)
+        damaged = check_progress.count_damaged(connection)
+        last_run = next(iter(history.newest(connection, 1)), None)
+    return Status(complete, sources, targets, _why_not_latest(store), _removed(store, config), damaged, last_run)
 
 
-def _removed(store: Store | None, config: Config) -> dict[str, SourceCount]:
-    if store is None:
-        return {}
+def _removed(store: Store, config: Config) -> dict[str, SourceCount]:
     with store.read() as connection:
         known = registry.count_by_source(connection)
     return {name: count for name, count in known.items() if name not in config.sources and count.jobs}

@@ -22,6 +22,7 @@
     sent_mark    the id of the store, and how many messages have left it (`publisher.store.sent_mark`); one row
     resends      windows that are being sent again
     audit        actions of people
+    program_runs  the history: runs of the program, and what each did
     check_progress   how far the store was checked by runs, and the damaged runs that are known; one row
     notices      the problems that a mail was sent about
     purged_months, purged_runs, purged_deliveries   what is kept of purged jobs: that they were stored and delivered
@@ -443,6 +444,18 @@ audit = Table(
     Column("action", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("detail", Text, nullable=False),
+)
+
+program_runs = Table(
+    "program_runs",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("command", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("began_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("exit_code", SmallInteger),
+    Column("done", Text, nullable=False),
 )
 
 purged_months = Table(

@@ -41,6 +41,7 @@ DESCRIPTIONS: Final = {
     "held": "jobs that lack something; nothing was sent",
     "in_flight": "jobs that were sent, without a recorded answer",
     "interrupted": "the source was not read to its end: the next collect continues",
+    "last_run": "the newest run of the program in the history, also one at work; null: none",
     "last_sent_end_time": "latest end of a job that the service has",
     "merged": "parts of runs that have a record of their own, such as slaves and steps",
     "new": "jobs that were not in the store; of republish: jobs or groups that the service lacks",

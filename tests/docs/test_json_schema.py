@@ -27,6 +27,7 @@ UNREADABLE: Final = (
 )
 COMMANDS: Final[dict[str, list[tuple[str, ...]]]] = {
     "status": [("status",)],
+    "history": [("history",), ("history", "1")],
     "collect": [("collect",)],
     "publish": [("publish",)],
     "run": [("run",)],

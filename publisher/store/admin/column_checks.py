@@ -20,6 +20,7 @@ from publisher.store.schema import (
     grid_logs,
     groups,
     metadata,
+    program_runs,
     purged_sync_counts,
     report_reaches,
     runs,
@@ -37,6 +38,7 @@ _JSON: Final[Mapping[Table, tuple[str, ...]]] = {
     grid_logs: ("cursor",),
     grid_jobs: ("fqans",),
     report_reaches: ("reach",),
+    program_runs: ("done",),
 }
 _WITH_DIGESTS: Final = frozenset({runs, versions, classes})
 """Their columns are checked with their digests."""

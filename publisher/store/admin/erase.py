@@ -38,6 +38,7 @@ from publisher.store.schema import (
     deliveries,
     erased,
     grid_jobs,
+    program_runs,
     runs,
     sources,
     targets,
@@ -183,6 +184,7 @@ _TEXTS: Final[tuple[tuple[Table, tuple[Column[Any], ...]], ...]] = (
     (sources, (sources.c.last_error,)),
     (targets, (targets.c.last_error,)),
     (audit_table, (audit_table.c.subject, audit_table.c.detail)),
+    (program_runs, (program_runs.c.done,)),
 )
 
 

@@ -46,7 +46,8 @@ class PageClient:
         reports = ReportPages(source)
         self.site = PageContent(
             name=publisher.config.site.name, reports=lambda: reports, status=publisher.status,
-            listed=publisher.listed, record_log_in=self._came_in, say=self.said.append, people=people,
+            listed=publisher.listed, history=publisher.history.newest,
+            count_history=publisher.history.count, record_log_in=self._came_in, say=self.said.append, people=people,
             sessions=Sessions(3600, lambda: self.now),
         )  # fmt: skip
         self.app = application(self.site, names)

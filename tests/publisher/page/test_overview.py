@@ -23,6 +23,7 @@ from publisher.reason import ReasonCode
 from publisher.report.report import VIEWS
 from publisher.status.records import ListedRecord
 from publisher.status.status import Status
+from publisher.store.history import ProgramRun
 from publisher.store.schema import State
 from tests.publisher.cli.program import Program
 from tests.publisher.cli.test_status_screen import SOURCE, TARGET
@@ -179,6 +180,27 @@ def test_who_sees_records(guarded: PageClient) -> None:
     assert "/job?" not in of_manager
     assert "ur-dqs" not in of_manager
     assert "/job?" in guarded.ask("/records", headers=as_("root")).text
+
+
+# --- the history
+
+
+def test_the_runs_of_the_program_are_shown_with_their_errors(guarded: PageClient) -> None:
+    run = ProgramRun(7, "run", "host", DAY, DAY + 90, 1, {
+        "sources": {"ce1": {"new": 5, "changed": 1}}, "targets": {"files": {"accepted": 4, "error": "<b>down</b>"}},
+    })  # fmt: skip
+    guarded.app = application(
+        msgspec.structs.replace(guarded.site, history=lambda _: [run], count_history=lambda: 9), ()
+    )
+    shown = guarded.ask("/history", headers=as_("boss")).text
+    for text in (
+        "1 of 9 runs is shown",
+        "1 min 30 s",
+        "1: something waits, or failed",
+        "files: &lt;b&gt;down&lt;/b&gt;",
+    ):
+        assert text in shown
+    assert guarded.ask("/history", headers=as_("alice")).status_code == 403
 
 
 # --- who arrives where

@@ -1,0 +1,123 @@
+"""history: runs of the program, and what each did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import typer
+
+from publisher.cli.options import All, limit_of, list_json, say_if_cut
+from publisher.cli.output import data, json_object, say
+from publisher.cli.session import session
+from publisher.cli.table import level_text, show_table
+from publisher.errors import UsageError
+from publisher.text import iso, safe
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from publisher.status.run_summary import RunSummary, SourceWork, TargetWork
+    from publisher.store.history import ProgramRun
+
+_SHOWN: Final = 20
+_GRAVE: Final = frozenset({2, 4, 5, 6})
+"""The exit codes after which nothing more happens until somebody has acted."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("history")(history)
+
+
+def history(
+    run: Annotated[int | None, typer.Argument(metavar="ID", help="Number of a run, which is shown in full.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="The newest N. Default: 20.")] = None,
+    show_all: All = False,
+) -> None:
+    """List the runs that collect, send, or reconcile, newest first: when, the exit code, and what each did."""
+    most = limit_of(limit, _SHOWN, show_all=show_all)
+    with session.publisher() as publisher:
+        if run is not None:
+            found = publisher.history.of_id(run)
+            if found is None:
+                raise UsageError(f"run {run} is not in the history", hint="`usage-publisher history` lists the runs")
+            runs, total = [found], 1
+        else:
+            runs, total = publisher.history.newest(most), publisher.history.count()
+    if session.json:
+        json_object(list_json([run_json(each) for each in runs], total))
+    elif run is not None:
+        _show(runs[0])
+    elif runs:
+        _list(runs)
+        say_if_cut(len(runs), total, "newest")
+    else:
+        say(publisher.missing or "nothing ran yet")
+
+
+def run_json(run: ProgramRun) -> dict[str, Any]:
+    """A run, for `--json`."""
+    from publisher.status.run_summary import summary_of  # noqa: PLC0415
+
+    found = summary_of(run)
+    return {
+        "id": run.id,
+        "command": run.command,
+        "host": run.host,
+        "began": iso(run.began_at),
+        "ended": iso(run.ended_at),
+        "exit_code": run.exit_code,
+        "error": run.done.get("error"),
+        "sources": {each.name: _work_json(each) for each in found.sources},
+        "targets": {each.name: _work_json(each) for each in found.targets},
+    }
+
+
+def _work_json(work: SourceWork | TargetWork) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.structs.asdict(work).items() if name != "name"}
+
+
+def _list(runs: list[ProgramRun]) -> None:
+    from publisher.status.run_summary import summary_of  # noqa: PLC0415
+
+    columns = ["run", "began", "took", "command", "new jobs", "sent", "confirmed", "rejected", "held", "ended"]
+    numbers = ("sent", "confirmed", "rejected", "held")
+    rows = [
+        [
+            each.run.id, iso(each.run.began_at), each.took, each.run.command, each.new,
+            *(each.total(name) for name in numbers), _ended(each),
+        ]
+        for each in map(summary_of, runs)
+    ]  # fmt: skip
+    show_table("Runs of the program", columns, rows, right={"run", "new jobs", *numbers})
+    if any(run.done.get("error") or run.exit_code for run in runs):
+        data("`usage-publisher history RUN` shows one in full, with its errors")
+
+
+def _ended(summary: RunSummary) -> Text:
+    code = summary.run.exit_code
+    return level_text("green" if code == 0 else "red" if code in _GRAVE else "yellow", summary.ended)
+
+
+def _show(run: ProgramRun) -> None:
+    from publisher.status.run_summary import summary_of  # noqa: PLC0415
+
+    found = summary_of(run)
+    facts: list[list[object]] = [
+        ["command", run.command], ["host", run.host], ["began", iso(run.began_at)], ["ended", iso(run.ended_at)],
+        ["took", found.took], ["exit code", _ended(found)],
+    ]  # fmt: skip
+    show_table(f"Run {run.id}", ["fact", "value"], facts)
+    if found.sources:
+        _show_work("Collected", "source", found.sources, ("new", "changed", "unreadable"))
+    if found.targets:
+        _show_work("Delivered", "target", found.targets, ("sent", "confirmed", "rejected", "held", "waiting"))
+    if error := run.done.get("error"):
+        data(safe(f"Error: {error}"))
+
+
+def _show_work(title: str, what: str, done: Sequence[SourceWork | TargetWork], numbers: Sequence[str]) -> None:
+    rows = [[each.name, *(getattr(each, name) for name in numbers), each.error] for each in done]
+    show_table(title, [what, *numbers, "error"], rows, right=set(numbers))

@@ -1,0 +1,123 @@
+"""A run of the program, of the history, in a few words: for the command, the state, and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from publisher.store.history import ProgramRun
+from publisher.text import duration_text
+
+_EXIT_TEXTS: Final[Mapping[int, str]] = {
+    0: "done",
+    1: "something waits, or failed",
+    2: "wrong usage or configuration",
+    3: "records newly held or rejected",
+    4: "credentials were refused",
+    5: "the store could not be used, or is damaged",
+    6: "internal error",
+    130: "interrupted",
+}
+"""By exit code (`publisher.cli.exit_code`)."""
+
+
+class SourceWork(msgspec.Struct, frozen=True):
+    """What a run read from a source: jobs, pieces of unreadable input, and why it stopped."""
+
+    name: str
+    new: int
+    changed: int
+    unreadable: int
+    error: str | None
+
+
+class TargetWork(msgspec.Struct, frozen=True):
+    """What a run sent to a target, and what its reconciliation confirmed: None without one; what is left then."""
+
+    name: str
+    sent: int
+    confirmed: int | None
+    rejected: int
+    held: int
+    waiting: int
+    error: str | None
+
+
+class RunSummary(msgspec.Struct, frozen=True):
+    """A run: `took` and `ended` for people; what it did by source and target."""
+
+    run: ProgramRun
+    sources: list[SourceWork]
+    targets: list[TargetWork]
+
+    @property
+    def took(self) -> str:
+        """How long it was at work; empty without an end."""
+        return "" if self.run.ended_at is None else duration_text(self.run.ended_at - self.run.began_at)
+
+    @property
+    def ended(self) -> str:
+        """How it ended."""
+        code = self.run.exit_code
+        return "at work, or killed" if code is None else f"{code}: {_EXIT_TEXTS.get(code, 'unknown')}"
+
+    @property
+    def new(self) -> int:
+        """Jobs that it stored or that changed."""
+        return sum(each.new + each.changed for each in self.sources)
+
+    @property
+    def errors(self) -> Iterator[str]:
+        """What went wrong, each with the source or target."""
+        if error := self.run.done.get("error"):
+            yield str(error)
+        works = [(each.name, each.error) for each in self.sources] + [(each.name, each.error) for each in self.targets]
+        yield from (f"{name}: {error}" for name, error in works if error)
+
+    def total(self, name: str) -> int:
+        """A number of `TargetWork`, of all targets."""
+        return sum(getattr(each, name) or 0 for each in self.targets)
+
+
+def summary_of(run: ProgramRun) -> RunSummary:
+    """What a run did. Keys that an earlier version did not record count as 0."""
+    done = run.done
+    reconciled = done.get("reconciled", {})
+    sources = [
+        SourceWork(
+            name=name,
+            new=each.get("new", 0),
+            changed=each.get("changed", 0),
+            unreadable=each.get("unreadable", 0),
+            error=_error(each),
+        )
+        for name, each in done.get("sources", {}).items()
+    ]
+    targets = [
+        TargetWork(
+            name=name,
+            sent=each.get("accepted", 0),
+            confirmed=_confirmed(each, reconciled.get(name)),
+            rejected=each.get("rejected", 0),
+            held=each.get("held", 0),
+            waiting=each.get("waiting", 0),
+            error=_error(each),
+        )
+        for name, each in done.get("targets", {}).items()
+    ]
+    return RunSummary(run, sources, targets)
+
+
+def _confirmed(target: Mapping[str, Any], reconciled: Mapping[str, Any] | None) -> int | None:
+    """From the reconciliation of a run, or the months of the command `reconcile`."""
+    if reconciled is not None:
+        return int(reconciled["confirmed"])
+    months = target.get("months")
+    return None if months is None else sum(month["confirmed"] for month in months.values())
+
+
+def _error(work: Mapping[str, Any]) -> str | None:
+    """Why the work on a source or target stopped."""
+    return work.get("error") or work.get("no_evidence") or ("interrupted" if work.get("interrupted") else None)

@@ -1,0 +1,85 @@
+"""history: each run of the program is recorded when it needs the store, and at its end with what it did."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from publisher.store import history
+from publisher.store.database import open_store
+from tests.publisher.cli.program import Program
+
+
+def runs_of(site: Program) -> list[dict[str, Any]]:
+    """The runs, newest first."""
+    found = site("history", "--all", "--json").ok().object
+    assert found["total"] == found["shown"] == len(found["records"])
+    records: list[dict[str, Any]] = found["records"]
+    return records
+
+
+@pytest.mark.inside
+def test_what_happened_last_night_is_one_command(fresh: Program) -> None:
+    assert "does not exist" in fresh("history").ok().err
+    fresh("run").ok()
+    (run,) = runs_of(fresh)
+    assert (run["id"], run["command"], run["exit_code"], run["error"]) == (1, "run", 0, None)
+    assert run["began"] <= run["ended"]
+    assert run["sources"]["ce1"] == {"new": 39, "changed": 0, "unreadable": 0, "error": None}
+    files = run["targets"]["files"]
+    assert (files["sent"], files["confirmed"], files["rejected"], files["held"]) == (37, 37, 0, 0)
+    shown = fresh("history").ok().out
+    assert "run" in shown
+    assert "0: done" in shown
+    assert "37" in fresh("history", "1").ok().out
+
+
+@pytest.mark.inside
+def test_every_command_that_changes_what_is_delivered_is_recorded(fresh: Program) -> None:
+    fresh("collect").ok()
+    fresh("publish").ok()
+    fresh("republish", "files", "--since", "2026-01-01", "--until", "2026-12-31", "--yes")
+    fresh("reconcile", "files")
+    assert [run["command"] for run in runs_of(fresh)] == ["reconcile", "republish", "publish", "collect"]
+    assert runs_of(fresh)[2]["targets"]["files"]["sent"] == 37
+    for words in (("status",), ("jobs",), ("publish", "--dry-run"), ("render", "ogf-ur"), ("collect", "--unreadable")):
+        fresh(*words)
+    assert len(runs_of(fresh)) == 4
+
+
+@pytest.mark.inside
+def test_an_error_is_in_the_run_with_its_exit_code(fresh: Program) -> None:
+    (fresh.folder / "accounting.db").write_text("not a database")
+    assert fresh("run").code == 1
+    (run,) = runs_of(fresh)
+    assert run["exit_code"] == 1
+    assert "accounting.db" in run["sources"]["ce1"]["error"]
+    assert "accounting.db" in fresh("history", "1").ok().out
+    wrong = fresh("history", "7")
+    assert wrong.code == 2
+    assert "run 7 is not in the history" in wrong.err
+
+
+@pytest.mark.inside
+def test_status_begins_with_the_last_run(fresh: Program) -> None:
+    assert fresh("status", "--json").object["last_run"] is None
+    fresh("run").ok()
+    assert fresh("status", "--json").ok().object["last_run"]["id"] == 1
+    assert fresh("status").ok().out.startswith("Last run: run, ")
+
+
+@pytest.mark.inside
+def test_a_killed_run_has_no_end(fresh: Program) -> None:
+    fresh("run").ok()
+    store = open_store(f"sqlite:///{fresh.folder / 'store.db'}")
+    try:
+        with store.write() as connection:
+            history.begin(connection, "run", "host", int(time.time()), 13)
+    finally:
+        store.close()
+    killed, before = runs_of(fresh)
+    assert (killed["ended"], killed["exit_code"], before["exit_code"]) == (None, None, 0)
+    assert "at work, or killed" in fresh("history").ok().out
+    assert "at work, or killed" in fresh("status").ok().out.splitlines()[0]
