@@ -31,6 +31,8 @@ class ReasonCode(StrEnum):
     KEPT_UNDER_OTHER_ID = "kept-under-other-id"
     """Accepted: the service has the record under another id than the one that was sent."""
     KEY_CHANGED = "key-changed"
+    KEPT_VERSION = "kept-version"
+    """Superseded: the service has another version of the record and does not change it."""
     MONTH_DAMAGED = "month-damaged"
     MONTH_PURGED = "month-purged"
     NOT_DUE = "not-due"
@@ -91,6 +93,10 @@ SENTENCES: Final[Mapping[str, str]] = {
     + "file {file} of source {source} disappeared before it was read to its end, and may have had jobs of {interval}. "
     "`usage-publisher collect --unreadable` says what to do",
     ReasonCode.KEPT_UNDER_OTHER_ID: "the service has it under the id {record_id}",
+    ReasonCode.KEPT_VERSION: (
+        "the service has another version of this record, which it does not change: {difference}. Ask its administrator "
+        "to remove it, then name this one to `usage-publisher records retry --state superseded`; or waive it"
+    ),
     ReasonCode.KEY_CHANGED: (
         "the end time or local id changed after delivery. Both are in the service's key, so the job would count twice "
         "if it were sent again. Ask the service's administrator to remove the first record, then name this one to "

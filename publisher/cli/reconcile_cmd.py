@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _LISTED: Final = 1000
 _EVIDENCE = {
     "query": "queries of the service",
+    "records": "the records of the service",
     "files": "the files in the folder",
     "file": "the files given",
     "receipts": "receipts only",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -13,6 +13,7 @@ from publisher.cli.output import json_object, say
 from publisher.cli.publish_cmd import delivered_json, show_delivered
 from publisher.cli.recorded import recorded
 from publisher.cli.session import session
+from publisher.config.target_kind import SecondVersion
 from publisher.errors import TargetBusyError
 from publisher.reason import sentence
 from publisher.text import counted, iso
@@ -55,7 +56,7 @@ def republish(
         subprocess_worker.tune_memory()
         plan = publisher.plan_republish(target, window, only_missing=only_missing)
         settings = publisher.config.targets[target]
-        _explain(target, plan, settings.format.shape, keeps_first=settings.kind.keeps_first)
+        _explain(target, plan, settings.format.shape, settings.second_version)
         if dry_run:
             if session.json:
                 json_object({"plan": _plan_json(plan)})
@@ -79,7 +80,7 @@ def republish(
             raise typer.Exit(exit_code.of_run((), delivered, None, held_before=held_before, contexts=contexts))
 
 
-def _explain(target: str, plan: RepublishPlan, shape: str, *, keeps_first: bool) -> None:
+def _explain(target: str, plan: RepublishPlan, shape: str, second_version: SecondVersion) -> None:
     counts = plan.counts
     say(f"Jobs that ended from {iso(plan.asked.begins)} until {iso(plan.asked.ends)}, for target {target}:")
     if plan.busy:
@@ -87,7 +88,7 @@ def _explain(target: str, plan: RepublishPlan, shape: str, *, keeps_first: bool)
     if plan.resumes is not None:
         say(f"  a republish of this window began at {iso(plan.resumes)}: {counts.new:,} are left")
     else:
-        _explain_counts(counts, keeps_first=keeps_first)
+        _explain_counts(counts, second_version)
     if plan.to_hold:
         say(f"  {sum(plan.to_hold.values()):,} will be held, {plan.held_again:,} of them as now:")
     for code, jobs in plan.to_hold.items():
@@ -108,16 +109,25 @@ def _explain(target: str, plan: RepublishPlan, shape: str, *, keeps_first: bool)
         say(f"  {plan.elsewhere:,} more wait that ended outside the window: `run` and `publish` send them")
 
 
-def _explain_counts(counts: WindowCounts, *, keeps_first: bool) -> None:
+_CHANGED_MEANS: Final = {
+    SecondVersion.KEEPS_FIRST: "the service keeps the first version",
+    SecondVersion.REFUSES_REPEATS: "compared with what the service has, which corrects what it can and keeps the rest",
+}
+_SAME_MEANS: Final = {
+    SecondVersion.KEEPS_FIRST: "the service recognises their record ids and ignores them",
+    SecondVersion.REFUSES_REPEATS: "compared with what the service has, and sent if it lacks them",
+}
+
+
+def _explain_counts(counts: WindowCounts, second_version: SecondVersion) -> None:
     say(f"  {counts.new:,} new: not delivered yet")
-    changed_means = "the service keeps the first version" if keeps_first else "the new version replaces the old one"
+    changed_means = _CHANGED_MEANS.get(second_version, "the new version replaces the old one")
+    keeps_first = not second_version.sends_changed
     say(f"  {counts.changed + (counts.kept if keeps_first else 0):,} changed since they were sent: {changed_means}")
     if counts.kept and not keeps_first:
         say(f"  {counts.kept:,} changed and are no longer selected: not sent")
-    same_means = (
-        "the service recognises their record ids and ignores them"
-        if keeps_first
-        else "sent again as the configuration is now, in place of what the service has"
+    same_means = _SAME_MEANS.get(
+        second_version, "sent again as the configuration is now, in place of what the service has"
     )
     say(f"  {counts.unchanged:,} unchanged: {same_means}")
     if counts.held:

@@ -151,7 +151,8 @@ def _compare(
     publisher.rendering(settings.records, target, Window())  # raises where nothing was collected yet
     sources = settings.sources or publisher.config.sources
     only_slurm = all(publisher.config.sources[name].kind.apel_sends_steps for name in sources)
-    with OldRecords(settings.records, keeps_first=settings.kind.keeps_first, only_slurm=only_slurm) as old:
+    keeps_first = not settings.second_version.replaces
+    with OldRecords(settings.records, keeps_first=keeps_first, only_slurm=only_slurm) as old:
         old.read(against, int(time.time()))
         if not old.count:
             for note in old.notes[:_SHOWN]:

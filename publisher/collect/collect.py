@@ -68,15 +68,13 @@ class Collected(msgspec.Struct, frozen=True):
 
 
 class TargetPlan(msgspec.Struct, frozen=True):
-    """A target as collecting needs it: its id in the store, its filter, and what the service does with a changed
-    record.
+    """A target as collecting needs it: its id in the store, and its filter.
 
     `assumes`: the sources from which an earlier publisher may have delivered; None: all.
     """
 
     target_id: int
     filter: TargetFilter
-    keeps_first: bool
     assumes: tuple[str, ...] | None = None
 
     def assumes_of(self, source: str | None) -> bool:
@@ -324,7 +322,7 @@ def _not_assumed(connection: Connection, plan: TargetPlan, items: Sequence[Upser
 def _know_assumed(connection: Connection, plan: TargetPlan, changed: Sequence[UpsertedRun]) -> None:
     """An earlier publisher delivered the previous version: record it, so that a change of the key is seen as for our
     own deliveries."""
-    if not plan.keeps_first and not plan.filter.is_snapshot:
+    if plan.filter.second_version.sends_changed and not plan.filter.is_snapshot:
         before = {item.run_id: item.before for item in changed if item.before is not None}
         deliveries.record_assumed_versions(connection, plan.target_id, before)
 
@@ -335,8 +333,10 @@ def _follow_changes(
     """A changed run waits again, unless the service keeps the first version it received: then it is superseded.
 
     A run that the target no longer selects is deselected if it was never sent, and superseded if it was: the service
-    has a record that is no longer right, and the administrator must know. A summary is sent again without it.
+    has a record that is no longer right, and the administrator must know. A summary is sent again without it. See
+    `SecondVersion`.
     """
+    sent_for = plan.filter.second_version
     known = deliveries.deliveries_of(connection, plan.target_id, [item.run_id for item in (*changed, *gone)])
     restored = [item for item in changed if _has_restored(item, known.get(item.run_id))]
     changed = [item for item in changed if item not in restored]
@@ -349,7 +349,7 @@ def _follow_changes(
         if item.run_id not in known:
             continue
         state = known[item.run_id].state
-        if state in {State.ACCEPTED, State.SUPERSEDED} and plan.keeps_first:
+        if state in {State.ACCEPTED, State.SUPERSEDED} and not sent_for.sends_changed:
             moves.append((item.run_id, state, State.SUPERSEDED, in_flight.CHANGED_AFTER_DELIVERY))
         elif state is not State.WAIVED:
             if state not in {State.WAITING, State.IN_FLIGHT}:
@@ -363,7 +363,7 @@ def _follow_changes(
             continue
         if delivery.state is State.IN_FLIGHT:
             deselected.append(item.run_id)
-        elif not plan.filter.is_snapshot and (delivery.state is State.ACCEPTED or delivery.sent):
+        elif not sent_for.sends_vanished and (delivery.state is State.ACCEPTED or delivery.sent):
             moves.append((item.run_id, delivery.state, State.SUPERSEDED, in_flight.NO_LONGER_SELECTED))
         else:
             removed.append((item.run_id, delivery.state))

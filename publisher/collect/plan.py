@@ -122,7 +122,7 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
                 registry.set_filter_settings(connection, row.id, target.type, selection.text)
                 _follow(connection, row.id, selection, now)
                 _note_assumed(connection, name, row.filter_settings, target, config, now)
-    return TargetPlan(row.id, selection, keeps_first=target.kind.keeps_first, assumes=row.assumes)
+    return TargetPlan(row.id, selection, assumes=row.assumes)
 
 
 def _delivered_until(filter_text: str) -> int | None:
@@ -176,7 +176,7 @@ def _deselect(connection: Connection, target_id: int, selection: TargetFilter, n
         deselected = or_(deselected, deliveries.c.end_time < selection.since)
     for state in (State.WAITING, State.HELD, State.REJECTED):
         sent = and_(deselected, deliveries.c.sent_digest.is_not(None))
-        if selection.is_snapshot:
+        if selection.second_version.sends_vanished:
             mine = and_(deliveries.c.target_id == target_id, deliveries.c.state == int(state))
             ends = connection.execute(select(deliveries.c.end_time).where(mine, sent)).scalars()
             groups.mark_due(connection, target_id, groups.DueFor.FOLD, ends)

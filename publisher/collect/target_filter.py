@@ -44,6 +44,8 @@ class TargetFilter:
         self._skip_local = target.skips_local_jobs
         self.is_snapshot = target.format.is_snapshot
         """Whether summaries or reports are sent: each covers many runs and replaces the one sent before."""
+        self.second_version = target.second_version
+        """What is sent for a run that changed, or is no longer selected, after delivery."""
         self.period = target.period_kind
         self.sync = target.sends_sync
         self.since = _since(target)

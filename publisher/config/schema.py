@@ -15,6 +15,7 @@ from publisher.config.operation import Credentials, Log, Metrics, Notices, Serve
 from publisher.config.reports import Charges, Node, StatementSettings
 from publisher.config.rules import BenchmarkRule, BenchmarkSettings, GridLog, MapRule, Selected, When
 from publisher.config.sources import SOURCE_KINDS, SourceKind, SourceSettings
+from publisher.config.target_kind import TargetKind
 from publisher.config.targets import (
     ADD_ON,
     MOST_PUBLISHERS,
@@ -23,7 +24,6 @@ from publisher.config.targets import (
     FormatName,
     ReportingSettings,
     Target,
-    TargetKind,
     TargetSettings,
 )
 from publisher.config.types import (

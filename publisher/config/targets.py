@@ -7,12 +7,11 @@ property of its settings, never by its name. Classes are named, not imported, so
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias
 
-import msgspec
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from formats.base import Format
@@ -24,6 +23,7 @@ from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, SummaryCo
 from publisher import plugins
 from publisher.config.operation import Credentials
 from publisher.config.rules import Selected
+from publisher.config.target_kind import EvidenceSource, SecondVersion, TargetKind, added_kind
 from publisher.config.types import (
     BenchmarkName,
     Count,
@@ -41,9 +41,6 @@ from publisher.config.types import (
 from publisher.errors import ConfigError
 from publisher.text import did_you_mean
 
-EvidenceSource: TypeAlias = Literal["query", "files", "file", "none"]
-"""The evidence of what a service has: sums that it is asked for (`publisher.targets.base.GivesSums`), the messages
-themselves (`KeepsMessages`), a file or URL of the configuration, or none."""
 MOST_PUBLISHERS: Final = 64
 """Publishers that may send to one target at the same time."""
 
@@ -191,7 +188,13 @@ class TargetSettings(Settings):
     @property
     def kind(self) -> TargetKind:
         """The descriptor of the type."""
-        return TARGET_KINDS.get(self.type) or _ADD_ON_KIND
+        return TARGET_KINDS[self.type]
+
+    @property
+    def second_version(self) -> SecondVersion:
+        """How the service treats another version of what it has: as its kind, for what is sent to it."""
+        found = self.kind.second_version
+        return found.of_totals() if self.format.is_snapshot else found
 
     @property
     def format(self) -> Format:
@@ -417,44 +420,14 @@ class AddOnSettings(ReportingSettings):
     records: PlansAgain[FormatName] = Field(default="ogf-ur", description="Format of records.")
     options: KeepsPlan[dict[str, Any]] = Field(default_factory=dict, description="Further settings of the add-on.")
 
-    @property
-    def evidence_source(self) -> EvidenceSource:
-        """The evidence that the add-on's class gives by its methods (`publisher.targets.base`)."""
-        if self.evidence:
-            return "file"
+    @cached_property
+    def kind(self) -> TargetKind:
+        """The descriptor that the add-on brings; of one that cannot be loaded, which is reported where the target is
+        made, one with default values."""
         try:
-            made = plugins.load(plugins.TARGETS, self.type, key="type")
+            return added_kind(self.type, plugins.load(plugins.TARGETS, self.type, key="type"))
         except ConfigError:
-            return "none"  # reported where the target is made
-        if hasattr(made, "usage") and hasattr(made, "last_registration_s"):
-            return "query"
-        return "files" if hasattr(made, "kept") and hasattr(made, "keeps") else "none"
-
-
-class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
-    """The properties of a kind of service."""
-
-    name: str
-    settings: type[TargetSettings]
-    factory: str = ""
-    """`MODULE:CLASS`, called with the name of a target, its settings, and a `publisher.targets.identity.TargetContext`;
-    empty for add-ons."""
-    keeps_first: bool = False
-    """Whether the service keeps the first version of a record that it receives, not the last."""
-    skips_local_jobs: bool = False
-    """Whether jobs without a grid identity are skipped by default."""
-    evidence: EvidenceSource = "none"
-    """The evidence of what the service has, if the configuration names no file or URL."""
-    receipts_name_records: bool = False
-    """Whether a receipt names each record that was accepted."""
-    compares_machine_names: bool = False
-    """Whether the service takes records only of machines in the domain of our certificate's host."""
-    takes_apel: bool = True
-    """Whether messages of APEL's formats, such as those in an outgoing queue of SSM, can be sent to it."""
-    is_offered: bool = True
-    """Whether `init` offers it."""
-    asked: tuple[str, ...] = ()
-    """The keys that `init` asks for beside the place."""
+            return added_kind(self.type, None)
 
 
 TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
@@ -464,7 +437,7 @@ TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
             name="sgas",
             settings=SgasSettings,
             factory="publisher.targets.sgas:SgasTarget",
-            keeps_first=True,
+            second_version=SecondVersion.KEEPS_FIRST,
             evidence="query",
             receipts_name_records=True,
             compares_machine_names=True,
@@ -492,7 +465,6 @@ TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
 """By the `type` of a target. Add-ons register theirs as entry points."""
 
 ADD_ON: Final = "add-on"
-_ADD_ON_KIND: Final = TargetKind(name=ADD_ON, settings=AddOnSettings, is_offered=False)
 
 
 def _tag(value: Any) -> str | None:
@@ -507,7 +479,16 @@ if TYPE_CHECKING:
     Target: TypeAlias = TargetSettings
 else:
     Target = Annotated[
-        reduce(or_, (Annotated[each.settings, Tag(each.name)] for each in (*TARGET_KINDS.values(), _ADD_ON_KIND))),
+        reduce(
+            or_,
+            (
+                Annotated[settings, Tag(name)]
+                for name, settings in (
+                    *((each.name, each.settings) for each in TARGET_KINDS.values()),
+                    (ADD_ON, AddOnSettings),
+                )
+            ),
+        ),
         Discriminator(_tag),
     ]
 """The settings of one target of any kind."""

@@ -155,8 +155,9 @@ def _waiting_pages(recipient: Recipient, scope: Scope, form: RecordFormat, targe
     """What waits for a target: where its own format is made of many runs, most of them in a worker process."""
     assert recipient.name is not None
     with recipient.store.read() as connection:
-        # A service that keeps the last version must store what is sent again; one that keeps the first ignores it.
-        as_new = not recipient.keeps_first and batches.is_resending(connection, target_id)
+        # A service that replaces must store what is sent again; one that keeps the first, or refuses it, does not.
+        replaces = recipient.required_settings().second_version.replaces
+        as_new = replaces and batches.is_resending(connection, target_id)
         waiting = deliveries.of_target(connection, target_id)[State.WAITING] // scope.part.of
     renderer = PageRenderer(recipient, form, scope, _PAGE_SENT)
     order = RenderOrder(recipient.config, recipient.name, scope, _PAGE_SENT)

@@ -65,11 +65,6 @@ class Recipient:
         """Whether the target is sent this format: its own, or sync counts with it."""
         return self.is_own_format or (self.format.shape == "sync" and self.sends_sync)
 
-    @property
-    def keeps_first(self) -> bool:
-        """Whether the service keeps the first version of a record that it receives, not the last."""
-        return self.settings is not None and self.settings.kind.keeps_first
-
     def required_settings(self) -> Target:
         """The settings of the target. Raises `UsageError` without a target."""
         if self.settings is None:

@@ -85,21 +85,29 @@ class Settlement(msgspec.Struct, frozen=True):
     """The outcome of a batch, and the transitions that it causes.
 
     `batch`: all items. `missing`: items of an accepted batch that the service's answer does not name; they wait again.
-    What was not accepted stays in flight: its parts are sent again in this run, or wait again at its end.
+    `kept`: those of which the service keeps another version; they are superseded. What was not accepted stays in
+    flight: its parts are sent again in this run, or wait again at its end.
     """
 
     batch: Batch
     batch_id: int
     outcome: Outcome
     missing: Sequence[Item] = ()
+    kept: Sequence[Item] = ()
 
     @staticmethod
     def of(batch: Batch, batch_id: int, outcome: Outcome) -> Settlement:
         """Return what follows from an outcome. A batch of records that were accepted before settles only itself."""
-        if not isinstance(outcome, Accepted) or not outcome.missing:
+        if not isinstance(outcome, Accepted) or not (outcome.missing or outcome.kept):
             return Settlement(batch, batch_id, outcome)
         missing = set(outcome.missing)
-        return Settlement(batch, batch_id, outcome, [item for item in batch.items if item.key in missing])
+        return Settlement(
+            batch,
+            batch_id,
+            outcome,
+            [item for item in batch.items if item.key in missing],
+            [item for item in batch.items if item.key in outcome.kept],
+        )
 
     @property
     def accepts(self) -> bool:
@@ -117,10 +125,10 @@ class Settlement(msgspec.Struct, frozen=True):
     @property
     def named(self) -> Sequence[Item]:
         """The items that the service's answer accepts."""
-        if not self.missing:
+        if not self.missing and not self.kept:
             return self.batch.items
-        missing = {item.key for item in self.missing}
-        return [item for item in self.batch.items if item.key not in missing]
+        others = {item.key for item in (*self.missing, *self.kept)}
+        return [item for item in self.batch.items if item.key not in others]
 
     @property
     def rewritten(self) -> dict[int, Reason]:
@@ -132,6 +140,16 @@ class Settlement(msgspec.Struct, frozen=True):
             _run_id(item): Reason.of(ReasonCode.KEPT_UNDER_OTHER_ID, record_id=ids[item.key])
             for item in self.named
             if item.key in ids
+        }
+
+    def kept_versions(self) -> dict[int, in_flight.KeptVersion]:
+        """By run: the version of a record that the service keeps, and why the one that was sent changes nothing."""
+        assert isinstance(self.outcome, Accepted)
+        return {
+            _run_id(item): in_flight.KeptVersion(
+                _not_sent_now(item), Reason.of(ReasonCode.KEPT_VERSION, difference=self.outcome.kept[item.key])
+            )
+            for item in self.kept
         }
 
     @property
@@ -182,16 +200,18 @@ class Settlements:
         target_id, is_record = context.target_id, settlement.batch.items[0].group is None
         settled = len(items) if is_record else 0
         if settlement.accepts and isinstance(outcome, Accepted):
-            named = len(items) - len(settlement.missing)
+            named = len(items) - len(settlement.missing) - len(settlement.kept)
             moves = [(_run_id(item), State.IN_FLIGHT, State.WAITING, _NOT_NAMED) for item in settlement.missing]
             deliveries.move(connection, target_id, moves, now)
+            if settlement.kept:
+                in_flight.keep_earlier(connection, target_id, batch_id, settlement.kept_versions(), now)
             accepted = in_flight.mark_accepted(
                 connection,
                 target_id,
                 batch_id,
                 now,
                 keeps_first=context.keeps_first,
-                expected=named if is_record else None,
+                expected=named if is_record and not settlement.kept else None,
             )
             deliveries.set_reasons(connection, target_id, settlement.rewritten)
             batches.close(connection, batch_id, BatchState.ACCEPTED, now, receipt=outcome.receipt)
@@ -217,6 +237,13 @@ class Settlements:
         events, self._committed = self._committed, []
         for event in events:
             self._context.observer(event)
+
+
+def _not_sent_now(record: Item) -> SentVersion:
+    """The version that was sent before this one; which one it was is unknown where the ledger does not show it."""
+    if record.sent is None or record.sent.digest == record.digest:
+        return SentVersion(record.digest, may_be_one_of_several=True)
+    return record.sent
 
 
 def _run_id(record: Item) -> int:
@@ -303,7 +330,8 @@ class Dispatcher:
         payload = form.message([item.body for item in batch.items])
         record_ids = tuple(item.key for item in batch.items) if self._section.kind is None else ()
         uid = uid_of(self._context.target, batch.items, payload)
-        return Message(uid, form.name, form.content_type, payload, record_ids)
+        sent_before = tuple(item.key for item in batch.items if item.sent is not None)
+        return Message(uid, form.name, form.content_type, payload, record_ids, sent_before=sent_before)
 
     def _open(self, connection: Connection, batch: Batch, message: Message, now: int) -> int:
         """Record a batch, and its items as in flight; return its id."""

@@ -252,7 +252,7 @@ def _again(connection: Connection, target: TargetPlan, asked: Resend) -> dict[St
         State.REJECTED: _ended_in(asked),
         State.ACCEPTED: ARE_ASSUMED if asked.only_missing else _ended_in(asked),
     }
-    if not asked.only_missing and not target.keeps_first:
+    if not asked.only_missing and target.filter.second_version.sends_changed:
         window = _runs_ended_in(asked)
         chosen[State.SUPERSEDED] = collect_plan.superseded(connection, target.target_id, target.filter, window)
     return {

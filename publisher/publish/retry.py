@@ -119,7 +119,9 @@ def post(
     outcomes: list[Outcome] = []
 
     def once() -> Outcome:
-        outcome = budget.turn() or budget.judged(message, target.post(message))
+        may_be_there = any(isinstance(outcome, Unknown) for outcome in outcomes)
+        again = structs.replace(message, sent_before=message.record_ids) if may_be_there else message
+        outcome = budget.turn() or budget.judged(message, target.post(again))
         outcomes.append(outcome)
         return outcome
 

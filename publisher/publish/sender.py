@@ -79,7 +79,7 @@ class Sender:
             recipient.name,
             recipient.target_id,
             scope.part,
-            keeps_first=recipient.keeps_first,
+            keeps_first=not settings.second_version.sends_changed,
             syncs=recipient.sends_sync,
             clock=tools.clock,
             observer=tools.observer,

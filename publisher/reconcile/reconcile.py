@@ -1,10 +1,10 @@
 """Compare the store, what was sent, and what a service has, month by month; send again what the service lacks.
 
-The evidence is the best that the target has: SGAS' query (sums by day), the files of a directory, a file that was
-given, or the file or URL of the configuration. Without any of these, the receipts of the service still show what it
-accepted. What the service has as it was sent is confirmed in the ledger; what it lacks may be sent again, under the
-same ids. Memory does not grow with the jobs: they are read in pages, and the evidence goes into a temporary file
-(`publisher.reconcile.evidence`).
+The evidence is the best that the target has: SGAS' query (sums by day), the records that a service gives by day, the
+files of a directory, a file that was given, or the file or URL of the configuration. Without any of these, the receipts
+of the service still show what it accepted. What the service has as it was sent is confirmed in the ledger; what it
+lacks may be sent again, under the same ids. Memory does not grow with the jobs: they are read in pages, and the
+evidence goes into a temporary file (`publisher.reconcile.evidence`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Final, Self
 
 import msgspec
 
-from formats.calendar import Month, month_bounds, month_numbered, month_of
-from formats.columns import comparable
+from formats.calendar import SECONDS_A_DAY, Month, month_bounds, month_numbered, month_of
+from formats.columns import MISSING, comparable
 from formats.rule_codes import Reason
 from publisher.collect.collect import TargetPlan
 from publisher.collect.plan import still_selected
@@ -36,7 +36,7 @@ from publisher.reconcile.by_record import ByRecord
 from publisher.reconcile.by_report import ByReport
 from publisher.reconcile.configured_evidence import configured_evidence
 from publisher.reconcile.confirm import Counts, Verdicts, remember
-from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup
+from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup, EvidenceRecord
 from publisher.reconcile.evidence_files import EvidenceFile, read_files
 from publisher.reconcile.evidence_messages import read_messages
 from publisher.reconcile.evidence_reports import EvidenceReports, reports_of_files, reports_of_messages
@@ -47,7 +47,8 @@ from publisher.status.jobs import count_in
 from publisher.store import deliveries, groups, queries, reconciliations, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
-from publisher.targets.base import RECENT_S, EvidenceUnavailable, GivesSums, KeepsMessages
+from publisher.targets.base import RECENT_S, EvidenceUnavailable, GivesRecords, GivesSums, KeepsMessages
+from publisher.targets.base import Target as Service
 from publisher.targets.identity import TargetContext
 from publisher.text import counted, iso, past
 
@@ -209,23 +210,7 @@ class _OneTarget:
             listed = self._months([])
             service = self._make_target(found.target, self._settings, context)
             try:
-                if isinstance(service, KeepsMessages) and self._sends_reports:
-                    found.evidence = "files"
-                    reports = reports_of_messages(service.kept(), self._config.site.name, self._clock())
-                    found.notes += [*reports.all_notes(), *([_TAKEN] if service.taken_away else [])]
-                    self._by_report(listed, reports, service)
-                elif isinstance(service, KeepsMessages) and not self._settings.format.is_readable:
-                    found.unavailable = f"{self._settings.records} cannot be read back"
-                    self._by_receipts(listed)
-                elif isinstance(service, KeepsMessages):
-                    found.evidence = "files"
-                    self._by_messages(listed, service)
-                elif isinstance(service, GivesSums):
-                    found.evidence, self._ledger.per_core = "query", True
-                    self._by_query(listed, service)
-                else:
-                    found.unavailable = _NOTHING_TO_ASK
-                    self._by_receipts(listed)
+                self._by_service(listed, service)
             finally:
                 service.close()
         except (StoreError, StoppedError):
@@ -237,6 +222,29 @@ class _OneTarget:
             if not found.months:
                 self._months([])
             self._by_receipts(self._afresh())
+
+    def _by_service(self, listed: Sequence[MonthFound], service: Service) -> None:
+        found = self._found
+        if isinstance(service, KeepsMessages) and self._sends_reports:
+            found.evidence = "files"
+            reports = reports_of_messages(service.kept(), self._config.site.name, self._clock())
+            found.notes += [*reports.all_notes(), *([_TAKEN] if service.taken_away else [])]
+            self._by_report(listed, reports, service)
+        elif isinstance(service, KeepsMessages) and not self._settings.format.is_readable:
+            found.unavailable = f"{self._settings.records} cannot be read back"
+            self._by_receipts(listed)
+        elif isinstance(service, KeepsMessages):
+            found.evidence = "files"
+            self._by_messages(listed, service)
+        elif isinstance(service, GivesRecords):
+            found.evidence = "records"
+            self._by_records(listed, service)
+        elif isinstance(service, GivesSums):
+            found.evidence, self._ledger.per_core = "query", True
+            self._by_query(listed, service)
+        else:
+            found.unavailable = _NOTHING_TO_ASK
+            self._by_receipts(listed)
 
     def _advanced(self, runs: int) -> None:
         self._looked_at += runs
@@ -317,6 +325,36 @@ class _OneTarget:
                 f"the service's last registration is at {iso(last)}, but it accepted records at {iso(taken)}: it may "
                 "have been restored from an earlier state. Ask its administrator"
             )
+
+    def _by_records(self, months: Sequence[MonthFound], service: GivesRecords) -> None:
+        for number, month in enumerate(months):
+            unavailable = self._read_days(month.month, service)
+            if unavailable is not None:
+                self._found.unavailable, self._found.unauthorised = unavailable.reason, unavailable.unauthorised
+                self._by_receipts(months[number:])
+                return
+            by_record = self._by_record(None)
+            by_record.month(month)
+            by_record.foreign({month.month: month})
+            self._found.compared = self._database.content(self._found.target).named
+            month.is_done = True
+
+    def _read_days(self, month: Month, service: GivesRecords) -> EvidenceUnavailable | None:
+        """Add the records of a month to the temporary database, a day at a time; return why there are none.
+
+        Records of other sites are left out: several may send to one service, and they are theirs.
+        """
+        sites = _sites(self._config)
+        begin, end = month_bounds(month)
+        for day in range(begin // SECONDS_A_DAY, min(end - 1, self._clock()) // SECONDS_A_DAY + 1):
+            if self._stopping():
+                raise StoppedError("interrupted", hint="What was found until then is confirmed; nothing was sent")
+            records = service.records(day)
+            if isinstance(records, EvidenceUnavailable):
+                return records
+            ours = (record for record in records if comparable(record.columns.get("site")) in {MISSING, *sites})
+            self._database.add_records(self._found.target, map(EvidenceRecord.of_columns, ours))
+        return None
 
     def _by_messages(self, months: Sequence[MonthFound], service: KeepsMessages) -> None:
         found = self._found

@@ -10,8 +10,9 @@ from formats.calendar import Month
 from publisher.config.schema import Target
 from publisher.store.schema import State
 
-Evidence = Literal["query", "files", "file", "receipts"]
-"""Where the evidence is from: the service's query interface, the files in a directory, a file, or only its receipts."""
+Evidence = Literal["query", "records", "files", "file", "receipts"]
+"""Where the evidence is from: sums or records that the service was asked for, the files in a directory, a file, or only
+its receipts."""
 
 ALL_MEASURES: Final = ("jobs", "wall", "cpu")
 
@@ -110,7 +111,7 @@ class Found(msgspec.Struct):
     @staticmethod
     def of(target: str, settings: Target) -> Found:
         """Make an empty result."""
-        return Found(target, keeps_first=settings.kind.keeps_first, months=[], notes=[], registered={})
+        return Found(target, keeps_first=not settings.second_version.replaces, months=[], notes=[], registered={})
 
     @property
     def agrees(self) -> bool:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from formats.calendar import SECONDS_A_DAY, period_of
 from publisher.config.schema import Config, Target
-from publisher.config.targets import EvidenceSource
+from publisher.config.target_kind import EvidenceSource
 from publisher.encoded_run import UsageNote
 from publisher.errors import CredentialError, StoreError
 from publisher.messages import completeness, due

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, literal_column, null, or_, select, update
 
 from formats.rule_codes import Reason
@@ -19,7 +20,7 @@ from publisher.store.deliveries import EVER, WHOLE, Shard, in_state
 from publisher.store.queries import PendingDelivery, SentVersion, sent_version, with_runs
 from publisher.store.schema import OPEN, State, deliveries, runs
 from publisher.store.stored_run import run_or_damage
-from publisher.store.transitions import ONE, ZERO, DeliverySelection, StateChange, transition
+from publisher.store.transitions import ONE, ONE_UNCHANGED, ZERO, DeliverySelection, StateChange, transition
 
 NO_LONGER_SELECTED: Final = Reason.of(ReasonCode.NO_LONGER_SELECTED)
 CHANGED_AFTER_DELIVERY: Final = Reason.of(ReasonCode.CHANGED_AFTER_DELIVERY)
@@ -201,6 +202,10 @@ def not_taken(connection: Connection, target_id: int, batch_id: int, earlier: Ma
     `earlier`: the versions that it had before, or may have had, of some of the runs; it still has them.
     """
     _none_sent.run(connection, [(target_id, batch_id)])
+    _record_earlier(connection, target_id, batch_id, earlier)
+
+
+def _record_earlier(connection: Connection, target_id: int, batch_id: int, earlier: Mapping[int, SentVersion]) -> None:
     _earlier_sent.run(
         connection,
         [
@@ -208,6 +213,27 @@ def not_taken(connection: Connection, target_id: int, batch_id: int, earlier: Ma
             for run_id, sent in earlier.items()
         ],
     )
+
+
+class KeptVersion(msgspec.Struct, frozen=True):
+    """The version of a run that a service keeps although another was sent, and the reason."""
+
+    version: SentVersion
+    reason: Reason
+
+
+def keep_earlier(
+    connection: Connection, target_id: int, batch_id: int, kept: Mapping[int, KeptVersion], now: int
+) -> None:
+    """Supersede the deliveries in flight in a batch of which the service keeps another version, by run id.
+
+    A run that changed while it was in flight stays in flight: its later version was not compared.
+    """
+    versions = {run_id: each.version for run_id, each in kept.items()}
+    _record_earlier(connection, target_id, batch_id, versions)
+    for run_id, each in kept.items():
+        change = StateChange(target_id, State.IN_FLIGHT, State.SUPERSEDED, now, each.reason)
+        transition(connection, change, ONE_UNCHANGED, [(run_id, 0)])
 
 
 def mark_rejected(connection: Connection, target_id: int, batch_id: int, reason: Reason, now: int) -> int:

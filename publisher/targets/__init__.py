@@ -1,25 +1,26 @@
 """Targets: one module for each kind of service, behind the protocol of `publisher.targets.base`.
 
 The kinds of this program are listed in `publisher.config.targets.TARGET_KINDS`; those of add-ons come by the
-entry-point group `usage_publisher.targets`: a callable with name, settings, and context. A module is imported when a
-target of its kind is made, so that commands that send nothing start quickly.
+entry-point group `usage_publisher.targets`: a `publisher.config.target_kind.TargetKind`, or only a callable with name,
+settings, and context. A module is imported when a target of its kind is made, so that commands that send nothing start
+quickly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from publisher import plugins
-from publisher.config.targets import TARGET_KINDS
+from publisher.config.target_kind import TargetKind, added_kind, factory_of
+from publisher.config.targets import TARGET_KINDS, TargetSettings
 from publisher.errors import ConfigError
 from publisher.text import unknown_name
 
 if TYPE_CHECKING:
     from publisher.targets.base import Target
     from publisher.targets.identity import TargetContext
+
 
 TargetFactory: TypeAlias = "Callable[[str, Any, TargetContext], Target]"
 
@@ -29,17 +30,26 @@ def make_target(name: str, settings: Any, context: TargetContext) -> Target:
 
     Raises `ConfigError` for an unknown kind, and for settings with which nothing can be sent safely.
     """
-    return _factory(name, settings.type)(name, settings, context)
-
-
-def _factory(name: str, kind: str) -> TargetFactory:
-    if kind in TARGET_KINDS:
-        module, _, attribute = TARGET_KINDS[kind].factory.partition(":")
-        return cast("TargetFactory", getattr(import_module(module), attribute))
-    made = plugins.load(plugins.TARGETS, kind, key=f"targets.{name}.type")
-    if made is None:
+    if settings.type in TARGET_KINDS:
+        return cast("Target", factory_of(TARGET_KINDS[settings.type])(name, settings, context))
+    brought = plugins.load(plugins.TARGETS, settings.type, key=f"targets.{name}.type")
+    if brought is None:
         known = [*TARGET_KINDS, *plugins.names(plugins.TARGETS)]
-        raise ConfigError(unknown_name("kind of target", kind, known), key=f"targets.{name}.type")
+        raise ConfigError(unknown_name("kind of target", settings.type, known), key=f"targets.{name}.type")
+    kind = added_kind(settings.type, brought)
+    _require_fitting_format(name, settings, kind)
     from publisher.targets.plugin import added_target  # noqa: PLC0415
 
-    return partial(added_target, kind, made)
+    return added_target(kind, name, settings, context)
+
+
+def _require_fitting_format(name: str, settings: TargetSettings, kind: TargetKind) -> None:
+    """Raise `ConfigError` for a format of which the service could not be sent corrections: totals of a period are sent
+    again when one of its runs changed, and records one by one."""
+    if settings.format.is_snapshot and not kind.second_version.replaces:
+        why = f"sends totals, which replace earlier ones, and a service of type {settings.type} replaces nothing"
+    elif kind.second_version.sends_vanished and not settings.format.is_snapshot:
+        why = f"sends records one by one, and a service of type {settings.type} replaces whole periods"
+    else:
+        return
+    raise ConfigError(f"{settings.records} {why}", key=f"targets.{name}.records")

@@ -7,18 +7,20 @@ follows, and the store records it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
+from formats.columns import RecordColumns
 from publisher.finding import Finding
 
 
 class Message(msgspec.Struct, frozen=True):
     """A finished message before it is signed: `payload` is what the service will read.
 
-    `record_ids`: of the records in it, in order; empty for formats whose records have no id (APEL text). `batch_id`:
+    `record_ids`: of the records in it, in order; empty for formats whose records have no id (APEL text). `sent_before`:
+    those of them of which a version, this one or another, was sent before, or may have been. `batch_id`:
     unique to the contents of the batch, and the same when that is sent again. `idempotency_key`: for services that
     answer a repeated request from memory (empty: the batch id); a group gets a new one each time, since it may replace
     another that replaced the same contents before.
@@ -30,6 +32,7 @@ class Message(msgspec.Struct, frozen=True):
     payload: bytes
     record_ids: tuple[str, ...] = ()
     idempotency_key: str = ""
+    sent_before: tuple[str, ...] = ()
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -37,12 +40,14 @@ class Accepted(msgspec.Struct, frozen=True):
 
     `receipt`: its answer, which is kept (SGAS: record id to row id; AMS: message ids; directory: file names).
     `missing`: record ids that the answer should name and does not: their outcome is unknown. `rewritten`: from record
-    ids to the ids under which the service keeps those records: accepted, and reported.
+    ids to the ids under which the service keeps those records: accepted, and reported. `kept`: from record ids to what
+    differs in the records that the service already had and does not change: they are superseded.
     """
 
     receipt: Mapping[str, str]
     missing: tuple[str, ...] = ()
     rewritten: Mapping[str, str] = {}
+    kept: Mapping[str, str] = {}
 
 
 class Transient(msgspec.Struct, frozen=True):
@@ -143,6 +148,15 @@ class GivesSums(Protocol):
 
     def last_registration_s(self, machine: str) -> float | EvidenceUnavailable | None:
         """Seconds since the service last accepted records of a machine; None: it never did."""
+        ...
+
+
+@runtime_checkable
+class GivesRecords(Protocol):
+    """A target whose service can be asked for its records, by the day of their ends."""
+
+    def records(self, day: int) -> Sequence[RecordColumns] | EvidenceUnavailable:
+        """All records that ended on a day (counted from 1970, UTC)."""
         ...
 
 

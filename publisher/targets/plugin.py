@@ -6,12 +6,14 @@ message is sent again with the same ids, as after a cut connection.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 
+from formats.columns import RecordColumns
+from publisher.config.target_kind import EvidenceSource, TargetKind, factory_of
 from publisher.errors import CredentialError, PublisherError, TargetError
 from publisher.finding import Finding
 from publisher.plugins import blamed
@@ -19,8 +21,6 @@ from publisher.targets.base import (
     Accepted,
     DaySum,
     EvidenceUnavailable,
-    GivesSums,
-    KeepsMessages,
     KeptMessage,
     Message,
     Outcome,
@@ -30,14 +30,11 @@ from publisher.targets.base import (
 from publisher.targets.identity import TargetContext
 
 
-def added_target(kind: str, make: Callable[..., Any], name: str, settings: Any, context: TargetContext) -> Target:
-    """Make the target that an add-on provides under the name `kind`. Raises as the add-on does, or `TargetError`."""
-    with blamed("target", kind, TargetError):
-        made = make(name, settings, context)
-    gives_sums, has_messages = isinstance(made, GivesSums), isinstance(made, KeepsMessages)
-    if gives_sums and has_messages:
-        return _WithSumsAndMessages(name, kind, made)
-    return (_WithSums if gives_sums else _WithMessages if has_messages else AddedTarget)(name, kind, made)
+def added_target(kind: TargetKind, name: str, settings: Any, context: TargetContext) -> Target:
+    """Make a target of a kind that an add-on brings. Raises as the add-on does, or `TargetError`."""
+    with blamed("target", kind.name, TargetError):
+        made = factory_of(kind)(name, settings, context)
+    return _BY_EVIDENCE.get(kind.evidence, AddedTarget)(name, kind.name, made)
 
 
 class AddedTarget:
@@ -116,17 +113,30 @@ class _WithMessages(AddedTarget):
             return bool(self._made.keeps(name))
 
 
-class _WithSumsAndMessages(_WithSums, _WithMessages):
-    pass
+class _WithRecords(AddedTarget):
+    def records(self, day: int) -> Sequence[RecordColumns] | EvidenceUnavailable:
+        with self._explained():
+            given: Sequence[RecordColumns] | EvidenceUnavailable = self._made.records(day)
+            return (
+                given if isinstance(given, EvidenceUnavailable) else msgspec.convert(list(given), list[RecordColumns])
+            )
+
+
+_BY_EVIDENCE: Final[Mapping[EvidenceSource, type[AddedTarget]]] = {
+    "query": _WithSums,
+    "records": _WithRecords,
+    "files": _WithMessages,
+}
 
 
 def _sound(outcome: Any) -> Outcome:
     """An outcome as the ledger can store it. Raises `TypeError` for anything else."""
     if isinstance(outcome, Accepted):
-        receipt, rewritten = (
-            {str(key): str(value) for key, value in dict(each).items()} for each in (outcome.receipt, outcome.rewritten)
+        receipt, rewritten, kept = (
+            {str(key): str(value) for key, value in dict(each).items()}
+            for each in (outcome.receipt, outcome.rewritten, outcome.kept)
         )
-        return Accepted(receipt, tuple(map(str, outcome.missing)), rewritten)
+        return Accepted(receipt, tuple(map(str, outcome.missing)), rewritten, kept)
     if not isinstance(outcome, get_args(Outcome)):
         raise TypeError(f"post gave a {type(outcome).__name__}, which is not an outcome")
     sound: Outcome = msgspec.convert(msgspec.to_builtins(outcome), type(outcome))

@@ -11,19 +11,24 @@ from typing import Any
 import pytest
 
 from formats.base import Rendered
+from formats.columns import RecordColumns
 from formats.job import Job
 from formats.rule_codes import CannotRenderError, RuleCode
 from formats.view import View
 from publisher import plugins, sources
 from publisher.config import schema
+from publisher.config.schema import AddOnSettings
+from publisher.config.target_kind import EvidenceSource, SecondVersion, TargetKind, added_kind
 from publisher.errors import ConfigError, CredentialError, PublisherError, SourceError, TargetError, UnreachableError
 from publisher.finding import Finding
 from publisher.reason import sentence
 from publisher.sources.base import Cursor, Page, Source, Unreadable, Window
 from publisher.sources.plugin import AddedSource
 from publisher.store.schema import State
+from publisher.targets import make_target
 from publisher.targets.base import (
     Accepted,
+    GivesRecords,
     GivesSums,
     KeepsMessages,
     KeptMessage,
@@ -166,7 +171,7 @@ def test_an_add_on_whose_import_fails(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def guarded(receiver: Any) -> Any:
-    return added_target("mine", lambda *_: receiver, receiver.name, None, TargetContext())
+    return added_target(added_kind("mine", lambda *_: receiver), receiver.name, None, TargetContext())
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -248,7 +253,7 @@ def test_every_other_problem_of_a_target_stays_its_own(tmp_path: Path) -> None:
     assert done["good"].sent.accepted == 3
     assert site.counted("bad") == {State.WAITING: 3}
     with pytest.raises(TargetError, match="KeyError"):
-        added_target("mine", lambda *_: {}["x"], "bad", None, TargetContext())
+        added_target(added_kind("mine", lambda *_: {}["x"]), "bad", None, TargetContext())
 
 
 class Telling(RecordReceiver):
@@ -274,11 +279,35 @@ class Both(Telling, Keeping):
     pass
 
 
-@pytest.mark.parametrize("kind", [RecordReceiver, Telling, Keeping, Both])
-def test_a_target_can_be_asked_what_its_add_on_can(kind: type[RecordReceiver]) -> None:
-    made = guarded(kind("bad"))
-    assert isinstance(made, GivesSums) == issubclass(kind, Telling)
-    assert isinstance(made, KeepsMessages) == issubclass(kind, Keeping)
+class Listing(RecordReceiver):
+    def records(self, day: int) -> list[RecordColumns]:
+        if day:
+            raise ValueError("torn")
+        return [RecordColumns("a", 5, 1000, 1000)]
+
+
+def described(made: type[RecordReceiver], evidence: EvidenceSource, **more: Any) -> TargetKind:
+    return TargetKind(name="mine", settings=AddOnSettings, factory=made, evidence=evidence, **more)
+
+
+@pytest.mark.parametrize(
+    ("kind", "evidence"),
+    [
+        (RecordReceiver, "none"), (Telling, "query"), (Keeping, "files"), (Both, "query"), (Both, "files"),
+        (Listing, "records"),
+    ],
+)  # fmt: skip
+def test_a_target_can_be_asked_what_the_descriptor_of_its_add_on_says(
+    kind: type[RecordReceiver], evidence: EvidenceSource
+) -> None:
+    made = added_target(described(lambda *_: kind("bad"), evidence), "bad", None, TargetContext())  # type: ignore[arg-type]
+    assert isinstance(made, GivesSums) == (evidence == "query")
+    assert isinstance(made, KeepsMessages) == (evidence == "files")
+    assert isinstance(made, GivesRecords) == (evidence == "records")
+    if isinstance(made, GivesRecords):
+        assert made.records(0) == [RecordColumns("a", 5, 1000, 1000)]
+        with pytest.raises(TargetError, match="failed as a target"):
+            made.records(1)
     if isinstance(made, GivesSums):
         for ask in (lambda: made.usage("m", 0, 1), lambda: made.last_registration_s("m")):
             with pytest.raises(TargetError, match="failed as a target"):
@@ -302,6 +331,30 @@ def test_a_run_reconciles_with_the_evidence_that_an_add_on_gives(
     assert schema.AddOnSettings(type="mine").evidence_source == evidence
     assert schema.AddOnSettings(type="mine", evidence=["https://example.org/x"]).evidence_source == "file"
     assert schema.AddOnSettings(type="broken").evidence_source == "none"
+
+
+KEEPING = described(Keeping, "files", second_version=SecondVersion.REFUSES_REPEATS, skips_local_jobs=True)
+PERIODS = described(RecordReceiver, "none", second_version=SecondVersion.REPLACES_PERIOD)
+
+
+def test_the_descriptor_of_an_add_on_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, plugins.TARGETS, mine=f"{__name__}:KEEPING", bare=f"{__name__}:RecordReceiver")
+    mine, bare = schema.AddOnSettings(type="mine"), schema.AddOnSettings(type="bare", records="apel-summary")
+    assert (mine.evidence_source, mine.second_version, mine.skips_local_jobs) == (
+        "files", SecondVersion.REFUSES_REPEATS, True,
+    )  # fmt: skip
+    assert not mine.kind.is_offered
+    assert (bare.kind.second_version, bare.second_version) == (SecondVersion.REPLACES, SecondVersion.REPLACES_PERIOD)
+    assert isinstance(make_target("x", mine, TargetContext()), KeepsMessages)
+
+
+@pytest.mark.parametrize(("kind", "records"), [("mine", "apel-summary"), ("periods", "ogf-ur")])
+def test_a_format_that_the_service_could_not_be_sent_corrections_of_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, records: str
+) -> None:
+    install(tmp_path, monkeypatch, plugins.TARGETS, mine=f"{__name__}:KEEPING", periods=f"{__name__}:PERIODS")
+    with pytest.raises(ConfigError, match=r"targets\.x\.records: .* replaces"):
+        make_target("x", schema.AddOnSettings(type=kind, records=records), TargetContext())
 
 
 # --- formats

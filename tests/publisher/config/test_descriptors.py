@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from formats.registry import FORMATS
 from publisher.config.schema import SOURCE_KINDS, TARGET_KINDS
-from publisher.targets.base import GivesSums, KeepsMessages
+from publisher.config.target_kind import factory_of
+from publisher.targets.base import GivesRecords, GivesSums, KeepsMessages
 
 NAMES = {*FORMATS, *SOURCE_KINDS, *TARGET_KINDS}
 
@@ -106,11 +107,11 @@ def test_a_comparison_is_seen(code: str) -> None:
 
 @pytest.mark.parametrize("name", TARGET_KINDS)
 def test_the_class_of_a_kind_of_target_shows_what_the_descriptor_says(name: str) -> None:
-    module, _, attribute = TARGET_KINDS[name].factory.partition(":")
-    made = getattr(import_module(module), attribute)
+    made: Any = factory_of(TARGET_KINDS[name])
     assert made.kind == name
     shows = {
         "query": all(hasattr(made, each) for each in ("usage", "last_registration_s")),
+        "records": hasattr(made, "records"),
         "files": all(hasattr(made, each) for each in ("kept", "keeps")),
     }
     assert [each for each, does in shows.items() if does] == [
@@ -118,6 +119,7 @@ def test_the_class_of_a_kind_of_target_shows_what_the_descriptor_says(name: str)
     ]
     assert {"usage", "last_registration_s"} <= set(dir(GivesSums))
     assert {"kept", "keeps"} <= set(dir(KeepsMessages))
+    assert "records" in dir(GivesRecords)
 
 
 def test_a_name_is_a_formats_a_kind_of_source_or_a_kind_of_target() -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from publisher.config.schema import AddOnSettings
+from publisher.config.target_kind import SecondVersion, TargetKind
 from publisher.errors import ConfigError
 from publisher.finding import Finding
 from publisher.targets.base import Accepted, Transient
@@ -36,3 +38,11 @@ class ExampleTarget:
 
     def close(self):
         pass
+
+
+KIND = TargetKind(
+    name="example-file",
+    settings=AddOnSettings,
+    factory=ExampleTarget,
+    second_version=SecondVersion.REPLACES,  # its reader takes the last record with an id
+)
