@@ -16,16 +16,8 @@ from publisher.config.reports import Charges, Node, StatementSettings
 from publisher.config.rules import BenchmarkRule, BenchmarkSettings, GridLog, MapRule, Selected, When
 from publisher.config.sources import SOURCE_KINDS, SourceKind, SourceSettings
 from publisher.config.target_kind import TargetKind
-from publisher.config.targets import (
-    ADD_ON,
-    MOST_PUBLISHERS,
-    TARGET_KINDS,
-    AddOnSettings,
-    FormatName,
-    ReportingSettings,
-    Target,
-    TargetSettings,
-)
+from publisher.config.target_registry import ADD_ON, TARGET_KINDS, Target
+from publisher.config.targets import MOST_PUBLISHERS, AddOnSettings, FormatName, ReportingSettings, TargetSettings
 from publisher.config.types import (
     FilePath,
     Instant,

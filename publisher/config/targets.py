@@ -1,18 +1,16 @@
-"""Targets in the configuration: their settings, and the descriptor of each kind of target.
+"""The settings of targets in the configuration: those of all kinds, and of each kind.
 
-`TARGET_KINDS` is the registry: what depends on the kind of service is decided by a field of its descriptor, or a
-property of its settings, never by its name. Classes are named, not imported, so that only what a site uses is loaded.
+What depends on the kind of service is decided by a field of its descriptor, or a property of its settings, never by its
+name. `publisher.config.target_registry` lists the kinds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property, reduce
-from operator import or_
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from formats.base import Format
 from formats.calendar import LONGEST_S, PeriodKind
@@ -59,6 +57,9 @@ FormatName = Annotated[str, AfterValidator(_format)]
 
 class TargetSettings(Settings):
     """The settings of all kinds of target."""
+
+    descriptor: ClassVar[TargetKind]
+    """Set by the registry."""
 
     if TYPE_CHECKING:  # each kind has these two, with its own defaults and descriptions
         type: str
@@ -188,7 +189,7 @@ class TargetSettings(Settings):
     @property
     def kind(self) -> TargetKind:
         """The descriptor of the type."""
-        return TARGET_KINDS[self.type]
+        return self.descriptor
 
     @property
     def second_version(self) -> SecondVersion:
@@ -428,67 +429,3 @@ class AddOnSettings(ReportingSettings):
             return added_kind(self.type, plugins.load(plugins.TARGETS, self.type, key="type"))
         except ConfigError:
             return added_kind(self.type, None)
-
-
-TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
-    each.name: each
-    for each in (
-        TargetKind(
-            name="sgas",
-            settings=SgasSettings,
-            factory="publisher.targets.sgas:SgasTarget",
-            second_version=SecondVersion.KEEPS_FIRST,
-            evidence="query",
-            receipts_name_records=True,
-            compares_machine_names=True,
-            takes_apel=False,
-        ),
-        TargetKind(
-            name="ams",
-            settings=AmsSettings,
-            factory="publisher.targets.ams:AmsTarget",
-            skips_local_jobs=True,
-            asked=("since", "local_jobs"),
-        ),
-        TargetKind(
-            name="https", settings=HttpsSettings, factory="publisher.targets.https:HttpsTarget", is_offered=False
-        ),
-        TargetKind(
-            name="directory",
-            settings=DirectorySettings,
-            factory="publisher.targets.directory:DirectoryTarget",
-            evidence="files",
-            asked=("records",),
-        ),
-    )
-}
-"""By the `type` of a target. Add-ons register theirs as entry points."""
-
-ADD_ON: Final = "add-on"
-
-
-def _tag(value: Any) -> str | None:
-    """The tag of a table in the union below: its `type`, or `ADD_ON` for that of an installed add-on."""
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    if not isinstance(kind, str) or kind in TARGET_KINDS:
-        return kind if isinstance(kind, str) else None
-    return ADD_ON if kind in plugins.names(plugins.TARGETS) else kind
-
-
-if TYPE_CHECKING:
-    Target: TypeAlias = TargetSettings
-else:
-    Target = Annotated[
-        reduce(
-            or_,
-            (
-                Annotated[settings, Tag(name)]
-                for name, settings in (
-                    *((each.name, each.settings) for each in TARGET_KINDS.values()),
-                    (ADD_ON, AddOnSettings),
-                )
-            ),
-        ),
-        Discriminator(_tag),
-    ]
-"""The settings of one target of any kind."""

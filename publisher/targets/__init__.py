@@ -1,6 +1,6 @@
 """Targets: one module for each kind of service, behind the protocol of `publisher.targets.base`.
 
-The kinds of this program are listed in `publisher.config.targets.TARGET_KINDS`; those of add-ons come by the
+The kinds of this program are listed in `publisher.config.target_registry.TARGET_KINDS`; those of add-ons come by the
 entry-point group `usage_publisher.targets`: a `publisher.config.target_kind.TargetKind`, or only a callable with name,
 settings, and context. A module is imported when a target of its kind is made, so that commands that send nothing start
 quickly.
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from publisher import plugins
 from publisher.config.target_kind import TargetKind, added_kind, factory_of
-from publisher.config.targets import TARGET_KINDS, TargetSettings
+from publisher.config.target_registry import TARGET_KINDS
+from publisher.config.targets import TargetSettings
 from publisher.errors import ConfigError
 from publisher.text import unknown_name
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from formats.registry import FORMATS
-from publisher.config.targets import TARGET_KINDS
+from publisher.config.target_registry import TARGET_KINDS
 from publisher.simulator.faults import Fault
 from publisher.simulator.pki import make_pki
 from publisher.simulator.simulator import Simulator

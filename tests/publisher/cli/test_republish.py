@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from formats.registry import names_of
-from publisher.config.targets import TARGET_KINDS
+from publisher.config.target_registry import TARGET_KINDS
 from tests.docs.json_schema import violations
 from tests.publisher.cli.program import BASE, FILES, SOURCE, SUMMARIES, Program
 
