@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from publisher.config import file
 from publisher.config.schema import Config
 from publisher.configured_store import ConfiguredStore
-from publisher.errors import TargetBusyError, UsageError
+from publisher.errors import StoreError, TargetBusyError, UsageError
 from publisher.events import Observer
 from publisher.publish.context import Tools
 from publisher.sources.base import Window
@@ -66,13 +66,17 @@ if TYPE_CHECKING:
 
 
 class RunResult(msgspec.Struct, frozen=True):
-    """What a run did: collected by source, delivered and reconciled by target. `busy`: another run is collecting."""
+    """What a run did: collected by source, delivered and reconciled by target. `busy`: another run is collecting.
+
+    `problem`: why the store could not be used once the run had delivered.
+    """
 
     sources: dict[str, Collected]
     targets: dict[str, Delivery]
     busy: bool = False
     reconciled: dict[str, ReconcileResult] = {}
     checked: PartChecked | None = None
+    problem: StoreError | None = None
 
 
 class Publisher:
@@ -152,13 +156,20 @@ class Publisher:
         return deliver_all(self.store, self.config, chosen, self.tools, only_due=only_due, circuits=circuits)
 
     def run(self, circuits: Circuits | None = None) -> RunResult:
-        """Collect, publish, reconcile what is due, check a part of the store. `circuits`: see `publish`."""
+        """Collect, publish, reconcile what is due, check a part of the store. `circuits`: see `publish`.
+
+        An error of the store after publishing is in the result: what was sent must be shown nevertheless.
+        """
         from publisher.reconcile.schedule import reconcile_due  # noqa: PLC0415
 
         collected = self.collect()
         delivered = self.publish(only_due=True, circuits=circuits)
-        reconciled = reconcile_due(self.store, self.config, self._plans, self.tools)
-        return RunResult(collected or {}, delivered, collected is None, reconciled, self.maintenance.check_part())
+        done = RunResult(collected or {}, delivered, collected is None)
+        try:
+            reconciled = reconcile_due(self.store, self.config, self._plans, self.tools)
+        except StoreError as error:
+            return replace(done, problem=error)
+        return replace(done, reconciled=reconciled, checked=self.maintenance.check_part())
 
     def plan_republish(self, target: str, window: Window, *, only_missing: bool = False) -> RepublishPlan:
         """What republishing a window to a target does, and whether another run has the target."""

@@ -16,7 +16,7 @@ from publisher.cli.recorded import recorded
 from publisher.cli.render_cmd import held_json
 from publisher.cli.session import session
 from publisher.cli.table import level_text, show_table
-from publisher.errors import UsageError
+from publisher.errors import StoreError, UsageError
 from publisher.text import counted, iso, unknown_name
 
 if TYPE_CHECKING:
@@ -48,14 +48,38 @@ def publish(
         subprocess_worker.tune_memory()
         delivered = publisher.publish(targets or ())
         say_if_new_store(publisher)
-        status = publisher.status(assumed=False)
-        recording.done = {"targets": delivered_json(delivered, status)}
+        status, problem = status_after(publisher)
+        recording.done = {"targets": delivered_json(delivered, status)} | error_json(problem)
         if session.json:
             json_object(recording.done)
         elif not session.quiet:
             show_delivered(delivered, status)
         contexts = publisher.written_contexts()
-        raise typer.Exit(exit_code.of_run((), delivered, status, only=targets or (), contexts=contexts))
+        code = exit_code.of_run((), delivered, status, only=targets or (), contexts=contexts)
+        raise typer.Exit(said(problem, code))
+
+
+def status_after(publisher: Publisher) -> tuple[Status | None, StoreError | None]:
+    """The state after the work of a command, or why the store cannot be read: what was sent is shown nevertheless."""
+    try:
+        return publisher.status(assumed=False), None
+    except StoreError as error:
+        return None, error
+
+
+def error_json(problem: StoreError | None) -> dict[str, Any]:
+    """What an object of results has beside them where the store could not be used after the work."""
+    if problem is None:
+        return {}
+    return {"error": "\n".join(problem.lines), "exit_code": exit_code.STORE}
+
+
+def said(problem: StoreError | None, code: int) -> int:
+    """Say why the store could not be used after the work; the exit code, which is `code` if it could be."""
+    if problem is None:
+        return code
+    say(*(f"usage-publisher: {line}" for line in problem.lines))
+    return exit_code.STORE
 
 
 class DryRun(msgspec.Struct):
@@ -119,17 +143,17 @@ def _show_dry_run(targets: Sequence[str]) -> None:
     say("Nothing was sent. `usage-publisher render FORMAT --target NAME` shows the messages")
 
 
-def delivered_json(delivered: dict[str, Delivery], status: Status) -> dict[str, Any]:
-    """The result of publishing, for `--json`: accepted and rejected count this run; the others are totals."""
+def delivered_json(delivered: dict[str, Delivery], status: Status | None) -> dict[str, Any]:
+    """The result of publishing, for `--json`: accepted and rejected count this run; the others are totals, which are
+    left out without a status."""
     result: dict[str, Any] = {}
-    for name, total in status.targets.items():
+    for name in delivered if status is None else status.targets:
         item = delivered.get(name)
+        total = None if status is None else status.targets[name]
         entry: dict[str, Any] = {
             "accepted": item.sent.accepted if item else 0,
             "rejected": item.sent.rejected if item else 0,
-            "held": total.held,
-            "waiting": total.waiting,
-            "in_flight": total.in_flight,
+            **({} if total is None else {"held": total.held, "waiting": total.waiting, "in_flight": total.in_flight}),
             "batches": item.sent.batches if item else 0,
             "bytes": item.sent.bytes if item else 0,
             "error": problem(item) if item else None,
@@ -138,7 +162,7 @@ def delivered_json(delivered: dict[str, Delivery], status: Status) -> dict[str, 
             "resting_rounds": item.resting if item else None,
             "rehearsed": item.rehearsed if item else None,
         }
-        if total.groups is not None:
+        if total is not None and total.groups is not None:
             entry["groups"] = item.sent.groups if item else 0
         result[name] = entry
     return result
@@ -161,32 +185,34 @@ def _settled_text(total: TargetStatus) -> Text:
     return level_text("yellow", f"done; {', '.join(words)}") if words else level_text("green", "done")
 
 
-def show_delivered(delivered: dict[str, Delivery], status: Status) -> None:
-    """Print the result of publishing as a table; problems were printed when they happened."""
+def show_delivered(delivered: dict[str, Delivery], status: Status | None) -> None:
+    """Print the result of publishing as a table; problems were printed when they happened. Without a status, totals are
+    unknown."""
     columns = ["target", "accepted", "rejected", "held", "waiting", "batches", "KiB", "status"]
     rows: list[list[object]] = []
     for name, item in delivered.items():
-        total = status.targets[name]
+        total = None if status is None else status.targets[name]
         if item.busy:
             remark = level_text("yellow", "another run is sending")
         elif item.rehearsed is not None and not problem(item):
             remark = level_text("yellow", "a shadow: nothing is sent")
         elif item.early:
-            remark = level_text("green", "not due" + (f" before {iso(total.due_at)}" if total.due_at else " yet"))
+            due_at = None if total is None else total.due_at
+            remark = level_text("green", "not due" + (f" before {iso(due_at)}" if due_at else " yet"))
         elif item.resting is not None:
             remark = level_text("yellow", _resting_text(item.resting))
         elif problem(item):
             remark = level_text("red", "stopped")
         elif item.shared:
             remark = level_text("green", "done; other publishers send the rest")
+        elif total is None:
+            remark = level_text("red", "the rest is unknown")
         else:
             remark = _settled_text(total)
-        sent = item.sent
-        rows.append(
-            [name, sent.accepted, sent.rejected, total.held, total.waiting, sent.batches, sent.bytes // 1024, remark]
-        )
+        sent, left = item.sent, ("", "") if total is None else (total.held, total.waiting)
+        rows.append([name, sent.accepted, sent.rejected, *left, sent.batches, sent.bytes // 1024, remark])
     show_table("Published", columns, rows, right=set(columns[1:-1]))
     if any(item.sent.rejected for item in delivered.values()):
         say("`usage-publisher records list --state rejected` lists rejected records with the services' answers")
-    if any(status.targets[name].held for name in delivered if name in status.targets):
+    if status is not None and any(status.targets[name].held for name in delivered):
         say("`usage-publisher records list --state held` lists held records with the reasons")

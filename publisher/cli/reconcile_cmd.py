@@ -11,7 +11,7 @@ import typer
 from publisher.cli import completion, exit_code, options
 from publisher.cli.options import All, limit_of, say_if_cut
 from publisher.cli.output import data, json_object, say
-from publisher.cli.publish_cmd import delivered_json, show_delivered
+from publisher.cli.publish_cmd import delivered_json, error_json, said, show_delivered, status_after
 from publisher.cli.recorded import recorded
 from publisher.cli.session import session
 from publisher.cli.sums_view import show_sums, sums_json, write_csv
@@ -118,14 +118,14 @@ def reconcile(
         if resend and again:
             _confirm(found, yes=yes)
             delivered = publisher.send_missing(found)
-        status = publisher.status(assumed=False)
+        status, problem = status_after(publisher)
         agrees = all(one.agrees for one in found.targets.values())
         if conserved is not None:
             answer["sums"] = sums_json(conserved)
         closed = bool(delivered) and not any(one.others for one in found.targets.values())
         refused = any(one.unauthorised for one in found.targets.values())
         resent_json = delivered_json(delivered, status) if delivered else {}
-        more = {"agrees": found.agrees, "resent": resent_json, "taken_over": taken_over}
+        more = {"agrees": found.agrees, "resent": resent_json, "taken_over": taken_over} | error_json(problem)
         recording.done = {"targets": {name: _recorded(one) for name, one in answer["targets"].items()}} | more
         if session.json:
             json_object(answer | more)
@@ -137,7 +137,7 @@ def reconcile(
         _say_taken_over(taken_over)
         resent = exit_code.of_run((), delivered, None, contexts=publisher.written_contexts())
         agrees = (agrees or closed) and (conserved is None or conserved.agrees)
-        raise typer.Exit(_code(agrees=agrees, refused=refused, resent=resent))
+        raise typer.Exit(said(problem, _code(agrees=agrees, refused=refused, resent=resent)))
 
 
 def _recorded(target: dict[str, Any]) -> dict[str, Any]:

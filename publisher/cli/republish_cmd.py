@@ -10,7 +10,7 @@ from publisher import subprocess_worker
 from publisher.cli import completion, exit_code, options
 from publisher.cli.options import Yes, confirm
 from publisher.cli.output import json_object, say
-from publisher.cli.publish_cmd import delivered_json, show_delivered
+from publisher.cli.publish_cmd import delivered_json, error_json, said, show_delivered, status_after
 from publisher.cli.recorded import recorded
 from publisher.cli.session import session
 from publisher.config.target_kind import SecondVersion
@@ -70,14 +70,17 @@ def republish(
             delivered = {}
             if plan.sends_anything:  # else its lock is not taken, and what waits outside the window is left to publish
                 delivered[target] = publisher.republish(target, window, only_missing=only_missing)
-            status = publisher.status(assumed=False)
-            recording.done = {"plan": _plan_json(plan), "targets": delivered_json(delivered, status)}
+            status, problem = status_after(publisher)
+            recording.done = {"plan": _plan_json(plan), "targets": delivered_json(delivered, status)} | error_json(
+                problem
+            )
             if session.json:
                 json_object(recording.done)
             elif delivered and not session.quiet:
                 show_delivered(delivered, status)
             held_before, contexts = plan.held_again, publisher.written_contexts()
-            raise typer.Exit(exit_code.of_run((), delivered, None, held_before=held_before, contexts=contexts))
+            code = exit_code.of_run((), delivered, None, held_before=held_before, contexts=contexts)
+            raise typer.Exit(said(problem, code))
 
 
 def _explain(target: str, plan: RepublishPlan, shape: str, second_version: SecondVersion) -> None:

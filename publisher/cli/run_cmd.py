@@ -7,7 +7,7 @@ import random
 import shlex
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import typer
 
@@ -15,7 +15,7 @@ from publisher import subprocess_worker
 from publisher.cli import exit_code, options, signals
 from publisher.cli.collect_cmd import collected_json, say_if_new_store, say_problems, show_collected
 from publisher.cli.output import OutputClosedError, flush, json_object, say
-from publisher.cli.publish_cmd import delivered_json, show_delivered
+from publisher.cli.publish_cmd import delivered_json, error_json, said, show_delivered, status_after
 from publisher.cli.recorded import recorded
 from publisher.cli.session import session
 from publisher.errors import (
@@ -101,7 +101,8 @@ def _once(watch: Watch, circuits: Circuits | None = None) -> int:
 def _run(publisher: Publisher, recording: Recording, circuits: Circuits | None) -> int:
     result = publisher.run(circuits)
     say_if_new_store(publisher)
-    status = publisher.status(assumed=False)
+    status, problem = status_after(publisher)
+    problem = result.problem or problem
     contexts = publisher.context_errors()
     code = exit_code.of_run(
         result.sources.values(), result.targets, status, busy=result.busy, contexts=contexts, with_evidence=True
@@ -115,6 +116,8 @@ def _run(publisher: Publisher, recording: Recording, circuits: Circuits | None) 
         "sources": collected_json(result.sources),
         "targets": delivered_json(result.targets, status),
         "reconciled": result.reconciled,
+        "checked": _checked_json(result.checked),
+        **error_json(problem),
     }
     if session.json:
         json_object(recording.done)
@@ -122,8 +125,16 @@ def _run(publisher: Publisher, recording: Recording, circuits: Circuits | None) 
         show_collected(result.sources)
         show_delivered(result.targets, status)
         _show_reconciled(result.reconciled)
-        _show_contradicted(status, result.reconciled)
-    return code
+        if status is not None:
+            _show_contradicted(status, result.reconciled)
+    return said(problem, code)
+
+
+def _checked_json(checked: PartChecked | None) -> dict[str, Any]:
+    if checked is None:
+        return {"damage": [], "damaged_jobs": 0, "error": None}
+    error = None if checked.problem is None else str(checked.problem)
+    return {"damage": checked.new, "damaged_jobs": checked.damaged_runs, "error": error}
 
 
 def _say_damage(checked: PartChecked) -> bool:

@@ -10,7 +10,7 @@ record that this program cannot read completely is not read in part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from publisher.encoded_run import UNREADABLE, EncodedRun, class_facts, class_key
 from publisher.errors import StoreCorruptError, StoreError, StoreNewerError
 from publisher.store import dialect, paging
 from publisher.store.schema import classes, runs, sources
+from publisher.store.stored_values import bytes_of
 
 _UNREADABLE: Final = (*UNREADABLE, TypeError)
 """Also of values of another type, which a damaged SQLite store may have."""
@@ -181,39 +182,44 @@ class Interner:
         by_digest = {encoded_digest(blob): blob for blob in blobs}
         query = select(classes.c.digest, classes.c.id).where(classes.c.source_id == self.source_id)
         rows = paging.rows_in(connection, query, classes.c.digest, by_digest)
-        return {by_digest[bytes(digest)]: class_id for digest, class_id in rows}
+        return {by_digest[bytes_of(digest, "the digest of a class")]: class_id for digest, class_id in rows}
 
 
 def _facts_of(job: Job, mark: str | None) -> Job:
     return class_facts(job) if mark is None else class_facts(job, extras={GRID_LOG: mark})
 
 
-def classes_by_id(connection: Connection, ids: Sequence[int]) -> Iterator[JobClass]:
-    """These classes with their sources' names.
+def classes_by_id(connection: Connection, ids: Collection[int]) -> Iterator[JobClass]:
+    """These classes with their sources' names. Raises `StoreCorruptError` if one of them is not stored.
 
     Sources are read separately: for a join the planner may read all classes of a source to find a few.
     """
     if not ids:
         return
     names = _source_names(connection)
+    missing = set(ids)
     for class_id, source_id, facts, digest in paging.rows_in(connection, _STORED, classes.c.id, ids):
-        yield _job_class(names, class_id, source_id, facts, bytes(digest))
+        missing.discard(class_id)
+        yield _job_class(names, class_id, source_id, facts, digest)
+    if missing:  # its runs would be in no sum, and nothing else would show it
+        raise StoreCorruptError(f"the store is damaged: class {min(missing)} is not stored")
 
 
 def all_classes(connection: Connection) -> Iterator[JobClass]:
     """Every class with its source's name, by id."""
     names = _source_names(connection)
     for class_id, source_id, facts, digest in connection.execute(_STORED.order_by(classes.c.id)):
-        yield _job_class(names, class_id, source_id, facts, bytes(digest))
+        yield _job_class(names, class_id, source_id, facts, digest)
 
 
 _STORED: Final = select(classes.c.id, classes.c.source_id, classes.c.facts, classes.c.digest)
 
 
-def _job_class(names: Mapping[int, str], class_id: int, source_id: int, facts: bytes, digest: bytes) -> JobClass:
-    decoded = decode_facts(facts, class_id, digest)
+def _job_class(names: Mapping[int, str], class_id: int, source_id: int, facts: Any, digest: Any) -> JobClass:
+    what = f"class {class_id}"
+    decoded = decode_facts(bytes_of(facts, what), class_id, bytes_of(digest, f"the digest of {what}"))
     if source_id not in names:
-        raise StoreCorruptError(f"the store is damaged: class {class_id} is of source {source_id}, which is not stored")
+        raise StoreCorruptError(f"the store is damaged: {what} is of source {source_id}, which is not stored")
     return JobClass(class_id, names[source_id], decoded)
 
 

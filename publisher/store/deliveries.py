@@ -24,7 +24,8 @@ from formats.rule_codes import Reason
 from publisher.reason import stored
 from publisher.store import paging
 from publisher.store.runs import UpsertedRun
-from publisher.store.schema import ARE_ASSUMED, OPEN, State, counters, deliveries, runs, state_of
+from publisher.store.schema import ARE_ASSUMED, OPEN, State, counters, deliveries, runs
+from publisher.store.stored_values import bytes_of, state_of
 from publisher.store.transitions import (
     ASSUMED,
     CONFIRMED,
@@ -155,8 +156,11 @@ def deliveries_of(
     query = select(deliveries.c.run_id, state_where(as_waiting), *columns)
     query = query.where(deliveries.c.target_id == target_id)
     found = paging.rows_in(connection, query, deliveries.c.run_id, run_ids)
+    what = "the digest of a version that was sent"
     return {
-        run_id: DeliveryState(state_of(state), end_time, None if version is None else bytes(version), revision, reason)
+        run_id: DeliveryState(
+            state_of(state), end_time, None if version is None else bytes_of(version, what), revision, reason
+        )
         for run_id, state, end_time, version, revision, reason in found
     }
 

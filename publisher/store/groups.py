@@ -17,8 +17,9 @@ from formats.calendar import Month, month_numbered, month_of
 from formats.identity import DIGEST_BYTES
 from publisher.errors import StoreCorruptError
 from publisher.store import dialect, paging, prepared
-from publisher.store.schema import State, due_months, groups, purged_sync_counts, report_reaches, state_of
+from publisher.store.schema import State, due_months, groups, purged_sync_counts, report_reaches
 from publisher.store.stored_json import read_with
+from publisher.store.stored_values import bytes_of, state_of
 
 SUMMARY: Final = "summary"
 SYNC: Final = "sync"
@@ -150,7 +151,12 @@ def of_month(connection: Connection, target_id: int, kind: str, month: int) -> d
     query = select(groups).where(groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month)
     return {
         row["key"]: GroupRow(
-            row["month"], row["key"], state_of(row["state"]), bytes(row["digest"]), row["jobs"], bytes(row["body"])
+            row["month"],
+            row["key"],
+            state_of(row["state"]),
+            bytes_of(row["digest"], "the digest of a group"),
+            row["jobs"],
+            bytes_of(row["body"], "a group"),
         )
         for row in connection.execute(query).mappings()
     }
@@ -180,8 +186,10 @@ def kept_sync_counts(connection: Connection, target_id: int, month: Month) -> li
 
 def kept_count(month: int, key: str, digest: bytes, body: bytes) -> SyncCount:
     """A kept sync count from its columns. Raises `StoreCorruptError`."""
-    count = read_with(SyncCount.from_json, bytes(body), f"the kept sync count {key}")
-    return GroupRow(month, key, State.ACCEPTED, bytes(digest), count.jobs, bytes(body)).sync_count()
+    what = f"the kept sync count {key}"
+    digest, body = bytes_of(digest, f"the digest of {what}"), bytes_of(body, what)
+    count = read_with(SyncCount.from_json, body, what)
+    return GroupRow(month, key, State.ACCEPTED, digest, count.jobs, body).sync_count()
 
 
 def forget(connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str]) -> None:
@@ -193,7 +201,7 @@ def forget(connection: Connection, target_id: int, kind: str, month: int, keys: 
 def reaches(connection: Connection, target_id: int) -> dict[int, bytes]:
     """How far back the runs of periods reach, as recorded with `set_reaches`, by the period's number."""
     query = select(report_reaches.c.period, report_reaches.c.reach).where(report_reaches.c.target_id == target_id)
-    return {period: bytes(reach) for period, reach in connection.execute(query)}
+    return {period: bytes_of(reach, "the reach of a report") for period, reach in connection.execute(query)}
 
 
 def set_reaches(connection: Connection, target_id: int, reached: Mapping[int, bytes]) -> None:

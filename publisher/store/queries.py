@@ -26,7 +26,6 @@ from sqlalchemy import (
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
 from formats.rule_codes import Reason
 from publisher.encoded_run import run_key
-from publisher.errors import StoreCorruptError
 from publisher.store import dialect, paging
 from publisher.store.deliveries import WHOLE, Shard, in_state, state_where
 from publisher.store.schema import (
@@ -37,14 +36,14 @@ from publisher.store.schema import (
     deliveries,
     groups,
     purged_months,
-    revision_of,
     runs,
     sources,
 )
 from publisher.store.schema import runs as runs_table
-from publisher.store.schema import state_of as known_state
 from publisher.store.stored_json import decoded, read_with, stored_reason
 from publisher.store.stored_run import RUN_COLUMNS, StoredRun, run_or_damage, stored_run
+from publisher.store.stored_values import bytes_of, revision_of
+from publisher.store.stored_values import state_of as known_state
 
 _Span = TypeVar("_Span")
 
@@ -65,9 +64,7 @@ def sent_version(digest: bytes | None, several: int) -> SentVersion | None:
     """The version in the columns `sent_digest` and `may_be_one_of_several`."""
     if digest is None:
         return None
-    if not isinstance(digest, bytes | memoryview):  # in a damaged SQLite store a value may be of any type
-        raise StoreCorruptError("the store is damaged: the version of a run that was sent cannot be read")
-    return SentVersion(bytes(digest), bool(several))
+    return SentVersion(bytes_of(digest, "the digest of a version that was sent"), bool(several))
 
 
 class PendingDelivery(msgspec.Struct, frozen=True, gc=False):
@@ -420,7 +417,7 @@ def _ledger_entry(row: Sequence[Any]) -> LedgerEntry:
         run_id,
         record_id,
         class_id,
-        digest := bytes(present),
+        digest := bytes_of(present, f"the digest of run {record_id}"),
         end,
         known_state(state),
         sent=version is not None or known_state(state) is State.ACCEPTED,
@@ -484,7 +481,8 @@ def sent_versions(connection: Connection, target_id: int, run_ids: Sequence[int]
         deliveries.c.target_id == target_id, deliveries.c.sent_digest.is_not(None)
     )
     found = paging.rows_in(connection, query, deliveries.c.run_id, run_ids)
-    return {run_id: SentVersion(bytes(digest), bool(several)) for run_id, digest, several in found}
+    what = "the digest of a version that was sent"
+    return {run_id: SentVersion(bytes_of(digest, what), bool(several)) for run_id, digest, several in found}
 
 
 def runs_in(

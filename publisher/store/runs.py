@@ -46,9 +46,9 @@ _known_runs: Final = prepared.Lookup(
 _known_marks: Final = prepared.Lookup(
     (runs.c.id, runs.c.record_id, runs.c.mark, runs.c.end_time, runs.c.finished), runs.c.record_key
 )
-_by_end: Final = prepared.Lookup(
-    (runs.c.record_id, runs.c.id, runs.c.digest, runs.c.finished, runs.c.mark), runs.c.end_time
-)
+_VERSION: Final = (runs.c.record_id, runs.c.id, runs.c.digest, runs.c.finished, runs.c.mark)
+_by_end: Final = prepared.Lookup(_VERSION, runs.c.end_time)
+_by_name: Final = prepared.Lookup(_VERSION, runs.c.local_id, runs.c.end_time)
 _by_local_id_and_end: Final = prepared.Lookup(
     (runs.c.id, runs.c.local_id, runs.c.end_time), runs.c.local_id, runs.c.end_time
 )
@@ -95,12 +95,12 @@ def upsert(
     version of a finished run is kept (`versions`). Core numbers, which are in no digest, are added to an unchanged run
     that was read by a program without them; and so is its mark, if it has none or another one.
 
-    `verified`: unchanged runs that are damaged in the store are replaced, also those whose key is damaged.
+    `verified`: unchanged runs that are damaged in the store are replaced. Those whose key is damaged always are.
     """
     by_key = _last_of_each(found)
     known = _known(connection, list(by_key))
-    if verified:
-        known |= _known_under_other_keys(connection, [run for key, run in by_key.items() if key not in known])
+    under_other_keys = _known_under_other_keys(connection, [run for key, run in by_key.items() if key not in known])
+    known |= under_other_keys
     new: list[EncodedRun] = []
     changed: list[tuple[EncodedRun, _StoredVersion]] = []
     same: list[tuple[EncodedRun, _StoredVersion]] = []
@@ -123,10 +123,10 @@ def upsert(
         if run.has_core_numbers and before is not None and before.digest == run.digest:
             with_cores[before.run_id] = run
     put = _insert_new(connection, interner, new, now) if new else []
-    suspects = [*changed, *(same if verified else ())]
-    damaged = frozenset(damage_among(connection, [before.run_id for _, before in suspects if before.finished]))
+    doubtful = [*changed, *(each for each in same if verified or each[0].key in under_other_keys)]
+    damaged = frozenset(damage_among(connection, [before.run_id for _, before in doubtful if before.finished]))
     if damaged:
-        put += _restore(connection, interner, [each for each in suspects if each[1].run_id in damaged], now)
+        put += _restore(connection, interner, [each for each in doubtful if each[1].run_id in damaged], now)
         changed = [each for each in changed if each[1].run_id not in damaged]
     if changed:
         put += _change(connection, interner, changed, now)
@@ -174,13 +174,15 @@ def _binary(value: Any) -> bytes | None:
 def _known_under_other_keys(connection: Connection, found: Sequence[EncodedRun]) -> dict[bytes, _StoredVersion]:
     """Those of these runs that are stored with a damaged key. Taken for new ones, they would be sent twice.
 
-    They are found by their ends, since there is no index of record ids.
+    There is no index of record ids: they are found by their local ids and ends, or by their ends if they have none.
     """
     missing = {run.record_id: run.key for run in found if run.end is not None}
-    ends = {run.end for run in found if run.end is not None}
+    named = sorted({(run.local_id, run.end) for run in found if run.local_id is not None and run.end is not None})
+    ends = sorted({run.end for run in found if run.local_id is None and run.end is not None})
     return {
         missing[record_id]: _StoredVersion(run_id, _binary(digest) or b"", bool(finished), _binary(mark))
-        for record_id, run_id, digest, finished, mark in _by_end.rows(connection, sorted(ends))
+        for lookup, keys in ((_by_name, named), (_by_end, ends))
+        for record_id, run_id, digest, finished, mark in lookup.rows(connection, keys)
         if record_id in missing
     }
 

@@ -60,7 +60,6 @@ from sqlalchemy import (
     text,
 )
 
-from publisher.errors import StoreCorruptError
 from publisher.reason import ReasonCode
 
 
@@ -82,28 +81,6 @@ class State(IntEnum):
     def word(self) -> str:
         """The word used in `status --json` and for people."""
         return self.name.lower()
-
-
-_STATES: Final = {int(state): state for state in State}
-"""A look-up takes a fifth of the time of `State(number)`, which matters for a hundred thousand of them."""
-
-
-def state_of(number: int) -> State:
-    """The state with this number. Raises `StoreCorruptError`."""
-    try:
-        return _STATES[number]
-    except KeyError:
-        raise StoreCorruptError(f"the store is damaged: a delivery or group has the state {number}") from None
-
-
-def revision_of(value: object) -> int:
-    """The revision of a delivery. Raises `StoreCorruptError`: in a damaged SQLite store it may be of any type."""
-    if type(value) is int and 0 <= value < _REVISIONS:
-        return value
-    raise StoreCorruptError("the store is damaged: a delivery has the revision " + ascii(value)[:40])
-
-
-_REVISIONS: Final = 2**15
 
 
 class BatchState(IntEnum):

@@ -15,10 +15,10 @@ import errno
 import fcntl
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, bindparam, insert, select, update
@@ -27,6 +27,7 @@ from publisher.errors import StoreError, StoreFullError, StoreRestoredError
 from publisher.store import prepared
 from publisher.store.dialect import PRIVATE_FILE_MODE
 from publisher.store.schema import sent_mark
+from publisher.store.stored_json import read_with
 from publisher.text import counted, iso
 
 _FILE_BYTES: Final = 256
@@ -51,9 +52,14 @@ class SentMark(msgspec.Struct, frozen=True):
 
 
 def of_store(connection: Connection) -> SentMark | None:
-    """What the store counted; None before anything was to be sent from it."""
-    row = connection.execute(select(sent_mark)).first()
-    return None if row is None else SentMark(row.store, row.messages, row.sent_at)
+    """What the store counted; None before anything was to be sent from it. Raises `StoreCorruptError`."""
+    row = connection.execute(select(sent_mark.c.store, sent_mark.c.messages, sent_mark.c.sent_at)).first()
+    return None if row is None else _mark_of(row)
+
+
+def _mark_of(row: Iterable[Any]) -> SentMark:
+    values = dict(zip(SentMark.__struct_fields__, row, strict=True))
+    return read_with(lambda content: msgspec.convert(content, SentMark), values, "how many messages have left it")
 
 
 def begin(connection: Connection) -> SentMark:
@@ -66,7 +72,7 @@ def begin(connection: Connection) -> SentMark:
 def count_messages(connection: Connection, number: int, now: int) -> SentMark:
     """Count messages, in the transaction that records them as in flight. `Store.mark_sent` is called with the result
     before they leave."""
-    return SentMark(*_count.one(connection, (number, now)))
+    return _mark_of(_count.one(connection, (number, now)))
 
 
 def take_count(connection: Connection, mark: SentMark) -> None:

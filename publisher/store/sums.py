@@ -35,7 +35,8 @@ from publisher.store import ledger_checks, paging
 from publisher.store.deliveries import state_where
 from publisher.store.paging import Place
 from publisher.store.row_checks import SUMS_PRIME, is_sum
-from publisher.store.schema import OPEN, State, deliveries, purged_runs, revision_of, runs, state_of
+from publisher.store.schema import OPEN, State, deliveries, purged_runs, runs
+from publisher.store.stored_values import bytes_of, revision_of, state_of
 from publisher.text import counted
 
 PAGE: Final = 20_000
@@ -228,7 +229,10 @@ def sent_earlier(connection: Connection, target_id: int, bounds: tuple[int, int]
             deliveries.c.end_time < bounds[1],
         )
     )
-    return [(run_id, class_id, bytes(digest)) for run_id, class_id, digest in connection.execute(query)]
+    return [
+        (run_id, class_id, bytes_of(digest, f"the digest of run {run_id}"))
+        for run_id, class_id, digest in connection.execute(query)
+    ]
 
 
 def _usable_ends(bounds: tuple[int, int]) -> tuple[int, int]:

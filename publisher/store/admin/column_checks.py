@@ -25,11 +25,11 @@ from publisher.store.schema import (
     report_reaches,
     runs,
     sources,
-    state_of,
     targets,
     versions,
 )
 from publisher.store.stored_json import decoded, stored_reason
+from publisher.store.stored_values import bytes_of, state_of
 
 _JSON: Final[Mapping[Table, tuple[str, ...]]] = {
     sources: ("cursor",),
@@ -57,12 +57,13 @@ def wrong_groups(connection: Connection) -> Iterator[str]:
     query = select(groups.c.kind, *(groups.c[name] for name in ("month", "key", "state", "digest", "jobs", "body")))
     for kind, month, key, state, digest, jobs, body in engine.rows(connection, query):
         try:
-            group = GroupRow(month, key, state_of(state), bytes(digest), jobs, bytes(body))
+            mark = bytes_of(digest, f"the digest of group {key}")
+            group = GroupRow(month, key, state_of(state), mark, jobs, bytes_of(body, f"group {key}"))
             if kind in kinds:
                 kinds[kind](group)
             elif kind != stored_groups.UTILIZATION:
                 yield f"group {key} is of the unknown kind {kind}"
-        except (StoreError, TypeError) as error:
+        except StoreError as error:
             yield str(error)
     kept = purged_sync_counts
     for row in engine.rows(connection, select(kept.c.month, kept.c.key, kept.c.digest, kept.c.body)):

@@ -164,6 +164,14 @@ class Program:
         finally:
             connection.close()
 
+    def change_store(self, statement: str, *values: object) -> None:
+        """Change the store past the program, as a disk does."""
+        connection = sqlite3.connect(self.folder / "store.db", isolation_level=None)
+        try:
+            assert connection.execute(statement, values).rowcount
+        finally:
+            connection.close()
+
     def change_database(self, statement: str, *values: object) -> None:
         """Let ARC write something else."""
         connection = sqlite3.connect(self.folder / "accounting.db", isolation_level=None)

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from formats.job import Benchmark
+from formats.job import Benchmark, Job
 from publisher.cli import exit_code
 from publisher.errors import PublisherError
 from tests.publisher.receivers import RecordReceiver, SummaryReceiver
@@ -59,6 +59,7 @@ class FlippedStore:
             *(make_job(number, vo=f"vo{number % 3}", cores=number, name=f"job {number}") for number in range(11, 16))
         )
         source.add(make_job(16, benchmarks=(Benchmark("HEPSPEC", 10.5),)))
+        self._jobs = [job for job in source.log if isinstance(job, Job)]
         site.collect()
         site.reopen()
         self._files = {name: (whole / name).read_bytes() for name in _FILES}
@@ -81,8 +82,9 @@ class FlippedStore:
         for offset in sorted(chance.sample(used, min(number, len(used)))):
             yield Flip(offset, chance.randrange(8))
 
-    def sent(self, flip: Flip | None = None) -> SentBodies:
-        """What `publish` sends once this bit has changed."""
+    def sent(self, flip: Flip | None = None, *, read_again: bool = False) -> SentBodies:
+        """What `publish` sends once this bit has changed. `read_again`: after a collect that reads all jobs again, as
+        one does whose window overlaps the one before."""
         folder = self._folder / "flipped"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -96,6 +98,9 @@ class FlippedStore:
         try:
             if flip is not None and any(flip.offset in page for page in self._ledger):
                 found = "red" in {finding.level for finding in site.publisher.maintenance.check()}
+            if read_again:
+                site.sources["ce1"].add(*self._jobs)
+                site.collect()
             done = site.publish()
             code = exit_code.of_run((), done, site.publisher.status())
         except PublisherError as problem:

@@ -94,6 +94,28 @@ def test_a_run_with_a_damaged_key_is_not_doubled_by_reading_its_source_again(
     assert {finding.level for finding in site.publisher.maintenance.check()} == {"green"}
 
 
+@pytest.mark.parametrize("sent", [False, True])
+@pytest.mark.parametrize("local_id", ["1003", None])
+def test_a_run_with_a_damaged_key_is_replaced_by_any_collect_that_reads_it_again(
+    site: Site, sent: bool, local_id: str | None
+) -> None:
+    """As where a window over a database overlaps the one before: nobody asked to read the source again."""
+    site.sources["ce1"].add(make_job(6, local_id=local_id))
+    site.collect()
+    if sent:
+        site.publish()
+    damage(site, "record_key", "CAST(x'00' || substr(record_key, 2) AS BLOB)", number=6)
+    site.sources["ce1"].add(make_job(6, local_id=local_id))
+    collected = site.collect("ce1")
+    assert (collected["ce1"].new, collected["ce1"].unchanged) == (0, 1)
+    site.publish()
+    assert len(site.receivers["sgas"].posted()) == 6
+    sums = site.receivers["sums"]
+    assert isinstance(sums, SummaryReceiver)
+    assert sums.total()[0] == 6
+    assert {finding.level for finding in site.publisher.maintenance.check()} == {"green"}
+
+
 @pytest.mark.parametrize("column", ["wall_ms", "cpu_ms", "class_id", "incomplete_usage", "sums_check"])
 def test_sums_are_not_made_of_damaged_columns(site: Site, column: str) -> None:
     expected = (5, 500, 250)
@@ -269,3 +291,26 @@ def test_what_a_run_did_is_told_though_the_store_cannot_be_checked(site: Site) -
     assert done.targets["sgas"].sent.accepted == 5
     assert done.checked is not None
     assert isinstance(done.checked.problem, StoreCorruptError)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM classes WHERE id = 1",
+        "UPDATE classes SET digest = CAST(digest AS TEXT)",
+        "UPDATE classes SET facts = 7",
+    ],
+)
+def test_no_job_is_left_out_of_its_month_because_its_class_is_lost(site: Site, change: str) -> None:
+    site.publish()
+    sums = site.receivers["sums"]
+    posts = sums.posts
+    site.sources["ce1"].add(make_job(6, vo="cms"))
+    site.collect()
+    damage(site, "id", "id")
+    with closing(sqlite3.connect(site.store_file)) as connection:
+        connection.execute(change)
+        connection.commit()
+    with pytest.raises(StoreCorruptError):
+        site.publish("sums")
+    assert sums.posts == posts

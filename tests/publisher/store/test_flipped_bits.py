@@ -12,11 +12,11 @@ _SHORT = 40
 _LONG = 20_000
 
 
-def _wrong(folder: Path, number: int, seed: int) -> list[str]:
+def _wrong(folder: Path, number: int, seed: int, *, read_again: bool = False) -> list[str]:
     store = FlippedStore(folder)
     assert store.expected.code == 0
     assert all(store.expected.bodies.values())
-    found = ((flip, store.why_wrong(store.sent(flip))) for flip in store.flips(number, seed))
+    found = ((flip, store.why_wrong(store.sent(flip, read_again=read_again))) for flip in store.flips(number, seed))
     return [f"{flip}: {wrong}" for flip, wrong in found if wrong is not None]
 
 
@@ -24,6 +24,11 @@ def test_no_changed_bit_alters_what_is_sent(tmp_path: Path) -> None:
     assert not _wrong(tmp_path, _SHORT, 24)
 
 
+def test_no_changed_bit_doubles_a_job_that_is_read_again(tmp_path: Path) -> None:
+    assert not _wrong(tmp_path, _SHORT, 26, read_again=True)
+
+
 @pytest.mark.long
-def test_no_changed_bit_anywhere_alters_what_is_sent(tmp_path: Path) -> None:
-    assert not _wrong(tmp_path, _LONG, 25)
+@pytest.mark.parametrize("read_again", [False, True])
+def test_no_changed_bit_anywhere_alters_what_is_sent(tmp_path: Path, read_again: bool) -> None:
+    assert not _wrong(tmp_path, _LONG, 25, read_again=read_again)
