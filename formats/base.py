@@ -27,6 +27,13 @@ ReceiverKey = Literal["record id", "local id", "group", "period"]
 """What identifies a record at the receiver: its id; site, local id, and end; the key of a group; an interval."""
 
 
+class Piece(msgspec.Struct, frozen=True, gc=False):
+    """The bytes of a record in a message, with its record id as it is written there."""
+
+    record_id: str
+    body: bytes
+
+
 class Format(msgspec.Struct, frozen=True, kw_only=True):
     """The descriptor of a format. `make` binds it to a view: a `RecordFormat` if the shape is `record`.
 
@@ -56,6 +63,9 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """The rule for the id, if a record contains the run's record id."""
     columns: Callable[[bytes], list[RecordColumns]] | None = None
     """Reads the records of a message as the service stores them, in order; None if there is not one for each run."""
+    pieces: Callable[[bytes], list[Piece]] | None = None
+    """Cuts a message into its records without parsing it; `RecordFormat.message` of them is the message again, if it is
+    one of ours."""
     is_readable: bool = False
     """Whether the records of a message can be read back, to be compared with the ledger."""
     needs_benchmark: bool = False

@@ -16,6 +16,7 @@ from formats.utilization import report as utilization
 from formats.utilization.report import UtilizationFormat
 from formats.view import View
 from formats.xml import emi_car, ogf_ur
+from formats.xml.pieces import pieces
 
 
 def _xml_columns(payload: bytes) -> list[RecordColumns]:
@@ -32,8 +33,8 @@ FORMATS: Final[Mapping[str, Format]] = {
         apel_summary.NORMALISED_SUMMARY,
         apel_summary.SUMMARY,
         apel_summary.SYNC,
-        msgspec.structs.replace(emi_car.FORMAT, columns=_xml_columns),
-        msgspec.structs.replace(ogf_ur.FORMAT, columns=_xml_columns),
+        msgspec.structs.replace(emi_car.FORMAT, columns=_xml_columns, pieces=pieces),
+        msgspec.structs.replace(ogf_ur.FORMAT, columns=_xml_columns, pieces=pieces),
         utilization.FORMAT,
     )
 }

@@ -74,8 +74,9 @@ class ByRecord:
         """Compare a month."""
         month.service_jobs, month.service_wall_s, month.service_cpu_s = 0, 0.0, 0.0
         for entries in _with_whole_seconds(self._ledger.counted_pages(month)):
-            sent = self._sent.of(entries) if self._content.has_columns or self._content.has_local_keys else {}
+            sent: Mapping[int, RecordColumns] = {}
             if self._content.has_local_keys:
+                sent = self._sent.of(entries)
                 keys = {run_id: record.local_key for run_id, record in sent.items()}
             else:
                 keys = self._keys.of([entry.run for entry in entries])
@@ -86,6 +87,14 @@ class ByRecord:
                 evidence.get(keys.get(entry.run.run_id, "")) or evidence.get(kept_as(entry.run) or "")
                 for entry in entries
             ]
+            if self._content.has_columns and not self._content.has_local_keys:
+                sent = self._sent.of(
+                    [
+                        entry
+                        for entry, record in zip(entries, records, strict=True)
+                        if record is not None and not record.as_sent
+                    ]
+                )
             self._respelled = self._match_spellings(entries, records, sent) if self._content.has_local_keys else set()
             page = ConfirmedPage([], [], [], [])
             for entry, found in zip(entries, _found_records(entries, records, sent, gone), strict=True):
@@ -291,7 +300,7 @@ def _other(entry: LedgerRun, theirs: EvidenceRecord, sent: Mapping[int, RecordCo
     parts = []
     if theirs.end is not None and theirs.end != entry.end:
         parts.append(f"end {iso(theirs.end)}, {ours} {iso(entry.end)}")
-    record = sent.get(entry.run.run_id)
+    record = sent.get(entry.run.run_id)  # None also of one with the bytes that were sent
     if record is None or not entry.run.sent or entry.run.batch_id is None:
         return parts
     for name in RECORD_COLUMNS:

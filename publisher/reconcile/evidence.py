@@ -25,8 +25,11 @@ from publisher.store.schema import State
 
 _TABLES: Final = """
 CREATE TABLE records (
-    target TEXT, key TEXT, end_time INTEGER, wall_s REAL, cpu_s REAL, columns TEXT, local_id TEXT, number TEXT,
-    matched INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (target, key)
+    target TEXT, key TEXT, end_time INTEGER, wall_s REAL, cpu_s REAL, columns TEXT, local_id TEXT, as_sent INTEGER,
+    number TEXT, matched INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (target, key)
+) WITHOUT ROWID;
+CREATE TABLE sent_bodies (
+    target TEXT, key TEXT, digest BLOB, end_time INTEGER, wall_s INTEGER, cpu_s INTEGER, PRIMARY KEY (target, key)
 ) WITHOUT ROWID;
 CREATE INDEX records_by_number ON records (target, number, end_time) WHERE number IS NOT NULL;
 CREATE TABLE differences (id INTEGER PRIMARY KEY, target TEXT, month INTEGER, kind TEXT, record TEXT, detail TEXT);
@@ -52,6 +55,8 @@ class EvidenceRecord(msgspec.Struct, frozen=True, gc=False):
     cpu_s: float | None = None
     columns: dict[str, Value] = {}
     local_id: str | None = None
+    as_sent: bool = False
+    """Whether its bytes are those that were sent; then other columns are not read."""
 
     @staticmethod
     def of_columns(record: RecordColumns) -> EvidenceRecord:
@@ -74,14 +79,24 @@ class RecordsContent(msgspec.Struct, frozen=True):
     has_record_ids: bool
 
 
-_RECORD: Final = "key, end_time, wall_s, cpu_s, columns, local_id"
+class SentBody(msgspec.Struct, frozen=True, gc=False):
+    """A record as it was sent: its key, the digest of its bytes, its end (epoch seconds), and its times in seconds."""
+
+    key: str
+    digest: bytes
+    end: int
+    wall_s: int
+    cpu_s: int
+
+
+_RECORD: Final = "key, end_time, wall_s, cpu_s, columns, local_id, as_sent"
 _encode: Final = msgspec.json.Encoder().encode
 _columns: Final = msgspec.json.Decoder(dict[str, Value]).decode
 
 
 def _record(row: Sequence[Any]) -> EvidenceRecord:
-    key, end, wall_s, cpu_s, columns, name = row
-    return EvidenceRecord(key, end, wall_s, cpu_s, {} if columns is None else _columns(columns), name)
+    key, end, wall_s, cpu_s, columns, name, as_sent = row
+    return EvidenceRecord(key, end, wall_s, cpu_s, {} if columns is None else _columns(columns), name, bool(as_sent))
 
 
 def _named(**amounts: object) -> tuple[str, ...]:
@@ -101,16 +116,30 @@ class EvidenceDatabase(TemporaryDatabase):
         rows = (
             (
                 target, one.key, one.end, one.wall_s, one.cpu_s,
-                _encode(one.columns).decode() if one.columns else None, one.local_id,
+                _encode(one.columns).decode() if one.columns else None, one.local_id, one.as_sent,
                 None if one.local_id is None else local_id(one.local_id).key,
             )
             for one in found
         )  # fmt: skip
         self.change(
-            "INSERT OR REPLACE INTO records (target, key, end_time, wall_s, cpu_s, columns, local_id, number) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO records (target, key, end_time, wall_s, cpu_s, columns, local_id, as_sent, number) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             rows,
         )
+
+    def add_sent_bodies(self, target: str, bodies: Iterable[SentBody]) -> None:
+        """Add the records as they were sent."""
+        rows = ((target, *msgspec.structs.astuple(body)) for body in bodies)
+        self.change("INSERT OR REPLACE INTO sent_bodies VALUES (?, ?, ?, ?, ?, ?)", rows)
+
+    def sent_bodies(self, target: str, keys: Sequence[str]) -> dict[str, SentBody]:
+        """The records as they were sent, of these keys."""
+        rows = self.rows(
+            "SELECT key, digest, end_time, wall_s, cpu_s FROM sent_bodies "
+            "WHERE target = ? AND key IN (SELECT value FROM json_each(?))",
+            target, json.dumps(keys),
+        )  # fmt: skip
+        return {row[0]: SentBody(*row) for row in rows}
 
     def content(self, target: str) -> RecordsContent:
         """What the records of a target have."""

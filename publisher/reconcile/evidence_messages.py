@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from formats.apel.job import job_columns
@@ -22,8 +22,12 @@ class _UnreadableError(ValueError):
     """A message of an unknown kind."""
 
 
+AsSent = Callable[[bytes], "list[EvidenceRecord] | None"]
+"""The records of a message that are byte by byte as they were sent; None: the message is parsed."""
+
+
 def read_messages(
-    target: str, spool: KeepsMessages, database: EvidenceDatabase, now: int
+    target: str, spool: KeepsMessages, database: EvidenceDatabase, now: int, as_sent: AsSent
 ) -> tuple[list[EvidenceGroup], Sequence[str]]:
     """Add the records to the temporary database; return the groups, and notes on what could not be read.
 
@@ -40,7 +44,10 @@ def read_messages(
                 if inner.payload is None:
                     notes.append(f"{inner.label}: {'; '.join(violation.rule for violation in inner.violations)}")
                 elif begins_as_xml(inner.payload):
-                    database.add_records(target, map(EvidenceRecord.of_columns, read_columns(inner.payload)))
+                    known = as_sent(inner.payload)
+                    if known is None:
+                        known = [*map(EvidenceRecord.of_columns, read_columns(inner.payload))]
+                    database.add_records(target, known)
                 else:
                     records, groups = _text(inner.payload)
                     database.add_records(target, records)

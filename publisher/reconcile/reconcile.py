@@ -38,7 +38,7 @@ from publisher.reconcile.configured_evidence import configured_evidence
 from publisher.reconcile.confirm import Counts, Verdicts, remember
 from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup, EvidenceRecord
 from publisher.reconcile.evidence_files import EvidenceFile, read_files
-from publisher.reconcile.evidence_messages import read_messages
+from publisher.reconcile.evidence_messages import AsSent, read_messages
 from publisher.reconcile.evidence_reports import EvidenceReports, reports_of_files, reports_of_messages
 from publisher.reconcile.ledger import Ledger, RecordKeys
 from publisher.reconcile.result import ALL_MEASURES, Difference, Found, MonthFound
@@ -358,7 +358,9 @@ class _OneTarget:
 
     def _by_messages(self, months: Sequence[MonthFound], service: KeepsMessages) -> None:
         found = self._found
-        evidence, unreadable = read_messages(found.target, service, self._database, self._clock())
+        evidence, unreadable = read_messages(
+            found.target, service, self._database, self._clock(), self._as_sent(months)
+        )
         found.notes += unreadable
         if service.taken_away:
             found.notes.append(_TAKEN)
@@ -378,6 +380,25 @@ class _OneTarget:
             month.is_done = True
         if by_record is not None:
             by_record.foreign({month.month: month for month in months})
+
+    def _as_sent(self, months: Sequence[MonthFound]) -> AsSent:
+        """What finds the records that need not be parsed. What was sent is rendered with the first message: another
+        program may have taken all of them."""
+        target, database, are_rendered = self._found.target, self._database, False
+
+        def as_sent(payload: bytes) -> list[EvidenceRecord] | None:
+            nonlocal are_rendered
+            if not are_rendered:
+                are_rendered = True
+                for month in months:
+                    for entries in self._ledger.pages(month.month):
+                        database.add_sent_bodies(target, self._sent.bodies(entries))
+            return self._sent.as_sent(payload, target, database)
+
+        if self._settings.format.pieces is None:
+            return lambda _payload: None
+        self._jobs *= 2  # each is looked at twice
+        return as_sent
 
     def _by_file(self, months: Sequence[MonthFound], evidence: EvidenceFile) -> None:
         kinds = {group.kind for group in evidence.groups}

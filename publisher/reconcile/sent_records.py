@@ -6,20 +6,24 @@ it is now: after a change of it, what was sent before differs from what is confi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from typing import Final
 
 import msgspec
 
 from formats.columns import RecordColumns
+from publisher.messages.item import Item
 from publisher.messages.items import records_of
 from publisher.messages.recipient import Recipient
 from publisher.plugins import record_format
+from publisher.reconcile.evidence import EvidenceDatabase, EvidenceRecord, SentBody
 from publisher.reconcile.ledger import LedgerRun
 from publisher.store import runs
 from publisher.store.paging import chunks
 from publisher.store.queries import PendingDelivery
 
+_DIGEST_BYTES: Final = 16
 _AT_ONCE: Final = 500
 """The element tree of a message takes ten times its bytes."""
 
@@ -43,6 +47,14 @@ class SentRecords:
     def _of_part(self, entries: Sequence[LedgerRun]) -> dict[int, RecordColumns]:
         if self._read is None:
             return {}
+        items = self._rendered(entries)
+        if not items:
+            return {}
+        form = record_format(self._recipient.format_name, self._recipient.view)
+        records = self._read(form.message([item.body for item in items]))
+        return {item.members.run_ids[0]: record for item, record in zip(items, records, strict=True)}
+
+    def _rendered(self, entries: Sequence[LedgerRun]) -> Sequence[Item]:
         versions = {entry.run.run_id: entry.version for entry in entries if entry.version is not None}
         with self._recipient.store.read() as connection:
             stored = runs.by_ids(connection, [entry.run.run_id for entry in entries])
@@ -53,9 +65,44 @@ class SentRecords:
             )
             for run in stored
         ]
-        items = records_of(self._recipient, pages, guarded=False).items
-        if not items:
-            return {}
+        return records_of(self._recipient, pages, guarded=False).items
+
+    def bodies(self, entries: Sequence[LedgerRun]) -> Iterator[SentBody]:
+        """Those that were sent from here in a version that is known, by their bytes."""
+        for part in chunks(entry for entry in entries if entry.known and entry.run.sent):
+            by_id = {entry.run.run_id: entry for entry in part}
+            for item in self._rendered(part):
+                entry = by_id[item.members.run_ids[0]]
+                yield SentBody(item.key, digest_of(item.body), entry.end, entry.wall_s, entry.cpu_s)
+
+    def as_sent(self, payload: bytes, target: str, database: EvidenceDatabase) -> list[EvidenceRecord] | None:
+        """The records of a message whose bytes are those of `EvidenceDatabase.sent_bodies`; None: parse it.
+
+        The columns of the first one are read, since all have the same ones.
+        """
+        cut = self._recipient.format.pieces
+        if cut is None or self._read is None:
+            return None
+        pieces = cut(payload)
+        sent = database.sent_bodies(target, [piece.record_id for piece in pieces])
         form = record_format(self._recipient.format_name, self._recipient.view)
-        records = self._read(form.message([item.body for item in items]))
-        return {item.members.run_ids[0]: record for item, record in zip(items, records, strict=True)}
+        bodies = [piece.body for piece in pieces]
+        if not bodies or any(
+            (body := sent.get(piece.record_id)) is None or body.digest != digest_of(piece.body) for piece in pieces
+        ):
+            return None
+        if form.message(bodies) != payload:
+            return None
+        (first,) = self._read(form.message(bodies[:1]))
+        bodies_sent = [sent[piece.record_id] for piece in pieces]
+        return [
+            EvidenceRecord(
+                body.key, body.end, body.wall_s, body.cpu_s, first.columns if number == 0 else {}, as_sent=True
+            )
+            for number, body in enumerate(bodies_sent)
+        ]
+
+
+def digest_of(body: bytes) -> bytes:
+    """The digest of the bytes of a record."""
+    return blake2b(body, digest_size=_DIGEST_BYTES).digest()
