@@ -154,8 +154,15 @@ class StoreMaintenance:
             yield Finding("spooling", "red", str(error), hint)
             return
         for name, kinds in found.items():
-            counts = ", ".join(f"{there:,} of {stored:,} {kind}" for kind, (there, stored) in kinds.items())
-            yield Finding("spooling", "red", f"the context {name} has {counts}: something was removed or added", hint)
+            numbers = [
+                f"{one.there:,} of {one.stored:,} {kind}" for kind, one in kinds.items() if one.there != one.stored
+            ]
+            if numbers:
+                text = f"the context {name} has {', '.join(numbers)}: something was removed or added"
+                yield Finding("spooling", "red", text, hint)
+            else:
+                text = f"the context {name} has {', '.join(kinds)} that are not as they were written"
+                yield Finding("spooling", "red", text, hint)
         if not found:
             yield Finding("spooling", "green", "every context has what the store has")
 

@@ -270,7 +270,7 @@ def spool() -> None:
 
 
 def _context_word(state: ContextState) -> str:
-    return "objects had been removed: filled again, up to date" if state.was_incomplete else "up to date"
+    return "objects had been removed or altered: filled again, up to date" if state.was_incomplete else "up to date"
 
 
 def _say(*lines: str) -> None:

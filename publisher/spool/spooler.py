@@ -23,6 +23,7 @@ from publisher.config.schema import SpoolContext
 from publisher.errors import ConfigError, PublisherError
 from publisher.spool import kinds as spool_kinds
 from publisher.spool.base import Kind, Object
+from publisher.spool.content import Incomplete, incomplete
 from publisher.spool.context import SpoolingContext, make_context
 from publisher.spool.kinds import kind_named
 from publisher.store.database import Store
@@ -156,7 +157,7 @@ ReportProblem = Callable[[str, str], None]
 class ContextState(msgspec.Struct, frozen=True):
     """The state of a context. `problem`: why it could not be written; None: it has everything that was committed.
 
-    `was_incomplete`: objects of it had been removed, so it was filled again.
+    `was_incomplete`: objects of it had been removed or altered, so it was filled again.
     """
 
     name: str
@@ -164,24 +165,6 @@ class ContextState(msgspec.Struct, frozen=True):
     kinds: tuple[str, ...]
     problem: str | None
     was_incomplete: bool = False
-
-
-Incomplete = dict[str, tuple[int, int]]
-"""By kind, how many objects a context has, and how many the store."""
-
-
-def incomplete(connection: Connection, context: SpoolingContext, kinds: Mapping[str, Kind]) -> Incomplete:
-    """The kinds of which a context has another number of objects than the store.
-
-    The context must have every change of this transaction's snapshot, and not be written meanwhile.
-    """
-    found: Incomplete = {}
-    for name, kind in kinds.items():
-        there = context.count(kind) if context.has_place(kind) else 0
-        stored = spool_kinds.count_of(connection, name)
-        if there != stored:
-            found[name] = there, stored
-    return found
 
 
 def all_incomplete(store: Store, settings: Mapping[str, SpoolContext]) -> dict[str, Incomplete]:
@@ -360,7 +343,7 @@ class Spooler:
 
     def maintain(self) -> None:
         """Try skipped contexts again, write the recorded changes, clean up, and fill contexts again of which objects
-        were removed."""
+        were removed or altered."""
         for name in list(self._problems):
             self._make_ready(name)
         self._due.set()
@@ -372,13 +355,14 @@ class Spooler:
                 if name in self._problems:
                     continue
                 try:
-                    context.maintain([*self._kinds[name].values()])
                     with self._store.read() as connection:
                         # Changes that another process records meanwhile are in the store only.
                         is_incomplete = not count(connection) and incomplete(connection, context, self._kinds[name])
                     if is_incomplete:
                         self._were_incomplete.add(name)
                         context.note(None)
+                    else:  # after the comparison: what is altered may not be readable
+                        context.maintain([*self._kinds[name].values()])
                 except Exception as error:  # noqa: BLE001 - see above
                     self._give_up(name, error)
         for name in self._were_incomplete - self._problems.keys():

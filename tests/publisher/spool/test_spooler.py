@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +235,37 @@ def test_objects_that_were_removed_are_noticed_and_written_again(site: Site, for
     site.sources["ce1"].add(make_job(11))
     site.collect()
     assert spooling(site) == [("red", f"the context {form} has 10 of 11 jobs: something was removed or added")]
+    assert [each.name for each in site.publisher.spool() if each.was_incomplete] == [form]
+    assert_all_the_same(site)
+    assert spooling(site) == [("green", "every context has what the store has")]
+
+
+@pytest.mark.parametrize(
+    ("form", "pattern", "change"),
+    [
+        ("xml", "jobs/*/*.xml", lambda content: content.replace(b"Ada", b"Eve")),
+        ("xml", "jobs/*/*.xml", lambda _content: b""),
+        ("classic", "jobs/**/*", lambda content: content.replace(b"Ada", b"Eve")),
+        ("classic", "jobs/**/*", lambda _content: b""),
+        ("json-lines", "jobs.jsonl", lambda content: content.replace(b"Ada", b"Eve", 1)),
+        ("json-lines", "jobs.jsonl", lambda content: content[: len(content) // 2]),
+        ("delimited", "jobs.hosts.*", lambda content: content[: len(content) // 2]),
+        ("delimited", "jobs.hosts.*", lambda content: content.replace(b"node", b"edon", 1)),
+    ],
+)
+def test_objects_that_were_altered_are_noticed_and_written_again(
+    site: Site, form: str, pattern: str, change: Callable[[bytes], bytes]
+) -> None:
+    site.sources["ce1"].add(make_job(11, hosts=(Host("node1", 2), Host("node2", 2))))
+    site.collect()
+    site.publish()
+    site.reopen()
+    file = min(path for path in (site.folder / f"spool-{form}").glob(pattern) if path.is_file())
+    content = file.read_bytes()
+    assert change(content) != content
+    file.write_bytes(change(content))
+    ((level, message),) = spooling(site)
+    assert (level, form in message) == ("red", True)
     assert [each.name for each in site.publisher.spool() if each.was_incomplete] == [form]
     assert_all_the_same(site)
     assert spooling(site) == [("green", "every context has what the store has")]
