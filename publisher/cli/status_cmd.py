@@ -79,6 +79,22 @@ def status_json(found: Status) -> dict[str, Any]:
             for name, source in found.removed_sources.items()
         },
         "targets": {name: _target_json(target) for name, target in found.targets.items()},
+        "removed_targets": {name: _removed_json(target) for name, target in found.removed_targets.items()},
+    }
+
+
+def _removed_json(target: TargetStatus) -> dict[str, Any]:
+    return {
+        "accepted": target.accepted,
+        "waiting": target.waiting,
+        "in_flight": target.in_flight,
+        "rejected": target.rejected,
+        "held": target.held,
+        "waived": target.waived,
+        "superseded": target.superseded,
+        "confirmed": target.confirmed,
+        "oldest_waiting_end_time": iso(target.oldest_waiting_end_time),
+        "last_sent_end_time": iso(target.last_sent_end_time),
     }
 
 
@@ -134,7 +150,8 @@ def show_status(found: Status) -> None:
     ]
     show_table("Sources", source_columns, rows, right={"jobs", "unreadable"})
     columns = ["target", "accepted", "confirmed", "waiting", "in flight", "rejected", "held", "superseded"]
-    more = [name for name in ("waived", "not_selected") if any(getattr(item, name) for item in found.targets.values())]
+    listed = found.targets | found.removed_targets
+    more = [name for name in ("waived", "not_selected") if any(getattr(item, name) for item in listed.values())]
     columns += [name.replace("_", " ") for name in more]
     counts = set(columns[1:])
     columns += ["oldest waiting", "last sent end", "complete until", "status"]
@@ -152,9 +169,9 @@ def show_status(found: Status) -> None:
             iso(item.oldest_waiting_end_time),
             iso(item.last_sent_end_time),
             iso(item.complete_until),
-            _target_word(item),
+            _target_word(item) if name in found.targets else "not in the configuration any more",
         ]
-        for name, item in found.targets.items()
+        for name, item in listed.items()
     ]
     show_table("Targets", columns, rows, right=counts)
     for advice in _advice(found):
@@ -239,6 +256,7 @@ def _advice(found: Status) -> list[str]:
     advice = [] if found.not_latest is None else [safe(f"Nothing is sent: {found.not_latest}")]
     if found.damaged_jobs:
         advice.append(f"Damaged:            {counted(found.damaged_jobs, 'stored job')}; {DAMAGE_HINT}")
+    advice += _advice_on_removed_targets(found)
     advice += _advice_on_clocks(found)
     never_read = (each.last_collected is None and not each.times_in_future for each in found.sources.values())
     if any(unread and each.error is None for unread, each in zip(never_read, found.sources.values(), strict=True)):
@@ -286,6 +304,18 @@ def _advice_by_target(found: Status) -> list[str]:
             before = f"accepted, but delivered before and not sent from this store: {counted(target.assumed, 'job')}"
             advice.append(f"{name}: {before}")
         advice += [safe(f"{name}: {text}") for text in _advice_on_evidence(name, target)]
+    return advice
+
+
+def _advice_on_removed_targets(found: Status) -> list[str]:
+    advice = []
+    for name, target in found.removed_targets.items():
+        left = target.waiting + target.in_flight + target.held + target.rejected
+        if left:
+            are_not = "job is not delivered" if left == 1 else "jobs are not delivered"
+            advice.append(
+                f"Removed targets:    {left:,} {are_not} to {safe(name)}; add [targets.{safe(name)}] again to send them"
+            )
     return advice
 
 

@@ -178,7 +178,7 @@ class StatusCollector(Collector):
             yield _single("delivered", "1: complete, and nothing is held or rejected.", int(found.delivered))
             yield from _families(_SOURCES, "source", found.sources)
             yield from _families(_TARGETS, "target", found.targets)
-            yield _records(found.targets)
+            yield _records(found.targets | found.removed_targets)
         yield from _families(_PROCESS, "target", self._tally())
 
 

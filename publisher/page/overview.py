@@ -244,6 +244,12 @@ class RecentUsage(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
+def removed_text(target: TargetStatus) -> str:
+    """What a target has that is not in the configuration any more."""
+    left = target.waiting + target.in_flight + target.held + target.rejected
+    return f"{target.accepted:,} accepted, {left:,} not delivered; not in the configuration any more"
+
+
 def overview_page(status: Status | None, usage: RecentUsage | None, around: Mapping[str, Any]) -> str:
     """The first page. None: the person may not see this part."""
     context: dict[str, Any] = {"title": "Overview", "usage": usage, "status": status, "lead": "", "tone": "plain"}
@@ -253,6 +259,7 @@ def overview_page(status: Status | None, usage: RecentUsage | None, around: Mapp
             "tiles": tiles(status), "problems": problems(status),
             "last_run": None if status.last_run is None else summary_of(status.last_run),
             "targets": [target_card(name, one) for name, one in status.targets.items()],
+            "removed_targets": [(safe(name), removed_text(one)) for name, one in status.removed_targets.items()],
             "sources": [(safe(name), one) for name, one in status.sources.items()],
             "removed": [(safe(name), one) for name, one in status.removed_sources.items()],
         }  # fmt: skip

@@ -145,6 +145,8 @@ class Status(msgspec.Struct, frozen=True):
     not_latest: str | None = None
     removed_sources: dict[str, SourceCount] = {}
     """Sources that the configuration does not name any more, whose jobs are stored."""
+    removed_targets: dict[str, TargetStatus] = {}
+    """Targets that the configuration does not name any more, which have jobs: their counts. Nothing is sent there."""
     damaged_jobs: int = 0
     """Stored jobs that runs found damaged, and that were not replaced since."""
     last_run: ProgramRun | None = None
@@ -176,13 +178,43 @@ def status(store: Store | None, config: Config, clock: Callable[[], int], *, ass
     with store.read() as connection:
         damaged = check_progress.count_damaged(connection)
         last_run = next(iter(history.newest(connection, 1)), None)
-    return Status(complete, sources, targets, _why_not_latest(store), _removed(store, config), damaged, last_run)
+    return Status(
+        complete,
+        sources,
+        targets,
+        _why_not_latest(store),
+        removed_sources=_removed(store, config),
+        removed_targets=_removed_targets(store, config),
+        damaged_jobs=damaged,
+        last_run=last_run,
+    )
 
 
 def _removed(store: Store, config: Config) -> dict[str, SourceCount]:
     with store.read() as connection:
         known = registry.count_by_source(connection)
     return {name: count for name, count in known.items() if name not in config.sources and count.jobs}
+
+
+def _removed_targets(store: Store, config: Config) -> dict[str, TargetStatus]:
+    found = {}
+    with store.read() as connection:
+        for name, target_id in registry.target_ids(connection).items():
+            if name not in config.targets:
+                counts = deliveries.of_target(connection, target_id)
+                found[name] = TargetStatus(
+                    accepted=counts[State.ACCEPTED],
+                    waiting=counts[State.WAITING],
+                    in_flight=counts[State.IN_FLIGHT],
+                    rejected=counts[State.REJECTED],
+                    held=counts[State.HELD],
+                    waived=counts[State.WAIVED],
+                    superseded=counts[State.SUPERSEDED],
+                    confirmed=deliveries.confirmed(connection, target_id),
+                    last_sent_end_time=batches.last_sent_end(connection, target_id),
+                    oldest_waiting_end_time=queries.oldest_waiting(connection, target_id),
+                )
+    return {name: one for name, one in found.items() if not one.untouched}
 
 
 def _why_not_latest(store: Store) -> str | None:

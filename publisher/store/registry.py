@@ -376,6 +376,12 @@ def drop_pieces(connection: Connection, name: str, pieces: Sequence[int]) -> Non
     connection.execute(update(sources).where(sources.c.name == name).values(unreadable=counted))
 
 
+def target_ids(connection: Connection) -> dict[str, int]:
+    """The ids of all targets for which deliveries were ever planned, by their names."""
+    query = select(targets.c.name, targets.c.id).order_by(targets.c.name)
+    return {row.name: row.id for row in connection.execute(query)}
+
+
 def get_target(connection: Connection, name: str) -> TargetRow | None:
     """Return the target with this name, if deliveries were ever planned for it."""
     row = connection.execute(select(targets).where(targets.c.name == name)).mappings().first()

@@ -58,6 +58,16 @@ def test_a_source_that_left_the_configuration_is_shown(published: Program) -> No
     assert "not in the configuration any more" in published("status").ok().out
 
 
+def test_a_target_that_left_the_configuration_is_shown_with_what_waits_for_it(collected: Program) -> None:
+    collected.configure(BASE + SOURCE)
+    found = state_of(collected)
+    removed = found["removed_targets"]["files"]
+    assert (removed["waiting"], removed["accepted"]) == (37, 0)
+    assert found["removed_targets"].keys() == {"files", "summaries"}
+    shown = collected("status").ok().out
+    assert "37 jobs are not delivered to files; add [targets.files] again to send them" in shown
+
+
 def test_a_target_without_a_plan_has_no_count(published: Program) -> None:
     published.configure(WHOLE + FILES.replace("targets.files", "targets.more").replace('path = "files"', 'path = "x"'))
     assert state_of(published)["targets"]["more"]["not_selected"] is None
