@@ -234,7 +234,8 @@ class Publisher:
                 delivered = DeliveredBefore(found.database.delivered_runs(name))
                 with self._locked(name) as (plan, now), self.store.write() as connection:
                     jobs[name] = assume(connection, plan.target_id, name, delivered, evidence, now)
-                    reconciliations.end_differences(connection, plan.target_id, jobs[name])
+                    unsettled = {month.month.number: month.unsettled for month in one.months}
+                    reconciliations.end_differences(connection, plan.target_id, jobs[name], unsettled)
         return jobs
 
     # --- the messages that publishing would send

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from publisher.reconcile.result import Difference, Found, MonthFound
 
 _LISTED: Final = 1000
+_ALL_TAKEN: Final = (
+    "another program took all messages out of the directory. Use --file, or set `evidence` of the target, with an "
+    "export of what the service has"
+)
 _EVIDENCE = {
     "query": "queries of the service",
     "records": "the records of the service",
@@ -123,6 +127,8 @@ def reconcile(
         if conserved is not None:
             answer["sums"] = sums_json(conserved)
         closed = bool(delivered) and not any(one.others for one in found.targets.values())
+        # of targets that were not named, it is only said
+        compared_nothing = bool(targets) and any(one.compared_nothing for one in found.targets.values())
         refused = any(one.unauthorised for one in found.targets.values())
         resent_json = delivered_json(delivered, status) if delivered else {}
         more = {"agrees": found.agrees, "resent": resent_json, "taken_over": taken_over} | error_json(problem)
@@ -137,7 +143,10 @@ def reconcile(
         _say_taken_over(taken_over)
         resent = exit_code.of_run((), delivered, None, contexts=publisher.written_contexts())
         agrees = (agrees or closed) and (conserved is None or conserved.agrees)
-        raise typer.Exit(said(problem, _code(agrees=agrees, refused=refused, resent=resent)))
+        code = _code(agrees=agrees, refused=refused, resent=resent)
+        if compared_nothing and code == exit_code.DONE:
+            code = exit_code.USAGE
+        raise typer.Exit(said(problem, code))
 
 
 def _recorded(target: dict[str, Any]) -> dict[str, Any]:
@@ -270,6 +279,8 @@ def _show_target(found: Reconciliation, name: str, limit: int | None) -> None:
     show_table(f"{name}: by {_EVIDENCE[one.evidence]}", columns, rows, right=set(columns[1:-1]))
     if one.unavailable is not None:
         say(f"{name}: nothing was confirmed: {one.unavailable}")
+    elif one.compared_nothing:
+        say(f"{name}: nothing was compared: {_ALL_TAKEN}")
     if one.compared and not {"wall", "cpu", "sync"} & set(one.compared):
         say(f"{name}: confirmed by numbers of jobs alone: the evidence has no wall or CPU time")
     elif one.evidence == "file" and one.compared:

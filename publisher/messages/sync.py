@@ -21,7 +21,7 @@ from publisher.messages.due import month_of_run, month_runs, months_touched
 from publisher.messages.item import Held, Item, ItemPage, Members
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Finished, Scope, Section, Step
-from publisher.store import groups, sums
+from publisher.store import groups, ledger_checks, sums
 from publisher.store.admin import purge
 from publisher.store.classes import awaits_grid_log, classes_by_id
 from publisher.store.groups import GroupRow
@@ -51,15 +51,20 @@ class SyncCounts:
             months = {month for month in (*marks, *changed) if self._scope.touches(*month_bounds(month))}
         else:
             months = months_touched(self._recipient.store, target_id, self._scope.window)
+        unknown: list[Month] = []
         gives_all = self._scope.unchanged_too or not (self._scope.is_due and self._recipient.sends_sync)
         for month in sorted(months):
             counts = self._due(target_id, month)
             if counts is None:
-                continue  # of damaged runs it is not known where they count; the month stays due
+                unknown.append(month)  # of damaged runs it is not known where they count; the month stays due
+                continue
             chosen = counts if gives_all else self._changed(target_id, month, counts)
             yield self._section(month, ItemPage([self._item(month, count) for count in chosen], ()))
             if month in marks:
                 yield Finished(groups.DueFor.SYNC, {month: marks[month]})
+        with self._recipient.store.read() as connection:  # last: everything else is sent
+            for month in unknown:
+                ledger_checks.require_held(connection, target_id, month)
 
     def _due(self, target_id: int, month: Month) -> list[SyncCount] | None:
         """The number of jobs due to a target for a month, by submit host; empty if it is no longer known, None if runs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -12,7 +12,7 @@ from publisher.reconcile.ledger import LedgerRun
 from publisher.reconcile.result import Difference, Found, MonthFound
 from publisher.store import groups, reconciliations, transitions
 from publisher.store.database import Store
-from publisher.store.reconciliations import Reconciled
+from publisher.store.reconciliations import ByMonth, Counts, Reconciled
 from publisher.store.schema import State
 
 
@@ -85,32 +85,13 @@ class Verdicts:
         self._database.add_differences(self._found.target, differences)
 
 
-class Counts(msgspec.Struct, frozen=True):
-    """What a reconciliation found: all differences, and of what was sent what is missing or differs."""
-
-    differences: int = 0
-    missing: int = 0
-    differing: int = 0
-
-    @staticmethod
-    def of(months: Iterable[MonthFound], differences: int) -> Counts:
-        """Those of these months."""
-        counted = list(months)
-        return Counts(differences, sum(month.missing for month in counted), sum(month.differing for month in counted))
-
-    def plus(self, other: Counts) -> Counts:
-        """Those of both."""
-        return Counts(
-            self.differences + other.differences, self.missing + other.missing, self.differing + other.differing
-        )
-
-    def at_least(self, other: Counts) -> Counts:
-        """The greater of each."""
-        return Counts(
-            max(self.differences, other.differences),
-            max(self.missing, other.missing),
-            max(self.differing, other.differing),
-        )
+def counts_of(months: Iterable[MonthFound], differences: Mapping[int, int]) -> ByMonth:
+    """What was found in these months. `differences`: how many by the number of the month; 0: in no known month."""
+    found = {
+        month.month.number: Counts(differences.get(month.month.number, 0), month.missing, month.differing)
+        for month in months
+    }
+    return {0: Counts(differences.get(0, 0)), **found}
 
 
 def remember(
@@ -121,10 +102,13 @@ def remember(
     due_at: int | None,
     problem: str | None,
     has_evidence: bool,
-    counts: Counts,
+    counts: ByMonth,
+    others_stay: bool,
     next_month: Month | None = None,
 ) -> None:
     """Record that a target was reconciled. `due_at`: when `run` does so next; None leaves the plan unchanged.
+
+    `others_stay`: what was found before in other months stays; else all months that matter were compared.
 
     Only evidence settles what evidence contradicted: without it, or with a part of it, what was counted before stays.
     A target that never gave any is judged by its receipts, which are always there.
@@ -135,19 +119,27 @@ def remember(
         last_batch_id = reconciliations.last_batch(connection, target_id)  # first, so that a later batch is not in it
         unconfirmed = reconciliations.unconfirmed_months(connection, target_id)
         before = reconciliations.of_target(connection, target_id) or Reconciled(due_at=now)
+        known = reconciliations.months_of(connection, target_id)
     if before.evidence_at is not None and (problem is not None or not has_evidence):
-        counts = counts.at_least(Counts(before.differences, before.missing, before.differing))
+        counts = {month: one.at_least(known.get(month, Counts())) for month, one in counts.items()}
+        others_stay = True
+    if others_stay:
+        counts = known | counts
+    total = Counts()
+    for one in counts.values():
+        total = total.plus(one)
     reconciled = Reconciled(
         due_at=before.due_at if due_at is None else due_at,
         looked_at=now,
         evidence_at=now if has_evidence else before.evidence_at,
         problem=problem,
-        differences=counts.differences,
-        missing=counts.missing,
-        differing=counts.differing,
+        differences=total.differences,
+        missing=total.missing,
+        differing=total.differing,
         unconfirmed_since=min(unconfirmed.values(), default=None),
         last_batch_id=last_batch_id,
         next_month=before.next_month if due_at is None else None if next_month is None else next_month.number,
     )
     with store.write() as connection:
         reconciliations.record(connection, target_id, reconciled)
+        reconciliations.record_months(connection, target_id, counts)

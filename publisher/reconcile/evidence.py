@@ -203,14 +203,14 @@ class EvidenceDatabase(TemporaryDatabase):
         )
         self.change("INSERT INTO differences (target, month, kind, record, detail) VALUES (?, ?, ?, ?, ?)", rows)
 
-    def count_differences(self, target: str, months: Iterable[Month] | None = None) -> int:
-        """Number of differences of a target: all, or those of these months and of no known month."""
-        query, values = "SELECT COUNT(*) FROM differences WHERE target = ?", [target]
-        if months is not None:
-            query += " AND (month IS NULL OR month IN (SELECT value FROM json_each(?)))"
-            values.append(json.dumps([month.number for month in months]))
-        ((number,),) = self.rows(query, *values)
-        return int(number)
+    def count_differences(self, target: str) -> int:
+        """Number of differences of a target."""
+        return sum(self.differences_by_month(target).values())
+
+    def differences_by_month(self, target: str) -> dict[int, int]:
+        """How many differences of a target there are, by the number of the month; 0: in no known month."""
+        query = "SELECT COALESCE(month, 0), COUNT(*) FROM differences WHERE target = ? GROUP BY 1"
+        return dict(self.rows(query, target))
 
     def differences(self, target: str, limit: int | None = None) -> Iterator[Difference]:
         """The differences of a target, in the order found; at most `limit`."""

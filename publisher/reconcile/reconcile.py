@@ -35,7 +35,7 @@ from publisher.reconcile.by_group import ByGroup, compared_of, dimensions_of
 from publisher.reconcile.by_record import ByRecord
 from publisher.reconcile.by_report import ByReport
 from publisher.reconcile.configured_evidence import configured_evidence
-from publisher.reconcile.confirm import Counts, Verdicts, remember
+from publisher.reconcile.confirm import Verdicts, counts_of, remember
 from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup, EvidenceRecord
 from publisher.reconcile.evidence_files import EvidenceFile, read_files
 from publisher.reconcile.evidence_messages import AsSent, read_messages
@@ -150,12 +150,12 @@ def reconcile_targets(
             one = found.targets[name] = Found.of(name, config.targets[name])
             reconcile(store, config, plan, ReconcileScope(months, files), tools, found.database, one)
             if not one.busy:
-                counts = Counts.of(one.months, found.count_differences(name))
+                counts = counts_of(one.months, found.database.differences_by_month(name))
                 # what a queue still has says nothing of the service, so it does not settle what a file contradicted
                 of_service = bool(files) or config.targets[name].evidence_source != "none"
                 remember(
                     store, plan.target_id, tools.clock(), due_at=None, problem=one.unavailable,
-                    has_evidence=of_service and one.has_evidence, counts=counts,
+                    has_evidence=of_service and one.has_evidence, counts=counts, others_stay=True,
                 )  # fmt: skip
     except BaseException:
         found.database.close()

@@ -124,6 +124,13 @@ class Found(msgspec.Struct):
         return any(month.service_jobs is not None for month in self.months)
 
     @property
+    def compared_nothing(self) -> bool:
+        """Whether records were sent, and nothing shows whether the service has any of them: it gives no evidence, or
+        another program took all messages out of the directory."""
+        seen = any(month.service_jobs or not month.agrees for month in self.months)
+        return any(month.sent for month in self.months) and not seen
+
+    @property
     def others(self) -> bool:
         """Whether there are differences that sending again does not remove: foreign records, or first versions."""
         kept = self.keeps_first and any(month.differing for month in self.months)

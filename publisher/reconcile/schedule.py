@@ -18,10 +18,10 @@ from publisher.errors import PublisherError, StoppedError
 from publisher.publish.context import Tools
 from publisher.store import deliveries, reconciliations, registry
 from publisher.store.database import Store
+from publisher.store.reconciliations import ByMonth
 from publisher.store.schema import State
 
 if TYPE_CHECKING:
-    from publisher.reconcile.confirm import Counts
     from publisher.reconcile.result import Found
 
 LONGEST_S: Final = 300
@@ -92,7 +92,7 @@ class _Scheduled:
 
     def reconcile(self) -> ReconcileResult | None:
         """Return None if another run is at work for the target, or this one is interrupted: the next run does it."""
-        from publisher.reconcile.confirm import Counts  # noqa: PLC0415 - as below
+        from publisher.reconcile.confirm import counts_of  # noqa: PLC0415 - as below
         from publisher.reconcile.evidence import EvidenceDatabase  # noqa: PLC0415 - if nothing is due, a run
         from publisher.reconcile.reconcile import ReconcileScope, reconcile  # noqa: PLC0415 - does not load the
         from publisher.reconcile.result import Found  # noqa: PLC0415 - code that reads messages
@@ -102,9 +102,7 @@ class _Scheduled:
         with self._store.read() as connection:
             before = reconciliations.of_target(connection, self._plan.target_id)
         begin_at = None if before is None or before.next_month is None else month_numbered(before.next_month)
-        counts = Counts()
-        if before is not None and begin_at is not None:
-            counts = Counts(before.differences, before.missing, before.differing)
+        counts: ByMonth = {}
         scope = ReconcileScope(self._months(), newest_first=True, begin_at=begin_at)
         found, problem = Found.of(self._name, self._settings), None
         try:
@@ -114,9 +112,8 @@ class _Scheduled:
                     problem = found.unavailable
                 except StoppedError:
                     pass
-                done = [month for month in found.months if month.is_done]
-                listed = database.count_differences(self._name, [month.month for month in done] if self._late else None)
-                counts = counts.plus(Counts.of(done if self._late else found.months, listed))
+                done = [month for month in found.months if month.is_done or not self._late]
+                counts = counts_of(done, database.differences_by_month(self._name))
         except PublisherError as error:
             problem = str(error)
         if found.busy or self._tools.stopping():
@@ -130,11 +127,16 @@ class _Scheduled:
         looked_recently = before is not None and before.evidence_at is not None and began - before.evidence_at < every_s
         # once: a service that is always late would be compared in every run
         looks_again = bool(found.too_recent) and not looked_recently
-        self._remember(problem, counts, next_month, continues=continues or looks_again, has_evidence=found.has_evidence)
+        self._remember(
+            problem, counts, next_month, others_stay=begin_at is not None, continues=continues or looks_again,
+            has_evidence=found.has_evidence,
+        )  # fmt: skip
         with self._store.read() as connection:
             confirmed = deliveries.confirmed(connection, self._plan.target_id)
             accepted = deliveries.of_target(connection, self._plan.target_id)[State.ACCEPTED]
-        return ReconcileResult(confirmed, accepted, counts.differences, problem, self._late)
+            after = reconciliations.of_target(connection, self._plan.target_id)
+        differences = 0 if after is None else after.differences
+        return ReconcileResult(confirmed, accepted, differences, problem, self._late)
 
     @staticmethod
     def _next_month(found: Found, begin_at: Month | None, *, leave_out: bool) -> Month | None:
@@ -169,7 +171,14 @@ class _Scheduled:
         return list({*unconfirmed, *usual})
 
     def _remember(
-        self, problem: str | None, counts: Counts, next_month: Month | None, *, continues: bool, has_evidence: bool
+        self,
+        problem: str | None,
+        counts: ByMonth,
+        next_month: Month | None,
+        *,
+        others_stay: bool,
+        continues: bool,
+        has_evidence: bool,
     ) -> None:
         from publisher.reconcile.confirm import remember  # noqa: PLC0415 - as above
 
@@ -177,5 +186,5 @@ class _Scheduled:
         pause_s = 0 if continues else every_s if problem is None else min(every_s, _AGAIN_S)
         remember(
             self._store, self._plan.target_id, now, due_at=now + pause_s, problem=problem, has_evidence=has_evidence,
-            counts=counts, next_month=next_month,
+            counts=counts, others_stay=others_stay, next_month=next_month,
         )  # fmt: skip

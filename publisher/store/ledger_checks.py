@@ -10,6 +10,7 @@ from typing import Final
 
 from sqlalchemy import Connection, and_, func, select
 
+from formats.calendar import Month, month_bounds
 from publisher.errors import StoreCorruptError
 from publisher.store.deliveries import in_state, of_target
 from publisher.store.schema import State, deliveries, runs
@@ -72,6 +73,21 @@ def require_counted(connection: Connection, target_id: int) -> None:
     for state in (State.HELD, State.REJECTED):  # there may be many of them for long
         query = select(func.count()).where(deliveries.c.target_id == target_id, in_state(state))
         _require(state, connection.execute(query).scalar_one(), kept[state])
+
+
+def require_held(connection: Connection, target_id: int, month: Month) -> None:
+    """Raise `StoreCorruptError` if runs of a month are damaged, and no delivery of it is held for that or otherwise:
+    nothing else would show that its sync counts are not sent."""
+    begin, end = month_bounds(month)
+    held = select(func.count()).where(
+        deliveries.c.target_id == target_id,
+        in_state(State.HELD, deliveries.c.end_time >= begin),
+        deliveries.c.end_time < end,
+    )
+    if not connection.execute(held).scalar_one():
+        raise StoreCorruptError(
+            f"the store is damaged: columns of runs of {month} are not what was stored, so its sync counts are not sent"
+        )
 
 
 def _require(state: State, stored: int, expected: int) -> None:

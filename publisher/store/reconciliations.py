@@ -6,13 +6,29 @@ later batches are unconfirmed since their batch was accepted.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeAlias
+
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Integer, and_, func, literal_column, null, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    and_,
+    delete,
+    func,
+    insert,
+    literal_column,
+    null,
+    or_,
+    select,
+    update,
+)
 
 from formats.calendar import SECONDS_A_DAY, Month, month_of
 from publisher.reason import ReasonCode
 from publisher.store import dialect
-from publisher.store.schema import BatchState, State, batches, deliveries, reconciliations
+from publisher.store.schema import BatchState, State, batches, deliveries, reconciled_months, reconciliations
 
 
 class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +66,53 @@ def record(connection: Connection, target_id: int, reconciled: Reconciled) -> No
     dialect.upsert(connection, reconciliations, [row], keys=("target_id",))
 
 
+class Counts(msgspec.Struct, frozen=True):
+    """What a reconciliation found in a month: all differences, and of what was sent what is missing or differs."""
+
+    differences: int = 0
+    missing: int = 0
+    differing: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        """Those of both."""
+        return Counts(
+            self.differences + other.differences, self.missing + other.missing, self.differing + other.differing
+        )
+
+    def at_least(self, other: Counts) -> Counts:
+        """The greater of each."""
+        return Counts(
+            max(self.differences, other.differences),
+            max(self.missing, other.missing),
+            max(self.differing, other.differing),
+        )
+
+
+ByMonth: TypeAlias = dict[int, Counts]
+"""Counts by the number of the month; 0: in no known month."""
+
+
+def months_of(connection: Connection, target_id: int) -> ByMonth:
+    """What the last comparison of each month found, where it found anything."""
+    query = select(reconciled_months).where(reconciled_months.c.target_id == target_id)
+    return {
+        row["month"]: Counts(row["differences"], row["missing"], row["differing"])
+        for row in connection.execute(query).mappings()
+    }
+
+
+def record_months(connection: Connection, target_id: int, found: ByMonth) -> None:
+    """Remember what was found instead of all that was found before."""
+    connection.execute(delete(reconciled_months).where(reconciled_months.c.target_id == target_id))
+    rows = [
+        {"target_id": target_id, "month": month, **msgspec.structs.asdict(counts)}
+        for month, counts in found.items()
+        if counts != Counts()
+    ]
+    if rows:
+        connection.execute(insert(reconciled_months), rows)
+
+
 def make_due(connection: Connection, target_id: int, now: int) -> None:
     """Let the next run reconcile a target, if it was reconciled before, from its newest month on: jobs are sent again,
     so that what was confirmed, or found to differ, is no longer known."""
@@ -58,11 +121,18 @@ def make_due(connection: Connection, target_id: int, now: int) -> None:
     connection.execute(mine.where(reconciliations.c.due_at > now).values(due_at=now))
 
 
-def end_differences(connection: Connection, target_id: int, settled: int) -> None:
-    """Count so many differences less in the last reconciliation: their jobs were taken over."""
-    left = reconciliations.c.differences - settled
-    query = update(reconciliations).where(reconciliations.c.target_id == target_id, left >= 0)
-    connection.execute(query.values(differences=left))
+def end_differences(connection: Connection, target_id: int, settled: int, unsettled: Mapping[int, int]) -> None:
+    """Count so many differences less in the last reconciliation: their jobs were taken over. `unsettled`: how many it
+    found of such jobs, by the number of the month."""
+    found, left = months_of(connection, target_id), settled
+    for month, jobs in unsettled.items():
+        counts = found.get(month, Counts())
+        ended = min(left, jobs, counts.differences)
+        found[month] = msgspec.structs.replace(counts, differences=counts.differences - ended)
+        left -= ended
+    record_months(connection, target_id, found)
+    query = update(reconciliations).where(reconciliations.c.target_id == target_id)
+    connection.execute(query.values(differences=sum(counts.differences for counts in found.values())))
 
 
 def unconfirmed_months(connection: Connection, target_id: int) -> dict[Month, int]:

@@ -10,6 +10,7 @@
     counters     deliveries by target and state, kept in the transaction that changes them
     batches      the messages, with their receipts
     reconciliations   when a target was last reconciled and is due again, and since when accepted jobs are unconfirmed
+    reconciled_months   what the last comparison of each month found; month 0: in no known month
     groups       summaries, reports and sync counts as last sent, by target and month
     due_months   months whose sync counts or summaries are due again, and how often they were marked
     report_reaches   by period, how far back its runs reach: they count in reports of earlier periods
@@ -307,6 +308,17 @@ reconciliations = Table(
     Column("unconfirmed_since", BigInteger),
     Column("last_batch_id", BigInteger, nullable=False, server_default="0"),
     Column("next_month", Integer),
+    sqlite_with_rowid=False,
+)
+
+reconciled_months = Table(
+    "reconciled_months",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True),
+    Column("month", Integer, primary_key=True),
+    Column("differences", BigInteger, nullable=False),
+    Column("missing", BigInteger, nullable=False),
+    Column("differing", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 

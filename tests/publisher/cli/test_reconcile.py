@@ -42,6 +42,18 @@ def test_what_agrees_is_reported_in_one_line_a_month(published: Program) -> None
     assert ", confirmed 20" in published("jobs", name).ok().out
 
 
+def test_a_queue_that_was_emptied_is_compared_with_nothing_and_says_so(published: Program) -> None:
+    for message in (published.folder / "summaries").rglob("*"):
+        if message.is_file():
+            message.unlink()
+    named = published("reconcile", "summaries", *MONTHS)
+    assert named.code == 2
+    assert "nothing was compared" in named.err
+    assert "--file" in named.err
+    others = published("reconcile", *MONTHS).ok()
+    assert "nothing was compared" in others.err
+
+
 def test_from_lost_to_found(collected: Program, simulator: Simulator) -> None:
     collected.configure(BASE + SOURCE + sgas(simulator))
     collected("publish").ok()

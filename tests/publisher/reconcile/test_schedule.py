@@ -250,6 +250,26 @@ def test_what_a_file_contradicts_stays_when_it_is_gone(tmp_path: Path) -> None:
     assert not only(site).is_contradicted
 
 
+def test_comparing_one_month_settles_nothing_of_the_others(tmp_path: Path) -> None:
+    export = tmp_path / "held.json"
+    jobs = [make_job(1, end=OCTOBER), make_job(2, end=OCTOBER + 1), make_job(3), make_job(4)]
+    site = site_of(tmp_path, None, jobs, out=files(evidence="held.json"))
+    export.write_text(json.dumps([{"record_id": jobs[0].record_id}, {"record_id": jobs[2].record_id}]))
+    october, november = month_of(OCTOBER), month_of(NOVEMBER)
+    with site.publisher.reconcile((), [october, november]):
+        assert only(site).missing == 2
+    with site.publisher.reconcile((), [november]):
+        assert (only(site).missing, only(site).differences) == (2, 2)
+    export.write_text(json.dumps([{"record_id": job.record_id} for job in jobs if job is not jobs[1]]))
+    with site.publisher.reconcile((), [november]):
+        assert (only(site).missing, only(site).differences, only(site).is_contradicted) == (1, 1, True)
+    with site.publisher.reconcile((), [november]):
+        assert only(site).missing == 1
+    export.write_text(json.dumps([{"record_id": job.record_id} for job in jobs]))
+    with site.publisher.reconcile((), [october]):
+        assert not only(site).is_contradicted
+
+
 @pytest.mark.parametrize("is_queue", [True, False])
 def test_what_a_given_file_contradicts_stays_until_another_file_agrees(
     simulator: Simulator, pki: Pki, tmp_path: Path, *, is_queue: bool

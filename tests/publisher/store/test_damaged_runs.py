@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from publisher.cli import exit_code
 from publisher.errors import StoreCorruptError
 from publisher.sources.base import Window
+from publisher.store import groups, registry
 from publisher.store.schema import State
 from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import ListSource, Site, make_job, make_jobs
@@ -126,8 +127,10 @@ def test_sums_are_not_made_of_damaged_columns(site: Site, column: str) -> None:
     damage(site, column, "2" if column == "class_id" else f"{column} + 1")
     sums = site.receivers["sums"]
     assert isinstance(sums, SummaryReceiver)
-    site.publish("sums")
-    if column != "incomplete_usage":  # such a run is summed from its record, which is sound
+    # such a run is summed from its record, which is sound; the sync count, which reads no record, is an error
+    with pytest.raises(StoreCorruptError) if column == "incomplete_usage" else nullcontext():
+        site.publish("sums")
+    if column != "incomplete_usage":
         assert sums.total()[0] == expected[0] - 1
         assert len(site.in_state("sums", State.HELD)) == 1
     site.collect("ce1", window=EVERYTHING)
@@ -314,3 +317,16 @@ def test_no_job_is_left_out_of_its_month_because_its_class_is_lost(site: Site, c
     with pytest.raises(StoreCorruptError):
         site.publish("sums")
     assert sums.posts == posts
+
+
+def test_a_sync_count_that_cannot_be_made_is_an_error_and_not_left_out_in_silence(site: Site) -> None:
+    site.publish()
+    damage(site, "cpu_ms", "cpu_ms + 1")
+    with site.publisher.store.write() as connection:
+        target = registry.get_target(connection, "sums")
+        assert target is not None
+        groups.mark_due(connection, target.id, groups.DueFor.SYNC, {make_job(3).end or 0})
+    with pytest.raises(StoreCorruptError, match="sync counts are not sent"):
+        site.publish("sums")
+    site.collect("ce1", window=EVERYTHING)
+    site.publish("sums")
