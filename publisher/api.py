@@ -219,7 +219,7 @@ class Publisher:
 
     def send_missing(self, found: Reconciliation) -> dict[str, Delivery]:
         """Send again what a reconciliation did not find at the services, under the same ids."""
-        from publisher.reconcile.reconcile import send_missing  # noqa: PLC0415
+        from publisher.reconcile.resend import send_missing  # noqa: PLC0415
 
         return send_missing(self.store, self.config, self._plans(), found, self.tools)
 
