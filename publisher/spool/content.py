@@ -16,14 +16,14 @@ from publisher.spool.context import SpoolingContext
 _DIGEST_BYTES: Final = 16
 
 
-class Difference(msgspec.Struct, frozen=True):
+class ObjectCounts(msgspec.Struct, frozen=True):
     """A kind of which a context has other objects than the store: how many each has; as many if some are altered."""
 
     there: int
     stored: int
 
 
-Incomplete = dict[str, Difference]
+Incomplete = dict[str, ObjectCounts]
 """By kind, how a context differs."""
 
 
@@ -37,7 +37,7 @@ def incomplete(connection: Connection, context: SpoolingContext, kinds: Mapping[
         there = context.count(kind) if context.has_place(kind) else 0
         stored = spool_kinds.count_of(connection, name)
         if there != stored or not _is_same(connection, context, kind):
-            found[name] = Difference(there, stored)
+            found[name] = ObjectCounts(there, stored)
     return found
 
 
