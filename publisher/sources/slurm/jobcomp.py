@@ -39,6 +39,10 @@ _PAIRS: Final = re.compile(rf"(?: (?:{'|'.join(_TAIL)})=\S*)+ ?\Z", re.ASCII)
 _PAIR: Final = re.compile(r" (\w+)=(\S*)", re.ASCII)
 
 
+class TextError(LineError):
+    """A user's text in the record looks like a part of a record, so the record's end may be such a part too."""
+
+
 def begins(raw: bytes) -> bool:
     """Whether a record begins with this line."""
     return _BEGIN.match(raw) is not None
@@ -62,13 +66,15 @@ def ends(raw: bytes, *, modern: bool) -> bool:
 
 def fields(text: str) -> list[str]:
     """The fields of a record, in the order of `LAYOUT`. Raises `LineError`."""
-    if _AGAIN.search(text, 6):
-        raise LineError("a part of a record, followed by another record in the same line")
+    if again := _AGAIN.search(text, 6):
+        raise (TextError if " Name=" in text[: again.start()] else LineError)(
+            "a part of a record, followed by another record in the same line"
+        )
     if len(_STATE.findall(text)) != 1:
-        raise LineError("the record does not have JobState and the keys after it exactly once")
+        raise TextError("the record does not have JobState and the keys after it exactly once")
     found = _RECORD.match(text)
     if found is None:
-        raise LineError("this is not the form that Slurm's jobcomp/filetxt writes")
+        raise TextError("this is not the form that Slurm's jobcomp/filetxt writes")
     if found["state"] == "RESIZING" and found["start"] == found["end"]:
         raise LineError(
             "the job was resized, and the log has no start of the part before that: read this job from sacct"
@@ -76,7 +82,7 @@ def fields(text: str) -> list[str]:
     tail = _PAIRS.search(text, found.end())
     pairs = dict(_PAIR.findall(tail[0])) if tail else {}
     if "ExitCode" in pairs and "SubmitTime" not in pairs:
-        raise LineError("the name of the folder contains text that looks like the end of a record")
+        raise TextError("the name of the folder contains text that looks like the end of a record")
     number = found["id"]
     array, het = pairs.get("ArrayJobId"), pairs.get("HetJobId") or pairs.get("PackJobId")
     shown = number

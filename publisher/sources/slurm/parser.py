@@ -14,35 +14,33 @@ import msgspec
 from publisher.sources.base import RAW_BYTES, Line, Outcome, Recovered, UnreadableLine
 from publisher.sources.fields import LineError, decoded
 from publisher.sources.logs.broken_record import AFTER_CUT
-from publisher.sources.slurm import jobcomp, sacct
+from publisher.sources.slurm import jobcomp
 from publisher.sources.slurm.known_columns import WITHOUT_HEADER, without_header
-from publisher.sources.slurm.run import AllocationSteps, Run
+from publisher.sources.slurm.refusals import (
+    BY_OTHER_HEADER,
+    CUT_OFF,
+    IN_LOG,
+    NO_HEADER,
+    OTHER_HEADER,
+    WRITTEN_BY,
+    lacking,
+)
+from publisher.sources.slurm.run import AllocationSteps, ParserState
 from publisher.sources.slurm.table import MOST_EXCESS, Layout
 from publisher.sources.slurm.values import Clock
 
 MOST_BYTES: Final = 131_072
 """The most bytes of the lines that one record is put together from."""
 
+_MOST_LOG_BYTES: Final = 16_384
+"""The same in a job completion log, if there are records between: slurmctld takes 1,024 bytes of a name and 4,096 of a
+folder, so a broken record is not longer, and no more jobs of others are held.
+"""
 _MOST_TRIED: Final = 64
-"""The number of lines before the end of a record among which its beginning is searched."""
+"""The number of lines before the end of a record among which its beginning is searched, or after which its end is."""
 _MOST_FILES: Final = 16
 
-_WRITTEN_BY: Final = (
-    "Write it again, from its first day: sacct --allusers --duplicates --noconvert --parsable2 --starttime=YYYY-MM-DD "
-    f"--format={','.join(sacct.COLUMNS)}"
-)
 _ASSUMED: Final = frozenset(layout.header for layout in WITHOUT_HEADER)
-
-
-class ParserState(msgspec.Struct):
-    """The state of a parser between two pages."""
-
-    headers: dict[str, str] = {}
-    run: Run | None = None
-    begun: list[str] = []
-    is_reported: bool = False
-    completion: list[str] = []
-    later: dict[str, str] = {}
 
 
 class SlurmParser:
@@ -69,9 +67,13 @@ class SlurmParser:
         self._holds_others = False
         """After the beginning of a record there are lines that are records or headers, unless they belong to its text.
         """
+        self._tried = 0
+        """How many later lines may have been the end of the record of a log that was begun, and were not."""
         self._is_reported = False
         self._completion: list[str] = []
         """Files that are job completion logs of a version that ends each record with the exit code."""
+        self._log: str | None = None
+        """The file, if it is a job completion log."""
         self._later: dict[str, Layout] = {}
         """By file, a header that came after rows of another one: it is used only for lines that do not fit the first,
         and until one fits that again, since a user's text may contain a header.
@@ -146,11 +148,11 @@ class SlurmParser:
         """At the end of the input: give the allocation that waits, and report a record that is incomplete."""
         outcomes: list[Outcome] = []
         while self._begun and self._holds_others:
-            outcomes += [each for each in self._give_up(_CUT_OFF) if not isinstance(each, Line)]
+            outcomes += [each for each in self._give_up(CUT_OFF) if not isinstance(each, Line)]
         outcomes += self._runs.waiting()
         if self._begun and not self._is_reported:
             self._is_reported = True
-            why = self._why(self._begun, "the last record is not complete so far")
+            why = self._why(self._begun, self._refusal() or "the last record is not complete so far")
             outcomes.append(UnreadableLine(why, raw=b"\n".join(self._begun), back=len(self._begun)))
         return outcomes
 
@@ -168,8 +170,8 @@ class SlurmParser:
             if self._is_log:
                 return self._in_log(line)
             if self._by_later(line) is not None:
-                return [*self._give_up(_CUT_OFF), *_all(self._slow(line))]
-            return self._in_table(self._layout, line) if self._layout is not None else self._give_up(_NO_HEADER)
+                return [*self._give_up(CUT_OFF), *_all(self._slow(line))]
+            return self._in_table(self._layout, line) if self._layout is not None else self._give_up(NO_HEADER)
         if jobcomp.begins(line):
             in_table = self.file in self._layouts
             return (
@@ -178,12 +180,14 @@ class SlurmParser:
         return self._table_line(line) if line.strip() else Line.IGNORED
 
     def _table_line(self, line: bytes) -> Outcome | list[Outcome]:
-        """Parse a line of a table that is not a complete row, after a complete record."""
+        """Parse a line that is not a complete row, after a complete record."""
+        if self.file in {self._log, *self._completion}:  # else rows in a user's text would make a table of the log
+            return [*self._runs.waiting(), UnreadableLine(IN_LOG, is_rest=True)]
         header = Layout.of(line.decode("ascii", "replace").rstrip("\r"))
         if header is not None:
             return self._header(header)
         if self._unusable is not None:
-            return UnreadableLine(_lacking(self._unusable))
+            return UnreadableLine(lacking(self._unusable))
         fields = self._by_later(line)
         return self._begins(line) if fields is None else self._runs.add(self._later[self.file], fields)
 
@@ -200,32 +204,30 @@ class SlurmParser:
         header = self._later.pop(self.file).header
         waiting = self._runs.waiting()
         self._runs.refuse()
-        refused = UnreadableLine(_OTHER_HEADER, raw=header.encode(), back=self._after_header + 1)
+        refused = UnreadableLine(OTHER_HEADER, raw=header.encode(), back=self._after_header + 1)
         if not waiting:
             return [refused]
-        return [refused, *waiting, UnreadableLine(_BY_OTHER_HEADER, is_rest=True)]
+        return [refused, *waiting, UnreadableLine(BY_OTHER_HEADER, is_rest=True)]
 
     def _header(self, header: Layout) -> Outcome | list[Outcome]:
         """Take a line as a header. After another one, it counts for lines that do not fit that: a user's text may have
         a header too.
         """
         before = self._layouts.get(self.file)
-        if self.file in self._completion:
-            return UnreadableLine("a header of a table in a job completion log")
         if before is not None and not before.missing:
             self._later.pop(self.file, None)
             if before.names == header.names:
                 return Line.IGNORED
             waiting = self._runs.waiting()
             if header.missing:
-                return [*waiting, UnreadableLine(_OTHER_HEADER)]
+                return [*waiting, UnreadableLine(OTHER_HEADER)]
             self._later[self.file], self._after_header = header, 0
             while len(self._later) > _MOST_FILES:
                 del self._later[next(iter(self._later))]
             return list[Outcome](waiting) or Line.IGNORED
         self._use(header)
         if self._unusable is not None:
-            return UnreadableLine(_lacking(self._unusable), hint=_WRITTEN_BY)
+            return UnreadableLine(lacking(self._unusable), hint=WRITTEN_BY)
         return Line.IGNORED
 
     @property
@@ -237,7 +239,7 @@ class SlurmParser:
         """Parse a line that is not a complete row, after a complete record."""
         layout = self._layout or without_header(line)
         if layout is None:
-            return UnreadableLine(_NO_HEADER)
+            return UnreadableLine(NO_HEADER)
         if self._layout is None:
             self._use(layout)
         return self._first(layout, line)
@@ -279,7 +281,7 @@ class SlurmParser:
 
     def _begin(self, lines: list[bytes]) -> None:
         """Keep lines as the beginning of a record."""
-        self._begun = lines
+        self._begun, self._tried = lines, 0
         self._begun_bytes = sum(map(len, lines)) + len(lines)
         by = self._layout.delimiter.encode() if self._layout is not None else b"|"
         self._begun_delimiters = sum(line.count(by) for line in lines)
@@ -291,7 +293,8 @@ class SlurmParser:
         self._begun_bytes += len(line) + 1
         if self._layout is not None:
             self._begun_delimiters += line.count(self._layout.delimiter.encode())
-        return self._give_up("never ends", present=1) if self._begun_bytes > MOST_BYTES else Line.MORE
+        most = _MOST_LOG_BYTES if self._holds_others and self._is_log else MOST_BYTES
+        return self._give_up("never ends", present=1) if self._begun_bytes > most else Line.MORE
 
     def _is_by_itself(self, line: bytes) -> bool:
         """Whether a line would be a record or a header if it did not follow the beginning of a record."""
@@ -306,11 +309,11 @@ class SlurmParser:
         in_text = layout.begins(self._begun[0])
         if self._is_by_itself(line):
             if not in_text:
-                return [*self._give_up(_CUT_OFF), *_all(self.parse(line))]
+                return [*self._give_up(CUT_OFF), *_all(self.parse(line))]
             self._holds_others = True
             return self._go_on(line)
         if layout.begins(line):
-            return [*self._give_up(_CUT_OFF), *_all(self._begins(line))]
+            return [*self._give_up(CUT_OFF), *_all(self._begins(line))]
         fields = self._begun_delimiters + line.count(layout.delimiter.encode()) + 1
         if fields >= layout.columns and (layout.ends(line) or self._fits(layout, [*self._begun, line], fields)):
             lines, self._begun = [*self._begun, line], []
@@ -393,28 +396,48 @@ class SlurmParser:
         is_end = jobcomp.ends(line, modern=self._is_modern)
         if jobcomp.begins(line):
             if not jobcomp.is_in_text(self._begun) or (self._holds_others and not is_end):
-                return [*self._give_up(_CUT_OFF), *_all(self._log_record(line))]
+                return [*self._give_up(CUT_OFF), *_all(self._log_record(line))]
             self._holds_others = self._holds_others or is_end
             return self._go_on(line)
-        if not is_end:
-            return self._go_on(line)
-        lines = [*self._begun, line]
-        suspects = [self._suspect(inner, back=at) for at, inner in enumerate(lines[-2:0:-1], 1)]
-        self._begun = []
-        outcome = self._log_record(b"\n".join(lines))
-        return [*_all(outcome), *(each for each in reversed(suspects) if each is not None)]
+        if is_end and self._tried < _MOST_TRIED:
+            lines = [*self._begun, line]
+            outcome = self._whole_log_record(b"\n".join(lines))
+            if outcome is not None:
+                suspects = [self._suspect(inner, back=at) for at, inner in enumerate(lines[-2:0:-1], 1)]
+                self._begun = []
+                return [*_all(outcome), *(each for each in reversed(suspects) if each is not None)]
+            self._tried += 1
+        return self._go_on(line)
 
     def _log_record(self, raw: bytes) -> Outcome | list[Outcome]:
-        if not jobcomp.ends(raw, modern=self._is_modern):
+        """Parse a line that begins a record of a job completion log."""
+        self._log = self.file
+        outcome = self._whole_log_record(raw) if jobcomp.ends(raw, modern=self._is_modern) else None
+        if outcome is None:
             self._begin([raw])
             return Line.MORE
+        return outcome
+
+    def _whole_log_record(self, raw: bytes) -> Outcome | list[Outcome] | None:
+        """None: it is refused for a text of a user. Its end may be a part of that text too, and the next lines."""
         try:
             outcome = self._runs.add(jobcomp.LAYOUT, jobcomp.fields(decoded(raw)))
+        except jobcomp.TextError:
+            return None
         except LineError as error:
             return UnreadableLine(str(error), raw=raw if b"\n" in raw else None, back=raw.count(b"\n"))
         if not self._is_modern and jobcomp.ends(raw, modern=True):
             self._completion = [*self._completion[1 - _MOST_FILES :], self.file]
         return outcome
+
+    def _refusal(self) -> str | None:
+        """Why the record that was begun is refused though it ends as one; None: it does not."""
+        try:
+            if self._is_log and jobcomp.ends(self._begun[0], modern=self._is_modern):
+                jobcomp.fields(decoded(self._begun[0]))
+        except LineError as error:
+            return str(error)
+        return None
 
     @property
     def _is_modern(self) -> bool:
@@ -427,6 +450,7 @@ class SlurmParser:
         `present`: 1 if the last of them is the present line, 0 if it is the previous one.
         """
         begun, layout = self._begun, self._layout
+        reason = self._refusal() or reason if begun else reason
         suspects = [self._suspect(line, back=len(begun) - present - at) for at, line in enumerate(begun) if at]
         in_table = layout is not None and not self._is_log if begun else False
         is_text = in_table and layout is not None and not layout.free_last and not layout.begins(begun[0])
@@ -466,19 +490,5 @@ class SlurmParser:
         )
 
 
-_NO_HEADER: Final = "there is no header line that names its fields"
-_CUT_OFF: Final = "is cut off: another record begins after it"
-_OTHER_HEADER: Final = (
-    "looks like a header of other columns, but the lines after it fit the first header: it may be a user's text, and "
-    "is not used. Write tables of different columns to different files, and let sacct write State last"
-)
-_BY_OTHER_HEADER: Final = "fits the first header, unlike the lines before it, which came after another header"
-
-
 def _all(outcome: Outcome | list[Outcome]) -> list[Outcome]:
     return outcome if isinstance(outcome, list) else [outcome]
-
-
-def _lacking(layout: Layout) -> str:
-    named = ", ".join(layout.missing)
-    return f"the table has no column{'' if len(layout.missing) == 1 else 's'} {named}: no run can be made of it"

@@ -112,6 +112,17 @@ def _as_read(job: Job) -> dict[str, Any]:
     return {f"{name}_s": value / 1000 for name, value in read if value is not None}
 
 
+class ParserState(msgspec.Struct):
+    """The state of a parser between two pages."""
+
+    headers: dict[str, str] = {}
+    run: Run | None = None
+    begun: list[str] = []
+    is_reported: bool = False
+    completion: list[str] = []
+    later: dict[str, str] = {}
+
+
 class AllocationSteps:
     """Adds the steps to the allocation before them. `cluster` is used if the column is missing."""
 

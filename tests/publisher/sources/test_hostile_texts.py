@@ -90,8 +90,9 @@ def gridengine(job: Submitted) -> list[tuple[int, str]]:
 def jobcomp(job: Submitted) -> list[tuple[int, str]]:
     line = (
         f"JobId={job.number} UserId={job.user}(1) GroupId=g(1) Name={job.name} JobState=COMPLETED Partition=debug "
-        f"TimeLimit=60 StartTime={iso(job.start)} EndTime={iso(job.end)} NodeList=n1 NodeCnt=1 ProcCnt=2 WorkDir=/tmp "
-        f"ReservationName= Tres=cpu=2,node=1 Account=a QOS=normal WcKey= Cluster=c SubmitTime={iso(job.start - 9)} "
+        f"TimeLimit=60 StartTime={iso(job.start)} EndTime={iso(job.end)} NodeList=n1 NodeCnt=1 ProcCnt=2 "
+        f"WorkDir={job.request or '/tmp'} ReservationName= Tres=cpu=2,node=1 Account=a QOS=normal WcKey= Cluster=c "
+        f"SubmitTime={iso(job.start - 9)} "
         f"EligibleTime={iso(job.start - 9)} DerivedExitCode=0:0 ExitCode=0:0 "
     )
     return [(job.end, line)]
@@ -122,7 +123,7 @@ FORMS: Final[dict[str, tuple[Form, str, tuple[str, ...]]]] = {
     "torque": (torque, "torque", ("name", "account", "request")),
     "pbs": (pbs, "pbs", ("name", "account", "request")),
     "gridengine": (gridengine, "gridengine", ("request",)),
-    "jobcomp": (jobcomp, "slurm", ("name",)),
+    "jobcomp": (jobcomp, "slurm", ("name", "request")),
     "sacct": (sacct, "slurm", ("name", "request")),
     "apel": (apel, "slurm", ("name",)),
     "dqs": (dqs, "dqs", ("name", "request")),
@@ -173,7 +174,12 @@ STARTS: Final = {
     "torque": ["", "x", "01/01/2026 00:00:00;S;5.srv;", " queue=batch", " end=5 Exit_status=0"],
     "pbs": ["", "x", "01/01/2026 00:00:00;S;5.srv;", '"', " queue=workq"],
     "gridengine": ["a:b", "x:0.0:NONE:0.0:0:0", "a:b:c:d:e:f:g", "x", "#"],
-    "jobcomp": ["", "x", " JobState=COMPLETED"],
+    "jobcomp": [
+        *("", "x", " JobState=COMPLETED", "y JobState=COMPLETED Partition=p TimeLimit=1 StartTime=z ExitCode=0:0 "),
+        *(f"{begin}{jobcomp(Submitted(7, 'ada', FIRST))[0][1]}" for begin in ("#", "x\n#", "/tmp ")),
+        *(f"z{rest}" for rest in (jobcomp(Submitted(7, "ada", FIRST))[0][1].partition("Name=ok")[2],)),
+        "/tmp SubmitTime=2026-11-01T00:00:00 ExitCode=0:0 ",
+    ],
     "sacct": [
         *("", "x", "x|COMPLETED", "x||COMPLETED", "||COMPLETED\nJobID|Start|End"),
         "||COMPLETED\nJobID|User|Start|End|NCPUS|State",

@@ -145,10 +145,11 @@ def test_a_table_is_not_a_log_and_a_log_is_not_a_table(tmp_path: Path) -> None:
     text."""
     forged = LOG_RECORD.replace("JobId=7", "JobId=8")
     (tmp_path / "table").write_text(f"JobID|Start|End|State|JobName\n5|10|20|COMPLETED|x\n{forged}\n6|10|20|FAILED|y\n")
-    (tmp_path / "log").write_text(f"{LOG_RECORD}\nJobID|Start|End|State\n9|10|20|COMPLETED\n{LOG_RECORD}\n")
+    (tmp_path / "log").write_text(f"{LOG_RECORD}\nJobID|Start|End|State\n9|10|20|COMPLETED\n{forged}\n")
     seen = read_on(source(tmp_path, cluster="c1"), Seen())
-    assert sorted(str(job.local_id) for job in seen.jobs.values()) == ["5", "6", "7"]
-    assert len(seen.unreadable) == 3
+    assert sorted(str(job.local_id) for job in seen.jobs.values()) == ["5", "6", "8"]
+    assert [piece.suspect.local_id for piece in seen.unreadable if piece.suspect] == ["7"]
+    assert len(seen.unreadable) == 4
 
 
 @pytest.mark.parametrize("other", ["JobID|End|Start|State|JobName", "JobID|Start|End|State|NCPUS|JobName"])
