@@ -16,6 +16,7 @@ reported. (DQS accounting manual, "Accounting Files"; the facts on sources, 3.)
 
 from __future__ import annotations
 
+import contextlib
 import re
 from hashlib import blake2b
 from typing import Any, Final
@@ -215,8 +216,19 @@ class DqsParser:
         """Jobs whose master's line is missing."""
         self._whole: dict[str, _PartialRun] = {}
         """The last jobs that were given as runs."""
-        self._joiner = RecordJoiner(self.parse, _completes, is_rest, self._run_of)
+        self._joiner = RecordJoiner(self.parse, _completes, is_rest, self._run_of, doubt=self.doubt)
         self.release = self._joiner.release
+
+    def doubt(self, line: bytes) -> UnreadableLine | None:
+        """See `publisher.sources.logs.lines.MergingParser`. What it adds was given as suspect; later lines of the job
+        do not give it again.
+        """
+        with contextlib.suppress(ActError, LineError):
+            act = parse_line(decoded(line))
+            partial = self._alone.get(_key(act)) or self._whole.get(_key(act))
+            if partial is not None and act in partial.slaves:
+                partial.slaves.remove(act)
+        return None
 
     def _run_of(self, line: bytes) -> Job | None:
         """The run of a master's line by itself."""
@@ -269,7 +281,7 @@ class DqsParser:
             return self._joiner.refused(line, str(error), cut=isinstance(error, CutActError))
         if act.start == 0:
             return Line.SKIPPED
-        key = f"{act.dqs_job_name}:{act.job_number}:{act.submit}"
+        key = _key(act)
         also: list[Outcome] = [] if act.master else [slave_of(act, self._cluster)]
         partial = self._alone.pop(key, None) or self._whole.pop(key, None)
         if partial is None or not partial.takes(act):
@@ -300,6 +312,10 @@ class DqsSource(LineSource):
         reader = LogReader(path, _NAMES if path.is_dir() else None, settings.rotated_to, "file named act_file")
         cluster = settings.cluster or "default"
         super().__init__(name, "dqs", reader, lambda: DqsParser(cluster), complete_since=settings.complete_since)
+
+
+def _key(line: ActLine) -> str:
+    return f"{line.dqs_job_name}:{line.job_number}:{line.submit}"
 
 
 def _completes(first: bytes, line: bytes) -> bool:

@@ -76,6 +76,8 @@ class PeTask(msgspec.Struct, frozen=True, array_like=True):
     rss_kib: int
     measures: dict[str, Figure] = {}
     """Further numbers of the record that count for the job."""
+    is_doubtful: bool = False
+    """Whether a user may have written it."""
 
 
 class Slave(msgspec.Struct, frozen=True):

@@ -28,7 +28,8 @@ from publisher.sources.gridengine.jobs import Cluster, PeTask, Slave, with_measu
 from publisher.sources.gridengine.qacct import qacct_sums
 from publisher.sources.limits import LimitError
 from publisher.sources.logs.broken_record import RecordJoiner
-from publisher.sources.logs.lines import LineSource, PendingSlaves
+from publisher.sources.logs.lines import LineSource
+from publisher.sources.logs.pending_slaves import PendingSlaves
 from publisher.sources.logs.reader import LogReader
 from publisher.sources.tool import ToolSums
 
@@ -37,6 +38,7 @@ _NAMES: Final = re.compile(rf"accounting{_COPY}(?:\.jsonl{_COPY})?", re.ASCII)
 _HASH: Final = ord("#")
 _BLANK: Final = ord(" ")
 _COMMENT: Final = "a comment that ends as a record does: it is probably the end of a user's text"
+_MAY_BE_TEXT: Final = "may be text of a user"
 _IN_NAME: Final = 4
 """Colons before the job name."""
 _IN_ACCOUNT: Final = 6
@@ -56,7 +58,7 @@ class GridEngineParser:
     def __init__(self, cluster: str) -> None:
         self._cluster = Cluster(cluster)
         self._waiting = PendingSlaves(PeTask)
-        self._joiner = RecordJoiner(self.parse, self._completes, _is_rest, self._run_of, _may_end)
+        self._joiner = RecordJoiner(self.parse, self._completes, _is_rest, self._run_of, _may_end, self.doubt)
         self.release = self._joiner.release
 
     def file_begins(self, file: str) -> None:
@@ -101,13 +103,17 @@ class GridEngineParser:
 
     def _run_of(self, line: bytes) -> Job | None:
         """The run of a line by itself, without slaves."""
+        found = self._record_of(line)
+        return found if isinstance(found, Job) else None
+
+    def _record_of(self, line: bytes) -> Job | Slave | None:
+        """What a line of the colon format has by itself; None: nothing."""
         if line[:1] in {b"{", b"#"}:
             return None
         try:
-            found = colon.parse_record(line.decode(errors="backslashreplace"), self._cluster)
+            return colon.parse_record(line.decode(errors="backslashreplace"), self._cluster)
         except (colon.ColonError, LimitError):
             return None
-        return found if isinstance(found, Job) else None
 
     def _completes(self, first: bytes, line: bytes) -> bool:
         """Whether a line ends the record that begins with the first: it is not a record, and both together are one."""
@@ -124,9 +130,29 @@ class GridEngineParser:
         slaves = self._waiting.take(key)
         own = [slave for slave in slaves if slave.end >= start - _CLOCK_SLACK_S]
         run = folded(job, own) if own else job
-        if len(own) == len(slaves):
-            return run
-        return [run, _given_up(key, [slave for slave in slaves if slave not in own])]
+        found: list[Outcome] = [run]
+        if doubtful := sum(slave.is_doubtful for slave in own):
+            without = [slave for slave in own if not slave.is_doubtful]
+            found = [  # only a person can know which is right
+                UnreadableLine(f"{doubtful} slave records of this job {_MAY_BE_TEXT}; with them", suspect=run),
+                UnreadableLine(
+                    f"{doubtful} slave records of this job {_MAY_BE_TEXT}; without them",
+                    suspect=folded(job, without) if without else job,
+                ),
+            ]
+        if len(own) < len(slaves):
+            found.append(_given_up(key, [slave for slave in slaves if slave not in own]))
+        return found if len(found) > 1 else found[0]
+
+    def doubt(self, line: bytes) -> UnreadableLine | None:
+        """See `publisher.sources.logs.lines.MergingParser`."""
+        found = self._record_of(line)
+        if not isinstance(found, Slave):
+            return None
+        doubtful = msgspec.structs.replace(found.task, is_doubtful=True)
+        if not self._waiting.replace(found.job, found.task, doubtful):
+            return None
+        return UnreadableLine(f"a slave record of job {found.job}, which {_MAY_BE_TEXT}: that job is suspect too")
 
     def _slave(self, slave: Slave) -> Outcome | list[Outcome]:
         given_up = self._waiting.add(slave.job, slave.task)
@@ -210,7 +236,7 @@ def cell_of(path: Path) -> str:
 
 def _as_shown(slaves: list[PeTask]) -> bytes:
     """The first of them as JSON, without the measures, which are only added up."""
-    return msgspec.json.encode([msgspec.structs.astuple(slave)[:-1] for slave in slaves[:_TASKS_SHOWN]])
+    return msgspec.json.encode([msgspec.structs.astuple(slave)[:-2] for slave in slaves[:_TASKS_SHOWN]])
 
 
 def _given_up(job: str, slaves: list[PeTask]) -> UnreadableLine:

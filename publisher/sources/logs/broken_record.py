@@ -39,7 +39,7 @@ class RecordJoiner:
     the last of the broken record that begins with the first; `is_rest(line)`, whether a line that is not a record ends
     one that does not begin in it. `run_of`: the finished run of a line by itself, without any effect on the parser.
     `may_end(first, line)`: whether a record may have the end of the one that begins with the first; without it, any
-    may, since a user's text may have all of a record up to that end.
+    may, since a user's text may have all of a record up to that end. `doubt`: see `lines.MergingParser`.
     """
 
     def __init__(
@@ -49,8 +49,10 @@ class RecordJoiner:
         is_rest: Callable[[bytes], bool] = lambda _line: False,
         run_of: Callable[[bytes], Job | None] = lambda _line: None,
         may_end: Callable[[bytes, bytes], bool] = lambda _first, _line: True,
+        doubt: Callable[[bytes], UnreadableLine | None] = lambda _line: None,
     ) -> None:
         self.holds = False
+        self._doubt = doubt
         self._may_end = may_end
         self._is_rest = is_rest
         self._run_of = run_of
@@ -164,8 +166,9 @@ class RecordJoiner:
             outcome = self._parse(line)
             if not first and type(outcome) is UnreadableLine and outcome.cut:
                 break
-            first = False
             at = count - len(self._held)
+            doubted = self._doubt(line) if not first and at <= last_suspect else None
+            first = False
             self._held.popleft()
             self._bytes -= len(line) + 1
             for each in outcome if isinstance(outcome, list) else [outcome]:
@@ -176,4 +179,6 @@ class RecordJoiner:
                     outcomes.append(msgspec.structs.replace(each, raw=raw, back=back, cut=False))
                 else:
                     outcomes.append(each)
+            if doubted is not None:
+                outcomes.append(msgspec.structs.replace(doubted, raw=line, back=back))
         return outcomes

@@ -3,9 +3,6 @@
 A `LineParser` is pure: it takes the bytes of a line and gives an outcome. Its state between lines (the slave records of
 a parallel job whose master comes later, a record of several lines) is plain JSON in the cursor, so that a page has
 everything that the next one needs.
-
-`PendingSlaves` keeps slave records of parallel jobs until their master's record comes: in the same page, a later one,
-or another file. Its memory is bounded: the oldest groups are given up first, and are reported.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import compress
-from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -85,6 +82,17 @@ class LineHolder(Protocol):
 
     def release(self) -> list[Outcome]:
         """The outcome of held lines without a later line: the file has no more lines at present."""
+        ...
+
+
+@runtime_checkable
+class MergingParser(LineParser, Protocol):
+    """A parser that adds what some lines have to the run of another line."""
+
+    def doubt(self, line: bytes) -> UnreadableLine | None:
+        """A line that was parsed may be text of a user: what it adds to a run that is not given yet is doubtful. Gives
+        it, to be shown; None: it adds nothing, or was given.
+        """
         ...
 
 
@@ -230,9 +238,14 @@ _NO_PLACES: Final[list[int]] = []
 class LogPart(PageBuilder):
     """The outcomes of the lines of one chunk, which are added to a page unless the file is refused."""
 
-    def __init__(self, chunk: LineBlock) -> None:
+    def __init__(self, chunk: LineBlock, before: LogPart | None = None) -> None:
         super().__init__()
         self.chunk = chunk
+        self._before = before
+        """The part of the same file before this one."""
+        self._merging: MergingParser | None = None
+        self.doubted_to = 0
+        """The index after the last line that was doubted, or is no longer near a later one."""
         self._has_record = False
         self._several: dict[int, list[int]] = {}
         """By the index of each line that did not simply give its run: the indices of the lines of the runs it gave; -1:
@@ -258,6 +271,7 @@ class LogPart(PageBuilder):
         jobs = self.jobs
         parse = parser.parse
         self._gives_late = getattr(parser, "gives_late", False)
+        self.doubts_by(parser)
         shortest = -1 if getattr(parser, "joins_lines", True) else SHORT_BYTES
         for index, line in enumerate(self.chunk.lines):
             outcome = parse(line)
@@ -274,6 +288,10 @@ class LogPart(PageBuilder):
                 self.merged += 1
                 self._several[index] = _NO_PLACES
 
+    def doubts_by(self, parser: LineParser) -> None:
+        """Let this parser doubt lines, if it can."""
+        self._merging = parser if isinstance(parser, MergingParser) else None
+
     def take(self, outcome: Outcome | list[Outcome], index: int) -> None:
         """Add the outcome of one line of the chunk."""
         place, places = self._run_began if self._gives_late else index, list[int]()
@@ -289,17 +307,20 @@ class LogPart(PageBuilder):
                 self._has_record = self._has_record or each.suspect is not None
                 if each.is_rest:
                     self._rests.append(index - each.back)
+                    if self._merging is not None:
+                        self._doubt_before(index - each.back, self._merging)
             else:
                 self._has_record = self._has_record or each in (Line.SKIPPED, Line.MERGED, Line.MORE)
         self._run_began = index
         self._several[index] = places or _NO_PLACES
 
-    def suspect_before_rests(self, before: LogPart | None) -> None:
+    def suspect_before_rests(self) -> None:
         """Hold the runs of the lines before each line that ends a record without its beginning.
 
         A user's text with line feeds makes such a line, and may have made the records before it; which of them cannot
-        be known. `before`: the part of the same file before this one.
+        be known.
         """
+        before, self._before = self._before, None  # memory must not grow with the file
         if not self._rests:
             return
         rest, left = len(self.chunk.lines), 0
@@ -319,7 +340,21 @@ class LogPart(PageBuilder):
     def suspect_before(self, released: LogPart) -> None:
         """The same for lines of this chunk that the parser held."""
         self._rests = released._rests
-        self.suspect_before_rests(None)
+        self.suspect_before_rests()
+
+    def _doubt_before(self, rest: int, parser: MergingParser) -> None:
+        """Let the parser doubt the lines before one that ends a record without its beginning, each once, before later
+        lines complete the runs to which they add."""
+        left = NEIGHBOUR_BYTES
+        for part, last in ((self, rest), *([(self._before, len(self._before.chunk.lines))] if self._before else [])):
+            lines = part.chunk.lines
+            for index in range(min(last, len(lines)) - 1, part.doubted_to - 1, -1):
+                left -= len(lines[index]) + 1
+                if left < 0:
+                    break
+                if (doubted := parser.doubt(lines[index])) is not None:
+                    part.unreadable.append(_with_place(part.chunk, index, doubted))
+            part.doubted_to = max(part.doubted_to, min(last, len(lines)))
 
     def hold_lines(self, rests: Mapping[int, int]) -> None:
         """Hold the finished runs of some lines as suspect. `rests`: by the index of the line, the number of the line
@@ -364,12 +399,12 @@ def _parts(reading: Reading, parser: LineParser) -> Iterator[LogPart]:
         if last is None:
             parser.file_begins(chunk.file)
         before = parser.state() if chunk.line == 1 else None
-        part = LogPart(chunk)
+        part = LogPart(chunk, last)
         part.parse(parser)
         if chunk.line == 1 and not part.understood and _is_refused(chunk, part, parser, reading):
             parser.resume(before)
             continue
-        part.suspect_before_rests(last)
+        part.suspect_before_rests()
         last = part
         yield part
     if last is not None:
@@ -389,6 +424,7 @@ def _released(last: LogPart, parser: LineParser) -> LogPart:
     Where a line that was held ends a record without its beginning, runs of the part become suspect too.
     """
     part = LogPart(last.chunk)
+    part.doubts_by(parser)
     if isinstance(parser, LineHolder):
         part.take(parser.release(), len(last.chunk.lines))
         last.suspect_before(part)
@@ -432,56 +468,3 @@ def _raise(problems: list[SourceError]) -> None:
 
 def _utc(at: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) if abs(at) < 1 << 40 else str(at)
-
-
-MOST_GROUPS: Final = 1_000
-MOST_SLAVES: Final = 20_000
-
-SlaveT = TypeVar("SlaveT", bound=msgspec.Struct)
-
-
-class PendingSlaves(Generic[SlaveT]):
-    """Slave records by job, in the order of the jobs' first slaves."""
-
-    def __init__(self, slave_type: type[SlaveT]) -> None:
-        self._type = slave_type
-        self.groups: dict[str, list[SlaveT]] = {}
-        self._slaves = 0
-
-    def add(self, job: str, slave: SlaveT) -> list[tuple[str, list[SlaveT]]]:
-        """Keep a slave record of a job. Gives the groups that were given up for it, oldest first."""
-        self.groups.setdefault(job, []).append(slave)
-        self._slaves += 1
-        given_up: list[tuple[str, list[SlaveT]]] = []
-        while len(self.groups) > MOST_GROUPS or self._slaves > MOST_SLAVES:
-            oldest = next(iter(self.groups))
-            given_up.append((oldest, self.take(oldest)))
-        return given_up
-
-    def take(self, job: str) -> list[SlaveT]:
-        """Remove and give the slave records of a job; empty: there are none."""
-        slaves = self.groups.pop(job, [])
-        self._slaves -= len(slaves)
-        return slaves
-
-    def waiting(self) -> str | None:
-        """The number of kept records, for people."""
-        if not self.groups:
-            return None
-        jobs = len(self.groups)
-        return (
-            f"{self._slaves} slave record{'' if self._slaves == 1 else 's'} of {jobs} parallel "
-            f"job{'' if jobs == 1 else 's'} without the master's record so far"
-        )
-
-    def state(self) -> Any:
-        """The kept records, as plain JSON values; None: there are none."""
-        return msgspec.to_builtins(self.groups) if self.groups else None
-
-    def resume(self, state: Any) -> None:
-        """Restore what `state()` gave; anything else counts as nothing."""
-        try:
-            self.groups = {} if state is None else msgspec.convert(state, dict[str, list[self._type]])  # type: ignore[name-defined]
-        except msgspec.ValidationError:
-            self.groups = {}
-        self._slaves = sum(map(len, self.groups.values()))

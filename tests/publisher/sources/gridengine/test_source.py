@@ -18,7 +18,7 @@ from publisher.errors import ConfigError
 from publisher.sources.base import Line, UnreadableLine, Window
 from publisher.sources.gridengine.jobs import RUSAGE
 from publisher.sources.gridengine.source import GridEngineParser, GridEngineSource, cell_of
-from publisher.sources.logs.lines import MOST_GROUPS
+from publisher.sources.logs.pending_slaves import MOST_GROUPS
 from tests.publisher.sources.log_reading import Seen, compare, fed, fuzz, odd_value, parse_all, read_on, watched
 
 FILES = ("accounting-8.1.9", "accounting-variants", "accounting.jsonl")
