@@ -33,6 +33,8 @@ class ReasonCode(StrEnum):
     KEY_CHANGED = "key-changed"
     KEPT_VERSION = "kept-version"
     """Superseded: the service has another version of the record and does not change it."""
+    MAY_BE_FORGED = "may-be-forged"
+    """A line that was read after the job shows that a user may have written its record."""
     MONTH_DAMAGED = "month-damaged"
     MONTH_PURGED = "month-purged"
     NOT_DUE = "not-due"
@@ -68,7 +70,11 @@ INCOMPLETE: Final = frozenset({
 """A month or period is not known to be complete. What is held for this reason is released automatically."""
 RELEASED_SOON: Final = frozenset({ReasonCode.NO_GRID_LOG_ENTRY, ReasonCode.SOURCE_NOT_READ})
 """What is held for this reason is usually released by one of the next runs, and needs nobody."""
-ONLY_A_PERSON_RELEASES: Final = frozenset({ReasonCode.PURGED_BEFORE_IT_CAME, ReasonCode.CHANGED_AFTER_PURGE})
+ONLY_A_PERSON_RELEASES: Final = frozenset({
+    ReasonCode.PURGED_BEFORE_IT_CAME,
+    ReasonCode.CHANGED_AFTER_PURGE,
+    ReasonCode.MAY_BE_FORGED,
+})  # fmt: skip
 
 _MAY_LACK_JOBS: Final = "the month may be incomplete: "
 _PURGED: Final = "purged: "
@@ -101,6 +107,10 @@ SENTENCES: Final[Mapping[str, str]] = {
         "the end time or local id changed after delivery. Both are in the service's key, so the job would count twice "
         "if it were sent again. Ask the service's administrator to remove the first record, then name this one to "
         "`usage-publisher records retry`; or waive it"
+    ),
+    ReasonCode.MAY_BE_FORGED: (
+        "line {line} of {file}, read after the job, shows that a user may have written its record. Look at the log: "
+        "`usage-publisher records retry` sends the job, `records waive` gives it up"
     ),
     ReasonCode.MONTH_DAMAGED: (
         "the store is damaged: {number} jobs of this month that were sent are not stored as they were read, such as "

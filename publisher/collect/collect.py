@@ -188,6 +188,7 @@ def _store_page(
             connection, interner, pseudonyms, join, page.runs, plans, now, first_read_of=first, verified=again
         )
         unreadable = suspects.undecided(connection, page.unreadable)
+        unreadable = suspects.doubt_given(connection, unreadable, [plan.target_id for plan in plans], now)
         unreadable_new = registry.keep_unreadable(
             connection, row.id, unreadable, now, again=again, first_read=first is not None
         )

@@ -68,7 +68,7 @@ class Unreadable(msgspec.Struct, frozen=True):
     the jobs of a document. `unread_from`: the file disappeared before it was read to its end; the jobs in it that were
     not read ended then (epoch seconds) or later. `identity` distinguishes such files: several may disappear from one
     place after the same number of bytes. `suspect`: the run that the piece gives if no user made it: it is held, and
-    counted nowhere, until somebody accepts it.
+    counted nowhere, until somebody accepts it. `given`: the same of a run that an earlier reading gave.
     """
 
     file: str
@@ -79,6 +79,7 @@ class Unreadable(msgspec.Struct, frozen=True):
     unread_from: int | None = None
     identity: str = ""
     suspect: Job | None = None
+    given: Job | None = None
 
 
 class Recovered(msgspec.Struct, frozen=True):

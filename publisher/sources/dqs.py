@@ -216,7 +216,7 @@ class DqsParser:
         """Jobs whose master's line is missing."""
         self._whole: dict[str, _PartialRun] = {}
         """The last jobs that were given as runs."""
-        self._joiner = RecordJoiner(self.parse, _completes, is_rest, self._run_of, doubt=self.doubt)
+        self._joiner = RecordJoiner(self.parse, _completes, is_rest, self.alone, doubt=self.doubt)
         self.release = self._joiner.release
 
     def doubt(self, line: bytes) -> UnreadableLine | None:
@@ -230,8 +230,8 @@ class DqsParser:
                 partial.slaves.remove(act)
         return None
 
-    def _run_of(self, line: bytes) -> Job | None:
-        """The run of a master's line by itself."""
+    def alone(self, line: bytes) -> Job | None:
+        """See `publisher.sources.logs.lines.RunParser`: of a master's line."""
         try:
             act = parse_line(decoded(line))
         except (ActError, LineError):

@@ -16,12 +16,14 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from formats.job import Job
+from formats.rule_codes import Reason
 from publisher.encoded_run import encode_run, encode_whole, run_key
 from publisher.errors import StoreCorruptError
+from publisher.reason import ReasonCode
 from publisher.sources.base import Unreadable
-from publisher.store import paging
+from publisher.store import deliveries, paging
 from publisher.store.classes import decode
-from publisher.store.schema import runs, sources, unreadable
+from publisher.store.schema import State, runs, sources, targets, unreadable
 
 _DIGEST_BYTES: Final = 16
 
@@ -83,6 +85,42 @@ def undecided(connection: Connection, items: Sequence[Unreadable]) -> list[Unrea
         if bytes(digest) == digests[bytes(key)]
     }
     return [item for item in items if item.suspect is None or run_key(item.suspect.record_id) not in same]
+
+
+def doubt_given(
+    connection: Connection, items: Sequence[Unreadable], target_ids: Sequence[int], now: int
+) -> list[Unreadable]:
+    """The pieces, those of runs that an earlier reading gave with what became of them, or without these if they are not
+    stored. Their deliveries that wait are held: a summary is made without them, and only a person releases them.
+    """
+    keys = {run_key(item.given.record_id): item for item in items if item.given is not None}
+    if not keys:
+        return list(items)
+    query = select(runs.c.record_key, runs.c.id)
+    stored = {bytes(key): int(run_id) for key, run_id in paging.rows_in(connection, query, runs.c.record_key, keys)}
+    became: dict[int, list[str]] = {run_id: [] for run_id in stored.values()}
+    names = {key: str(name) for key, name in connection.execute(select(targets.c.id, targets.c.name))}
+    for target_id in target_ids:
+        known = deliveries.deliveries_of(connection, target_id, list(became))
+        held: list[deliveries.Move] = []
+        for key, run_id in stored.items():
+            state = known[run_id].state if run_id in known else None
+            if state is State.WAITING:
+                reason = Reason.of(ReasonCode.MAY_BE_FORGED, file=keys[key].file, line=str(keys[key].line))
+                held.append((run_id, State.WAITING, State.HELD, reason))
+                became[run_id].append(f"held for {names[target_id]}")
+            elif state in {State.ACCEPTED, State.IN_FLIGHT}:
+                became[run_id].append(f"sent to {names[target_id]}")
+        deliveries.move(connection, target_id, held, now)
+    kept: list[Unreadable] = []
+    for item in items:
+        if item.given is None:
+            kept.append(item)
+        elif (given := stored.get(run_key(item.given.record_id))) is not None:
+            what = ", ".join(became[given]) or "sent nowhere"
+            job = f"job {item.given.local_id} of {item.given.local_user} is stored, and {what}"
+            kept.append(msgspec.structs.replace(item, reason=f"{item.reason}; {job}"))
+    return kept
 
 
 def count(connection: Connection, names: Sequence[str] = ()) -> int:

@@ -58,7 +58,7 @@ class GridEngineParser:
     def __init__(self, cluster: str) -> None:
         self._cluster = Cluster(cluster)
         self._waiting = PendingSlaves(PeTask)
-        self._joiner = RecordJoiner(self.parse, self._completes, _is_rest, self._run_of, _may_end, self.doubt)
+        self._joiner = RecordJoiner(self.parse, self._completes, _is_rest, self.alone, _may_end, self.doubt)
         self.release = self._joiner.release
 
     def file_begins(self, file: str) -> None:
@@ -101,8 +101,8 @@ class GridEngineParser:
             return self._slave(found)
         return self._master(found) if found and self._waiting.groups else found or Line.SKIPPED
 
-    def _run_of(self, line: bytes) -> Job | None:
-        """The run of a line by itself, without slaves."""
+    def alone(self, line: bytes) -> Job | None:
+        """See `publisher.sources.logs.lines.RunParser`: without slaves."""
         found = self._record_of(line)
         return found if isinstance(found, Job) else None
 

@@ -86,6 +86,15 @@ class LineHolder(Protocol):
 
 
 @runtime_checkable
+class RunParser(LineParser, Protocol):
+    """A parser of lines that make runs by themselves."""
+
+    def alone(self, line: bytes) -> Job | None:
+        """The finished run of a line by itself, without any effect on the parser; None: it has none."""
+        ...
+
+
+@runtime_checkable
 class MergingParser(LineParser, Protocol):
     """A parser that adds what some lines have to the run of another line."""
 
@@ -244,6 +253,7 @@ class LogPart(PageBuilder):
         self._before = before
         """The part of the same file before this one."""
         self._merging: MergingParser | None = None
+        self._of_runs: RunParser | None = None
         self.doubted_to = 0
         """The index after the last line that was doubted, or is no longer near a later one."""
         self._has_record = False
@@ -271,7 +281,7 @@ class LogPart(PageBuilder):
         jobs = self.jobs
         parse = parser.parse
         self._gives_late = getattr(parser, "gives_late", False)
-        self.doubts_by(parser)
+        self.understand_by(parser)
         shortest = -1 if getattr(parser, "joins_lines", True) else SHORT_BYTES
         for index, line in enumerate(self.chunk.lines):
             outcome = parse(line)
@@ -288,9 +298,10 @@ class LogPart(PageBuilder):
                 self.merged += 1
                 self._several[index] = _NO_PLACES
 
-    def doubts_by(self, parser: LineParser) -> None:
-        """Let this parser doubt lines, if it can."""
+    def understand_by(self, parser: LineParser) -> None:
+        """Let this parser doubt lines, and find their runs, if it can."""
         self._merging = parser if isinstance(parser, MergingParser) else None
+        self._of_runs = parser if isinstance(parser, RunParser) else None
 
     def take(self, outcome: Outcome | list[Outcome], index: int) -> None:
         """Add the outcome of one line of the chunk."""
@@ -336,6 +347,9 @@ class LogPart(PageBuilder):
             if left > 0:
                 near[-1] = rest  # given with the first line, of the one before
             part.hold_lines(near)
+        part = self if before is None else before
+        if left > 0 and self._of_runs is not None and part.chunk.log is not None:
+            self.unreadable += _given_before(part.chunk, rest, left, self._of_runs)
 
     def suspect_before(self, released: LogPart) -> None:
         """The same for lines of this chunk that the parser held."""
@@ -343,8 +357,7 @@ class LogPart(PageBuilder):
         self.suspect_before_rests()
 
     def _doubt_before(self, rest: int, parser: MergingParser) -> None:
-        """Let the parser doubt the lines before one that ends a record without its beginning, each once, before later
-        lines complete the runs to which they add."""
+        """Let the parser doubt the lines before a rest, each once, before later lines complete what they add to."""
         left = NEIGHBOUR_BYTES
         for part, last in ((self, rest), *([(self._before, len(self._before.chunk.lines))] if self._before else [])):
             lines = part.chunk.lines
@@ -354,7 +367,12 @@ class LogPart(PageBuilder):
                     break
                 if (doubted := parser.doubt(lines[index])) is not None:
                     part.unreadable.append(_with_place(part.chunk, index, doubted))
-            part.doubted_to = max(part.doubted_to, min(last, len(lines)))
+            first_time = part.doubted_to == 0
+            part.doubted_to = max(part.doubted_to, min(last, len(lines)), 1)
+        if left > 0 and first_time:
+            for number, line in enumerate(part.chunk.earlier(left), 1):
+                if (doubted := parser.doubt(line)) is not None:
+                    part.unreadable.append(_with_place(part.chunk, -number, doubted, line))
 
     def hold_lines(self, rests: Mapping[int, int]) -> None:
         """Hold the finished runs of some lines as suspect. `rests`: by the index of the line, the number of the line
@@ -373,15 +391,27 @@ class LogPart(PageBuilder):
         self._places = list(compress(self._places, kept))
 
 
-def _with_place(chunk: LineBlock, index: int, refused: UnreadableLine) -> Unreadable:
+def _with_place(chunk: LineBlock, index: int, refused: UnreadableLine, line: bytes = b"") -> Unreadable:
     """A line that is not a record, with its place; without its offset if it is in an earlier chunk."""
     at = index - refused.back
     if 0 <= at < len(chunk.lines):
         place = chunk.unreadable(at, refused.reason)
     else:
-        place = Unreadable(chunk.file, chunk.line + at, None, refused.reason, b"")
+        place = Unreadable(chunk.file, chunk.line + at, None, refused.reason, line)
     raw = place.raw if refused.raw is None else refused.raw[:RAW_BYTES]
     return msgspec.structs.replace(place, raw=raw, suspect=refused.suspect)
+
+
+def _given_before(chunk: LineBlock, rest: int, most_bytes: int, parser: RunParser) -> Iterator[Unreadable]:
+    """The runs that an earlier reading gave for the lines before a chunk, which the line with the number `rest` makes
+    suspect: they are stored."""
+    offset = chunk.offset
+    for back, line in enumerate(chunk.earlier(most_bytes), 1):
+        offset -= len(line) + 1
+        job = parser.alone(line)
+        if job is not None:
+            why = f"line {rest}, read later, ends a record that does not begin there: this line may be text of a user"
+            yield Unreadable(chunk.file, chunk.line - back, offset, why, line[:RAW_BYTES], given=job)
 
 
 def _parts(reading: Reading, parser: LineParser) -> Iterator[LogPart]:
@@ -424,7 +454,7 @@ def _released(last: LogPart, parser: LineParser) -> LogPart:
     Where a line that was held ends a record without its beginning, runs of the part become suspect too.
     """
     part = LogPart(last.chunk)
-    part.doubts_by(parser)
+    part.understand_by(parser)
     if isinstance(parser, LineHolder):
         part.take(parser.release(), len(last.chunk.lines))
         last.suspect_before(part)

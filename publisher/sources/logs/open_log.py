@@ -55,6 +55,12 @@ class OpenLog:
         self._at += len(data)
         return data
 
+    def before(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes before an offset, without a change of the position; of a compressed file none: it does not
+        grow."""
+        begin = max(0, offset - size)
+        return b"" if self.compressed else os.pread(self._raw.fileno(), offset - begin, begin)
+
     def unread(self, data: bytes) -> None:
         """Give the last bytes read back."""
         self._pending = data + self._pending

@@ -48,7 +48,8 @@ _MISSING_KEPT: Final = 16
 class LineBlock(msgspec.Struct, frozen=True):
     """Complete lines of one file, without their line feeds. `offset` (plain bytes) and `line` (from 1) are the first's.
 
-    `set_aside` has input that is not parsed: lines that are too long, or the cut-off end of a compressed file.
+    `set_aside` has input that is not parsed: lines that are too long, or the cut-off end of a compressed file. `log`:
+    the open file, if the lines are the first after those that an earlier reading gave; closed after the last block.
     """
 
     file: str
@@ -56,6 +57,13 @@ class LineBlock(msgspec.Struct, frozen=True):
     offset: int
     line: int
     set_aside: tuple[Unreadable, ...] = ()
+    log: OpenLog | None = None
+
+    def earlier(self, most_bytes: int) -> list[bytes]:
+        """The whole lines that an earlier reading gave, within so many bytes before these; the last one is first."""
+        text = self.log.before(self.offset, most_bytes + 1) if self.log is not None else b""
+        lines = text.split(b"\n")[:-1]  # the last one ends with a line feed
+        return lines[::-1] if len(text) == self.offset else lines[:0:-1]
 
     def unreadable(self, index: int, reason: str) -> Unreadable:
         """The line at `index`, unreadable for a reason."""
@@ -384,6 +392,7 @@ class Reading:
 
     def _lines(self, log: OpenLog, mark: Mark) -> Iterator[LineBlock]:
         rest = tail = b""
+        resumed = log if mark.offset > 0 else None
         unreadable: tuple[Unreadable, ...] = ()
         while block := log.read(self._block_bytes):
             data = rest + block
@@ -409,8 +418,8 @@ class Reading:
             before = mark.offset, before_line, mark.tail_bytes, mark.tail
             mark.offset += used
             mark.tail_bytes, mark.tail = len(tail), digest(tail)
-            yield LineBlock(mark.path, lines, offset, line + 1, unreadable)
-            unreadable = ()
+            yield LineBlock(mark.path, lines, offset, line + 1, unreadable, resumed)
+            unreadable, resumed = (), None
             if self._refused:
                 self._refused = False
                 mark.offset, mark.line, mark.tail_bytes, mark.tail = before

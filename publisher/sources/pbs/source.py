@@ -46,7 +46,7 @@ class PbsParser:
         self._make: Callable[[str], JobPaths] = partial(JobPaths, dialect, zone, cluster, limits)
         self._paths = self._make("")
         rest = RestOfRecord(LocalClock(zone))
-        self._joiner = RecordJoiner(self.parse, rest, is_rest, self._run_of, rest.may_end)
+        self._joiner = RecordJoiner(self.parse, rest, is_rest, self.alone, rest.may_end)
         self.release = self._joiner.release
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
@@ -65,8 +65,8 @@ class PbsParser:
             return jobs[0]
         return list(jobs) if jobs else Line.SKIPPED
 
-    def _run_of(self, line: bytes) -> Job | None:
-        """The run of a line by itself, without its path."""
+    def alone(self, line: bytes) -> Job | None:
+        """See `publisher.sources.logs.lines.RunParser`: without its path."""
         try:
             jobs = self._make("").take(frame(line))
         except LineError:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from formats.job import Job
 from publisher.sources.base import RAW_BYTES, Line, Outcome, Recovered, UnreadableLine
 from publisher.sources.fields import LineError, decoded
 from publisher.sources.logs.broken_record import AFTER_CUT
@@ -346,8 +347,13 @@ class SlurmParser:
 
     def _suspect(self, line: bytes, back: int) -> UnreadableLine | None:
         """The finished run of a line by itself, held as suspect. `back`: the line is so many before the present one."""
+        job = self.alone(line)
+        return None if job is None else UnreadableLine(AFTER_CUT, line, back=back, suspect=job)
+
+    def alone(self, line: bytes) -> Job | None:
+        """See `publisher.sources.logs.lines.RunParser`: without steps."""
         try:
-            if self._is_log:
+            if self.file not in self._layouts and jobcomp.begins(line):
                 layout, fields = jobcomp.LAYOUT, jobcomp.fields(decoded(line))
             else:
                 known = None if self._layout is None else self._fields(self._layout, line)
@@ -357,9 +363,7 @@ class SlurmParser:
             job = self._runs.alone(layout, fields)
         except LineError:
             return None
-        if job is None or not job.finished:
-            return None
-        return UnreadableLine(AFTER_CUT, line, back=back, suspect=job)
+        return job if job is not None and job.finished else None
 
     def _fewest(self, layout: Layout, lines: list[bytes]) -> list[Outcome]:
         """The record of the fewest lines that ends with the last of these; the lines before are not a record."""

@@ -64,6 +64,14 @@ def test_a_forged_slave_after_a_cut_line_adds_nothing(tmp_path: Path, cut: str) 
     assert "12" not in {job.local_id for job in seen.jobs.values()}, "it is not known whether the slave is a forged one"
 
 
+def test_a_slave_of_an_earlier_reading_is_doubtful_too(tmp_path: Path) -> None:
+    own = line(7, "eve", request="z")
+    rest = "y:0.0:NONE:0.0:0:0\n"
+    seen = read(tmp_path, line(11, "ada") + own + FORGED, rest, MASTER + line(13, "ada"))
+    assert_true(seen)
+    assert FORGED.encode().strip() in [each.raw for each in seen.unreadable]
+
+
 def test_true_slaves_are_added(tmp_path: Path) -> None:
     slave = line(12, "ada", cpu=40, pe_task="1.n2", pe="mpi")
     seen = read(tmp_path, slave, slave.replace("1.n2", "1.n3") + MASTER)
