@@ -38,7 +38,7 @@ class Dialect(msgspec.Struct, frozen=True):
     """The differences between TORQUE and PBS Pro.
 
     `job_kinds`: record types of jobs; `other_kinds`: those of licences and reservations. `has_vnodes`: cores are
-    granted on virtual nodes, and the numbers after hosts are not core numbers.
+    granted on virtual nodes, and the numbers after hosts are not core numbers. `has_owner`: records name the job's owner.
     """
 
     system: Literal["torque", "pbs"]
@@ -47,10 +47,11 @@ class Dialect(msgspec.Struct, frozen=True):
     other_kinds: frozenset[str]
     codes: Mapping[int, str]
     has_vnodes: bool
+    has_owner: bool
 
 
-TORQUE: Final = Dialect("torque", False, frozenset("QSEDARCT"), frozenset(), values.TORQUE_CODES, False)
-PBS: Final = Dialect("pbs", True, frozenset("QSEDARCTsuceMazrPp"), frozenset("LUYBFKk"), values.PBS_CODES, True)
+TORQUE: Final = Dialect("torque", False, frozenset("QSEDARCT"), frozenset(), values.TORQUE_CODES, False, True)
+PBS: Final = Dialect("pbs", True, frozenset("QSEDARCTsuceMazrPp"), frozenset("LUYBFKk"), values.PBS_CODES, True, False)
 
 
 class JobId(NamedTuple):

@@ -191,8 +191,10 @@ class RestOfRecord:
     agrees with the first in the user, if it names the owner, and in the time at which the record was written.
     """
 
-    def __init__(self, clock: LocalClock) -> None:
+    def __init__(self, clock: LocalClock, *, has_owner: bool) -> None:
         self._clock = clock
+        self._has_owner = has_owner
+        """Whether the server writes the owner, after the account and the name."""
 
     def __call__(self, first: bytes, line: bytes) -> bool:
         """Whether the line ends the record that begins with the first."""
@@ -202,7 +204,14 @@ class RestOfRecord:
         return (user is None or owner is None or user[1] == owner[1]) and self.may_end(first, line)
 
     def may_end(self, first: bytes, line: bytes) -> bool:
-        """The same for a line that is a record by itself too: a user's text may have its beginning, and an owner."""
+        """The same for a line that is a record by itself too: a user's text may have its beginning, and an owner.
+
+        After a record cut off before its owner, the line with its rest has the owner too, so jobs of others are not
+        held for a line that a full disk cut. Texts have no greatest length: TORQUE takes any account and request.
+        """
+        user = _USER.search(first) if self._has_owner and b" owner=" not in first else None
+        if user is not None and user[1] not in _OWNER.findall(line):
+            return False
         key = b" end=" if first[20:21] in {b"E", b"R"} else b" start="
         lacks = [b" queue=", b" start=", key] if b" queue=" not in first else [key]
         if not all(each in line for each in lacks):

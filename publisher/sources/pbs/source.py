@@ -8,7 +8,7 @@ reading stopped.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -22,7 +22,7 @@ from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources.base import Cursor, Line, Outcome, Page, UnreadableLine, Window, required_path
 from publisher.sources.fields import CutError, LineError, instant
-from publisher.sources.logs.broken_record import RecordJoiner
+from publisher.sources.logs.broken_record import SUSPECT, RecordJoiner
 from publisher.sources.logs.lines import LineSource
 from publisher.sources.logs.reader import LogReader, Reading
 from publisher.sources.pbs.history import USUAL_LIMITS, HistoryLimits, JobPaths
@@ -34,6 +34,9 @@ _EXPECTED: Final = "accounting file, which the server names by its day, such as 
 _ZONE_SLACK_S: Final = 900
 _BLANK: Final = "a blank line, which the server does not write: it is probably the end of a user's text"
 _SAMPLE_LINES: Final = 2_000
+_EARLIER: Final = f"its time is long before that of the lines before it: {SUSPECT}"
+_STEPS_BACK_S: Final = 7_200
+"""An hour that comes twice, and as much again for clocks that are set."""
 
 
 class PbsParser:
@@ -45,7 +48,10 @@ class PbsParser:
     def __init__(self, dialect: Dialect, zone: str, cluster: str | None, limits: HistoryLimits = USUAL_LIMITS) -> None:
         self._make: Callable[[str], JobPaths] = partial(JobPaths, dialect, zone, cluster, limits)
         self._paths = self._make("")
-        rest = RestOfRecord(LocalClock(zone))
+        self._clock = LocalClock(zone)
+        self._stamps = "", ""
+        """Of the last two lines."""
+        rest = RestOfRecord(self._clock, has_owner=dialect.has_owner)
         self._joiner = RecordJoiner(self.parse, rest, is_rest, self.alone, rest.may_end)
         self.release = self._joiner.release
 
@@ -56,14 +62,32 @@ class PbsParser:
         if not line.strip():  # the end of a text that is the last in its record
             return UnreadableLine(_BLANK, is_rest=True)
         try:
-            jobs = self._paths.take(frame(line))
+            entry = frame(line)
+            jobs = self._paths.take(entry)
         except LineError as error:
             return self._joiner.refused(line, str(error), cut=isinstance(error, CutError))
         if jobs is None:
+            self._stamps = self._stamps[1], entry.stamp
             return Line.MORE
-        if len(jobs) == 1:
-            return jobs[0]
-        return list(jobs) if jobs else Line.SKIPPED
+        found: Sequence[Outcome] = jobs
+        if jobs and entry.stamp < self._stamps[0] and entry.stamp < self._stamps[1]:
+            found = self._if_in_order(entry.stamp, jobs)
+        else:
+            self._stamps = self._stamps[1], entry.stamp
+        if len(found) == 1:
+            return found[0]
+        return list(found) if found else Line.SKIPPED
+
+    def _if_in_order(self, stamp: str, jobs: Sequence[Job]) -> list[Outcome]:
+        """Hold runs of a line that was written long before both previous ones, by its stamp: the server writes lines in
+        the order of their times, and a user does not know when a job will start.
+
+        One previous line would not do: a user's text with a late stamp would hold the next line of another job.
+        """
+        before = [self._clock.instant(each, after=0) for each in self._stamps]
+        if self._clock.instant(stamp, after=0) >= min(before) - _STEPS_BACK_S:  # also those of a clock that was set
+            return [*jobs]
+        return [UnreadableLine(_EARLIER, suspect=job) if job.finished else job for job in jobs]
 
     def alone(self, line: bytes) -> Job | None:
         """See `publisher.sources.logs.lines.RunParser`: without its path."""
@@ -77,8 +101,9 @@ class PbsParser:
         """Runs in progress that were not given before."""
         return [*self._paths.running()]
 
-    def file_begins(self, file: str) -> None:
-        """Nothing depends on the file: jobs span days."""
+    def file_begins(self, file: str) -> None:  # noqa: ARG002
+        """Jobs span days; the order of lines is that of one file."""
+        self._stamps = "", ""
 
     def state(self) -> str | dict[str, Any]:
         """Open jobs, as JSON in a text; with the lines of a broken record, if there is one."""

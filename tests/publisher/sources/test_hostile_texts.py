@@ -288,3 +288,16 @@ def test_a_text_without_a_line_feed_holds_nothing(tmp_path: Path) -> None:
         for field in fields:
             found = read(tmp_path, name, {field: "usual text, 1.0 (x)"})
             assert (len(found.jobs), found.unreadable) == (8, []), name
+
+
+@pytest.mark.parametrize("name", ["torque", "pbs"])
+def test_a_whole_record_with_an_earlier_time_than_the_lines_before_it_is_suspect(tmp_path: Path, name: str) -> None:
+    """It ends the start record, so nothing else shows that a user wrote it."""
+    true = read(tmp_path, name, {}).jobs
+    forged_line = FORMS[name][0](Submitted(999, "ada", FIRST - 9_000))[-1][1]
+    late = FORMS[name][0](Submitted(998, "bob", FIRST + 90_000))[0][1]
+    for text in (f"x\n{forged_line}", f"x\n{late}\n{forged_line}"):
+        found = read(tmp_path, name, {"request": text})
+        assert {key for key, job in found.jobs.items() if job.finished} <= true.keys()
+        kept = {*found.jobs, *found.suspects}
+        assert {key for key, job in true.items() if job.local_user == "ada"} <= kept

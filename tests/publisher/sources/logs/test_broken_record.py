@@ -72,15 +72,24 @@ def test_lines_between_two_damaged_ones_are_held(tmp_path: Path) -> None:
     other = record(4, "x")
     content = torn[: torn.index(" jobname")] + "\n" + broken(2, "x") + other[other.index(" queue=") :] + broken(3, "x")
     seen = read(tmp_path / "log", content)
-    assert ids(seen) == []
-    assert [each.suspect.local_id for each in seen.unreadable if each.suspect] == ["2", "3"]
+    assert ids(seen) == ["3"]
+    assert [each.suspect.local_id for each in seen.unreadable if each.suspect] == ["2"]
+
+
+def test_a_line_torn_in_a_text_holds_no_jobs_of_others(tmp_path: Path) -> None:
+    """A full disk tore it, and many jobs end in the same second."""
+    torn = broken(1, "a")
+    others = [broken(number, "x") for number in range(2, 400)]
+    seen = read(tmp_path / "log", torn[: torn.index(" queue=")] + "\n" + "".join(others))
+    assert (len(seen.jobs), [each.line for each in seen.unreadable]) == (398, [1])
 
 
 def test_memory_is_bounded_and_nothing_is_lost(tmp_path: Path) -> None:
     torn = broken(1, "a")
     torn = torn[: torn.index(" jobname")] + "\n"
     many = 3 * MAX_HELD_BYTES // len(broken(100, "x"))
-    seen = read(tmp_path / "log", torn + "".join(torn + broken(100 + number, "x") for number in range(many)))
+    lines = [broken(100 + number, "x").replace(f"owner=u{100 + number}", "owner=u1") for number in range(many)]
+    seen = read(tmp_path / "log", torn + "".join(torn + line for line in lines))
     held = {each.suspect.local_id for each in seen.unreadable if each.suspect is not None}
     assert (len(seen.jobs), len(held)) == (0, many)
     assert [each.line for each in seen.unreadable if each.suspect is None] == [1, *range(2, 2 + 2 * many, 2)]
