@@ -26,7 +26,7 @@ from publisher.errors import StoreError, TargetBusyError, UsageError
 from publisher.events import Observer
 from publisher.publish.context import Tools
 from publisher.sources.base import Window
-from publisher.store import reconciliations, registry
+from publisher.store import reconciliations, registry, suspects
 from publisher.store.database import Store
 from publisher.store.schema import State
 from publisher.text import unknown_name
@@ -427,14 +427,14 @@ class Publisher:
             return waive(connection, plan, target, state, record_ids, reason, now)
 
     def settle_unreadable(
-        self, reason: str, sources: Sequence[str] = (), pieces: Sequence[int] = ()
+        self, reason: str, sources: Sequence[str] = (), chosen: suspects.PieceFilter = suspects.ALL_PIECES
     ) -> list[registry.UnreadableRow]:
-        """Mark what `unreadable` lists, of these sources or pieces or all, as settled, with the reason. Return it."""
+        """Mark what `unreadable` lists, of these sources or all, as settled, with the reason. Return it."""
         from publisher.publish.decide import settle  # noqa: PLC0415
 
         with self._opened.collected().write() as connection:
             self._require_sources(connection, sources)
-            return settle(connection, sources, reason, self.tools.clock(), pieces=pieces)
+            return settle(connection, sources, reason, self.tools.clock(), chosen=chosen)
 
     def take_over_until(self, target: str, until: int) -> int:
         """Record what ended up to then, and was never sent from here, as delivered before. Return how many jobs."""

@@ -32,6 +32,7 @@ from publisher.store.admin.rolling_check import PartChecked
 from publisher.store.classes import JobClass
 from publisher.store.database import Store, open_store
 from publisher.store.sent_mark import RESTORED_HINT
+from publisher.store.suspects import PieceFilter
 
 if TYPE_CHECKING:
     from publisher.collect.suspects import AcceptedSuspects
@@ -90,8 +91,8 @@ class StoreMaintenance:
 
     # --- decisions on suspect runs
 
-    def accept_suspects(self, names: Sequence[str], pieces: Sequence[int], reason: str) -> dict[str, AcceptedSuspects]:
-        """Store the suspect runs of these sources or pieces, or all; how many, by source (`collect.suspects.accept`).
+    def accept_suspects(self, names: Sequence[str], chosen: PieceFilter, reason: str) -> dict[str, AcceptedSuspects]:
+        """Store these suspect runs of these sources, or of all; how many, by source (`collect.suspects.accept`).
 
         Raises `UsageError` without a reason, and if another process is collecting.
         """
@@ -101,7 +102,7 @@ class StoreMaintenance:
             if not held:
                 raise UsageError("another run is collecting", hint="Try again when it has finished")
             plans = list(self._prepare().values())
-            return accept(self._store, self._config.sources, plans, names, pieces, reason, self._clock())
+            return accept(self._store, self._config.sources, plans, names, chosen, reason, self._clock())
 
     def suspects(self, pieces: Sequence[int]) -> dict[int, Job]:
         """The suspect runs of these pieces of unreadable input, by the piece."""

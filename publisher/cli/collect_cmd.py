@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -57,6 +58,14 @@ def collect(
         list[int] | None,
         typer.Option("--piece", metavar="N", help="With --settle or --accept: only this piece; may be repeated."),
     ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option("--user", metavar="NAME", help="With --settle or --accept: only suspect jobs of this local user."),
+    ] = None,
+    lines: Annotated[
+        str | None,
+        typer.Option("--lines", metavar="A-B", help="With --settle or --accept: only these lines of the files."),
+    ] = None,
     reason: Annotated[
         str,
         typer.Option("--reason", metavar="TEXT", help="With --settle or --accept: what was done, or why it is right."),
@@ -69,6 +78,7 @@ def collect(
 ) -> None:
     """Read finished jobs from the sources into the store. With --since or --until, read this window again."""
     from publisher.sources.base import Window  # noqa: PLC0415
+    from publisher.store.suspects import PieceFilter  # noqa: PLC0415
 
     begin, end = options.window_bounds(since, until)
     decides = settle or accept
@@ -77,17 +87,18 @@ def collect(
         raise UsageError(f"{option} needs --unreadable", hint="`collect --unreadable` lists what it would decide on")
     if settle and accept:
         raise UsageError("--settle and --accept contradict each other")
-    if (reason or piece) and not decides:
-        raise UsageError("--reason and --piece need --settle or --accept")
+    if (reason or piece or user or lines) and not decides:
+        raise UsageError("--reason, --piece, --user, and --lines need --settle or --accept")
+    chosen = PieceFilter(piece or (), user, _lines_of(lines))
     if (limit is not None or show_all) and (decides or not unreadable):
         raise UsageError("--limit and --all need --unreadable")
     most = limit_of(limit, _LISTED, show_all=show_all)
     with session.publisher() as publisher:
         if settle:
-            _show_settled(sorted(publisher.settle_unreadable(reason, sources or (), piece or ()), key=_place_of))
+            _show_settled(sorted(publisher.settle_unreadable(reason, sources or (), chosen), key=_place_of))
             return
         if accept:
-            _show_accepted(publisher.maintenance.accept_suspects(sources or (), piece or (), reason))
+            _show_accepted(publisher.maintenance.accept_suspects(sources or (), chosen, reason))
             return
         if unreadable:
             rows = publisher.unreadable(most, sources or ())
@@ -113,6 +124,16 @@ def _collect(publisher: Publisher, sources: Sequence[str], window: Window | None
         elif not session.quiet:
             show_collected(found)
         raise typer.Exit(exit_code.of_run(found.values(), {}, None, contexts=publisher.written_contexts()))
+
+
+def _lines_of(text: str | None) -> tuple[int, int] | None:
+    """The first and the last line of `10-20` or `10`. Raises `UsageError`."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,12})(?:-(\d{1,12}))?", text, re.ASCII)
+    if found is None or int(found[2] or found[1]) < int(found[1]):
+        raise UsageError(f"--lines {text} is not a range of lines", hint="Write it as 10-20")
+    return int(found[1]), int(found[2] or found[1])
 
 
 def collected_json(found: dict[str, Collected]) -> dict[str, Any]:
@@ -188,7 +209,7 @@ def _list_unreadable(rows: Sequence[UnreadableRow], suspects: Mapping[int, Job],
     if suspects:
         say(
             f"{counted(len(suspects), 'suspect job')}: add --settle --piece N for those that a user made, then "
-            "--accept for the others; both need --reason"
+            "--accept for the others; both need --reason, and take --user NAME and --lines A-B"
         )
     say_if_cut(len(rows), total, "newest")
     if not rows:
@@ -245,9 +266,10 @@ def _show_unreadable(rows: Sequence[UnreadableRow], suspects: Mapping[int, Job])
         if (job := suspects.get(row.id)) is not None:
             cores = job.cores or job.slots
             wall = "unknown" if job.wall_ms is None else duration_text(job.wall_ms / 1000)
+            cpu = "unknown" if job.cpu_ms is None else duration_text(job.cpu_ms / 1000)
             data(
                 f"    job {safe(job.local_id or job.record_id)} of {safe(job.local_user or 'unknown')}, ended "
-                f"{iso(job.end)}, wall time {wall}, cores {cores if cores is not None else 'unknown'}"
+                f"{iso(job.end)}, wall time {wall}, CPU time {cpu}, cores {cores if cores is not None else 'unknown'}"
             )
         if row.raw:  # a file that was truncated has no text to show
             data(f"    {safe(row.raw[:200].decode('utf-8', 'replace'))}")

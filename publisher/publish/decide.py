@@ -10,7 +10,7 @@ is then always sent, and a summary with a key that we do not make is sent with z
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -24,11 +24,12 @@ from publisher.encoded_run import run_key
 from publisher.errors import UsageError
 from publisher.messages import duplicate_guard
 from publisher.reason import ReasonCode
-from publisher.store import deliveries, groups, in_flight, paging, registry
+from publisher.store import deliveries, groups, in_flight, paging, registry, suspects
 from publisher.store.admin import purge
 from publisher.store.groups import GroupRow
 from publisher.store.schema import State, runs
 from publisher.store.schema import deliveries as table
+from publisher.store.suspects import ALL_PIECES, PieceFilter
 from publisher.store.transitions import ASSUMED, StateChange, transition
 from publisher.text import counted, iso
 
@@ -168,10 +169,10 @@ def settle(
     reason: str,
     now: int,
     limit: int = registry.LISTED,
-    pieces: Collection[int] = (),
+    chosen: PieceFilter = ALL_PIECES,
 ) -> list[registry.UnreadableRow]:
     """Mark the listed unreadable input of these sources, or of all, as settled, with the reason. Return what was
-    settled. `pieces`: only these, if there are any. Raises `UsageError` for an unknown one.
+    settled. Raises `UsageError` for an unknown piece of those that are `chosen`.
 
     A suspect run of it is discarded.
 
@@ -179,8 +180,13 @@ def settle(
     """
     if not reason.strip():
         raise UsageError("settling needs a reason", hint="Give --reason: what was done about the input")
-    settled = registry.list_unreadable(connection, limit, names, pieces)
-    registry.require_pieces(pieces, [item.id for item in settled])
+    if chosen.user is not None:
+        mine = [each.piece for page in suspects.listed(connection, names, chosen) for each in page]
+        found = [registry.list_unreadable(connection, None, names, PieceFilter(some)) for some in paging.chunks(mine)]
+        settled = [item for items in found for item in items]
+    else:
+        settled = registry.list_unreadable(connection, limit, names, chosen)
+    registry.require_pieces(chosen.pieces, [item.id for item in settled])
     of_source: dict[str, list[registry.UnreadableRow]] = {}
     for item in settled:
         of_source.setdefault(item.source, []).append(item)

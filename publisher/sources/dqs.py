@@ -193,6 +193,8 @@ class _PartialRun(msgspec.Struct):
 
     master: ActLine | None = None
     slaves: list[ActLine] = []
+    doubtful: list[ActLine] = []
+    """Those of the slaves that a user may have written."""
 
     def takes(self, line: ActLine) -> bool:
         """Whether a line of the same job belongs to this run and not to a later one."""
@@ -220,14 +222,12 @@ class DqsParser:
         self.release = self._joiner.release
 
     def doubt(self, line: bytes) -> UnreadableLine | None:
-        """See `publisher.sources.logs.lines.MergingParser`. What it adds was given as suspect; later lines of the job
-        do not give it again.
-        """
+        """See `publisher.sources.logs.lines.MergingParser`. The line itself was given as suspect."""
         with contextlib.suppress(ActError, LineError):
             act = parse_line(decoded(line))
             partial = self._alone.get(_key(act)) or self._whole.get(_key(act))
-            if partial is not None and act in partial.slaves:
-                partial.slaves.remove(act)
+            if partial is not None and act in partial.slaves and act not in partial.doubtful:
+                partial.doubtful.append(act)
         return None
 
     def alone(self, line: bytes) -> Job | None:
@@ -300,8 +300,20 @@ class DqsParser:
         while len(kept) > self._most_jobs:
             also += _unreadable_slaves(kept.pop(next(iter(kept))))
         if partial.master is not None:
-            also.insert(0, run_of(partial.master, partial.slaves, self._cluster))
+            also[:0] = self._runs_of(partial.master, partial)
         return also if len(also) > 1 else also[0]
+
+    def _runs_of(self, master: ActLine, partial: _PartialRun) -> list[Outcome]:
+        """The run, or both that it may be: only a person can know which is right."""
+        run = run_of(master, partial.slaves, self._cluster)
+        if not partial.doubtful:
+            return [run]
+        others = [slave for slave in partial.slaves if slave not in partial.doubtful]
+        why = f"{len(partial.doubtful)} slave lines of this job may be text of a user"
+        return [
+            UnreadableLine(f"{why}; with them", suspect=run),
+            UnreadableLine(f"{why}; without them", suspect=run_of(master, others, self._cluster)),
+        ]
 
 
 class DqsSource(LineSource):

@@ -319,11 +319,14 @@ def require_pieces(given: Collection[int], found: Collection[int]) -> None:
 
 
 def list_unreadable(
-    connection: Connection, limit: int | None = LISTED, names: Sequence[str] = (), pieces: Collection[int] = ()
+    connection: Connection,
+    limit: int | None = LISTED,
+    names: Sequence[str] = (),
+    chosen: suspects.PieceFilter = suspects.ALL_PIECES,
 ) -> list[UnreadableRow]:
     """Unreadable input of the named sources, or of all, including sources no longer configured: first the files that
-    disappeared before they were read to their end, then the newest. `limit` None: all of it; `pieces`: only these, if
-    there are any."""
+    disappeared before they were read to their end, then the newest. `limit` None: all of it; `chosen`: only these,
+    of any user."""
     query = (
         select(
             unreadable.c.id,
@@ -343,8 +346,9 @@ def list_unreadable(
     )
     if names:
         query = query.where(sources.c.name.in_(names))
-    if pieces:
-        query = query.where(unreadable.c.id.in_(pieces))
+    query = query.where(*chosen.conditions())
+    if chosen.pieces:
+        query = query.where(unreadable.c.id.in_(chosen.pieces))
     return [
         UnreadableRow(
             key, name, file, line if line >= 0 else None, offset if offset >= 0 else None, reason, bytes(raw),

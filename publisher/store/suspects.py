@@ -8,12 +8,12 @@ As kept, a digest of the stored bytes precedes them: a damaged suspect run is no
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from hashlib import blake2b
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, func, select, update
 
 from formats.job import Job
 from formats.rule_codes import Reason
@@ -26,6 +26,7 @@ from publisher.store.classes import decode
 from publisher.store.schema import State, runs, sources, targets, unreadable
 
 _DIGEST_BYTES: Final = 16
+_PAGE: Final = 500
 
 
 class SuspectRun(msgspec.Struct, frozen=True):
@@ -40,11 +41,36 @@ class SuspectRun(msgspec.Struct, frozen=True):
     first_read: bool
 
 
+class PieceFilter(msgspec.Struct, frozen=True):
+    """Which pieces of input are decided on: those of all that is set.
+
+    `pieces`: these; empty: all. `user`: those with a suspect run of this local user. `lines`: the first and the last
+    line of a file, both inclusive.
+    """
+
+    pieces: Collection[int] = ()
+    user: str | None = None
+    lines: tuple[int, int] | None = None
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """What the store can decide without a run."""
+        return [] if self.lines is None else [unreadable.c.line.between(*self.lines)]
+
+    def takes(self, job: Job | None) -> bool:
+        """Whether it takes a piece with this suspect run."""
+        return self.user is None or (job is not None and job.local_user == self.user)
+
+
+ALL_PIECES: Final = PieceFilter()
+
+
 def stored_form(item: Unreadable) -> bytes | None:
     """The suspect run of a piece as it is kept; None: it has none."""
-    if item.suspect is None:
-        return None
-    whole = encode_whole(item.suspect)
+    return None if item.suspect is None else _stored(item.suspect)
+
+
+def _stored(job: Job) -> bytes:
+    whole = encode_whole(job)
     return _digest(whole) + whole
 
 
@@ -129,21 +155,36 @@ def count(connection: Connection, names: Sequence[str] = ()) -> int:
     return int(connection.execute(query.where(sources.c.name.in_(names)) if names else query).scalar_one())
 
 
-def listed(connection: Connection, names: Sequence[str], pieces: Collection[int]) -> list[SuspectRun]:
-    """The suspect runs of the named sources, or of all; `pieces`: only these, if there are any."""
+def listed(connection: Connection, names: Sequence[str], chosen: PieceFilter) -> Iterator[list[SuspectRun]]:
+    """The suspect runs of the named sources, or of all, in pages by their pieces; they may be removed meanwhile."""
     query = (
         select(unreadable.c.id, sources.c.name, unreadable.c.run, unreadable.c.first_read)
         .join(sources)
-        .where(_ARE_SUSPECT)
-        .order_by(unreadable.c.id)
+        .where(_ARE_SUSPECT, *chosen.conditions())
     )
     if names:
         query = query.where(sources.c.name.in_(names))
-    return [
-        SuspectRun(piece, source, _job_or_none(piece, stored), bool(first_read))
-        for piece, source, stored, first_read in connection.execute(query)
-        if not pieces or piece in pieces
-    ]
+    for page in paging.pages_by_id(connection, query, unreadable.c.id, _PAGE):
+        found = [
+            SuspectRun(piece, source, _job_or_none(piece, stored), bool(first_read))
+            for piece, source, stored, first_read in page
+            if not chosen.pieces or piece in chosen.pieces
+        ]
+        yield [each for each in found if chosen.takes(each.job)]
+
+
+def rename(connection: Connection, renamed: Callable[[Job], Job]) -> int:
+    """Change the stored suspect runs; return how many changed. Damaged ones stay."""
+    count = 0
+    query = select(unreadable.c.id, unreadable.c.run).where(_ARE_SUSPECT)
+    for page in paging.pages_by_id(connection, query, unreadable.c.id, _PAGE):
+        for piece, stored in page:
+            job = _job_or_none(piece, stored)
+            if job is not None and (changed := renamed(job)) != job:
+                row = update(unreadable).where(unreadable.c.id == piece)
+                connection.execute(row.values(run=_stored(changed)))
+                count += 1
+    return count
 
 
 def of_pieces(connection: Connection, pieces: Sequence[int]) -> dict[int, Job]:

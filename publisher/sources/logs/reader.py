@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,6 +59,8 @@ class LineBlock(msgspec.Struct, frozen=True):
     line: int
     set_aside: tuple[Unreadable, ...] = ()
     log: OpenLog | None = None
+    offsets: list[int] = []
+    """Those of the lines, once one was asked for."""
 
     def earlier(self, most_bytes: int) -> list[bytes]:
         """The whole lines that an earlier reading gave, within so many bytes before these; the last one is first."""
@@ -67,8 +70,9 @@ class LineBlock(msgspec.Struct, frozen=True):
 
     def unreadable(self, index: int, reason: str) -> Unreadable:
         """The line at `index`, unreadable for a reason."""
-        offset = self.offset + sum(map(len, self.lines[:index])) + index
-        return Unreadable(self.file, self.line + index, offset, reason, self.lines[index][:RAW_BYTES])
+        if not self.offsets:  # once: a user can write a file of lines that are all unreadable
+            self.offsets.extend(accumulate((len(line) + 1 for line in self.lines), initial=self.offset))
+        return Unreadable(self.file, self.line + index, self.offsets[index], reason, self.lines[index][:RAW_BYTES])
 
 
 class LogReader:

@@ -38,7 +38,8 @@ class Dialect(msgspec.Struct, frozen=True):
     """The differences between TORQUE and PBS Pro.
 
     `job_kinds`: record types of jobs; `other_kinds`: those of licences and reservations. `has_vnodes`: cores are
-    granted on virtual nodes, and the numbers after hosts are not core numbers. `has_owner`: records name the job's owner.
+    granted on virtual nodes, and the numbers after hosts are not core numbers. `has_owner`: records
+    name the job's owner.
     """
 
     system: Literal["torque", "pbs"]

@@ -28,7 +28,7 @@ from formats.names import to_rfc2253, to_slash
 from publisher.encoded_run import EncodedRun, class_needs_local_user, encode_run, encode_whole
 from publisher.errors import UsageError
 from publisher.grid_identity import GridLogEntry
-from publisher.store import groups, paging, registry, row_checks
+from publisher.store import groups, paging, registry, row_checks, suspects
 from publisher.store.classes import JobClass, all_classes, decode
 from publisher.store.groups import DueFor
 from publisher.store.schema import (
@@ -231,6 +231,7 @@ def forget(
     group_count = sum(
         _rename_groups(connection, target_id, show, names, pseudonym) for target_id, show in shown.items()
     )
+    suspects.rename(connection, lambda job: _without_names(job, person, names, pseudonym))
     for name in entries:
         for column in (grid_jobs.c.user_dn, grid_jobs.c.token_subject):
             connection.execute(update(grid_jobs).where(column == name).values({column: pseudonym}))
@@ -244,6 +245,15 @@ def forget(
         connection, "forget", pseudonym, f"a person, in {run_count} runs and {group_count} summaries", now
     )
     return done
+
+
+def _without_names(job: Job, person: str, names: Iterable[str], pseudonym: str) -> Job:
+    """A suspect run with the pseudonym; one that is not the person's may have the name in a text."""
+    if own := _names(job, person):
+        return pseudonymized(job, own, pseudonym)
+    replacements = dict.fromkeys(sorted(names, key=len, reverse=True), pseudonym)
+    changes = {field: _replaced(getattr(job, field), replacements) for field in job.__struct_fields__}
+    return msgspec.structs.replace(job, **{**changes, "record_id": job.record_id})
 
 
 def _names(job: Job, person: str) -> list[str]:

@@ -119,7 +119,11 @@ def test_unreadable_input_is_settled_with_a_reason(fresh: Program) -> None:
     for wrong, said in (
         (settling, "settling needs a reason"),
         (("collect", "--settle", "--reason", "x"), "--settle needs --unreadable"),
-        (("collect", "--unreadable", "--reason", "x"), "--reason and --piece need --settle or --accept"),
+        (
+            ("collect", "--unreadable", "--reason", "x"),
+            "--reason, --piece, --user, and --lines need --settle or --accept",
+        ),
+        ((*settling, "--lines", "9-3", "--reason", "x"), "--lines 9-3 is not a range of lines"),
         (("collect", "nosuch", "--unreadable"), "unknown source 'nosuch'"),
     ):
         done = fresh(*wrong)

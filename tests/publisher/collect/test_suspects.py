@@ -6,6 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from formats.job import Job
@@ -14,6 +15,7 @@ from publisher.report.request import ReportRequest
 from publisher.sources.base import Recovered, Unreadable
 from publisher.store import registry
 from publisher.store.schema import State
+from publisher.store.suspects import ALL_PIECES, PieceFilter
 from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
@@ -50,7 +52,7 @@ def test_a_suspect_job_is_shown_and_counted_nowhere(site: Site) -> None:
 def test_one_command_accepts_many_and_they_are_sent(site: Site) -> None:
     site.collect()
     site.publish()
-    (done,) = site.publisher.maintenance.accept_suspects((), (), "their users confirmed them").values()
+    (done,) = site.publisher.maintenance.accept_suspects((), ALL_PIECES, "their users confirmed them").values()
     assert (done.stored, done.left) == (2, 0)
     assert site.counted("sgas")[State.WAITING] == 2
     site.publish()
@@ -78,29 +80,68 @@ def test_a_piece_that_is_not_listed_is_named_and_nothing_is_decided(site: Site, 
     site.collect()
     known = piece_of(site, 8)
     with pytest.raises(UsageError, match="piece 999 "):
-        site.publisher.maintenance.accept_suspects(names, (known, 999), "confirmed")
+        site.publisher.maintenance.accept_suspects(names, PieceFilter((known, 999)), "confirmed")
     with pytest.raises(UsageError, match="piece 999 "):
-        site.publisher.settle_unreadable("done", names, (known, 999))
+        site.publisher.settle_unreadable("done", names, PieceFilter((known, 999)))
     assert len(site.publisher.unreadable()) == 2
 
 
 def test_forged_jobs_are_settled_and_the_others_accepted(site: Site) -> None:
     site.collect()
-    site.publisher.settle_unreadable("made by a user", pieces=[piece_of(site, 8)])
-    site.publisher.maintenance.accept_suspects(["ce1"], (), "the neighbours")
+    site.publisher.settle_unreadable("made by a user", chosen=PieceFilter([piece_of(site, 8)]))
+    site.publisher.maintenance.accept_suspects(["ce1"], ALL_PIECES, "the neighbours")
     assert set(site.states("sgas")) == {make_job(number).record_id for number in (1, 2, 3, 7)}
 
 
 def test_only_the_named_piece_is_accepted(site: Site) -> None:
     site.collect()
-    site.publisher.maintenance.accept_suspects((), [piece_of(site, 7)], "seen in the queue")
+    site.publisher.maintenance.accept_suspects((), PieceFilter([piece_of(site, 7)]), "seen in the queue")
     assert site.publisher.status().sources["ce1"].suspect == 1
+
+
+def test_all_but_the_forged_one_are_accepted_by_a_filter(tmp_path: Path) -> None:
+    source = ListSource("ce1")
+    jobs = [msgspec.structs.replace(make_job(number), local_user="ada" if number % 2 else "bob") for number in range(9)]
+    source.add(*(suspect(job, line) for line, job in enumerate(jobs, 10)))
+    site = Site(tmp_path, [source], [RecordReceiver("sgas")])
+    site.collect()
+    accept = site.publisher.maintenance.accept_suspects
+    (done,) = accept((), PieceFilter(user="bob", lines=(10, 13)), "right").values()
+    assert (done.stored, set(site.states("sgas"))) == (2, {jobs[0].record_id, jobs[2].record_id})
+    assert accept((), PieceFilter(user="nobody"), "right") == {}
+    assert [row.line for row in site.publisher.settle_unreadable("forged", (), PieceFilter(lines=(18, 18)))] == [18]
+    assert {row.line for row in site.publisher.settle_unreadable("forged", (), PieceFilter(user="bob"))} == {14, 16}
+    (done,) = accept((), ALL_PIECES, "right").values()
+    assert (done.stored, site.publisher.unreadable()) == (4, [])
+
+
+def test_more_than_a_page_of_suspects_is_accepted(tmp_path: Path) -> None:
+    source = ListSource("ce1")
+    source.add(*(suspect(job, line) for line, job in enumerate(make_jobs(1_200), 1)))
+    site = Site(tmp_path, [source], [RecordReceiver("sgas")])
+    site.collect()
+    (done,) = site.publisher.maintenance.accept_suspects((), ALL_PIECES, "right").values()
+    assert (done.stored, done.left, site.publisher.count_unreadable()) == (1_200, 0, 0)
+    site.assert_counters_right()
+
+
+def test_of_two_suspect_versions_of_a_job_neither_is_accepted_with_all(tmp_path: Path) -> None:
+    source = ListSource("ce1")
+    source.add(suspect(make_job(7), 4), suspect(make_job(7, wall_s=99_000), 5), suspect(make_job(8), 6))
+    site = Site(tmp_path, [source], [RecordReceiver("sgas")])
+    site.collect()
+    (done,) = site.publisher.maintenance.accept_suspects((), ALL_PIECES, "right").values()
+    assert (done.stored, done.left) == (1, 2)
+    (done,) = site.publisher.maintenance.accept_suspects((), PieceFilter(lines=(4, 4)), "right").values()
+    assert (done.stored, done.left) == (1, 0)
+    (known,) = site.publisher.job(make_job(7).record_id)
+    assert known.run.job == make_job(7)
 
 
 def test_a_reason_is_needed(site: Site) -> None:
     site.collect()
     with pytest.raises(UsageError, match="needs a reason"):
-        site.publisher.maintenance.accept_suspects((), (), " ")
+        site.publisher.maintenance.accept_suspects((), ALL_PIECES, " ")
 
 
 def test_an_accepted_job_that_is_read_again_is_not_suspect_again(tmp_path: Path) -> None:
@@ -108,7 +149,7 @@ def test_an_accepted_job_that_is_read_again_is_not_suspect_again(tmp_path: Path)
     source.add(suspect(make_job(7), 4))
     site = Site(tmp_path, [source], [RecordReceiver("sgas")])
     site.collect()
-    site.publisher.maintenance.accept_suspects((), (), "right")
+    site.publisher.maintenance.accept_suspects((), ALL_PIECES, "right")
     source.add(suspect(make_job(7), 9))
     assert site.collect()["ce1"].suspect == 0
     assert site.publisher.unreadable() == []
@@ -119,7 +160,7 @@ def test_a_forged_version_of_a_stored_job_replaces_nothing(tmp_path: Path) -> No
     source.add(make_job(7), suspect(make_job(7, wall_s=99_000), 4))
     site = Site(tmp_path, [source], [RecordReceiver("sgas")])
     site.collect()
-    (done,) = site.publisher.maintenance.accept_suspects((), (), "all").values()
+    (done,) = site.publisher.maintenance.accept_suspects((), ALL_PIECES, "all").values()
     assert (done.stored, done.left) == (0, 1)
     (known,) = site.publisher.job(make_job(7).record_id)
     assert known.run.job == make_job(7)
@@ -133,7 +174,7 @@ def test_what_an_earlier_publisher_delivered_is_not_sent_again(tmp_path: Path) -
     site.collect()
     source.add(suspect(make_job(8), 5))
     site.collect()
-    site.publisher.maintenance.accept_suspects((), (), "right")
+    site.publisher.maintenance.accept_suspects((), ALL_PIECES, "right")
     states = site.states("sgas")
     assert states[make_job(7).record_id] is State.ACCEPTED, "met in the first reading, as its neighbours"
     assert states[make_job(8).record_id] is State.WAITING
@@ -163,12 +204,12 @@ def test_a_damaged_suspect_job_is_not_accepted_until_it_is_read_again(site: Site
         connection.commit()
     red = [each for each in site.publisher.maintenance.check() if each.subject == "suspect jobs"]
     assert [f"piece {piece}" in each.message for each in red] == [True]
-    (done,) = site.publisher.maintenance.accept_suspects((), (), "their users confirmed them").values()
+    (done,) = site.publisher.maintenance.accept_suspects((), ALL_PIECES, "their users confirmed them").values()
     assert (done.stored, done.left, done.damaged) == (1, 0, 1)
-    site.publisher.settle_unreadable("damaged", (), (piece,))
+    site.publisher.settle_unreadable("damaged", (), PieceFilter((piece,)))
     site.sources["ce1"].add(suspect(make_job(7), 4))
     site.collect()
-    (done,) = site.publisher.maintenance.accept_suspects((), (), "their users confirmed them").values()
+    (done,) = site.publisher.maintenance.accept_suspects((), ALL_PIECES, "their users confirmed them").values()
     assert (done.stored, done.left, done.damaged) == (1, 0, 0)
     site.publish()
     assert site.counted("sgas") == {State.ACCEPTED: 5}

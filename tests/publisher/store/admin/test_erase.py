@@ -36,6 +36,8 @@ def site(tmp_path: Path) -> Site:
     site.sources["ce1"].add(
         *(bobs(number) for number in range(1, 5)), bobs(5, user_dn=RFC_BOB), make_job(6), bobs(7, end=OCTOBER + 99),
         Unreadable("log", 3, 77, f"no end time of {BOB}", f"x:{BOB}".encode()),
+        Unreadable("log", 4, 99, "may be text", b"x", suspect=bobs(40)),
+        Unreadable("log", 5, 111, "may be text", b"y", suspect=make_job(41, name=f"x {BOB}")),
     )  # fmt: skip
     site.collect()
     site.publish()
@@ -51,6 +53,8 @@ def names_left(site: Site) -> list[str]:
     for table in metadata.sorted_tables:
         rows = site.rows(f'SELECT * FROM "{table.name}"')
         values = [value if isinstance(value, bytes) else str(value).encode() for row in rows for value in row]
+        if "run" in table.c and table.name == "unreadable":
+            values += [unpack(row[0][16:])[1] for row in site.rows("SELECT run FROM unreadable") if row[0]]
         if "job" in table.c:
             values += [unpack(bytes(row[0]))[1] for row in site.rows(f'SELECT job FROM "{table.name}"')]
         text = b"\n".join(values)
