@@ -159,8 +159,9 @@ class RecordJoiner:
         outcomes: list[Outcome] = []
         first = True
         lines, count = list(self._held), len(self._held)
-        ends = [at for at in range(1, count) if self._is_rest(lines[at]) or self._may_end(lines[0], lines[at])]
-        last_suspect = max(ends, default=0)
+        last_suspect = count - 1  # searched from the end, since this is called for each of many damaged lines
+        while last_suspect and not (self._may_end(lines[0], lines[last_suspect]) or self._is_rest(lines[last_suspect])):
+            last_suspect -= 1
         while self._held:
             line, back = self._held[0], len(self._held) - present
             outcome = self._parse(line)
