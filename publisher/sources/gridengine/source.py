@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -204,11 +204,12 @@ def _is_rest(line: bytes) -> bool:
     return line.count(b":") >= colon.FEWEST_TAIL and line[:1] != b"{" and colon.is_rest(line.decode("latin-1"))
 
 
-def _may_end(first: bytes, _line: bytes) -> bool:
+def _may_end(lines: Sequence[bytes], _at: int) -> bool:
     """Whether a record may have the end of the one that begins with the first: users write all of it but its tail.
 
     Texts of users are the job name to the account, and the category: a line torn elsewhere has no text that is open.
     """
+    first = lines[0]
     colons = first.count(b":")
     if _IN_ACCOUNT < colons < _IN_CATEGORY and first.split(b":")[_IN_ACCOUNT - 1].isdigit():
         return False

@@ -15,7 +15,7 @@ Memory is bounded, and so is the number of suspects: at most `MAX_HELD_BYTES` ar
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -38,8 +38,8 @@ class RecordJoiner:
     is also called with joined records, including their line feeds. `completes(first, line)` says whether a line can be
     the last of the broken record that begins with the first; `is_rest(line)`, whether a line that is not a record ends
     one that does not begin in it. `run_of`: the finished run of a line by itself, without any effect on the parser.
-    `may_end(first, line)`: whether a record may have the end of the one that begins with the first; without it, any
-    may, since a user's text may have all of a record up to that end. `doubt`: see `lines.MergingParser`.
+    `may_end(lines, at)`: whether the record at an index may have the end of the one that begins with the first; without
+    it, any may, since a user's text may have all of a record up to that end. `doubt`: see `lines.MergingParser`.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class RecordJoiner:
         completes: Callable[[bytes, bytes], bool],
         is_rest: Callable[[bytes], bool] = lambda _line: False,
         run_of: Callable[[bytes], Job | None] = lambda _line: None,
-        may_end: Callable[[bytes, bytes], bool] = lambda _first, _line: True,
+        may_end: Callable[[Sequence[bytes], int], bool] = lambda _lines, _at: True,
         doubt: Callable[[bytes], UnreadableLine | None] = lambda _line: None,
     ) -> None:
         self.holds = False
@@ -60,6 +60,9 @@ class RecordJoiner:
         self._completes = completes
         self._held: deque[bytes] = deque()
         self._bytes = 0
+        self._suspect_left = 0
+        """The index of the last held line that is suspect since it may end a record that was given up: another cut line
+        between may be text of that record too."""
         self._deciding = False
 
     def refused(self, line: bytes, reason: str, *, cut: bool) -> Outcome:
@@ -102,7 +105,7 @@ class RecordJoiner:
 
     def _clear(self) -> None:
         self._held.clear()
-        self._bytes = 0
+        self._bytes = self._suspect_left = 0
 
     @contextmanager
     def _decision(self) -> Iterator[None]:
@@ -160,7 +163,9 @@ class RecordJoiner:
         first = True
         lines, count = list(self._held), len(self._held)
         last_suspect = count - 1  # searched from the end, since this is called for each of many damaged lines
-        while last_suspect and not (self._may_end(lines[0], lines[last_suspect]) or self._is_rest(lines[last_suspect])):
+        while last_suspect > self._suspect_left and not (
+            self._may_end(lines, last_suspect) or self._is_rest(lines[last_suspect])
+        ):
             last_suspect -= 1
         while self._held:
             line, back = self._held[0], len(self._held) - present
@@ -182,4 +187,5 @@ class RecordJoiner:
                     outcomes.append(each)
             if doubted is not None:
                 outcomes.append(msgspec.structs.replace(doubted, raw=line, back=back))
+        self._suspect_left = max(0, last_suspect - (count - len(self._held)))
         return outcomes

@@ -84,6 +84,21 @@ def test_a_line_torn_in_a_text_holds_no_jobs_of_others(tmp_path: Path) -> None:
     assert (len(seen.jobs), [each.line for each in seen.unreadable]) == (398, [1])
 
 
+def test_the_owner_may_be_between_and_a_cut_line_may_be_text(tmp_path: Path) -> None:
+    """The text after the owner has the beginning of another record, to which the true end is added."""
+    whole = broken(1, "a")
+    first, rest = whole[: whole.index(" queue=")], whole[whole.index(" queue=") :]
+    owner, end = rest.split(" Resource_List")
+    forged = broken(7, "x").partition(" session=")[0].replace(" Resource_List.walltime=01:00:00", "")
+    seen = read(
+        tmp_path / "log", f"{first}\nx{owner}\n{forged} session=1{end.partition(' session=1')[2]}{broken(2, 'x')}"
+    )
+    assert "7" not in ids(seen)
+    cut = f"{AT};E;50.s;user=zoe{AT};S;7.s;user=z"
+    begin = f"{AT};E;8.s;user=zoe jobname=x"
+    assert "8" not in ids(read(tmp_path / "log", f"{first}\n{cut}\n{begin}{rest}{broken(2, 'x')}"))
+
+
 def test_memory_is_bounded_and_nothing_is_lost(tmp_path: Path) -> None:
     torn = broken(1, "a")
     torn = torn[: torn.index(" jobname")] + "\n"
