@@ -106,9 +106,9 @@ def test_benchmarks_depend_on_host_and_date(cluster: TorqueCluster) -> None:
     ]
     cluster.log(
         torque_line(1, NOW - 3 * day, exec_host="old1/0"),
+        torque_line(4, NOW - 3 * day, exec_host="wn1/0"),
         torque_line(2, NOW - 7200, exec_host="old1/0"),
         torque_line(3, NOW - 7200, exec_host="wn1/0"),
-        torque_line(4, NOW - 3 * day, exec_host="wn1/0"),
         torque_line(5, NOW - 7200, exec_host="wn1/0+old1/0"),
     )
     cluster.run()
