@@ -18,9 +18,10 @@ Value: TypeAlias = str | int
 RECORD_COLUMNS: Final = (
     "site", "submit_host", "machine", "queue", "local_user", "user", "vo", "vo_group", "vo_role", "project",
     "infrastructure", "description", "start", "nodes", "processors", "benchmark", "score_milli", "memory_kib",
-    "memory_virtual_kib",
+    "memory_virtual_kib", "components", "meta",
 )  # fmt: skip
-"""Every column of any format beside ids, end, wall time, and CPU time. `score_milli`: a score in thousandths."""
+"""Every column of any format beside ids, end, wall time, and CPU time. `score_milli`: a score in thousandths;
+`components`, `meta`: of records of AUDITOR, as texts."""
 
 MISSING: Final = "none"
 """A missing value, as compared: services store NULL, an empty text, or `None`."""

@@ -10,6 +10,7 @@ import msgspec
 from formats.apel import job as apel_job
 from formats.apel import summary as apel_summary
 from formats.apel.summary import SummaryFormat, SyncFormat
+from formats.auditor import record as auditor
 from formats.base import Format, RecordFormat, Shape
 from formats.columns import RecordColumns
 from formats.utilization import report as utilization
@@ -33,6 +34,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         apel_summary.NORMALISED_SUMMARY,
         apel_summary.SUMMARY,
         apel_summary.SYNC,
+        auditor.FORMAT,
         msgspec.structs.replace(emi_car.FORMAT, columns=_xml_columns, pieces=pieces),
         msgspec.structs.replace(ogf_ur.FORMAT, columns=_xml_columns, pieces=pieces),
         utilization.FORMAT,

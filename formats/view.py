@@ -64,5 +64,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Write names in CARs in the ASCII form of APEL's text messages (`formats.apel.text`); values of its key are
     unchanged."""
     dn: DnPolicy = "send"
+    options: msgspec.Struct | None = None
+    """The settings that one format alone has, as it defines them."""
     dn_key: bytes = b""
     """Key of the keyed hash for `dn = "hash"`."""

@@ -6,6 +6,7 @@ with this name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ def each_fields_of(format_name: str, message: bytes) -> Iterator[Fields]:
 
     An XML field is named by its path and the attributes that distinguish it (`Memory[KB,max,physical]`). Any other
     attribute, and each attribute of an empty element, is a separate field (`Host@primary`). createTime is omitted,
-    because it changes with every version.
+    because it changes with every version. A value in JSON is named by its path (`components[Cores]/amount`).
     """
     form = FORMATS.get(format_name)
     if form is not None and form.is_xml:
@@ -42,8 +43,23 @@ def each_fields_of(format_name: str, message: bytes) -> Iterator[Fields]:
             fields = _gathered(_walk(element, ""))
             fields.pop("RecordIdentity@createTime", None)
             yield fields
+    elif form is not None and form.content_type == "application/json":
+        yield from (_gathered(_json_pairs(record, "")) for record in msgspec.json.decode(message, type=list[Any]))
     else:
         yield from (_gathered(record.pairs) for record in parse_text(message.decode("ascii")).records)
+
+
+def _json_pairs(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """The values of an object by their paths; an object of a list is named by its `name`."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from _json_pairs(each, f"{path}/{name}" if path else name)
+    elif isinstance(value, list):
+        for each in value:
+            named = each.pop("name", "") if isinstance(each, dict) else ""
+            yield from _json_pairs(each, f"{path}[{named}]" if named else path)
+    else:
+        yield path, str(value)
 
 
 def _gathered(pairs: Iterable[tuple[str, str]]) -> Fields:
@@ -273,6 +289,30 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
         "ServiceLevelType": _BENCHMARK,
         "ServiceLevel": _BENCHMARK,
     },
+    "auditor-record": {
+        "record_id": msgspec.structs.replace(_RECORD_ID, settings=("record_id", "record_id_prefix")),
+        "meta/site_id": _r("site", how="the site of the run, else [site] of the configuration"),
+        "meta/voms": _r("vo", "fqans", how="the first VOMS attribute, or the VO if the attribute has another one"),
+        "meta/headnode": _SUBMIT_HOST,
+        "meta/subject": _USER_NAME,
+        "meta/started_at": _r("start", how="if it is not start_time"),
+        "components/amount": _r(
+            "cores",
+            "slots",
+            "nodes",
+            "gpus",
+            "cpu_ms",
+            "cpu_user_ms",
+            "cpu_system_ms",
+            "wall_ms",
+            "memory_rss_kib",
+            how="the amount of the component; durations rounded to whole seconds, half up",
+            settings=("components",),
+        ),
+        "components/scores/value": _r("benchmarks", how="rounded to three decimals", settings=("components",)),
+        "start_time": _r("end", "wall_ms", "start", how="end - wall time, or the start", settings=("start_from",)),
+        "stop_time": _r("end", how="RFC 3339, UTC"),
+    },
 }
 """By format and field."""
 
@@ -327,5 +367,4 @@ def explain(format_name: str, fields: Fields, job: Job) -> Iterator[Explained]:
 
 def _bare(name: str) -> str:
     """The name without the brackets and their content."""
-    head, bracket, rest = name.partition("[")
-    return head + rest.partition("]")[2] if bracket else name
+    return re.sub(r"\[[^\]]*\]", "", name)

@@ -13,8 +13,11 @@ from lxml import etree
 from formats.apel.job import read_job
 from formats.apel.text import RECORD_MARK, NotApelTextError, ParsedMessage
 from formats.apel.text import parse as parse_text
+from formats.auditor.read import read_message
+from formats.auditor.record import FORMAT as AUDITOR
 from formats.base import Format, Service, Violation
 from formats.check.apel import check_text
+from formats.check.auditor import check_records
 from formats.check.car import check_compute_records
 from formats.check.grammar import validate
 from formats.check.sgas import check_usage_records
@@ -152,9 +155,27 @@ def _inspect_report(payload: bytes) -> Inspection:
     return Inspection(REPORT.name, REPORT.title, REPORT.service, records, found)
 
 
+def _inspect_auditor(payload: bytes) -> Inspection:
+    try:
+        found = read_message(payload)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        return _unknown("JSON of an unknown format", shown(error), AUDITOR.title)
+    if len(found) > MOST_RECORDS:
+        rule = f"{len(found)} records; at most {MOST_RECORDS} are checked"
+        return _unknown(f"{AUDITOR.title}, too many to check", rule, "a limit of inspect")
+    records = tuple(
+        InspectedRecord(number, one.record_id, None, {"components": one.shown_components, "meta": one.shown_meta})
+        for number, one in enumerate(found, 1)
+    )
+    violations = tuple(check_records(found)[:ENOUGH_VIOLATIONS])
+    return Inspection(AUDITOR.name, AUDITOR.title, AUDITOR.service, records, violations)
+
+
 def _inspect_text(text: str, now: int | None) -> Inspection:
     if text.lstrip().startswith(("{", CSV_BEGINS)):
         return _inspect_report(text.encode())
+    if text.lstrip().startswith("["):
+        return _inspect_auditor(text.encode())
     if (count := text.count(RECORD_MARK)) >= MOST_RECORDS:
         rule = f"{count} times {RECORD_MARK} between records; at most {MOST_RECORDS} records are checked"
         return _unknown("text too large to check", rule, "a limit of inspect")

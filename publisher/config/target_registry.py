@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 from pydantic import Discriminator, Tag
 
 from publisher import plugins
+from publisher.config.auditor import AuditorSettings
 from publisher.config.target_kind import SecondVersion, TargetKind
 from publisher.config.targets import (
     AddOnSettings,
@@ -52,6 +53,14 @@ TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
             factory="publisher.targets.directory:DirectoryTarget",
             evidence="files",
             asked=("records",),
+        ),
+        TargetKind(
+            name="auditor",
+            settings=AuditorSettings,
+            factory="publisher.targets.auditor:AuditorTarget",
+            second_version=SecondVersion.REFUSES_REPEATS,
+            evidence="records",
+            takes_apel=False,
         ),
     )
 }

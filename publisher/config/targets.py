@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
+import msgspec
 from pydantic import AfterValidator, Field, model_validator
 
 from formats.base import Format
@@ -201,6 +202,11 @@ class TargetSettings(Settings):
     def format(self) -> Format:
         """The descriptor of what is sent."""
         return plugins.format_of(self.records)
+
+    @property
+    def format_options(self) -> msgspec.Struct | None:
+        """The settings that its format alone has, as the format defines them."""
+        return None
 
     @property
     def reporting(self) -> ReportingSettings | None:

@@ -201,6 +201,7 @@ def view_of(target: Target, config: Config) -> View:
         machine_name=target.machine_name,
         signed=target.is_signed,
         ascii_names=target.ascii_names,
+        options=target.format_options,
         dn=target.dn,
         dn_key=dn_key,
     )

@@ -321,17 +321,18 @@ class _OneTarget:
             )
 
     def _by_records(self, months: Sequence[MonthFound], service: GivesRecords) -> None:
-        for number, month in enumerate(months):
+        for month in months:  # all before the first is compared: a record may have another end there
             unavailable = self._read_days(month.month, service)
             if unavailable is not None:
                 self._found.unavailable, self._found.unauthorised = unavailable.reason, unavailable.unauthorised
-                self._by_receipts(months[number:])
+                self._by_receipts(months)
                 return
-            by_record = self._by_record(None)
+        self._found.compared = self._database.content(self._found.target).named
+        by_record = self._by_record(None)
+        for month in months:
             by_record.month(month)
-            by_record.foreign({month.month: month})
-            self._found.compared = self._database.content(self._found.target).named
             month.is_done = True
+        by_record.foreign({month.month: month for month in months})
 
     def _read_days(self, month: Month, service: GivesRecords) -> EvidenceUnavailable | None:
         """Add the records of a month to the temporary database, a day at a time; return why there are none.

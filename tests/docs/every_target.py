@@ -54,10 +54,12 @@ def targets(services: Simulator) -> dict[str, str]:
         "ams": f'type = "ams"\nurl = "{services.ams_url}"\nauth_url = "{services.token_url}"\n'
         'project = "accounting"\ntopic = "{}"\nattempts = 1\n',
         "https": 'type = "https"\nurl = "https://localhost:1/usage"\nattempts = 1\n',  # where nobody listens
+        "auditor": 'type = "auditor"\nurl = "https://localhost:1"\nattempts = 1\n',
         "directory": 'type = "directory"\npath = "out-{}"\nlayout = "files"\n',
     }
     formats = {
-        "sgas": {"ogf-ur"}, "ams": _OF_APEL, "https": {"ogf-ur", "utilization"}, "directory": FORMATS.keys(),
+        "sgas": {"ogf-ur"}, "ams": _OF_APEL, "https": {"ogf-ur", "utilization"},
+        "auditor": {"auditor-record"}, "directory": FORMATS.keys(),
     }  # fmt: skip
     if tables.keys() != TARGET_KINDS.keys():
         raise ValueError("a kind of target is missing")

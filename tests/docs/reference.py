@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic.fields import FieldInfo
 
+from publisher.config.auditor import ComponentSettings
 from publisher.config.operation import Log, Metrics, Notices, Serve
 from publisher.config.reports import (
     Adjustment,
@@ -62,6 +63,7 @@ TABLES: dict[str, type[Settings]] = {
     "select": Selected,
     **{f'[targets.NAME] with type = "{name}"': kind.settings for name, kind in TARGET_KINDS.items()},
     "[targets.NAME] with the type of an add-on": AddOnSettings,
+    "components": ComponentSettings,
     "[metrics]": Metrics,
     "[notices]": Notices,
     "[log]": Log,
@@ -119,7 +121,7 @@ def default_text(field: FieldInfo, kind: str) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    if value in (None, "", (), {}) or isinstance(value, Settings):
+    if value in (None, "", (), {}) or isinstance(value, Settings | dict):
         return ""
     if kind == "duration":
         return f'default `"{_duration_text(float(value))}"`'

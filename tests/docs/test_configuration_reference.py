@@ -80,7 +80,7 @@ def switched_on(root: Path) -> dict[str, Any]:
 
 def test_the_example_with_all_settings_on_is_a_configuration(switched_on: dict[str, Any], tmp_path: Path) -> None:
     config = parse(switched_on, tmp_path / "publisher.toml")
-    assert {target.type for target in config.targets.values()} == {"sgas", "ams", "https", "directory"}
+    assert {target.type for target in config.targets.values()} == TARGET_KINDS.keys()
 
 
 def test_the_example_has_every_setting(switched_on: dict[str, Any]) -> None:

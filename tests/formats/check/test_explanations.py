@@ -8,9 +8,10 @@ from hypothesis import given
 
 from formats.apel.fold import Fold
 from formats.check.fields import GROUP_RULES, RULES, NoExplanationError, explain, fields_of
-from formats.job import Job
+from formats.job import Benchmark, Job
 from formats.registry import record_format, summary_format
 from formats.view import View
+from publisher.config.auditor import AuditorSettings
 from publisher.config.targets import AmsSettings
 from tests.formats.golden_jobs import ARC, CREATED, GOLDEN
 from tests.strategies import plain_jobs
@@ -20,6 +21,7 @@ VIEW = View(site="EXAMPLE-SITE", service_class_as_service_level=True)
 
 def unexplained(name: str, job: Job) -> list[str]:
     renderer = record_format(name, VIEW)
+    job = msgspec.structs.replace(job, benchmarks=(*job.benchmarks, Benchmark("HEPscore23", 14.2)))
     fields = fields_of(name, renderer.message([renderer.record(job, CREATED).body]))
     return [one.field for one in explain(name, fields, job) if one.rule == "no rule is known"]
 
@@ -39,7 +41,7 @@ def test_no_value_of_the_golden_records_is_without_a_rule(name: str, job_name: s
 @pytest.mark.parametrize("name", RULES)
 def test_rules_name_facts_and_settings_that_there_are(name: str) -> None:
     facts = set(Job.__struct_fields__)
-    settings = set(AmsSettings.model_fields)
+    settings = {*AmsSettings.model_fields, *AuditorSettings.model_fields}
     for field, rule in RULES[name].items():
         assert set(rule.facts) <= facts, field
         assert set(rule.settings) <= settings, field

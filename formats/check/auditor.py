@@ -1,0 +1,49 @@
+"""The rules of AUDITOR for an array of its records (facts on AUDITOR: Record)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from formats.auditor.read import AuditorRecord
+from formats.base import Violation
+from formats.fit import shown
+from formats.rules import INT64
+
+_SOURCE: Final = "AUDITOR"
+_LONGEST: Final = 256
+
+
+def check_records(records: Sequence[AuditorRecord]) -> list[Violation]:
+    """The rules that these records break, in order."""
+    times = Counter(record.record_id for record in records)
+    found = [
+        Violation("error", number, field, rule, _SOURCE)
+        for number, record in enumerate(records, 1)
+        for field, rule in _of_record(record)
+    ]
+    repeated = "is repeated: nothing of the message is stored"
+    again = [shown(name) for name, number in times.items() if number > 1]
+    return [*found, *(Violation("error", 0, "record_id", f"{name} {repeated}", _SOURCE) for name in again)]
+
+
+def _of_record(record: AuditorRecord) -> Iterator[tuple[str, str]]:
+    texts = [("record_id", record.record_id)]
+    for key, values in (record.meta or {}).items():
+        texts += [("meta", key), *((f"meta/{key}", value) for value in values)]
+    for component in record.components:
+        texts += [("components", component.name), *(("scores", score.name) for score in component.scores)]
+        if not 0 <= component.amount <= INT64:
+            yield component.name, f"the amount {shown(component.amount)} is not a whole number from 0 to {INT64}"
+        for score in component.scores:
+            if not score.value >= 0:
+                yield component.name, f"the score {score.value} is negative"
+    for field, text in texts:
+        if not text.strip() or len(text) > _LONGEST or "\0" in text:
+            yield field, f"{shown(text)!r} is blank, has NUL, or has more than {_LONGEST} characters"
+    for name, time in (("start_time", record.start_time), ("stop_time", record.stop_time)):
+        try:
+            _ = record.start if name == "start_time" else record.stop
+        except ValueError:
+            yield name, f"{shown(time)} is not a time"
