@@ -11,13 +11,14 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from formats.columns import RecordColumns
+from formats.columns import RecordColumns, Value
 from formats.job import Job
 from formats.rules import TextRule
+from formats.totals import TotalsKind
 from formats.view import View
 
-Shape = Literal["record", "summary", "sync", "report"]
-"""What a message contains: a record for each run; groups of runs; numbers of runs, sent with either; a whole interval.
+Shape = Literal["record", "totals", "sync", "report"]
+"""What a message contains: a record for each run; totals of runs; numbers of runs, sent with either; a whole interval.
 """
 
 Service = Literal["SGAS", "APEL", ""]
@@ -35,7 +36,8 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
 
 
 class Format(msgspec.Struct, frozen=True, kw_only=True):
-    """The descriptor of a format. `make` binds it to a view: a `RecordFormat` if the shape is `record`.
+    """The descriptor of a format. `make` binds it to a view: a `RecordFormat` if the shape is `record`, a
+    `TotalsFormat` if it is `totals` or `sync`.
 
     `make` raises `ValueError` for a version that the format does not have.
     """
@@ -70,16 +72,34 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the records of a message can be read back, to be compared with the ledger."""
     needs_benchmark: bool = False
     """Whether a run without a benchmark is held."""
-    with_sync: bool = False
-    """Whether the service expects sync counts with its records."""
+    sync: str = ""
+    """The format of the sync counts that the service expects with its records or totals; empty: it expects none."""
+    totals: TotalsKind | None = None
+    """How runs are added up, if the shape is `totals` or `sync`."""
+    record_key: Callable[[Job, View], Hashable] | None = None
+    """The receiver's key of the record of a run (None: the run has no record), if that is not its id: a record replaces
+    the earlier one with the same key."""
+    dimensions: Callable[[Job, View], dict[str, Value]] | None = None
+    """The fields, without the benchmark, by which the service adds up runs with these facts. Raises
+    `CannotRenderError`. None: sums of the service show nothing about a single run."""
     has_ascii_names: bool = False
     """Whether its names are in ASCII, always or if the view requires it."""
-    names_submit_host_of_local_jobs: bool = True
 
     @property
     def is_snapshot(self) -> bool:
         """Whether a message covers many runs, so that a message sent again replaces the earlier one."""
-        return self.shape in {"summary", "report"}
+        return self.shape in {"totals", "report"}
+
+    @property
+    def required_totals(self) -> TotalsKind:
+        """How runs are added up. The shape must be `totals` or `sync`."""
+        assert self.totals is not None
+        return self.totals
+
+    @property
+    def with_sync(self) -> bool:
+        """Whether the service expects sync counts with its records or totals."""
+        return bool(self.sync)
 
 
 FILE_SUFFIXES: Final = {
@@ -115,18 +135,11 @@ class Rendered(msgspec.Struct, frozen=True, gc=False):
     record_id: str = ""
 
 
-class RecordFormat(Protocol):
-    """A format with one record for each run. An instance is bound to a view and has no other state."""
+class MessageFormat(Protocol):
+    """A format bound to a view, with no other state: what makes messages of records."""
 
     name: str
     content_type: str
-
-    def record(self, job: Job, created: int) -> Rendered:
-        """Render one run. `created`: epoch seconds at which this version of the run was first stored (createTime).
-
-        Raises `CannotRenderError` if a mandatory value is missing or unusable.
-        """
-        ...
 
     def message(self, bodies: Sequence[bytes]) -> bytes:
         """The complete message of these records: their bytes, separators between them, and `overhead_bytes`."""
@@ -140,6 +153,25 @@ class RecordFormat(Protocol):
     @property
     def separator_bytes(self) -> int:
         """Bytes between two records of a message."""
+        ...
+
+
+class RecordFormat(MessageFormat, Protocol):
+    """A format with one record for each run."""
+
+    def record(self, job: Job, created: int) -> Rendered:
+        """Render one run. `created`: epoch seconds at which this version of the run was first stored (createTime).
+
+        Raises `CannotRenderError` if a mandatory value is missing or unusable.
+        """
+        ...
+
+
+class TotalsFormat(MessageFormat, Protocol):
+    """A format of totals: of those that the fold of its `TotalsKind` makes."""
+
+    def record(self, total: Any, /) -> Rendered:
+        """Render one total. Raises `CannotRenderError` for sums that the service cannot store."""
         ...
 
 

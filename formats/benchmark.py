@@ -14,6 +14,7 @@ from formats.base import Note
 from formats.fit import shown
 from formats.job import Benchmark, Job
 from formats.rule_codes import CannotRenderError, RuleCode
+from formats.rules import compared
 from formats.view import View
 
 BENCHMARKS: Final = ("HEPscore23", "HEPSPEC", "Si2k")
@@ -21,6 +22,10 @@ BENCHMARKS: Final = ("HEPscore23", "HEPSPEC", "Si2k")
 
 _SENT: Final = frozenset(BENCHMARKS)
 _CANONICAL: Final = {name.lower(): name for name in BENCHMARKS}
+
+_SI2K: Final = compared("Si2k")
+_PER_SI2K: Final = 1000 // 250
+"""The server divides an Si2k score by 250 (facts on formats, 4.5): 4 thousandths, so that sums stay whole numbers."""
 
 LARGEST_SCORE: Final = 9_999_999.999
 """The range of the server's DECIMAL(10,3)."""
@@ -122,3 +127,14 @@ def _as_written(benchmark: Benchmark) -> str:
 def score_text(score: float) -> str:
     """A score as written in a message: at most three decimals, without trailing zeros."""
     return f"{score:.3f}".rstrip("0").rstrip(".")
+
+
+def normalising_factor(benchmark: str) -> int:
+    """What a score in thousandths is multiplied by, so that milliseconds times the product are 1e-9 of a normalised
+    second."""
+    return _PER_SI2K if compared(benchmark) == _SI2K else 1000
+
+
+def normalised_from(seconds: float, benchmark: str, score_milli: int) -> float:
+    """Normalised seconds as the server computes them of a sum of seconds and a score in thousandths."""
+    return seconds * score_milli * normalising_factor(benchmark) / 1_000_000

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from formats.calendar import Month
 from formats.identity import run_record_id
 from formats.rules import compared
 
@@ -53,3 +54,28 @@ def comparable(value: Value | None) -> Value:
         return value
     text = compared(value or "")
     return MISSING if text in {"", "null"} else text
+
+
+class TotalColumns(msgspec.Struct, frozen=True):
+    """What a service stores of a total: the fields of its key without the month, as `comparable`, and its sums.
+
+    Sums are in seconds, None where unknown; `normalised_*`: times the score of the benchmark, as the service computes
+    them. `earliest` and `latest`: of the ends, epoch seconds.
+    """
+
+    month: Month
+    fields: dict[str, Value]
+    jobs: int
+    wall_s: float | None = None
+    cpu_s: float | None = None
+    normalised_wall_s: float | None = None
+    normalised_cpu_s: float | None = None
+    earliest: int | None = None
+    latest: int | None = None
+
+
+TOTAL_DIMENSIONS: Final = (
+    "site", "submit_host", "vo", "vo_group", "vo_role", "user", "infrastructure", "nodes", "processors", "benchmark",
+    "score_milli",
+)  # fmt: skip
+"""The fields by which evidence of groups of jobs is read from files."""

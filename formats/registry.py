@@ -9,10 +9,11 @@ import msgspec
 
 from formats.apel import job as apel_job
 from formats.apel import summary as apel_summary
-from formats.apel.summary import SummaryFormat, SyncFormat
+from formats.apel.text import parse as parse_text
 from formats.auditor import record as auditor
-from formats.base import Format, RecordFormat, Shape
+from formats.base import Format, RecordFormat, Shape, TotalsFormat
 from formats.columns import RecordColumns
+from formats.rules import type_of
 from formats.utilization import report as utilization
 from formats.utilization.report import UtilizationFormat
 from formats.view import View
@@ -42,6 +43,10 @@ FORMATS: Final[Mapping[str, Format]] = {
 }
 
 
+DIMENSIONS_OF_RECORDS: Final = ogf_ur.FORMAT.dimensions
+"""The `dimensions` of formats of records that have none of their own."""
+
+
 def names_of(*shapes: Shape) -> tuple[str, ...]:
     """The names of the formats with these shapes."""
     return tuple(name for name, each in FORMATS.items() if each.shape in shapes)
@@ -65,18 +70,13 @@ def record_format(name: str, view: View) -> RecordFormat:
     return made
 
 
-def summary_format(name: str, view: View) -> SummaryFormat:
-    """The summary format of that name, bound to a view. Its groups come from `Fold(view, normalised=its.normalised)`.
+def totals_format(name: str, view: View) -> TotalsFormat:
+    """The format of that name with totals or sync counts, bound to a view.
 
     Raises `UnknownFormatError`, and `ValueError` for a version that the format does not have.
     """
-    made: SummaryFormat = _made("summary", name, view)
+    made: TotalsFormat = _made("sync" if name in names_of("sync") else "totals", name, view)
     return made
-
-
-def sync_format(view: View) -> SyncFormat:
-    """The format of sync counts, bound to a view."""
-    return SyncFormat(view)
 
 
 def report_format(name: str, view: View) -> UtilizationFormat:
@@ -93,6 +93,22 @@ def _made(shape: Shape, name: str, view: View) -> Any:
     if found is None or found.shape != shape:
         raise UnknownFormatError(name, names_of(shape))
     return found.make(view)
+
+
+def format_of_message(payload: bytes) -> Format:
+    """The format by which the records of a message are read; one of the XML formats for both.
+
+    Raises `ValueError` for a message of another kind.
+    """
+    from formats.xml.read import begins_as_xml  # noqa: PLC0415 - loads lxml, as above
+
+    if begins_as_xml(payload):
+        return FORMATS[ogf_ur.FORMAT.name]
+    header = parse_text(payload.strip().partition(b"\n")[0].decode("utf-8"))
+    message_type = type_of(header.header, header.kind, header.version)
+    if message_type is None:
+        raise ValueError(f"not a message of a known kind: {header.header[:80]}")
+    return FORMATS[message_type.name]
 
 
 def require_version(name: str, version: str) -> None:

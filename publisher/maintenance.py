@@ -7,7 +7,6 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,12 +19,11 @@ from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
 from publisher.errors import PublisherError, StoreError, UsageError
 from publisher.finding import Finding
-from publisher.messages.erased_groups import spelled
 from publisher.messages.item import view_of
 from publisher.store import registry, suspects
 from publisher.store.admin import backup, engine, erase, integrity, purge, rolling_check
 from publisher.store.admin.backup import Backup, TableCopied, exclusive
-from publisher.store.admin.erase import Forgotten, Shown
+from publisher.store.admin.erase import Forgotten, TotalsReceiver
 from publisher.store.admin.integrity import Miscounted
 from publisher.store.admin.purge import GroupKinds, MonthPlan
 from publisher.store.admin.rolling_check import PartChecked
@@ -281,7 +279,7 @@ class StoreMaintenance:
     def forget(self, person: str, pseudonym: str | None = None) -> Forgotten:
         """Replace the name of a person with a pseudonym: see `publisher.store.admin.erase`."""
         self._prepare()
-        shown = self._spellings()
+        receivers = self._receivers()
         enrichers = Enrichers(self._config)
 
         def same(job_class: JobClass, renamed: Job) -> str | None:
@@ -297,17 +295,19 @@ class StoreMaintenance:
 
         with exclusive(self._store, self._config.targets), self._store.write() as connection:
             known = {
-                row.id: shown[name] for name in shown if (row := registry.get_target(connection, name)) is not None
+                row.id: receiver
+                for name, receiver in receivers.items()
+                if (row := registry.get_target(connection, name)) is not None
             }
             chosen = pseudonym or erase.new_pseudonym()
             return erase.forget(connection, person, chosen, same, known, self._clock())
 
-    def _spellings(self) -> dict[str, Shown]:
-        """How each target that is sent summaries spells a name."""
+    def _receivers(self) -> dict[str, TotalsReceiver]:
+        """The targets that are sent totals."""
         return {
-            name: partial(spelled, view_of(target, self._config))
+            name: TotalsReceiver(target.format.required_totals, view_of(target, self._config))
             for name, target in self._config.targets.items()
-            if target.format.shape == "summary"
+            if target.format.shape == "totals"
         }
 
 

@@ -3,26 +3,29 @@
 An add-on cannot replace what this program has under the same name. What it does wrong is its own problem: an exception
 that its protocol does not have is reported as its defect, and ends nothing but what it was asked for.
 
-Formats by name: those of `formats.registry`, and those with one record a run that add-ons bring.
+Formats by name: those of `formats.registry`, and those that add-ons bring.
 
-An add-on's format is a callable of a `View` that gives a `formats.base.RecordFormat`. A record that it fails at is
-held with what went wrong, as one that it says it cannot render; the others go on.
+An add-on's format is a callable of a `View` that gives a `formats.base.RecordFormat`, or a `formats.base.Format` of
+records or totals. A record or run that it fails at is held with what went wrong, as one that it says it cannot render;
+the others go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from formats import registry
-from formats.base import Format, RecordFormat, Rendered
+from formats.base import Format, MessageFormat, RecordFormat, Rendered, TotalsFormat
 from formats.job import Job
 from formats.rule_codes import CannotRenderError
 from formats.signed_text import why_not_signable
+from formats.totals import MonthTotal, NamedPersons, Sums, TotalKey, TotalsFold, TotalsKind
 from formats.view import View
 from publisher.errors import ConfigError, PublisherError, TargetError, UsageError
 from publisher.reason import ReasonCode
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
+_Read = TypeVar("_Read")
 SOURCES: Final = "usage_publisher.sources"
 FORMATS: Final = "usage_publisher.formats"
 TARGETS: Final = "usage_publisher.targets"
@@ -97,8 +101,45 @@ def required_format(name: str) -> Format:
 
 
 def format_of(name: str) -> Format:
-    """The descriptor of that format: one of this program, else of an add-on, which is loaded when it is made."""
-    return registry.FORMATS.get(name) or Format(name=name, title=name, shape="record", make=partial(_add_on, name))
+    """The descriptor of that format: one of this program, else of an add-on. One that cannot be loaded says so when it
+    is made."""
+    return registry.FORMATS.get(name) or _added_format(name, tuple(sys.path))
+
+
+@lru_cache(maxsize=64)
+def _added_format(name: str, _path: tuple[str, ...]) -> Format:
+    """`_path`: where packages are installed; searching it takes milliseconds, and descriptors are asked for often."""
+    try:
+        made = load(FORMATS, name, key="records")
+    except ConfigError:
+        made = None
+    if isinstance(made, Format):
+        return added_descriptor(name, made)
+    make, dimensions = partial(_add_on, name), registry.DIMENSIONS_OF_RECORDS
+    return Format(name=name, title=name, shape="record", make=make, dimensions=dimensions)
+
+
+def format_of_message(own: Format, payload: bytes) -> Format:
+    """The format by which a message is read that lies where messages of the format `own` lie. Raises `ValueError`."""
+    return registry.format_of_message(payload) if own.name in registry.FORMATS else own
+
+
+def totals_by_kind() -> dict[str, TotalsKind]:
+    """The totals of all formats by the word under which the ledger keeps them."""
+    forms = map(format_of, [*registry.FORMATS, *names(FORMATS)])
+    return {form.totals.kind: form.totals for form in forms if form.totals is not None}
+
+
+def totals_format(name: str, view: View) -> TotalsFormat:
+    """The format of that name with totals or sync counts, bound to a view.
+
+    Raises `formats.registry.UnknownFormatError`, `ValueError` for a version that it does not have, and `TargetError`
+    for the defect of an add-on.
+    """
+    if name in registry.FORMATS:
+        return registry.totals_format(name, view)
+    made: TotalsFormat = format_of(name).make(view)
+    return made
 
 
 def record_format(name: str, view: View) -> RecordFormat:
@@ -106,49 +147,182 @@ def record_format(name: str, view: View) -> RecordFormat:
 
     Raises `formats.registry.UnknownFormatError`, and `ConfigError` for an add-on that cannot be loaded.
     """
-    return registry.record_format(name, view) if name in registry.FORMATS else _add_on(name, view)
+    if name in registry.FORMATS:
+        return registry.record_format(name, view)
+    made: RecordFormat = format_of(name).make(view)
+    return made
 
 
 def _add_on(name: str, view: View) -> RecordFormat:
-    make = load(FORMATS, name, key="records")
-    if make is None:
+    made = load(FORMATS, name, key="records")
+    if made is None:
         raise registry.UnknownFormatError(name, registry.names_of("record"))
     with blamed("format", name, TargetError):
-        return AddedFormat(name, make(view), signed=view.signed)
+        return AddedFormat(name, made.make(view) if isinstance(made, Format) else made(view), signed=view.signed)
 
 
-class AddedFormat:
-    """A format that raises only errors of ours.
+class _AddedMessages:
+    """The part of an add-on's format that makes messages. It raises only errors of ours.
 
     `signed`: its messages are signed, so a record that cannot be signed is held.
     """
 
-    def __init__(self, name: str, made: RecordFormat, *, signed: bool = False) -> None:
+    def __init__(self, name: str, made: MessageFormat, *, signed: bool = False) -> None:
         self.name = name
         self.content_type = str(made.content_type)
         self.overhead_bytes = int(made.overhead_bytes)
         self.separator_bytes = int(made.separator_bytes)
-        self._made = made
+        self._messages = made
         self._signed = signed
 
-    def record(self, job: Job, created: int) -> Rendered:
-        """See `formats.base.RecordFormat`."""
-        try:
-            rendered = _decode(_encode(self._made.record(job, created)))
-        except CannotRenderError:
-            raise
-        except Exception as error:
-            what = what_went_wrong(error)
-            raise CannotRenderError(ReasonCode.ADD_ON_FAILED, self.name, error=what) from error
+    def message(self, bodies: Sequence[bytes]) -> bytes:
+        """See `formats.base.MessageFormat`."""
+        with blamed("format", self.name, TargetError):
+            return bytes(memoryview(self._messages.message(bodies)))
+
+    def _rendered(self, render: Callable[[], Rendered]) -> Rendered:
+        with _held_if_failing(self.name):
+            rendered = _decode(_encode(render()))
         problem = why_not_signable(rendered.body) if self._signed else None
         if problem is not None:
             raise CannotRenderError(problem, self.name)
         return rendered
 
-    def message(self, bodies: Sequence[bytes]) -> bytes:
+
+class AddedFormat(_AddedMessages):
+    """A format with records of runs."""
+
+    def __init__(self, name: str, made: RecordFormat, *, signed: bool = False) -> None:
+        super().__init__(name, made, signed=signed)
+        self._made = made
+
+    def record(self, job: Job, created: int) -> Rendered:
         """See `formats.base.RecordFormat`."""
-        with blamed("format", self.name, TargetError):
-            return bytes(memoryview(self._made.message(bodies)))
+        return self._rendered(lambda: self._made.record(job, created))
+
+
+class AddedTotalsFormat(_AddedMessages):
+    """A format of totals."""
+
+    def __init__(self, name: str, made: TotalsFormat, *, signed: bool = False) -> None:
+        super().__init__(name, made, signed=signed)
+        self._made = made
+
+    def record(self, total: MonthTotal, /) -> Rendered:
+        """See `formats.base.TotalsFormat`."""
+        return self._rendered(lambda: self._made.record(total))
+
+
+class AddedFold:
+    """The fold of an add-on: a run that it fails at is held."""
+
+    def __init__(self, name: str, made: TotalsFold) -> None:
+        self._name = name
+        self._made = made
+
+    def add(self, job: Job) -> TotalKey:
+        """See `formats.totals.TotalsFold`."""
+        with _held_if_failing(self._name):
+            return self._made.add(job)
+
+    def add_alike(self, facts: Job, sums: Sums, /) -> TotalKey:
+        """See `formats.totals.TotalsFold`."""
+        with _held_if_failing(self._name):
+            return self._made.add_alike(facts, sums)
+
+    def merge_group(self, total: Any, /) -> None:
+        """See `formats.totals.TotalsFold`."""
+        with blamed("format", self._name, TargetError):
+            self._made.merge_group(total)
+
+    def groups(self) -> Iterator[MonthTotal]:
+        """See `formats.totals.TotalsFold`."""
+        with blamed("format", self._name, TargetError):
+            yield from list(self._made.groups())
+
+
+@contextmanager
+def _held_if_failing(name: str) -> Iterator[None]:
+    """Make an unexpected exception of an add-on the reason why a run or a total is held."""
+    try:
+        yield
+    except CannotRenderError:
+        raise
+    except Exception as error:
+        raise CannotRenderError(ReasonCode.ADD_ON_FAILED, name, error=what_went_wrong(error)) from error
+
+
+def added_descriptor(name: str, made: Format) -> Format:
+    """The descriptor of an add-on's format, whose functions raise only errors of ours.
+
+    The ledger keeps its totals under a word of its own. Its formats are of the shapes `record` and `totals`; sync
+    counts are not.
+    """
+    form = msgspec.structs.replace(made, name=name, sync="")
+    totals = made.totals
+    if made.shape == "record" and totals is None:
+        columns = None if made.columns is None else _reading(made.columns)
+        return msgspec.structs.replace(
+            form, make=partial(_add_on, name), columns=columns, is_readable=columns is not None
+        )
+    if made.shape != "totals" or totals is None:
+        return msgspec.structs.replace(form, shape="record", totals=None, make=partial(_not_supported, name))
+
+    def blamed_for(function: Callable[..., Any] | None) -> Any:
+        def call(*arguments: Any) -> Any:
+            assert function is not None
+            with blamed("format", name, TargetError):
+                return function(*arguments)
+
+        return None if function is None else call
+
+    def make(view: View) -> TotalsFormat:
+        with blamed("format", name, TargetError):
+            return AddedTotalsFormat(name, made.make(view), signed=view.signed)
+
+    def fold(view: View) -> TotalsFold:
+        with blamed("format", name, TargetError):
+            return AddedFold(name, totals.fold(view))
+
+    persons = totals.persons
+    if persons is not None:
+        persons = NamedPersons(
+            spelled=blamed_for(persons.spelled), names=blamed_for(persons.names), renamed=blamed_for(persons.renamed)
+        )
+    guarded = msgspec.structs.replace(
+        totals,
+        kind=f"{KIND_OF_ADD_ON}{name}",
+        fold=fold,
+        from_json=_reading(totals.from_json),
+        sync_count=None,
+        persons=persons,
+        usage=blamed_for(totals.usage),
+        read=None if totals.read is None else _reading(totals.read),
+        columns=blamed_for(totals.columns),
+    )
+    is_readable = totals.read is not None and totals.columns is not None
+    return msgspec.structs.replace(form, key="group", make=make, totals=guarded, is_readable=is_readable)
+
+
+def _reading(read: Callable[[bytes], _Read]) -> Callable[[bytes], _Read]:
+    """What an add-on reads: whatever it raises for bytes that it cannot read is a `ValueError`."""
+
+    def call(content: bytes) -> _Read:
+        try:
+            return read(content)
+        except Exception as error:
+            raise ValueError(what_went_wrong(error)) from error
+
+    return call
+
+
+KIND_OF_ADD_ON: Final = "add-on "
+"""Before the name of an add-on's format in the word under which the ledger keeps its totals: no word of this program
+begins so."""
+
+
+def _not_supported(name: str, _view: View) -> Any:
+    raise TargetError(f"the add-on {name!r} brings a format that is not one of records or totals", hint=ITS_DEFECT)
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -10,7 +10,7 @@ import pytest
 from formats.apel.fold import Fold
 from formats.calendar import period_of
 from formats.job import Benchmark, Job
-from formats.registry import record_format, report_format, summary_format
+from formats.registry import record_format, report_format, totals_format
 from formats.utilization.measure import Bins, Tally
 from formats.utilization.report import UtilizationReport
 from formats.view import View
@@ -46,7 +46,7 @@ def made(name: str, version: str) -> bytes:
     if name == "utilization":
         return report(JOBS)
     if "summary" in name:
-        summaries = summary_format(name, view)
+        summaries = totals_format(name, view)
         fold = Fold(view, normalised=summaries.normalised)
         for job in JOBS:
             fold.add(job)

@@ -20,12 +20,13 @@ import msgspec
 from formats.apel import values
 from formats.apel.text import NULL
 from formats.base import Note
-from formats.benchmark import require_benchmark
+from formats.benchmark import normalising_factor, require_benchmark
 from formats.calendar import SECONDS_A_DAY, Month, MonthKey, month_bounds, month_of
 from formats.hosts import infrastructure_of
 from formats.identity import DIGEST_BYTES
 from formats.job import Job
-from formats.rules import INT32, JOB_NUMBERS, SUMMARY_NUMBERS, compared
+from formats.rules import JOB_NUMBERS, SUMMARY_NUMBERS, compared
+from formats.totals import LATEST_END, LONGEST_MS, Sums
 from formats.view import View
 
 __all__ = ["Fold", "Group", "GroupKey", "Month", "Sums", "month_bounds", "month_of"]
@@ -34,12 +35,6 @@ NORMALISED_UNITS: Final = 10**9
 """The unit of normalised durations: 1e-9 of a second times the score (ms x score in thousandths x 1000), which is
 exact."""
 
-_SI2K: Final = "Si2k"
-_PER_SI2K: Final = 1000 // 250
-"""The server divides an Si2k score by 250 (facts on formats, 4.5): 4 thousandths, so that sums stay whole numbers."""
-LATEST_END: Final = INT32
-LONGEST_MS: Final = INT32 * 1000 + 499
-"""A longer run does not fit a job record either; its seconds would falsify the sum of its whole group."""
 _CACHED_IDENTITIES: Final = 200_000
 
 
@@ -129,26 +124,6 @@ class Group(msgspec.Struct, frozen=True):
 
 _group_encoder = msgspec.json.Encoder()
 _group_decoder = msgspec.json.Decoder(Group)
-
-
-class Sums(msgspec.Struct, frozen=True):
-    """The sums of some runs; `earliest` and `latest` are the first and the last of their ends."""
-
-    jobs: int
-    wall_ms: int
-    cpu_ms: int
-    earliest: int
-    latest: int
-
-    def plus(self, other: Sums) -> Sums:
-        """The sum of both."""
-        return Sums(
-            self.jobs + other.jobs,
-            self.wall_ms + other.wall_ms,
-            self.cpu_ms + other.cpu_ms,
-            min(self.earliest, other.earliest),
-            max(self.latest, other.latest),
-        )
 
 
 class _GroupSums:
@@ -279,7 +254,7 @@ class Fold:
             benchmark=NULL if self._typeless else benchmark.type,
             score_milli=0 if self._normalised else milli,
         )
-        return spelling, milli * (_PER_SI2K if benchmark.type == _SI2K else 1000)
+        return spelling, milli * normalising_factor(benchmark.type)
 
 
 def group_without_score(job: Job, month: Month, view: View, notes: list[Note]) -> GroupKey:
@@ -308,12 +283,6 @@ def group_without_score(job: Job, month: Month, view: View, notes: list[Note]) -
 def normalised_seconds(units: int) -> int:
     """Whole seconds of a normalised sum, rounded half up, like the server's ROUND."""
     return (units + NORMALISED_UNITS // 2) // NORMALISED_UNITS
-
-
-def normalised_from(seconds: float, benchmark: str, score_milli: int) -> float:
-    """Normalised seconds as the server computes them of a sum of seconds and a score, which is not Si2k's itself."""
-    per_milli = _PER_SI2K if compared(benchmark) == compared(_SI2K) else 1000
-    return seconds * score_milli * per_milli / 1_000_000
 
 
 def _amounts(job: Job) -> tuple[int, int, int]:
@@ -362,6 +331,11 @@ class SyncCount(msgspec.Struct, frozen=True):
         return hashlib.blake2b(msgspec.json.encode((self.spelling, self.jobs)), digest_size=DIGEST_BYTES).digest()
 
     @property
+    def latest(self) -> None:
+        """Not known."""
+        return
+
+    @property
     def zeroed(self) -> SyncCount:
         """The same count, of 0 runs."""
         return SyncCount(self.key, self.spelling)
@@ -390,29 +364,35 @@ class SyncFold:
         self._view = view
         self._counts: dict[SyncKey, SyncCount] = {}
 
-    def add(self, job: Job, jobs: int = 1) -> SyncKey:
-        """Count a run, held or not, or `jobs` runs with its site, submit host, and month. Raises `CannotRenderError`
-        for a run without a usable end, site, or submit host."""
+    def add(self, job: Job) -> SyncKey:
+        """Count a run, held or not. Raises `CannotRenderError` for a run without a usable end, site, or submit host."""
+        return self._count(job, 1)
+
+    def add_alike(self, facts: Job, sums: Sums) -> SyncKey:
+        """Count as many runs with this site and submit host, and ends in the same month. Raises as `add`."""
+        return self._count(facts, sums.jobs)
+
+    def _count(self, job: Job, jobs: int) -> SyncKey:
         values.finished(job)
         notes: list[Note] = []
         month = month_of(values.needed(JOB_NUMBERS["EndTime"], job.end))
         site = values.required("Site", job.site or self._view.site, notes)
         spelling = SyncKey(site, month.year, month.month, values.submit_host(job, self._view, notes))
         key = spelling.folded()
-        self.merge_count(SyncCount(key, spelling, jobs))
+        self.merge_group(SyncCount(key, spelling, jobs))
         return key
 
     def merge(self, other: SyncFold) -> None:
         """Add everything that another fold of the same view has counted."""
-        for count in other.counts():
-            self.merge_count(count)
+        for count in other.groups():
+            self.merge_group(count)
 
-    def merge_count(self, count: SyncCount) -> None:
+    def merge_group(self, count: SyncCount) -> None:
         """Add a count, e.g. one from the store."""
         held = self._counts.get(count.key)
         self._counts[count.key] = count if held is None else held.plus(count)
 
-    def counts(self) -> Iterator[SyncCount]:
+    def groups(self) -> Iterator[SyncCount]:
         """All counts, in the order of their keys."""
         for key in sorted(self._counts):
             yield self._counts[key]

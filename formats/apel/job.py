@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from formats.apel import values
-from formats.apel.score import read_score, score_fields
-from formats.apel.text import CONTENT_TYPE, SEPARATOR, TextMessage, TextRecord, lines, parse, whole
+from formats.apel import totals, values
+from formats.apel.text import CONTENT_TYPE, SEPARATOR, TextMessage, TextRecord, lines, records_of, whole
 from formats.base import Format, FragmentCache, Note, Rendered
 from formats.benchmark import milli_of, require_benchmark
 from formats.columns import RecordColumns, Value, local_key
@@ -21,7 +20,8 @@ from formats.identity import run_record_id
 from formats.job import Benchmark, Infrastructure, Job
 from formats.names import apel_fqan_parts
 from formats.rule_codes import CannotRenderError, RuleCode
-from formats.rules import JOB_03, JOB_04, JOB_NUMBERS, of_version
+from formats.rules import JOB_03, JOB_04, JOB_NUMBERS, SYNC_01, of_version
+from formats.score import read_score, score_fields
 from formats.view import View
 
 DEFAULT_VERSION: Final = JOB_03.version
@@ -210,7 +210,7 @@ def job_columns(record: TextRecord) -> RecordColumns:
 
 
 def _message_columns(message: bytes) -> list[RecordColumns]:
-    return [job_columns(record) for record in parse(message.decode("utf-8")).records]
+    return list(map(job_columns, records_of(message)))
 
 
 FORMAT: Final = Format(
@@ -220,12 +220,14 @@ FORMAT: Final = Format(
     make=ApelJobFormat,
     service="APEL",
     key="local id",
+    record_key=values.job_key,
+    dimensions=totals.dimensions_of_run,
     key_settings=values.KEY_SETTINGS,
     content_type=CONTENT_TYPE,
     versions=(JOB_03.version, JOB_04.version),
     columns=_message_columns,
     is_readable=True,
     needs_benchmark=True,
-    with_sync=True,
+    sync=SYNC_01.name,
     has_ascii_names=True,
 )

@@ -15,14 +15,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from formats.apel import values
-from formats.apel.fold import NORMALISED_UNITS, Group, GroupKey, SyncCount, SyncKey, normalised_seconds
-from formats.apel.score import preferred_score, read_score, read_scores, score_fields
-from formats.apel.text import CONTENT_TYPE, NULL, SEPARATOR, TextMessage, TextRecord, body, whole
+import msgspec
+
+from formats.apel import totals, values
+from formats.apel.fold import NORMALISED_UNITS, Fold, Group, GroupKey, SyncCount, SyncFold, SyncKey, normalised_seconds
+from formats.apel.text import CONTENT_TYPE, NULL, SEPARATOR, TextMessage, TextRecord, body, records_of, whole
 from formats.base import Format, Rendered
+from formats.columns import TOTAL_DIMENSIONS
 from formats.job import Benchmark
 from formats.rules import NORMALISED_03, NORMALISED_04, SUMMARY_02, SUMMARY_04, SUMMARY_NUMBERS, SYNC_01, of_version
+from formats.score import preferred_score, read_score, read_scores, score_fields
 from formats.text import duration_seconds
+from formats.totals import TotalsKind
 from formats.view import View
 
 DEFAULT_SUMMARY_VERSION: Final = SUMMARY_02.version
@@ -188,10 +192,22 @@ def read_count(record: TextRecord) -> SyncCount:
     return SyncCount(spelling.folded(), spelling, (whole(get("NumberOfJobs")) or 0))
 
 
+_TOTALS: Final = TotalsKind(
+    kind="summary",
+    fold=Fold,
+    from_json=Group.from_json,
+    sync_count=totals.sync_count,
+    persons=totals.PERSONS,
+    usage=totals.usage,
+    read=lambda message: list(map(read_group, records_of(message))),
+    columns=totals.columns,
+    dimensions=TOTAL_DIMENSIONS,
+)
 SUMMARY: Final = Format(
     name=SUMMARY_02.name,
     title="APEL summaries",
-    shape="summary",
+    shape="totals",
+    dimensions=totals.dimensions_of_run,
     make=SummaryFormat,
     service="APEL",
     key="group",
@@ -199,12 +215,14 @@ SUMMARY: Final = Format(
     versions=(SUMMARY_02.version, SUMMARY_04.version),
     is_readable=True,
     needs_benchmark=True,
-    with_sync=True,
+    sync=SYNC_01.name,
+    totals=_TOTALS,
 )
 NORMALISED_SUMMARY: Final = Format(
     name=NORMALISED_03.name,
     title="APEL normalised summaries",
-    shape="summary",
+    shape="totals",
+    dimensions=totals.dimensions_of_run,
     make=partial(SummaryFormat, normalised=True),
     service="APEL",
     key="group",
@@ -212,7 +230,8 @@ NORMALISED_SUMMARY: Final = Format(
     versions=(NORMALISED_03.version, NORMALISED_04.version),
     is_readable=True,
     needs_benchmark=True,
-    with_sync=True,
+    sync=SYNC_01.name,
+    totals=msgspec.structs.replace(_TOTALS, fold=partial(Fold, normalised=True)),
 )
 SYNC: Final = Format(
     name=SYNC_01.name,
@@ -224,4 +243,12 @@ SYNC: Final = Format(
     content_type=CONTENT_TYPE,
     versions=(SYNC_01.version,),
     is_readable=True,
+    totals=TotalsKind(
+        kind="sync",
+        fold=SyncFold,
+        from_json=SyncCount.from_json,
+        read=lambda message: list(map(read_count, records_of(message))),
+        columns=totals.sync_columns,
+        dimensions=totals.SYNC_DIMENSIONS,
+    ),
 )

@@ -145,6 +145,11 @@ def parse(text: str) -> ParsedMessage:
     return ParsedMessage(header.strip(), kind.strip(), version.strip(": "), records)
 
 
+def records_of(message: bytes) -> tuple[TextRecord, ...]:
+    """The records of a message. Raises `NotApelTextError`, and `UnicodeDecodeError`."""
+    return parse(message.decode("utf-8")).records
+
+
 def _record(number: int, piece: str) -> TextRecord:
     pairs: list[tuple[str, str]] = []
     unreadable: list[str] = []

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from formats.apel.score import preferred_score, read_scores
 from formats.apel.summary import read_count, read_group
 from formats.apel.text import NotApelTextError, ParsedMessage, TextRecord, parse, whole
 from formats.base import Violation
@@ -19,6 +18,7 @@ from formats.benchmark import BENCHMARKS, LARGEST_SCORE
 from formats.calendar import Month, month_bounds
 from formats.fit import shown
 from formats.rules import LATEST_END_AFTER_NOW_S, TEXTS, MessageType, type_of
+from formats.score import preferred_score, read_scores
 from formats.signed_text import looks_encrypted
 
 _TYPES_OF_SCORES: Final = frozenset(name.lower() for name in BENCHMARKS)

@@ -38,7 +38,9 @@ def each_fields_of(format_name: str, message: bytes) -> Iterator[Fields]:
     because it changes with every version. A value in JSON is named by its path (`components[Cores]/amount`).
     """
     form = FORMATS.get(format_name)
-    if form is not None and form.is_xml:
+    if form is None:  # of an add-on: its fields are not known
+        yield {"message": (message.decode("utf-8", "backslashreplace"),)}
+    elif form.is_xml:
         for element in record_elements(parse_xml(message)):
             fields = _gathered(_walk(element, ""))
             fields.pop("RecordIdentity@createTime", None)

@@ -8,18 +8,20 @@ one record, so a record that would be refused is held here. `LAYOUT` is the layo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from formats import fit
 from formats.apel.text import CARRIED_RULE, carried, is_null
-from formats.apel.values import KEY_SETTINGS, cpu_ms, vo_parts
+from formats.apel.totals import dimensions_of_run
+from formats.apel.values import KEY_SETTINGS, cpu_ms, job_key, vo_parts
 from formats.base import Format, FragmentCache, Note, Rendered
 from formats.benchmark import BENCHMARKS, choose_benchmark, require_benchmark, score_text
 from formats.hosts import car_submit_host, infrastructure_description, infrastructure_of, machine_name, middleware_name
 from formats.job import Job
 from formats.names import counts_as, dn_for, parse_fqan
 from formats.rule_codes import CannotRenderError, RuleCode
-from formats.rules import LATEST_END_AFTER_NOW_S, TextRule
+from formats.rules import LATEST_END_AFTER_NOW_S, SYNC_01, TextRule
 from formats.rules import CarRules as Rules
 from formats.text import LAST_INSTANT, date_time
 from formats.view import View
@@ -320,6 +322,8 @@ FORMAT: Final = Format(
     make=ComputeRecordFormat,
     service="APEL",
     key="local id",
+    record_key=job_key,
+    dimensions=partial(dimensions_of_run, names_submit_host_of_local_jobs=False),
     key_settings=KEY_SETTINGS,
     content_type=ComputeRecordFormat.content_type,
     versions=("1.2",),
@@ -329,7 +333,6 @@ FORMAT: Final = Format(
     record_id=Rules.RECORD_ID,
     is_readable=True,
     needs_benchmark=True,
-    with_sync=True,
+    sync=SYNC_01.name,
     has_ascii_names=True,
-    names_submit_host_of_local_jobs=False,
 )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from formats import fit
+from formats.apel.totals import dimensions_of_run
 from formats.base import Format, FragmentCache, Note, Rendered
 from formats.benchmark import noted_benchmark, score_text
 from formats.hosts import machine_name
@@ -331,5 +332,6 @@ FORMAT: Final = Format(
     grammar="ogf_ur.rng",
     grammar_source="grammar of GFD.98",
     record_id=Rules.RECORD_ID,
+    dimensions=dimensions_of_run,
     is_readable=True,
 )

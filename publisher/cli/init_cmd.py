@@ -283,7 +283,7 @@ class _Answers:
         """A further key of the target, if it is not left as it is."""
         from formats.registry import names_of  # noqa: PLC0415
 
-        offered = names_of("record", "summary", "report")
+        offered = names_of("record", "totals", "report")
         questions: dict[str, tuple[str, str]] = {
             "records": (f"Format of records ({', '.join(offered)})", table["records"]),
             "since": (f"Send only jobs that ended since, such as 2026-10-01 ({_UNKNOWN}: all)", _UNKNOWN),

@@ -181,11 +181,11 @@ def _compare(
             say(f"{zone.text}. {zone.remedy}")
         if take_over:
             comparison.require_complete(*window, is_assured=is_complete)
-        summaries = take_over and settings.format.shape == "summary"
+        summaries = take_over and settings.format.shape == "totals"
         groups = comparison.groups_to_take_over() if summaries else []
         if take_over:
             evidence = f"they are in {', '.join(str(path) for path in against)}"
-            moved = publisher.take_over(target, DeliveredBefore(old.delivered(), groups), evidence)
+            moved = publisher.take_over(target, DeliveredBefore(old.delivered(), groups, settings.format), evidence)
     if take_over:
         if summaries:
             say(

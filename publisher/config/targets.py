@@ -45,7 +45,7 @@ MOST_PUBLISHERS: Final = 64
 
 
 def _format(value: str) -> str:
-    known = names_of("record", "summary", "report")
+    known = names_of("record", "totals", "report")
     if value not in known and value not in (others := plugins.names(plugins.FORMATS)):
         allowed = [*known, *others]
         raise ValueError(f"{value!r} is not a format; allowed: {', '.join(allowed)}{did_you_mean(value, allowed)}")

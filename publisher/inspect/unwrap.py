@@ -110,13 +110,16 @@ class Unwrapped(msgspec.Struct, frozen=True):
     violations: tuple[Violation, ...] = ()
 
 
-def unwrap(label: str, content: bytes, keys: DecryptionKeys, now: int) -> Iterator[Unwrapped]:
-    """The messages in these bytes: one, or those of an AMS request or reply."""
-    yield from _Unwrapping(keys, now).of(label, content, (), ())
+def unwrap(
+    label: str, content: bytes, keys: DecryptionKeys, now: int, *, opens_json: bool = True
+) -> Iterator[Unwrapped]:
+    """The messages in these bytes: one, or those of an AMS request or reply. `opens_json` False: JSON is a message."""
+    yield from _Unwrapping(keys, now, opens_json=opens_json).of(label, content, (), ())
 
 
 class _Unwrapping:
-    def __init__(self, keys: DecryptionKeys, now: int) -> None:
+    def __init__(self, keys: DecryptionKeys, now: int, *, opens_json: bool) -> None:
+        self._opens_json = opens_json
         self._keys = keys
         self._now = now
 
@@ -136,7 +139,7 @@ class _Unwrapping:
                 yield broken(unpacked)
             else:
                 yield from self.of(label, unpacked, (*layers, MessageLayer("gzip")), found)
-        elif content.lstrip()[:1] in {b"{", b"["}:
+        elif self._opens_json and content.lstrip()[:1] in {b"{", b"["}:
             yield from self._json(label, content, layers, found)
         elif _MIME_HEADER.match(content):
             try:

@@ -26,7 +26,6 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, select
 
-from formats.apel.values import job_key
 from formats.base import RecordFormat
 from formats.fit import shown
 from formats.job import Job
@@ -47,13 +46,9 @@ from publisher.store.stored_run import StoredRun
 KEY_CHANGED: Final = Reason.of(ReasonCode.KEY_CHANGED)
 
 
-def _is_keyed_by_local_id(records: str) -> bool:
-    return format_of(records).key == "local id"
-
-
 def is_key_changed(connection: Connection, records: str, run: StoredRun, sent: SentVersion) -> bool:
     """Whether a run has another key than the version that was sent, which the service has, or may have."""
-    if not _is_keyed_by_local_id(records) or sent.may_be_one_of_several or sent.digest == run.digest:
+    if format_of(records).record_key is None or sent.may_be_one_of_several or sent.digest == run.digest:
         return False
     first = version_of(connection, run.run_id, sent.digest)
     return first is not None and _key(first) != _key(run.job)
@@ -119,7 +114,8 @@ class DuplicateGuard:
         self._source_prefixes = config.local_id_prefixes
         self._prefixes = {"", *config.local_id_prefixes.values()}
         self._has_prefixes = self._prefixes != {""}
-        self._applies: bool | None = None if _is_keyed_by_local_id(form.name) else False
+        self._record_key = format_of(form.name).record_key
+        self._applies: bool | None = None if self._record_key is not None else False
 
     def applies(self, connection: Connection) -> bool:
         """Whether two runs of the store may have one key."""
@@ -202,7 +198,8 @@ class DuplicateGuard:
                 self._form.record(self._preparer.prepare(other), other.stored_at)
         except CannotRenderError:
             return False
-        return job_key(job, self._view) == job_key(other_job, self._view)
+        assert self._record_key is not None  # else the guard does not apply
+        return self._record_key(job, self._view) == self._record_key(other_job, self._view)
 
 
 def _reason(run: StoredRun, first: StoredRun) -> Reason:

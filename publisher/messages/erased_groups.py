@@ -1,4 +1,4 @@
-"""Summaries of erased persons: a summary that a service has under a name cannot be replaced under the pseudonym.
+"""Totals of erased persons: one that a service has under a name cannot be replaced under the pseudonym.
 
 Under the pseudonym it would be counted in addition to the one under the name. So the service's summary stays as it is,
 and a changed one is held with the reason.
@@ -10,15 +10,12 @@ from typing import Final
 
 from sqlalchemy import Connection, select
 
-from formats.apel.fold import Group
-from formats.apel.values import user_name
 from formats.calendar import Month
-from formats.job import Job
 from formats.rule_codes import Reason
+from formats.totals import TotalsKind
 from formats.view import View
 from publisher.reason import ReasonCode
 from publisher.store.admin import erase
-from publisher.store.groups import SUMMARY
 from publisher.store.schema import groups
 from publisher.store.stored_json import read_with
 from publisher.text import past
@@ -29,25 +26,29 @@ _NOT_ERASED: Final = -(2**63)
 HELD: Final = Reason.of(ReasonCode.PERSON_ERASED)
 
 
-def spelled(view: View, name: str) -> str:
-    """A name as receivers of summaries see it."""
-    return user_name(Job(record_id="", system="", status="completed", user_dn=name), view, [])
+def fixed(
+    connection: Connection, target_id: int, totals: TotalsKind | None, month: Month, view: View, now: int
+) -> frozenset[str]:
+    """The keys of the totals of a month that the service has under the name of a person who was erased later.
 
-
-def fixed(connection: Connection, target_id: int, month: Month, view: View, now: int) -> frozenset[str]:
-    """The keys of the summaries of a month that the service has under the name of a person who was erased later.
-
-    Includes summaries that were last sent after `now`, by a wrong clock: they may have been sent before the erasure.
+    Includes totals that were last sent after `now`, by a wrong clock: they may have been sent before the erasure.
     """
-    since = {spelled(view, row.pseudonym).casefold(): row.erased_at for row in erase.rows(connection)}
+    if totals is None or totals.persons is None:
+        return frozenset()
+    persons = totals.persons
+    since = {persons.spelled(view, row.pseudonym).casefold(): row.erased_at for row in erase.rows(connection)}
     if not since:
         return frozenset()
+
+    def erased_at(key: str, body: bytes) -> int:
+        total = read_with(totals.from_json, bytes(body), f"the group {key}")
+        return max((since.get(name.casefold(), _NOT_ERASED) for name in persons.names(total)), default=_NOT_ERASED)
+
     query = select(groups.c.key, groups.c.body, groups.c.changed_at).where(
-        groups.c.target_id == target_id, groups.c.kind == SUMMARY, groups.c.month == month.number
+        groups.c.target_id == target_id, groups.c.kind == totals.kind, groups.c.month == month.number
     )
     return frozenset(
         key
         for key, body, changed_at in connection.execute(query)
-        if (past(changed_at, now) or _NEVER)
-        <= since.get(read_with(Group.from_json, bytes(body), f"the group {key}").spelling.user.casefold(), _NOT_ERASED)
+        if (past(changed_at, now) or _NEVER) <= erased_at(key, body)
     )

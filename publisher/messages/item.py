@@ -8,7 +8,7 @@ from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from itertools import islice, repeat
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -205,24 +205,3 @@ def view_of(target: Target, config: Config) -> View:
         dn=target.dn,
         dn_key=dn_key,
     )
-
-
-class MessageFormat(Protocol):
-    """The part of a format that makes messages of items."""
-
-    name: str
-    content_type: str
-
-    def message(self, bodies: Sequence[bytes]) -> bytes:
-        """The complete message."""
-        ...
-
-    @property
-    def overhead_bytes(self) -> int:
-        """Bytes of a message around its records."""
-        ...
-
-    @property
-    def separator_bytes(self) -> int:
-        """Bytes between two records."""
-        ...

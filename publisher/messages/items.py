@@ -20,20 +20,19 @@ from typing import Final
 
 import msgspec
 
-from formats.base import RecordFormat
+from formats.base import MessageFormat, RecordFormat
 from formats.calendar import Month, month_bounds
-from formats.registry import summary_format
 from formats.rule_codes import CannotRenderError, Reason
 from publisher.messages.background import BackgroundRenderer, RenderOrder
 from publisher.messages.due import first_waiting, months_waiting_as, sent_in, waiting_in
-from publisher.messages.item import Item, ItemPage, MessageFormat
+from publisher.messages.item import Item, ItemPage
 from publisher.messages.recipient import Recipient
 from publisher.messages.records import PAGE, PageRenderer
 from publisher.messages.reports import Reports
 from publisher.messages.steps import Scope, Section, Step
-from publisher.messages.summaries import Summaries, group_of_run
 from publisher.messages.sync import SyncCounts
-from publisher.plugins import record_format
+from publisher.messages.totals import MonthlyTotals, group_of_run
+from publisher.plugins import record_format, totals_format
 from publisher.reason import ReasonCode
 from publisher.sources.base import Window
 from publisher.store import batches, deliveries, groups, queries
@@ -74,10 +73,10 @@ def _with_sync(
     """Yield the records, summaries, or reports of a recipient, and then the sync counts of the months with some."""
     changed: set[Month] = set()
     match recipient.format.shape:
-        case "summary":
-            summaries = Summaries(recipient, scope, now)
-            yield from summaries.steps()
-            changed = summaries.changed
+        case "totals":
+            totals = MonthlyTotals(recipient, scope, now)
+            yield from totals.steps()
+            changed = totals.changed
         case "report":
             yield from Reports(recipient, scope, now, limit_bytes).steps()
         case _:
@@ -96,27 +95,27 @@ def records_of(recipient: Recipient, runs: Sequence[PendingDelivery], *, guarded
     return ItemPage([each for page in pages for each in page.items], [each for page in pages for each in page.held])
 
 
-class FoundSummary(msgspec.Struct, frozen=True):
-    """The summary that contains a run, as it would be sent; `reason`: why there is none."""
+class FoundTotal(msgspec.Struct, frozen=True):
+    """The total that contains a run, as it would be sent; `reason`: why there is none."""
 
     form: MessageFormat
     item: Item | None = None
     reason: Reason | None = None
 
 
-def summary_of(recipient: Recipient, run: StoredRun, now: int) -> FoundSummary:
-    """Return the summary of the month and group of a run, even if the month is incomplete."""
-    form = summary_format(recipient.format_name, recipient.view)
+def total_of(recipient: Recipient, run: StoredRun, now: int) -> FoundTotal:
+    """Return the total of the month and group of a run, even if the month is incomplete."""
+    form = totals_format(recipient.format_name, recipient.view)
     try:
         key = group_of_run(recipient, run).key
     except CannotRenderError as error:
-        return FoundSummary(form, reason=error.reason)
+        return FoundTotal(form, reason=error.reason)
     for step in items(recipient, Scope(Window(*month_bounds(key.when)), incomplete=True), now=now):
         if isinstance(step, Section) and step.form.name == form.name:
             for item in (item for page in step.pages for item in page.items):
                 if item.key == key.text:
-                    return FoundSummary(step.form, item)
-    return FoundSummary(form, reason=Reason.of(ReasonCode.NOT_DUE, field="NumberOfJobs"))
+                    return FoundTotal(step.form, item)
+    return FoundTotal(form, reason=Reason.of(ReasonCode.NOT_DUE, field="NumberOfJobs"))
 
 
 def _months_waiting(recipient: Recipient, scope: Scope) -> set[Month]:

@@ -1,8 +1,9 @@
-"""Fold a month of what is due to a target into summaries: class by class, from sums.
+"""Fold a month of what is due to a target into totals: class by class, from sums.
 
 Enrichment and the group of a run are decided once for a class and each stretch of time with the same benchmark rule.
-Runs whose columns do not hold their values are folded one by one from their records. All is read from one snapshot of
-the store, so the sums and the runs that are settled with them agree.
+Runs whose columns do not hold their values are folded one by one from their records, and so are all runs if a format
+needs more of them than columns hold (`formats.totals.TotalsKind.from_columns`). All is read from one snapshot of the
+store, so the sums and the runs that are settled with them agree.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from typing import Final, TypeVar
 import msgspec
 from sqlalchemy import ColumnElement, Connection
 
-from formats.apel.fold import Fold, Sums
 from formats.calendar import Month, month_bounds
 from formats.rule_codes import CannotRenderError, Reason
+from formats.totals import Sums, TotalsFold, TotalsKind
+from formats.view import View
 from publisher.collect.run_preparer import RunPreparer
 from publisher.messages.due import held_in
 from publisher.messages.item import Members
@@ -40,7 +42,7 @@ class MonthFold(msgspec.Struct, frozen=True):
     `damaged`: the ids of runs that were sent, and are not stored as they were read: without them sums would shrink.
     """
 
-    fold: Fold
+    fold: TotalsFold
     members: dict[str, Members]
     held: dict[Reason, Members]
     accepted: Counter[str | None]
@@ -59,27 +61,33 @@ class MonthFolder:
         store: Store,
         target_id: int,
         preparer: RunPreparer,
+        totals: TotalsKind,
+        view: View,
         page: int = sums.PAGE,
         as_waiting: ColumnElement[bool] | None = None,
     ) -> None:
         """`as_waiting`: deliveries that count as waiting."""
+        self._totals = totals
+        self._view = view
         self._store = store
         self._as_waiting = as_waiting
         self._page = page
         self._target_id = target_id
         self._preparer = preparer
 
-    def fold(self, month: Month, into: Fold, *, released: bool = False) -> MonthFold:
-        """Fold the month into an empty fold.
+    def fold(self, month: Month, *, released: bool = False) -> MonthFold:
+        """Fold the month.
 
         `released`: runs that are held because the month was incomplete count as waiting, as they will once a run has
         released them.
         """
-        folded = MonthFold(into, {}, {}, Counter(), [])
+        folded = MonthFold(self._totals.fold(self._view), {}, {}, Counter(), [])
         first, until = month_bounds(month)
         edges = [first, *(at for at in self._preparer.bounds() if first < at < until), until]
         with self._store.read() as connection:
-            met = sum(self._fold_classes(connection, bounds, folded) for bounds in pairwise(edges))
+            met = 0
+            if self._totals.from_columns:
+                met = sum(self._fold_classes(connection, bounds, folded) for bounds in pairwise(edges))
             met += self._fold_others(connection, (first, until), folded)
             ledger_checks.require_month(connection, self._target_id, (first, until), met)
         if released:
@@ -131,7 +139,7 @@ class MonthFolder:
         return len(known)
 
     def _fold_others(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> int:
-        """Fold the others one by one; return how many deliveries were met."""
+        """Fold the others one by one, or all; return how many deliveries were met."""
         met = 0
         for page in paging.pages(
             lambda after: queries.ended_in(
@@ -140,7 +148,7 @@ class MonthFolder:
                 bounds,
                 after,
                 self._page,
-                only=sums.UNUSABLE,
+                only=sums.UNUSABLE if self._totals.from_columns else None,
                 as_waiting=self._as_waiting,
             )
         ):
@@ -170,7 +178,7 @@ def _add(groups: dict[_Key, Members], key: _Key, waits: Members) -> None:
         groups[key] = waits
 
 
-def fold_runs(preparer: RunPreparer, runs: Iterable[StoredRun], into: Fold) -> MonthFold:
+def fold_runs(preparer: RunPreparer, runs: Iterable[StoredRun], into: TotalsFold) -> MonthFold:
     """Fold the runs of a month one by one, for a target that has no deliveries yet or a plain view: all of them
     wait."""
     folded = MonthFold(into, {}, {}, Counter(), [])

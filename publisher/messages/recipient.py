@@ -51,6 +51,11 @@ class Recipient:
         return format_of(self.format_name)
 
     @property
+    def sync_format(self) -> Format:
+        """The descriptor of the format of sync counts: this one, or that of those that go with it."""
+        return self.format if self.format.shape == "sync" else format_of(self.format.sync)
+
+    @property
     def is_own_format(self) -> bool:
         """Whether this is the format in the target's settings."""
         return self.settings is not None and self.settings.records == self.format_name

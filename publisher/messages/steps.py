@@ -12,9 +12,10 @@ from typing import Final, TypeAlias
 import msgspec
 from sqlalchemy import ColumnElement
 
+from formats.base import MessageFormat
 from formats.calendar import Month, Period
 from formats.rule_codes import Reason
-from publisher.messages.item import ItemPage, MessageFormat
+from publisher.messages.item import ItemPage
 from publisher.sources.base import Window
 from publisher.store.deliveries import WHOLE, Shard
 from publisher.store.groups import DueFor

@@ -11,16 +11,16 @@ from itertools import groupby
 
 import msgspec
 
-from formats.apel.fold import SyncCount, SyncFold
 from formats.calendar import Month, month_bounds, period_of
-from formats.registry import sync_format
 from formats.rule_codes import CannotRenderError, Reason
+from formats.totals import MonthTotal, Sums
 from publisher.collect.enrich import Enrichers
 from publisher.messages.completeness import why_not_whole
 from publisher.messages.due import month_of_run, month_runs, months_touched
 from publisher.messages.item import Held, Item, ItemPage, Members
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Finished, Scope, Section, Step
+from publisher.plugins import totals_format
 from publisher.store import groups, ledger_checks, sums
 from publisher.store.admin import purge
 from publisher.store.classes import awaits_grid_log, classes_by_id
@@ -34,7 +34,8 @@ class SyncCounts:
     def __init__(self, recipient: Recipient, scope: Scope) -> None:
         self._recipient = recipient
         self._scope = scope
-        self._format = sync_format(recipient.view)
+        self._format = totals_format(recipient.sync_format.name, recipient.view)
+        self._totals = recipient.sync_format.required_totals
         self._enrichers = Enrichers(recipient.config)
 
     def steps(self, changed: Collection[Month]) -> Iterator[Step]:
@@ -59,20 +60,20 @@ class SyncCounts:
                 unknown.append(month)  # of damaged runs it is not known where they count; the month stays due
                 continue
             chosen = counts if gives_all else self._changed(target_id, month, counts)
-            yield self._section(month, ItemPage([self._item(month, count) for count in chosen], ()))
+            yield self._section(month, ItemPage([self._item(count) for count in chosen], ()))
             if month in marks:
                 yield Finished(groups.DueFor.SYNC, {month: marks[month]})
         with self._recipient.store.read() as connection:  # last: everything else is sent
             for month in unknown:
                 ledger_checks.require_held(connection, target_id, month)
 
-    def _due(self, target_id: int, month: Month) -> list[SyncCount] | None:
+    def _due(self, target_id: int, month: Month) -> list[MonthTotal] | None:
         """The number of jobs due to a target for a month, by submit host; empty if it is no longer known, None if runs
         of it are damaged."""
-        total = SyncFold(self._recipient.view)
+        fold = self._totals.fold(self._recipient.view)
         bounds = month_bounds(month)
         with self._recipient.store.read() as connection:
-            kept = groups.kept_sync_counts(connection, target_id, month)
+            kept = groups.kept_sync_counts(connection, target_id, month, self._totals)
             if not kept and month.number in purge.months(connection):
                 return []  # purged before the service had a count: the rest is not all that was due
             damaged: list[int] = []
@@ -84,17 +85,18 @@ class SyncCounts:
                     continue  # held; counted once its submit host is known
                 job = self._enrichers.apply(job_class.source, job_class.facts)
                 with suppress(CannotRenderError):  # no site or submit host: such runs are held and not counted
-                    total.add(msgspec.structs.replace(job, end=bounds[0]), due[job_class.id])
+                    some = Sums(due[job_class.id], 0, 0, bounds[0], bounds[0])
+                    fold.add_alike(msgspec.structs.replace(job, end=bounds[0]), some)
             for count in kept:
-                total.merge_count(count)
-        return list(total.counts())
+                fold.merge_group(count)
+        return list(fold.groups())
 
-    def _changed(self, target_id: int, month: Month, counts: Iterable[SyncCount]) -> list[SyncCount]:
+    def _changed(self, target_id: int, month: Month, counts: Iterable[MonthTotal]) -> list[MonthTotal]:
         """The counts that changed since they were sent; those that vanished come last, with zero jobs."""
         with self._recipient.store.read() as connection:
             known = groups.of_month(connection, target_id, groups.SYNC, month.number)
         now = {count.key.text: count for count in counts}
-        now |= {key: row.sync_count().zeroed for key, row in known.items() if key not in now and row.jobs}
+        now |= {key: row.total(self._totals).zeroed for key, row in known.items() if key not in now and row.jobs}
         return [
             count
             for key, count in now.items()
@@ -109,25 +111,25 @@ class SyncCounts:
         for month, runs in groupby(month_runs(self._recipient, self._scope.window), key=month_of_run):
             if self._goes_with_incomplete(month):
                 continue
-            fold = SyncFold(self._recipient.view)
+            fold = self._totals.fold(self._recipient.view)
             held: dict[Reason, Members] = {}
             for run in runs:
                 try:
                     fold.add(self._recipient.preparer.identified(run))
                 except CannotRenderError as error:
                     held.setdefault(error.reason, Members.packed()).add(run.run_id, 0)
-            items = [self._item(month, count) for count in fold.counts()]
+            items = [self._item(count) for count in fold.groups()]
             yield self._section(month, ItemPage(items, [Held(why, members) for why, members in held.items()]))
 
     def _goes_with_incomplete(self, month: Month) -> bool:
         """Whether the counts go with summaries of an incomplete month."""
         recipient = self._recipient
-        if recipient.settings is None or recipient.settings.format.shape != "summary":
+        if recipient.settings is None or recipient.settings.format.shape != "totals":
             return False
         return why_not_whole(recipient.store, recipient.config, recipient.settings, month) is not None
 
-    def _item(self, month: Month, count: SyncCount) -> Item:
-        row = GroupRow(month.number, count.key.text, State.WAITING, count.digest, count.jobs, count.to_json())
+    def _item(self, count: MonthTotal) -> Item:
+        row = GroupRow.of(count, State.WAITING)
         return Item(row.key, Members([], []), self._format.record(count).body, row.digest, None, group=row)
 
     def _section(self, month: Month, page: ItemPage) -> Section:

@@ -359,7 +359,7 @@ class _ApelClient:
     def _keys(self, target: dict[str, Any]) -> None:
         """Spell the keys of summaries and sync counts as the client does, so that ours replace its own."""
         target["submit_host"] = target["vo_spelling"] = "apel-client"
-        if FORMATS[target["records"]].shape != "summary":
+        if FORMATS[target["records"]].shape != "totals":
             return
         if len(self._counts) > 1:
             text = "the client sent NodeCount and Processors of one batch system only: see `summary_counts`"

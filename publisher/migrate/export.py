@@ -47,14 +47,14 @@ class Export(msgspec.Struct, frozen=True):
     """
 
     path: Path
-    shape: Literal["record", "summary", "sync"]
+    shape: Literal["record", "totals", "sync"]
     columns: tuple[str, ...]
     delimiter: str
 
     @property
     def content(self) -> str:
         """The kind of its rows, for people."""
-        return {"record": "job records", "summary": "summaries", "sync": "sync counts"}[self.shape]
+        return {"record": "job records", "totals": "summaries", "sync": "sync counts"}[self.shape]
 
     @staticmethod
     def of(path: Path) -> Export | None:
@@ -69,7 +69,7 @@ class Export(msgspec.Struct, frozen=True):
         if {"Site", "LocalJobId", "EndTime"} <= {*columns}:
             return Export(path, "record", columns, delimiter)
         if {"Site", "Month", "Year", "NumberOfJobs"} <= {*columns}:
-            return Export(path, "sync" if {*columns} <= _OF_SYNC else "summary", columns, delimiter)
+            return Export(path, "sync" if {*columns} <= _OF_SYNC else "totals", columns, delimiter)
         return None
 
     def rows(self) -> Iterator[Fields]:

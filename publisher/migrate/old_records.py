@@ -175,7 +175,7 @@ class OldRecords(TemporaryDatabase):
         keys = keys_of(self._format, fields)
         site = key_of(self._format, fields).get("Site")
         if is_export:
-            jobs = jobs_of(fields) if FORMATS[self._format].shape == "summary" else 1
+            jobs = jobs_of(fields) if FORMATS[self._format].shape == "totals" else 1
             self.job_counts.add(site, keys.end, jobs)
         if self.row("SELECT 1 FROM old WHERE name = ?", keys.name):
             self.again += 1
@@ -212,7 +212,7 @@ class OldRecords(TemporaryDatabase):
 
     def listed(self) -> Counter[SiteMonth]:
         """Number of jobs by month and site."""
-        found, of_groups = Counter[SiteMonth](), FORMATS[self._format].shape == "summary"
+        found, of_groups = Counter[SiteMonth](), FORMATS[self._format].shape == "totals"
         for site, end, fields in self.each("SELECT site, end, fields FROM old WHERE end IS NOT NULL"):
             found[place_of(site, end)] += jobs_of(_fields.decode(fields)) if of_groups else 1
         return found
@@ -387,7 +387,7 @@ def keys_of(format_name: str, fields: Fields) -> MatchKeys:
     part of APEL's key, since two sites may have jobs with the same local id and end. Local ids of usage records are
     compared within one machine, and without the server's name that BaRT appends.
     """
-    if FORMATS[format_name].shape == "summary":
+    if FORMATS[format_name].shape == "totals":
         key = group_of(fields).key
         valid = 1 <= key.month <= _MONTHS and key.year
         return MatchKeys(key.text, None, None, None, month_bounds(key.when)[0] if valid else None)

@@ -191,7 +191,7 @@ class ShadowComparison:
 
     def records(self) -> Iterator[ShadowRecord]:
         """Every record of both sides, each once: ours, then those that are theirs alone."""
-        found = self._of_groups() if self._settings.format.shape == "summary" else self._of_runs()
+        found = self._of_groups() if self._settings.format.shape == "totals" else self._of_runs()
         for each in found:
             self.counts[each.kind] += 1
             yield each
@@ -413,7 +413,7 @@ class ShadowComparison:
     # --- records that only they have
 
     def _why_not_here(self, old: OldRecord) -> str:
-        if self._settings.format.shape == "summary":
+        if self._settings.format.shape == "totals":
             if self._old.steps.is_group(old.fields):
                 return "steps of Slurm jobs, which the client counted as jobs: --take-over sends the group with no jobs"
             return "no job here makes this group"

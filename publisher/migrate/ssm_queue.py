@@ -190,7 +190,7 @@ class Queue:
         unsignable = why_not_signable(payload)
         if unsignable is not None:
             return UNSIGNABLE[unsignable]
-        if {self._settings.format.shape, FORMATS[theirs].shape} >= {"record", "summary"}:
+        if {self._settings.format.shape, FORMATS[theirs].shape} >= {"record", "totals"}:
             return f"the target sends {ours}; APEL counts neither if a site sends both job records and summaries"
         if self._limit_bytes is not None and max(map(len, self._cut(theirs, payload))) > self._limit_bytes:
             return f"{len(payload)} bytes are more than the target's `batch_bytes` allow"
@@ -198,7 +198,8 @@ class Queue:
 
     def _unless_older(self, message: QueuedMessage, payload: bytes) -> _Checked:
         pieces = _pieces_by_month(message.format, payload)
-        kind = groups.SYNC if FORMATS[message.format].shape == "sync" else groups.SUMMARY
+        totals = FORMATS[message.format].totals
+        kind = totals.kind if totals is not None else ""  # no month of job records was sent as groups
         with self._store.read() as connection:
             sent = {
                 month

@@ -11,13 +11,14 @@ from typing import Literal
 
 import msgspec
 
+from formats.base import MessageFormat
 from formats.check.fields import changed_fields, fields_of
-from formats.registry import summary_format, sync_format
 from formats.text import date_time
 from formats.utilization.report import UtilizationReport, builtins, read_report
-from publisher.messages.item import Item, ItemPage, MessageFormat
+from publisher.messages.item import Item, ItemPage
 from publisher.messages.items import records_of
 from publisher.messages.steps import Section
+from publisher.plugins import totals_format
 from publisher.preview.render import Rendering
 from publisher.store import groups, queries, runs
 from publisher.store.groups import GroupRow
@@ -119,11 +120,8 @@ class DiffRendering(Rendering):
         """Return the fields of a group as it was sent."""
         if section.kind == groups.UTILIZATION:
             return _report_fields(read_report(row.body))
-        if section.kind == groups.SYNC:
-            made = sync_format(self._recipient.view).record(row.sync_count())
-        else:
-            form = summary_format(self._recipient.format_name, self._recipient.view)
-            made = form.record(row.summary())
+        form = self._recipient.sync_format if section.kind == groups.SYNC else self._recipient.format
+        made = totals_format(form.name, self._recipient.view).record(row.total(form.required_totals))
         return self._fields(section.form, made.body)
 
     def _fields(self, form: MessageFormat, body: bytes) -> Values:

@@ -11,19 +11,19 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection
 
-from formats.apel.fold import GroupKey
-from formats.base import Note
+from formats.base import MessageFormat, Note
 from formats.check.fields import GROUP_RULES, RULES, Explained, explain, fields_of
 from formats.registry import record_format
 from formats.rule_codes import Reason
+from formats.totals import TotalKey
 from publisher.collect.enrich import Enrichers
 from publisher.collect.target_filter import why_not_selected
 from publisher.config.schema import Config
 from publisher.errors import UsageError
-from publisher.messages.item import Item, MessageFormat
-from publisher.messages.items import records_of, summary_of
+from publisher.messages.item import Item
+from publisher.messages.items import records_of, total_of
 from publisher.messages.recipient import Recipient
-from publisher.messages.summaries import group_of_run, grouped_runs
+from publisher.messages.totals import group_of_run, grouped_runs
 from publisher.reason import sentence
 from publisher.status import jobs
 from publisher.store import queries
@@ -68,7 +68,7 @@ def _group_of(recipient: Recipient, enrichers: Enrichers, run: StoredRun, jobs: 
     sources: Counter[str] = Counter()
     rules: Counter[str] = Counter()
     last = run.record_id
-    least: tuple[GroupKey, str] | None = None
+    least: tuple[TotalKey, str] | None = None
     for one in grouped_runs(recipient, mine.key.when):
         if one.key != mine.key:
             continue
@@ -133,9 +133,9 @@ def explanations(
         held = held_for[run.run_id]
         one = Explanation(run.record_id, run.source, (), added, rules, held=held, not_selected=why)
         group: ExplainedGroup | None = None
-        if format_name in GROUP_RULES:
-            summary = summary_of(recipient, run, now)
-            form, item, reason = summary.form, summary.item, summary.reason
+        if recipient.format.shape == "totals":
+            total = total_of(recipient, run, now)
+            form, item, reason = total.form, total.item, total.reason
             if item is not None and item.group is not None:
                 group = _group_of(recipient, enrichers, run, item.group.jobs)
         else:

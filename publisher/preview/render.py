@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from formats.base import Note
+from formats.base import MessageFormat, Note
 from formats.check.message import inspect_message
 from formats.registry import FORMATS, report_format
 from formats.rule_codes import Reason
@@ -26,8 +26,8 @@ from publisher.config.schema import Config
 from publisher.errors import CredentialError, UsageError
 from publisher.messages.due import Unplanned, ended_in, held_in, runs_ended_in
 from publisher.messages.entries import rans_of
-from publisher.messages.item import Held, ItemPage, Limits, MessageFormat, cut, uid_of
-from publisher.messages.items import items, records_of, summary_of
+from publisher.messages.item import Held, ItemPage, Limits, cut, uid_of
+from publisher.messages.items import items, records_of, total_of
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import NotDue, Scope, Section
 from publisher.plugins import record_format
@@ -261,8 +261,8 @@ def message_for(store: Store, config: Config, target: str, run: StoredRun, now: 
     if recipient.format.shape == "report":
         return b"(a report has no records of single jobs)"
     form: MessageFormat
-    if recipient.format.shape == "summary":
-        found = summary_of(recipient, run, now)
+    if recipient.format.shape == "totals":
+        found = total_of(recipient, run, now)
         item, form, reason = found.item, found.form, found.reason
     else:
         form = record_format(recipient.format_name, recipient.view)

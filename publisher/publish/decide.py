@@ -4,8 +4,8 @@
 `assume` record what an earlier publisher delivered. The latter change only deliveries that wait or are held and were
 never sent by this program. A shadow stays a shadow until its setting is removed.
 
-Summaries do not name their jobs. For them the ledger records that the service has the summary: ours for the same month
-is then always sent, and a summary with a key that we do not make is sent with zero jobs, like a group that vanished.
+Totals do not name their jobs. For them the ledger records that the service has the total: ours for the same month is
+then always sent, and a total with a key that we do not make is treated like a group that vanished.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, select, true
 
-from formats.apel.fold import Group, SyncCount, SyncKey
+from formats.base import Format
 from formats.rule_codes import Reason
+from formats.totals import MonthTotal
+from formats.view import View
 from publisher.collect.collect import TargetPlan
 from publisher.collect.plan import still_selected
 from publisher.encoded_run import run_key
 from publisher.errors import UsageError
 from publisher.messages import duplicate_guard
+from publisher.plugins import format_of
 from publisher.reason import ReasonCode
 from publisher.store import deliveries, groups, in_flight, paging, registry, suspects
 from publisher.store.admin import purge
@@ -33,6 +36,8 @@ from publisher.store.suspects import ALL_PIECES, PieceFilter
 from publisher.store.transitions import ASSUMED, StateChange, transition
 from publisher.text import counted, iso
 
+_NO_VIEW: Final = View(site="")
+"""Of a fold that no run is added to."""
 _PLACES_NAMED: Final = 3
 """How many places of settled input the audit log names."""
 
@@ -112,22 +117,24 @@ def assume_until(connection: Connection, target_id: int, target: str, until: int
 
 class DeliveredBefore(msgspec.Struct, frozen=True):
     """What an earlier publisher sent: runs by their ids, each with the digest of the version that was compared with
-    what it sent; or summaries."""
+    what it sent; or totals, those of `form`."""
 
     runs: Iterable[tuple[int, bytes]] = ()
-    groups: Sequence[Group] = ()
+    groups: Sequence[MonthTotal] = ()
+    form: Format | None = None
 
 
 def assume(connection: Connection, target_id: int, target: str, found: DeliveredBefore, evidence: str, now: int) -> int:
     """Record that an earlier publisher delivered this; `evidence` says how we know. Runs that changed since they were
-    compared are left out. Return the number of jobs or summaries."""
+    compared are left out. Return the number of jobs or totals."""
     moved = 0
     for some in paging.chunks(found.runs):
         compared = dict(some)
         digests = paging.rows_in(connection, select(runs.c.id, runs.c.digest), runs.c.id, compared)
         unchanged = [run_id for run_id, digest in digests if bytes(digest) == compared[run_id]]
         moved += _assume(connection, target_id, table.c.run_id.in_(unchanged), now)
-    _assume_groups(connection, target_id, found.groups, now)
+    if found.form is not None and found.form.totals is not None:
+        _assume_groups(connection, target_id, found.form, found.groups, now)
     what = f"{len(found.groups)} summaries" if found.groups else f"{moved} jobs"
     registry.record_action(
         connection, "take over", target, f"{what} count as delivered by an earlier publisher: {evidence}", now
@@ -135,20 +142,20 @@ def assume(connection: Connection, target_id: int, target: str, found: Delivered
     return len(found.groups) or moved
 
 
-def _assume_groups(connection: Connection, target_id: int, found: Sequence[Group], now: int) -> None:
-    """Record that the service has these summaries, and the sync counts that were sent with them."""
-    counts: dict[SyncKey, SyncCount] = {}
-    for group in found:
-        key = group.spelling
-        spelling = SyncKey(key.site, key.year, key.month, key.submit_host)
-        count = SyncCount(spelling.folded(), spelling, group.jobs)
-        counts[count.key] = counts[count.key].plus(count) if count.key in counts else count
-    for kind, had in ((groups.SUMMARY, found), (groups.SYNC, list(counts.values()))):
-        rows = [
-            GroupRow(each.key.when.number, each.key.text, State.ACCEPTED, groups.UNLIKE_OURS, each.jobs, each.to_json())
-            for each in had
-        ]
-        groups.assume(connection, target_id, kind, rows, now)
+def _assume_groups(connection: Connection, target_id: int, form: Format, found: Sequence[MonthTotal], now: int) -> None:
+    """Record that the service has these totals, and the sync counts that were sent with them."""
+    totals = form.required_totals
+    _assume_rows(connection, target_id, totals.kind, found, now)
+    if totals.sync_count is not None:
+        counts = format_of(form.sync).required_totals.fold(_NO_VIEW)
+        for group in found:
+            counts.merge_group(totals.sync_count(group))
+        _assume_rows(connection, target_id, groups.SYNC, counts.groups(), now)
+
+
+def _assume_rows(connection: Connection, target_id: int, kind: str, found: Iterable[MonthTotal], now: int) -> None:
+    rows = [msgspec.structs.replace(GroupRow.of(each, State.ACCEPTED), digest=groups.UNLIKE_OURS) for each in found]
+    groups.assume(connection, target_id, kind, rows, now)
 
 
 def _assume(connection: Connection, target_id: int, chosen: ColumnElement[bool], now: int) -> int:

@@ -16,7 +16,6 @@ from sqlalchemy import ColumnElement, Connection, and_, false, func, not_, or_, 
 
 from formats.calendar import months_between, period_of
 from formats.rule_codes import Reason
-from formats.view import View
 from publisher.collect import plan as collect_plan
 from publisher.collect.collect import TargetPlan
 from publisher.config.schema import Config
@@ -146,8 +145,8 @@ def plan_window(
         elsewhere=states[State.WAITING] - here[State.WAITING],
         in_flight=states[State.IN_FLIGHT] - here[State.IN_FLIGHT],
         sends_all_due=recipient.format.shape == "report",
-        groups=found.group_counts(groups.SUMMARY, groups.UTILIZATION),
-        sync=found.group_counts(groups.SYNC),
+        groups=found.group_counts(sync=False),
+        sync=found.group_counts(sync=True),
     )
 
 
@@ -166,11 +165,11 @@ class _Foreseen:
         self.to_hold: Counter[str] = Counter()
         self.reasons: dict[str, Reason] = {}
         self.held_again = 0
-        self._groups: Counter[tuple[str, _Effect]] = Counter()
+        self._groups: Counter[tuple[bool, _Effect]] = Counter()
 
-    def group_counts(self, *kinds: str) -> GroupCounts:
-        """The groups of these kinds that will be sent."""
-        return GroupCounts(**{effect: sum(self._groups[kind, effect] for kind in kinds) for effect in _EFFECTS})
+    def group_counts(self, *, sync: bool) -> GroupCounts:
+        """The totals or reports, or the sync counts, that will be sent."""
+        return GroupCounts(**{effect: self._groups[sync, effect] for effect in _EFFECTS})
 
     def look(self, window: Window, now: int, *, resends_groups: bool) -> None:
         """Go through the items."""
@@ -191,7 +190,7 @@ class _Foreseen:
             for month in {row.month for row in rows}:
                 known[month] = groups.of_month(connection, self._target_id, kind, month)
         for row in rows:
-            self._groups[kind, _effect_of(row, known[row.month].get(row.key))] += 1
+            self._groups[kind == groups.SYNC, _effect_of(row, known[row.month].get(row.key))] += 1
 
     def _hold(self, held: Held) -> None:
         with self._recipient.store.read() as connection:
@@ -315,7 +314,7 @@ def begin(
         with store.write() as connection:
             purge.require_unpurged(connection, asked.begins, asked.ends)
             if batches.resend_asked_at(connection, target.target_id, asked) is None:
-                kept = _kept(connection, target, view_of(config.targets[name], config), asked, now)
+                kept = _kept(connection, target, config, asked, now)
                 _let_wait_again(connection, target, name, asked, now, kept)
     return Scope(Window(asked.begins, asked.ends), only_due=True)
 
@@ -343,10 +342,14 @@ def _let_wait_again(
     reconciliations.make_due(connection, target.target_id, now)
 
 
-def _kept(connection: Connection, target: TargetPlan, view: View, asked: Resend, now: int) -> set[str]:
+def _kept(connection: Connection, target: TargetPlan, config: Config, asked: Resend, now: int) -> set[str]:
     """The keys of groups that stay unchanged at the service: those with names of persons who were erased since."""
+    settings = config.targets[target.filter.name]
+    totals, view = settings.format.totals, view_of(settings, config)
     months = months_between(asked.begins, asked.ends) if target.filter.is_snapshot else []
-    return set().union(*(erased_groups.fixed(connection, target.target_id, month, view, now) for month in months))
+    return set().union(
+        *(erased_groups.fixed(connection, target.target_id, totals, month, view, now) for month in months)
+    )
 
 
 def _whole_periods(config: Config, name: str, window: Window, *, only_missing: bool) -> Resend:

@@ -9,29 +9,30 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Literal
 
 import msgspec
 
-from formats.apel.fold import group_without_score, normalised_from
 from formats.base import Format
-from formats.benchmark import require_benchmark
+from formats.benchmark import normalised_from, require_benchmark
 from formats.calendar import Month
-from formats.columns import MISSING, Value, comparable
-from formats.hosts import infrastructure_of
+from formats.columns import MISSING, TOTAL_DIMENSIONS, Value, comparable
 from formats.job import Benchmark
 from formats.rule_codes import CannotRenderError
+from formats.totals import TotalsKind
 from formats.view import View
 from publisher.messages import erased_groups
+from publisher.plugins import format_of
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
 from publisher.reconcile.evidence import (
-    DIMENSIONS,
     DURATIONS,
     ENDS,
     SCORES,
     DimensionValues,
     EvidenceGroup,
     EvidenceSums,
+    GroupKind,
 )
 from publisher.reconcile.ledger import Ledger, LedgerRun
 from publisher.reconcile.result import Difference, MonthFound
@@ -43,6 +44,7 @@ from publisher.text import iso
 Verdict = Literal["agrees", "missing", "differs", "hours", "foreign", "unclear", "taken"]
 """`differs`: another number of jobs, or other ends; `hours`: as many jobs, with other hours."""
 
+_NO_SCORE: Final[dict[str, Value]] = {"benchmark": MISSING, "score_milli": 0}
 _LACKING: Final[frozenset[Verdict]] = frozenset({"missing", "differs", "hours"})
 
 
@@ -88,20 +90,22 @@ class ByGroup:
         self._ledger = ledger
         self._view = view
         self._format = form
+        self._totals = form.totals
+        self._fields: dict[int, dict[str, Value] | None] = {}
         self._verdicts = verdicts
         self._now = now
         self._spool = spool if spool is not None and spool.taken_away else None
-        self._evidence: defaultdict[tuple[str, Month], list[EvidenceGroup]] = defaultdict(list)
+        self._evidence: defaultdict[tuple[GroupKind, Month], list[EvidenceGroup]] = defaultdict(list)
         for group in evidence:
             self._evidence[group.kind, group.month].append(group)
 
-    def summaries(self, month: MonthFound, dimensions: tuple[str, ...]) -> None:
+    def jobs(self, month: MonthFound, dimensions: tuple[str, ...]) -> None:
         """Compare the jobs of a month in groups by these fields, and confirm or list the runs."""
-        found = self._evidence[groups.SUMMARY, month.month]
-        if self._format.shape == "summary":
-            sent = self._groups(groups.SUMMARY, month.month)
-            dimensions = _sent_dimensions(dimensions, sent)
-            expected = self._sent_groups(groups.SUMMARY, month.month, sent, dimensions)
+        found = self._evidence["jobs", month.month]
+        if self._totals is not None:
+            sent = self._groups("jobs", self._totals, month.month)
+            dimensions = _sent_dimensions(dimensions, self._totals, sent)
+            expected = self._sent_groups(self._totals, month.month, sent, dimensions)
             for _entries in self._ledger.counted_pages(month):
                 pass
         else:
@@ -112,38 +116,46 @@ class ByGroup:
         month.service_wall_s, month.service_cpu_s = totals.wall_s, totals.cpu_s
         common = tuple(name for name in dimensions if name not in SCORES)
         verdicts = _verdicts(expected, evidence)
-        self._count(month, groups.SUMMARY, dimensions, expected, evidence, verdicts)
+        self._count(month, "jobs", dimensions, expected, evidence, verdicts)
         places = [dimensions.index(name) for name in common]
         by_run: dict[DimensionValues, set[Verdict]] = defaultdict(set)
         short: set[DimensionValues] = set()
         for cell, verdict in verdicts.items():
             by_run[tuple(cell[place] for place in places)].add(verdict)
-            if self._format.shape != "summary" and _is_short(verdict, expected.get(cell), evidence.get(cell)):
+            if self._totals is None and _is_short(verdict, expected.get(cell), evidence.get(cell)):
                 short.add(tuple(cell[place] for place in places))
         if not (month.is_confirmed and set(verdicts.values()) <= {"agrees"}):
             self._follow(month, common, by_run, short)
 
     def sync(self, month: MonthFound, dimensions: tuple[str, ...]) -> None:
         """Compare the sync counts of a month."""
-        evidence = _cells(self._evidence[groups.SYNC, month.month], dimensions)
-        sent = self._groups(groups.SYNC, month.month)
-        expected = self._sent_groups(groups.SYNC, month.month, sent, dimensions)
-        self._count(month, groups.SYNC, dimensions, expected, evidence, _verdicts(expected, evidence))
+        totals = format_of(self._format.sync).required_totals
+        evidence = _cells(self._evidence["sync", month.month], dimensions)
+        sent = self._groups("sync", totals, month.month)
+        expected = self._sent_groups(totals, month.month, sent, dimensions)
+        self._count(month, "sync", dimensions, expected, evidence, _verdicts(expected, evidence))
 
-    def _groups(self, kind: str, month: Month) -> dict[str, tuple[State, EvidenceGroup]]:
-        """The groups that were sent of a month, with their states, by their keys."""
+    def _groups(self, kind: GroupKind, totals: TotalsKind, month: Month) -> dict[str, tuple[State, EvidenceGroup]]:
+        """The groups that were sent of a month, with their states, by their keys; none if they cannot be compared."""
+        if totals.columns is None:
+            return {}
         with self._ledger.store.read() as connection:
-            rows = groups.of_month(connection, self._ledger.target_id, kind, month.number)
-        if kind == groups.SYNC:
-            return {key: (row.state, EvidenceGroup.of_sync(row.sync_count())) for key, row in rows.items()}
-        return {key: (row.state, EvidenceGroup.of_summary(row.summary())) for key, row in rows.items()}
+            rows = groups.of_month(connection, self._ledger.target_id, totals.kind, month.number)
+        return {
+            key: (row.state, EvidenceGroup.of_columns(kind, totals.columns(row.total(totals))))
+            for key, row in rows.items()
+        }
 
     def _sent_groups(
-        self, kind: str, month: Month, sent: Mapping[str, tuple[State, EvidenceGroup]], dimensions: tuple[str, ...]
+        self,
+        totals: TotalsKind,
+        month: Month,
+        sent: Mapping[str, tuple[State, EvidenceGroup]],
+        dimensions: tuple[str, ...],
     ) -> dict[DimensionValues, GroupCell]:
         with self._ledger.store.read() as connection:
-            batches = queries.batches_of_groups(connection, self._ledger.target_id, kind, month.number)
-            fixed = erased_groups.fixed(connection, self._ledger.target_id, month, self._view, self._now)
+            batches = queries.batches_of_groups(connection, self._ledger.target_id, totals.kind, month.number)
+            fixed = erased_groups.fixed(connection, self._ledger.target_id, totals, month, self._view, self._now)
         taken = self._taken_away(batches)
         expected: dict[DimensionValues, GroupCell] = {}
         for key, (state, group) in sent.items():
@@ -195,27 +207,31 @@ class ByGroup:
     def _cell(
         self, entry: LedgerRun, dimensions: tuple[str, ...], score: Benchmark | None = None
     ) -> DimensionValues | None:
-        facts = self._ledger.facts_of(entry)
-        try:
-            key = group_without_score(facts, Month(1970, 1), self._view, [])
-        except CannotRenderError:
+        fields = self._fields_of(entry)
+        if fields is None:
             return None
-        fields: dict[str, Value] = {name: comparable(getattr(key, name)) for name in dimensions}
-        if (
-            "submit_host" in fields
-            and not self._format.names_submit_host_of_local_jobs
-            and infrastructure_of(facts) == "local"
-        ):
-            fields["submit_host"] = MISSING
+        scores = _NO_SCORE
         if score is not None:
-            scores: dict[str, Value] = {"benchmark": comparable(score.type), "score_milli": round(score.value * 1000)}
-            fields |= {name: value for name, value in scores.items() if name in fields}
-        return tuple(fields.values())
+            scores = {"benchmark": comparable(score.type), "score_milli": round(score.value * 1000)}
+        return tuple((fields | scores).get(name, MISSING) for name in dimensions)
+
+    def _fields_of(self, entry: LedgerRun) -> dict[str, Value] | None:
+        """The fields by which a run is added up; None if it has none. Decided once for a class."""
+        class_id = entry.run.class_id if entry.version is None else None
+        if class_id is not None and class_id in self._fields:
+            return self._fields[class_id]
+        fields: dict[str, Value] | None = None
+        if self._format.dimensions is not None:
+            with suppress(CannotRenderError):
+                fields = self._format.dimensions(self._ledger.facts_of(entry), self._view)
+        if class_id is not None:
+            self._fields[class_id] = fields
+        return fields
 
     def _count(
         self,
         month: MonthFound,
-        kind: str,
+        kind: GroupKind,
         dimensions: tuple[str, ...],
         expected: Mapping[DimensionValues, GroupCell],
         evidence: Mapping[DimensionValues, GroupCell],
@@ -230,7 +246,7 @@ class ByGroup:
             if verdict == "agrees":
                 agreeing += ours.keys
             elif verdict == "taken":
-                month.taken += ours.jobs if kind == groups.SUMMARY else 0
+                month.taken += ours.jobs if kind == "jobs" else 0
             elif verdict == "unclear":
                 month.unsettled += 1
             else:
@@ -241,7 +257,13 @@ class ByGroup:
                 month.foreign += verdict == "foreign"
                 name = _name(kind, dimensions, cell)
                 differences.append(Difference(month.month, verdict, name, _detail(ours, theirs)))
-        self._verdicts.groups(kind, month.month.number, agreeing, lacking, differences)
+        self._verdicts.groups(self._stored_kind(kind), month.month.number, agreeing, lacking, differences)
+
+    def _stored_kind(self, kind: GroupKind) -> str:
+        """The word under which the ledger keeps the groups of this kind; records have none."""
+        if kind == "sync":
+            return groups.SYNC
+        return "" if self._totals is None else self._totals.kind
 
     def _follow(
         self,
@@ -271,15 +293,16 @@ class ByGroup:
             month.confirmed += self._verdicts.write(page)
 
 
-def dimensions_of(evidence: Iterable[EvidenceGroup], kind: str) -> tuple[str, ...]:
+def dimensions_of(evidence: Iterable[EvidenceGroup], kind: GroupKind) -> tuple[str, ...]:
     """The fields that all groups of a kind have."""
     named_by = [group.fields.keys() for group in evidence if group.kind == kind]
-    return tuple(name for name in DIMENSIONS if named_by and all(name in fields for fields in named_by))
+    names = dict.fromkeys([*TOTAL_DIMENSIONS, *(name for fields in named_by[:1] for name in fields)])
+    return tuple(name for name in names if named_by and all(name in fields for fields in named_by))
 
 
-def compared_of(evidence: Sequence[EvidenceGroup], kind: str) -> tuple[str, ...]:
-    """What can be compared with groups of a kind: numbers of jobs, sums, and fields, for people and `--json`."""
-    found = [group.sums for group in evidence if group.kind == kind]
+def compared_of(evidence: Sequence[EvidenceGroup]) -> tuple[str, ...]:
+    """What can be compared with groups of jobs: their numbers, sums, and fields, for people and `--json`."""
+    found = [group.sums for group in evidence if group.kind == "jobs"]
     if not found:
         return ("sync",) if evidence else ()
     sums = [
@@ -287,15 +310,18 @@ def compared_of(evidence: Sequence[EvidenceGroup], kind: str) -> tuple[str, ...]
         for name in (*DURATIONS, *ENDS)
         if any(getattr(each, name) is not None for each in found)
     ]
-    has_sync = any(group.kind == groups.SYNC for group in evidence)
-    return ("jobs", *sums, *dimensions_of(evidence, kind), *(("sync",) if has_sync else ()))
+    has_sync = any(group.kind == "sync" for group in evidence)
+    return ("jobs", *sums, *dimensions_of(evidence, "jobs"), *(("sync",) if has_sync else ()))
 
 
-def _sent_dimensions(dimensions: tuple[str, ...], sent: Mapping[str, tuple[State, EvidenceGroup]]) -> tuple[str, ...]:
-    """These fields without those of the benchmark that the messages do not have: the service has its own word there."""
+def _sent_dimensions(
+    dimensions: tuple[str, ...], totals: TotalsKind, sent: Mapping[str, tuple[State, EvidenceGroup]]
+) -> tuple[str, ...]:
+    """The fields among these that the totals have, without those of the benchmark that the messages do not have: the
+    service has its own word there."""
     every = [group.fields for _, group in sent.values()]
     not_sent = {name for name in SCORES if any(fields.get(name) in {MISSING, 0} for fields in every)}
-    return tuple(name for name in dimensions if name not in not_sent)
+    return tuple(name for name in dimensions if name in totals.dimensions and name not in not_sent)
 
 
 def _normalised(seconds: float, score: Benchmark) -> float:
@@ -369,14 +395,13 @@ def _totals(cells: Iterable[GroupCell]) -> EvidenceSums:
     return total or EvidenceSums(0.0, 0.0)
 
 
-def _name(kind: str, dimensions: tuple[str, ...], cell: DimensionValues) -> str:
+def _name(kind: GroupKind, dimensions: tuple[str, ...], cell: DimensionValues) -> str:
     named_by = ", ".join(
         f"{name.removesuffix('_milli')} {value / 1000:g}" if name == "score_milli" and isinstance(value, int)
         else f"{name} {value}"
         for name, value in zip(dimensions, cell, strict=True)
     )  # fmt: skip
-    what = "sync" if kind == groups.SYNC else "jobs"
-    return f"{what}: {named_by}" if named_by else f"{what} of the month"
+    return f"{kind}: {named_by}" if named_by else f"{kind} of the month"
 
 
 def _detail(ours: GroupCell, theirs: GroupCell) -> str:

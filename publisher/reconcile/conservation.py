@@ -122,7 +122,8 @@ class _TargetSums:
         self._target_id = target_id
         self._labels = labels
         self._by = by
-        self._sends_groups = config.targets[name].format.shape == "summary" and by is None
+        totals = config.targets[name].format.totals
+        self._totals = totals if totals is not None and totals.usage is not None and by is None else None
         self._sums: defaultdict[str, AmountsByKey] = defaultdict(lambda: defaultdict(Amounts))
 
     def rows(self, read: SourceSums, found: Found) -> list[SumsRow]:
@@ -157,11 +158,10 @@ class _TargetSums:
 
     def _add_sent(self, month: Month) -> None:
         with self._store.read() as connection:
-            if self._sends_groups:
-                for row in groups.of_month(connection, self._target_id, groups.SUMMARY, month.number).values():
-                    one = row.summary()
-                    cores = one.key.processors or 1
-                    self._add("sent", SumsKey(month.number), Amounts(one.jobs, one.wall_ms * cores, one.cpu_ms))
+            if self._totals is not None and self._totals.usage is not None:
+                for row in groups.of_month(connection, self._target_id, self._totals.kind, month.number).values():
+                    used = self._totals.usage(row.total(self._totals))
+                    self._add("sent", SumsKey(month.number), Amounts(used.jobs, used.core_ms, used.cpu_ms))
                 return
             earlier = sums.sent_earlier(connection, self._target_id, month_bounds(month))
             known = self._labels.of([class_id for _, class_id, _ in earlier])
@@ -182,7 +182,7 @@ class _TargetSums:
             self._add("not_read", cell, every.minus(matched).minus(purged))
             self._add("changed", cell, matched.minus(stored))
             self._add("not_in_source", cell, stored.minus(self._of("store", cell)))
-            if self._sends_groups:
+            if self._totals is not None:
                 self._add("earlier_versions", cell, self._of("sent", cell).minus(self._of("accepted", cell)))
             else:
                 self._add("sent", cell, self._of("accepted", cell).plus(self._of("earlier_versions", cell)))
@@ -217,7 +217,7 @@ class _TargetSums:
         if amounts["not_read"] != NOTHING or amounts["changed"] != NOTHING:
             return False
         is_open = found.states_open or found.purged
-        return not (self._sends_groups and amounts["earlier_versions"] != NOTHING and not is_open)
+        return not (self._totals is not None and amounts["earlier_versions"] != NOTHING and not is_open)
 
 
 def _place(state: State | None) -> str:

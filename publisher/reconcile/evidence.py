@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from formats.apel.fold import Group, SyncCount, normalised_from, normalised_seconds
 from formats.calendar import Month, month_numbered
-from formats.columns import MISSING, RECORD_COLUMNS, RecordColumns, Value, comparable
-from formats.text import duration_seconds
+from formats.columns import MISSING, RECORD_COLUMNS, RecordColumns, TotalColumns, Value
 from publisher.errors import StoreFullError
 from publisher.job_ids import local_id
 from publisher.reconcile.result import Difference
 from publisher.sqlite_file import TemporaryDatabase
-from publisher.store import groups
 from publisher.store.schema import State
 
 _TABLES: Final = """
@@ -257,12 +254,6 @@ class EvidenceDatabase(TemporaryDatabase):
 
 DimensionValues: TypeAlias = tuple[Value, ...]
 
-DIMENSIONS: Final = (
-    "site", "submit_host", "vo", "vo_group", "vo_role", "user", "infrastructure", "nodes", "processors", "benchmark",
-    "score_milli",
-)  # fmt: skip
-"""The fields that a group may have: those of a summary's key, without the month."""
-
 SCORES: Final = frozenset({"benchmark", "score_milli"})
 """Fields that may differ among the runs of a class, because the benchmark may depend on the end of a run."""
 
@@ -300,12 +291,15 @@ def _total(one: float | None, other: float | None) -> float | None:
     return None if one is None or other is None else one + other
 
 
+GroupKind: TypeAlias = Literal["jobs", "sync"]
+
+
 class EvidenceGroup(msgspec.Struct, frozen=True):
-    """A group of jobs as the service has it. `kind`: a summary, or a sync count. `fields` are among `DIMENSIONS`,
-    compared as the server compares them. Its sums are right within so many seconds.
+    """A group of jobs, or a sync count, as the service has it. `fields`: of its key without the month, compared as the
+    server compares them. Its sums are right within so many seconds.
     """
 
-    kind: str
+    kind: GroupKind
     month: Month
     fields: dict[str, Value]
     jobs: int
@@ -313,23 +307,17 @@ class EvidenceGroup(msgspec.Struct, frozen=True):
     within_s: float = 1.0
 
     @staticmethod
-    def of_summary(group: Group) -> EvidenceGroup:
-        """Make one of a summary, with all fields of its key."""
-        fields = {name: comparable(getattr(group.key, name)) for name in DIMENSIONS}
-        wall_s, cpu_s = duration_seconds(group.wall_ms), duration_seconds(group.cpu_ms)
-        if group.key.score_milli:  # the server multiplies what it was sent
-            normalised = [normalised_from(each, group.key.benchmark, group.key.score_milli) for each in (wall_s, cpu_s)]
-        else:
-            normalised = [normalised_seconds(each) for each in (group.normalised_wall, group.normalised_cpu)]
-        sums = EvidenceSums(wall_s, cpu_s, normalised[0], normalised[1], group.earliest, group.latest)
-        return EvidenceGroup(groups.SUMMARY, group.key.when, fields, group.jobs, sums)
-
-    @staticmethod
-    def of_sync(count: SyncCount) -> EvidenceGroup:
-        """Make one of a sync count."""
-        key = count.key
-        fields: dict[str, Value] = {"site": comparable(key.site), "submit_host": comparable(key.submit_host)}
-        return EvidenceGroup(groups.SYNC, key.when, fields, count.jobs)
+    def of_columns(kind: GroupKind, total: TotalColumns) -> EvidenceGroup:
+        """Make one of a total or a sync count."""
+        sums = EvidenceSums(
+            total.wall_s,
+            total.cpu_s,
+            total.normalised_wall_s,
+            total.normalised_cpu_s,
+            total.earliest,
+            total.latest,
+        )
+        return EvidenceGroup(kind, total.month, total.fields, total.jobs, sums)
 
     def cell(self, dimensions: tuple[str, ...]) -> DimensionValues:
         """The values of these fields."""

@@ -16,17 +16,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, get_args
 
 import msgspec
 
-from formats.apel.score import read_score
 from formats.base import Format
 from formats.calendar import Month
 from formats.columns import Value, comparable, local_key
+from formats.score import read_score
 from publisher.errors import UsageError
-from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, EvidenceRecord, EvidenceSums
-from publisher.store import groups
+from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, EvidenceRecord, EvidenceSums, GroupKind
 
 MOST_JSON_BYTES: Final = 256 * 2**20
 _MOST_FIELD_CHARACTERS: Final = 1 << 20
@@ -136,7 +135,7 @@ def read_files(
         records += found.records
         notes += found.notes if len(paths) == 1 else [f"{path}: {note}" for note in found.notes]
     every = [group for found_groups in groups_by_path.values() for group in found_groups]
-    if records and any(group.kind == groups.SUMMARY for group in every):
+    if records and any(group.kind == "jobs" for group in every):
         raise UsageError(
             f"the evidence of {target} has both records and groups of jobs", hint="Give the one or the other"
         )
@@ -147,7 +146,7 @@ def _require_different(
     earlier: Path, others: Sequence[EvidenceGroup], path: Path, found: Sequence[EvidenceGroup]
 ) -> None:
     """Raise `UsageError` if groups of both files cannot be added up: the same jobs would count twice."""
-    for kind in (groups.SUMMARY, groups.SYNC):
+    for kind in get_args(GroupKind):
         columns = [{frozenset(one.fields) for one in each if one.kind == kind} for each in (others, found)]
         if all(columns) and columns[0] != columns[1]:
             raise UsageError(
@@ -379,11 +378,11 @@ class _FileReader:
             ends = {name: self._instant(place, name, self._first(row, names)) for name, names in _ENDS.items()}
             sums = EvidenceSums(wall_s, cpu_s, normalised_wall_s, normalised_cpu_s, ends["earliest"], ends["latest"])
             within_s = max(1.0, *(within_s for _, within_s in durations))
-            yield EvidenceGroup(groups.SUMMARY, month, fields, number, sums, within_s)
+            yield EvidenceGroup("jobs", month, fields, number, sums, within_s)
         if by_sync is not None:
             number = self._whole(place, "sync jobs", by_sync)
             of_sync = {name: value for name, value in fields.items() if name in {"site", "submit_host"}}
-            yield EvidenceGroup(groups.SYNC, month, of_sync, number)
+            yield EvidenceGroup("sync", month, of_sync, number)
 
     def _month(self, place: str, row: Row) -> Month:
         month, year = str(row.get(_MONTH) or ""), str(row.get(_YEAR) or "")

@@ -25,6 +25,7 @@ from publisher.errors import CredentialError, PublisherError, StoppedError, Stor
 from publisher.events import WorkAdvanced
 from publisher.messages.item import view_of
 from publisher.messages.recipient import Recipient
+from publisher.plugins import format_of
 from publisher.publish.context import Tools
 from publisher.reconcile.by_day import ByDay
 from publisher.reconcile.by_group import ByGroup, compared_of, dimensions_of
@@ -32,7 +33,7 @@ from publisher.reconcile.by_record import ByRecord
 from publisher.reconcile.by_report import ByReport
 from publisher.reconcile.configured_evidence import configured_evidence
 from publisher.reconcile.confirm import Verdicts, counts_of, remember
-from publisher.reconcile.evidence import DIMENSIONS, EvidenceDatabase, EvidenceGroup, EvidenceRecord
+from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, EvidenceRecord
 from publisher.reconcile.evidence_files import EvidenceFile, read_files
 from publisher.reconcile.evidence_messages import AsSent, read_messages
 from publisher.reconcile.evidence_reports import EvidenceReports, reports_of_files, reports_of_messages
@@ -40,7 +41,7 @@ from publisher.reconcile.ledger import Ledger, RecordKeys
 from publisher.reconcile.result import ALL_MEASURES, Difference, Found, MonthFound
 from publisher.reconcile.sent_records import SentRecords
 from publisher.status.jobs import count_in
-from publisher.store import groups, queries
+from publisher.store import queries
 from publisher.store.database import Store
 from publisher.targets.base import RECENT_S, EvidenceUnavailable, GivesRecords, GivesSums, KeepsMessages
 from publisher.targets.base import Target as Service
@@ -52,7 +53,6 @@ _NOTHING_TO_ASK: Final = (
 )
 _TAKEN: Final = "another program takes messages out of this directory; messages that it took are not compared"
 _CLOCK_TOLERANCE_S: Final = 300
-_SYNC_DIMENSIONS: Final = ("site", "submit_host")
 
 
 def usual_months(now: int) -> list[Month]:
@@ -353,25 +353,26 @@ class _OneTarget:
 
     def _by_messages(self, months: Sequence[MonthFound], service: KeepsMessages) -> None:
         found = self._found
+        form, totals = self._settings.format, self._settings.format.totals
         evidence, unreadable = read_messages(
-            found.target, service, self._database, self._clock(), self._as_sent(months)
+            found.target, form, service, self._database, self._clock(), self._as_sent(months)
         )
         found.notes += unreadable
         if service.taken_away:
             found.notes.append(_TAKEN)
         by_group = self._by_group(evidence, service)
-        by_record = None if self._settings.format.shape == "summary" else self._by_record(service)
+        by_record = self._by_record(service) if totals is None else None
         if by_record is not None:
             found.compared = self._database.content(found.target).named
         else:
-            found.compared = compared_of(evidence, groups.SUMMARY)
+            found.compared = compared_of(evidence)
         for month in months:
-            if by_record is None:
-                by_group.summaries(month, DIMENSIONS)
-            else:
+            if by_record is not None:
                 by_record.month(month)
+            elif totals is not None:
+                by_group.jobs(month, totals.dimensions)
             if self._settings.sends_sync:
-                by_group.sync(month, _SYNC_DIMENSIONS)
+                by_group.sync(month, format_of(form.sync).required_totals.dimensions)
             month.is_done = True
         if by_record is not None:
             by_record.foreign({month.month: month for month in months})
@@ -397,27 +398,30 @@ class _OneTarget:
 
     def _by_file(self, months: Sequence[MonthFound], evidence: EvidenceFile) -> None:
         kinds = {group.kind for group in evidence.groups}
-        if evidence.records and self._settings.format.shape == "summary":
+        totals = self._settings.format.totals
+        if evidence.records and totals is not None:
             raise UsageError(f"the file lists records, but {self._found.target} receives summaries")
-        if any(group.kind == groups.SYNC for group in evidence.groups) and not self._settings.sends_sync:
+        if totals is not None and totals.columns is None:
+            raise UsageError(f"{self._settings.records} cannot be compared with a file")
+        if any(group.kind == "sync" for group in evidence.groups) and not self._settings.sends_sync:
             self._found.notes.append("the sync counts are not compared: this target is sent none")
         by_record = self._by_record(None) if evidence.records else None
         by_group = self._by_group(evidence.groups, None)
-        dimensions = dimensions_of(evidence.groups, groups.SUMMARY)
-        sync_dimensions = dimensions_of(evidence.groups, groups.SYNC)
+        dimensions = dimensions_of(evidence.groups, "jobs")
+        sync_dimensions = dimensions_of(evidence.groups, "sync")
         if by_record is not None:
             self._found.compared = self._database.content(self._found.target).named
         else:
-            self._found.compared = compared_of(evidence.groups, groups.SUMMARY)
+            self._found.compared = compared_of(evidence.groups)
         for month in months:
             if by_record is not None:
                 by_record.month(month)
-            elif groups.SUMMARY in kinds:
-                by_group.summaries(month, dimensions)
+            elif "jobs" in kinds:
+                by_group.jobs(month, dimensions)
             else:
                 for _entries in self._ledger.counted_pages(month):
                     pass
-            if groups.SYNC in kinds and self._settings.sends_sync:
+            if "sync" in kinds and self._settings.sends_sync:
                 by_group.sync(month, sync_dimensions)
             month.is_done = True
         if by_record is not None:

@@ -15,10 +15,10 @@ import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from formats.apel.score import read_score, read_scores
 from formats.apel.text import TextRecord, parse
 from formats.check.apel import check_text
 from formats.rules import type_of
+from formats.score import read_score, read_scores
 from formats.signed_text import looks_encrypted
 from formats.utilization.report import CSV_BEGINS, NotAReportError, UtilizationReport, check_report, read_report
 from publisher.security import verify

@@ -1,4 +1,4 @@
-"""Summaries, reports and sync counts as last sent, by target, month or day, and key; and which months are due.
+"""Totals, reports and sync counts as last sent, by target, month or day, and key; and which months are due.
 
 The month of a group is a number: of a month (`formats.calendar`), for reports of a period (`formats.calendar`).
 """
@@ -12,19 +12,20 @@ from typing import Final
 import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, func, null, select, update
 
-from formats.apel.fold import Group, SyncCount
 from formats.calendar import Month, month_numbered, month_of
 from formats.identity import DIGEST_BYTES
+from formats.totals import MonthTotal, TotalsKind
 from publisher.errors import StoreCorruptError
 from publisher.store import dialect, paging, prepared
 from publisher.store.schema import State, due_months, groups, purged_sync_counts, report_reaches
 from publisher.store.stored_json import read_with
 from publisher.store.stored_values import bytes_of, state_of
 
-SUMMARY: Final = "summary"
 SYNC: Final = "sync"
+"""The kind of sync counts; that of totals is in their descriptor (`formats.totals.TotalsKind`)."""
 UTILIZATION: Final = "utilization"
-_SNAPSHOTS: Final = (SUMMARY, UTILIZATION)
+IS_SNAPSHOT: Final = groups.c.kind != SYNC
+"""Totals and reports: what settles runs."""
 
 
 UNLIKE_OURS: Final = bytes(DIGEST_BYTES)
@@ -37,7 +38,7 @@ class DueFor(StrEnum):
     SYNC = "sync"
     """Its sync counts must be computed again."""
     FOLD = "fold"
-    """Its runs must be folded again into summaries or reports, even if nothing waits."""
+    """Its runs must be folded again into totals or reports, even if nothing waits."""
 
 
 class GroupRow(msgspec.Struct, frozen=True):
@@ -50,27 +51,24 @@ class GroupRow(msgspec.Struct, frozen=True):
     jobs: int
     body: bytes
 
-    def summary(self) -> Group:
-        """The summary. Raises `StoreCorruptError` if it is not what was stored."""
-        group = read_with(Group.from_json, self.body, self._name)
-        self._require(group.digest, group.key.text, group.key.year * 100 + group.key.month, group.jobs)
-        return group
+    @staticmethod
+    def of(total: MonthTotal, state: State) -> GroupRow:
+        """The row of a total."""
+        return GroupRow(total.key.when.number, total.key.text, state, total.digest, total.jobs, total.to_json())
 
-    def sync_count(self) -> SyncCount:
-        """The sync count. Raises as `summary`."""
-        count = read_with(SyncCount.from_json, self.body, self._name)
-        self._require(count.digest, count.key.text, count.key.year * 100 + count.key.month, count.jobs)
-        return count
+    def total(self, totals: TotalsKind) -> MonthTotal:
+        """The total or sync count; `totals`: those of its kind.
 
-    @property
-    def _name(self) -> str:
-        return f"the group {self.key[:200]} of {self.month}"
-
-    def _require(self, digest: bytes, key: str, month: int, jobs: int) -> None:
-        """A changed key or month would let a group look as if it had vanished, and zero would replace it."""
+        Raises `StoreCorruptError` if it is not what was stored: a changed key or month would let it look as if it had
+        vanished, and zero would replace it.
+        """
+        name = f"the group {self.key[:200]} of {self.month}"
+        total = read_with(totals.from_json, self.body, name)
+        digest = total.digest
         known = digest if self.digest == UNLIKE_OURS else self.digest
-        if (digest, key, month, jobs) != (known, self.key, self.month, self.jobs):
-            raise StoreCorruptError(f"the store is damaged: {self._name} is not what was stored")
+        if (digest, total.key.text, total.key.when.number, total.jobs) != (known, self.key, self.month, self.jobs):
+            raise StoreCorruptError(f"the store is damaged: {name} is not what was stored")
+        return total
 
 
 def mark_due(connection: Connection, target_id: int, purpose: DueFor, end_times: Iterable[int]) -> None:
@@ -175,21 +173,21 @@ def keep_sync_counts(connection: Connection, month: Month) -> None:
     dialect.insert_from_select(connection, kept, dialect.column_names(kept.c), counts)
 
 
-def kept_sync_counts(connection: Connection, target_id: int, month: Month) -> list[SyncCount]:
+def kept_sync_counts(connection: Connection, target_id: int, month: Month, totals: TotalsKind) -> list[MonthTotal]:
     """The kept sync counts of a target for a month. Raises `StoreCorruptError`."""
     kept = purged_sync_counts
     query = select(kept.c.key, kept.c.digest, kept.c.body).where(
         kept.c.target_id == target_id, kept.c.month == month.number
     )
-    return [kept_count(month.number, *row) for row in connection.execute(query)]
+    return [kept_count(totals, month.number, *row) for row in connection.execute(query)]
 
 
-def kept_count(month: int, key: str, digest: bytes, body: bytes) -> SyncCount:
+def kept_count(totals: TotalsKind, month: int, key: str, digest: bytes, body: bytes) -> MonthTotal:
     """A kept sync count from its columns. Raises `StoreCorruptError`."""
     what = f"the kept sync count {key}"
     digest, body = bytes_of(digest, f"the digest of {what}"), bytes_of(body, what)
-    count = read_with(SyncCount.from_json, body, what)
-    return GroupRow(month, key, State.ACCEPTED, digest, count.jobs, body).sync_count()
+    count = read_with(totals.from_json, body, what)
+    return GroupRow(month, key, State.ACCEPTED, digest, count.jobs, body).total(totals)
 
 
 def forget(connection: Connection, target_id: int, kind: str, month: int, keys: Sequence[str]) -> None:
@@ -273,8 +271,8 @@ def put_back(connection: Connection, target_id: int, now: int) -> None:
 
 
 def count(connection: Connection, target_id: int) -> dict[State, int]:
-    """How many summaries or reports of a target are in each state."""
-    query = select(groups.c.state).where(groups.c.target_id == target_id, groups.c.kind.in_(_SNAPSHOTS))
+    """How many totals or reports of a target are in each state."""
+    query = select(groups.c.state).where(groups.c.target_id == target_id, IS_SNAPSHOT)
     found: dict[State, int] = {}
     for state in connection.execute(query).scalars():
         found[state_of(state)] = found.get(state_of(state), 0) + 1
@@ -282,10 +280,8 @@ def count(connection: Connection, target_id: int) -> dict[State, int]:
 
 
 def count_confirmed(connection: Connection, target_id: int) -> int:
-    """How many summaries of a target `reconcile` has seen at the service as they were last sent."""
-    query = select(func.count()).where(
-        groups.c.target_id == target_id, groups.c.kind.in_(_SNAPSHOTS), groups.c.confirmed_at.is_not(None)
-    )
+    """How many totals of a target `reconcile` has seen at the service as they were last sent."""
+    query = select(func.count()).where(groups.c.target_id == target_id, IS_SNAPSHOT, groups.c.confirmed_at.is_not(None))
     return int(connection.execute(query).scalar_one())
 
 

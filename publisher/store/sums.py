@@ -29,7 +29,7 @@ from sqlalchemy import (
     tuple_,
 )
 
-from formats.apel.fold import LATEST_END, LONGEST_MS, Sums
+from formats.totals import LATEST_END, LONGEST_MS, Sums
 from publisher.errors import StoreCorruptError
 from publisher.store import ledger_checks, paging
 from publisher.store.deliveries import state_where

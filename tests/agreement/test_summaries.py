@@ -21,7 +21,7 @@ import pytest
 
 from formats.apel.fold import Fold, SyncFold
 from formats.job import Job
-from formats.registry import summary_format, sync_format
+from formats.registry import totals_format
 from formats.view import View
 from tests.agreement.fields import records_of_text
 from tests.agreement.test_records import AS_ARC, DEFAULT
@@ -55,7 +55,7 @@ def summaries(view: View, jobs: Iterable[Job]) -> list[Row]:
     fold = Fold(view)
     for job in jobs:
         fold.add(job)
-    renderer = summary_format("apel-summary", view)
+    renderer = totals_format("apel-summary", view)
     header, rows = records_of_text(renderer.message([renderer.record(group).body for group in fold.groups()]))
     assert header == SUMMARY
     return rows
@@ -66,8 +66,8 @@ def counts(view: View, jobs: Iterable[Job]) -> list[Row]:
     fold = SyncFold(view)
     for job in jobs:
         fold.add(job)
-    renderer = sync_format(view)
-    header, rows = records_of_text(renderer.message([renderer.record(count).body for count in fold.counts()]))
+    renderer = totals_format("apel-sync", view)
+    header, rows = records_of_text(renderer.message([renderer.record(count).body for count in fold.groups()]))
     assert header == SYNC
     return rows
 

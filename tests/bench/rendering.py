@@ -13,7 +13,7 @@ from lxml import etree
 from formats.apel.fold import Fold
 from formats.apel.text import parse
 from formats.job import Job
-from formats.registry import record_format, report_format, summary_format
+from formats.registry import record_format, report_format, totals_format
 from formats.utilization.measure import Bins, BinSums, Ran, Tally, measured
 from formats.utilization.report import UtilizationReport
 from formats.view import View
@@ -87,7 +87,7 @@ def render_apel_job(bench: Bench) -> None:
 
 def summarise(bench: Bench, name: str) -> None:
     """Jobs folded into monthly summaries, and those written."""
-    form = summary_format(name, VIEW)
+    form = totals_format(name, VIEW)
     jobs = inputs.jobs(bench)
     for _ in range(RUNS):
         with bench.timed(len(jobs)):

@@ -210,12 +210,12 @@ def test_sync_counts_add_up_in_any_split(runs: list[Job], data: st.DataObject) -
             made.add(one)
         return made
 
-    whole = list(counts(runs).counts())
+    whole = list(counts(runs).groups())
     shuffled = data.draw(st.permutations(runs))
     cut = data.draw(st.integers(0, len(runs)))
     one = counts(shuffled[:cut])
     one.merge(counts(shuffled[cut:]))
-    assert list(one.counts()) == whole
+    assert list(one.groups()) == whole
     assert sum(count.jobs for count in whole) == len(runs)
     assert all(SyncCount.from_json(count.to_json()) == count for count in whole)
 

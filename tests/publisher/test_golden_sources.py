@@ -17,7 +17,7 @@ from formats.base import Note
 from formats.benchmark import has_usable_benchmark
 from formats.calendar import period_of
 from formats.job import Benchmark, Job
-from formats.registry import FORMATS, record_format, report_format, summary_format, sync_format
+from formats.registry import FORMATS, record_format, report_format, totals_format
 from formats.rule_codes import CannotRenderError
 from formats.utilization.measure import Bins, Tally
 from formats.utilization.report import UtilizationReport
@@ -82,17 +82,17 @@ def made(name: str, version: str, jobs: Sequence[Job]) -> Iterator[str]:
     jobs = [job for job in jobs if job.has_record]
     bodies: list[bytes] = []
     if name == "apel-sync":
-        form = sync_format(view)
+        form = totals_format("apel-sync", view)
         counts = SyncFold(view)
         for job in jobs:
             try:
                 counts.add(job)
             except CannotRenderError as error:
                 held(job, error)
-        bodies += [form.record(count).body for count in counts.counts()]
+        bodies += [form.record(count).body for count in counts.groups()]
         message = form.message(bodies)
     elif "summary" in name:
-        summaries = summary_format(name, view)
+        summaries = totals_format(name, view)
         fold = Fold(view, normalised=summaries.normalised)
         for job in jobs:
             try:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import BigInteger, Column, Connection, Integer, LargeBinary, SmallInteger, Table, Text, select
 
 from publisher.errors import StoreError
+from publisher.plugins import totals_by_kind
 from publisher.store import groups as stored_groups
 from publisher.store.admin import engine
 from publisher.store.groups import GroupRow
@@ -50,17 +51,14 @@ _FIRST, _LAST = -(2**53), 2**53
 
 def wrong_groups(connection: Connection) -> Iterator[str]:
     """Groups and kept sync counts that are not what was stored."""
-    kinds: dict[str, Callable[[GroupRow], object]] = {
-        stored_groups.SUMMARY: GroupRow.summary,
-        stored_groups.SYNC: GroupRow.sync_count,
-    }
+    kinds = totals_by_kind()
     query = select(groups.c.kind, *(groups.c[name] for name in ("month", "key", "state", "digest", "jobs", "body")))
     for kind, month, key, state, digest, jobs, body in engine.rows(connection, query):
         try:
             mark = bytes_of(digest, f"the digest of group {key}")
             group = GroupRow(month, key, state_of(state), mark, jobs, bytes_of(body, f"group {key}"))
             if kind in kinds:
-                kinds[kind](group)
+                group.total(kinds[kind])
             elif kind != stored_groups.UTILIZATION:
                 yield f"group {key} is of the unknown kind {kind}"
         except StoreError as error:
@@ -68,7 +66,7 @@ def wrong_groups(connection: Connection) -> Iterator[str]:
     kept = purged_sync_counts
     for row in engine.rows(connection, select(kept.c.month, kept.c.key, kept.c.digest, kept.c.body)):
         try:
-            stored_groups.kept_count(*row)
+            stored_groups.kept_count(kinds[stored_groups.SYNC], *row)
         except (StoreError, TypeError) as error:
             yield str(error)
 

@@ -21,10 +21,11 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Column, Connection, Integer, Table, delete, func, insert, literal, select, update
 
-from formats.apel.fold import Group
 from formats.identity import digest, encode, encoded_digest
 from formats.job import Job
 from formats.names import to_rfc2253, to_slash
+from formats.totals import TotalsKind
+from formats.view import View
 from publisher.encoded_run import EncodedRun, class_needs_local_user, encode_run, encode_whole
 from publisher.errors import UsageError
 from publisher.grid_identity import GridLogEntry
@@ -171,8 +172,6 @@ def pseudonyms(connection: Connection) -> PseudonymMap:
 
 Same = Callable[[JobClass, Job], str | None]
 """Why the configuration makes something else of a class once it has the pseudonym; None: it does not."""
-Shown = Callable[[str], str]
-"""A name as a receiver of summaries is shown it."""
 
 _SALT_BYTES: Final = 32
 _PAGE: Final = 1000
@@ -186,6 +185,13 @@ _TEXTS: Final[tuple[tuple[Table, tuple[Column[Any], ...]], ...]] = (
     (audit_table, (audit_table.c.subject, audit_table.c.detail)),
     (program_runs, (program_runs.c.done,)),
 )
+
+
+class TotalsReceiver(msgspec.Struct, frozen=True):
+    """A target that is sent totals: how they are made, and its view of the jobs."""
+
+    totals: TotalsKind
+    view: View
 
 
 class Forgotten(msgspec.Struct, frozen=True):
@@ -205,13 +211,12 @@ def new_pseudonym() -> str:
 
 
 def forget(
-    connection: Connection, person: str, pseudonym: str, same: Same, shown: Mapping[int, Shown], now: int
+    connection: Connection, person: str, pseudonym: str, same: Same, receivers: Mapping[int, TotalsReceiver], now: int
 ) -> Forgotten:
     """Put a pseudonym in place of a person, in one writing transaction under all locks.
 
-    `shown`: by the id of each target that is sent summaries, how a name is spelled there. Raises `UsageError`, with
-    nothing changed, where the store has nothing of the person, where a rule goes by the name, and where a summary with
-    it is not sent yet.
+    `receivers`: the targets that are sent totals, by their ids. Raises `UsageError`, with nothing changed, where the
+    store has nothing of the person, where a rule goes by the name, and where a summary with it is not sent yet.
     """
     found = [each for each in all_classes(connection) if _names(each.facts, person)]
     names = {person, to_slash(person), to_rfc2253(person)}
@@ -224,12 +229,12 @@ def forget(
         why = same(each, pseudonymized(each.facts, _names(each.facts, person), pseudonym))
         if why is not None:
             raise UsageError(why, hint="Choose a pseudonym that also matches the rule, with --as; nothing was changed")
-    _require_sent(connection, [each.id for each in found], shown)
+    _require_sent(connection, [each.id for each in found], receivers)
     run_count = _rename_runs(connection, person, pseudonym)  # before the classes, whose facts runs are read with
     version_count = _rename_versions(connection, person, pseudonym)
     class_count = _rename_classes(connection, found, person, pseudonym)
     group_count = sum(
-        _rename_groups(connection, target_id, show, names, pseudonym) for target_id, show in shown.items()
+        _rename_groups(connection, target_id, receiver, names, pseudonym) for target_id, receiver in receivers.items()
     )
     suspects.rename(connection, lambda job: _without_names(job, person, names, pseudonym))
     for name in entries:
@@ -275,9 +280,9 @@ def _require_new(connection: Connection, pseudonym: str) -> None:
         raise UsageError(f"{pseudonym!r} is already the name of another person", hint="Choose another one")
 
 
-def _require_sent(connection: Connection, class_ids: Collection[int], shown: Mapping[int, Shown]) -> None:
+def _require_sent(connection: Connection, class_ids: Collection[int], receivers: Mapping[int, TotalsReceiver]) -> None:
     """Raise `UsageError` where a summary of the person's would be sent under the pseudonym beside one with the name."""
-    for target_id in shown:
+    for target_id, receiver in receivers.items():
         query = (
             select(func.count())
             .select_from(deliveries.join(runs, deliveries.c.run_id == runs.c.id))
@@ -289,7 +294,7 @@ def _require_sent(connection: Connection, class_ids: Collection[int], shown: Map
             .select_from(groups_table)
             .where(
                 groups_table.c.target_id == target_id,
-                groups_table.c.kind == groups.SUMMARY,
+                groups_table.c.kind == receiver.totals.kind,
                 groups_table.c.state != int(State.ACCEPTED),
             )
         ).scalar_one()
@@ -372,20 +377,24 @@ def _follow(connection: Connection, run_id: int, before: bytes, after: bytes) ->
     )
 
 
-def _rename_groups(connection: Connection, target_id: int, show: Shown, names: Iterable[str], pseudonym: str) -> int:
-    users = {show(name).casefold() for name in names}
-    new = show(pseudonym)
-    if new.casefold() in users:
+def _rename_groups(
+    connection: Connection, target_id: int, receiver: TotalsReceiver, names: Iterable[str], pseudonym: str
+) -> int:
+    totals, persons = receiver.totals, receiver.totals.persons
+    if persons is None:
+        return 0
+    before = {persons.spelled(receiver.view, name).casefold() for name in names}
+    new = persons.spelled(receiver.view, pseudonym)
+    if new.casefold() in before:
         return 0  # no names are sent to this service
-    mine = (groups_table.c.target_id == target_id) & (groups_table.c.kind == groups.SUMMARY)
+    mine = (groups_table.c.target_id == target_id) & (groups_table.c.kind == totals.kind)
     count = 0
     for row in connection.execute(select(groups_table).where(mine)).mappings().all():
-        group = read_with(Group.from_json, bytes(row["body"]), "a group")
-        if group.spelling.user.casefold() not in users:
+        total = read_with(totals.from_json, bytes(row["body"]), "a group")
+        if before.isdisjoint(name.casefold() for name in persons.names(total)):
             continue
-        spelling = msgspec.structs.replace(group.spelling, user=new)
-        group = msgspec.structs.replace(group, spelling=spelling, key=spelling.folded(), notes=())
-        values = {"key": group.key.text, "digest": group.digest, "body": group.to_json()}
+        total = persons.renamed(total, before, new)
+        values = {"key": total.key.text, "digest": total.digest, "body": total.to_json()}
         connection.execute(
             update(groups_table)
             .where(mine, groups_table.c.month == row["month"], groups_table.c.key == row["key"])

@@ -288,10 +288,10 @@ def _why_kept(
     of_month = and_(groups_table.c.target_id == target_id, in_month)
     settings = configured.get(name)
     if settings is not None:
-        kinds = [groups.SUMMARY, groups.UTILIZATION] if settings.summaries else []
-        kinds += [groups.SYNC] if settings.sync else []
+        kinds = [groups.IS_SNAPSHOT] if settings.summaries else []
+        kinds += [groups_table.c.kind == groups.SYNC] if settings.sync else []
         query_groups = select(func.count()).where(
-            of_month, groups_table.c.kind.in_(kinds), groups_table.c.state != int(State.ACCEPTED)
+            of_month, or_(false(), *kinds), groups_table.c.state != int(State.ACCEPTED)
         )
         purposes = [DueFor.FOLD] * settings.summaries + [DueFor.SYNC] * settings.sync
         due = sum(month in groups.months_due(connection, target_id, purpose) for purpose in purposes)

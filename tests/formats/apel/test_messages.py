@@ -16,7 +16,7 @@ from formats.apel.summary import SummaryFormat, SyncFormat, read_count, read_gro
 from formats.apel.text import carried, parse
 from formats.check.apel import check_text
 from formats.job import Benchmark, Job
-from formats.registry import UnknownFormatError, names_of, record_format, summary_format, sync_format
+from formats.registry import UnknownFormatError, names_of, record_format, totals_format
 from formats.rule_codes import CannotRenderError
 from formats.text import duration_seconds
 from formats.view import SummaryCounts, View
@@ -83,7 +83,7 @@ def test_golden_job_records(job_name: str, fixtures: Path, rewrite_golden: bool)
 @pytest.mark.parametrize(("name", "version"), SUMMARY_VERSIONS)
 def test_golden_summaries(name: str, version: str, fixtures: Path, rewrite_golden: bool) -> None:
     view = View(site="EXAMPLE-SITE", version=version)
-    renderer = summary_format(name, view)
+    renderer = totals_format(name, view)
     made = Fold(view, normalised=renderer.normalised)
     for each in hostile_jobs():
         made.add(each)
@@ -105,9 +105,9 @@ def test_golden_summaries_and_counts_of_wrong_input(
             if name == "apel-sync":
                 counts = SyncFold(view)
                 counts.add(one)
-                content += SyncFormat(view).message([SyncFormat(view).record(c).body for c in counts.counts()]).decode()
+                content += SyncFormat(view).message([SyncFormat(view).record(c).body for c in counts.groups()]).decode()
                 continue
-            renderer = summary_format(name, view)
+            renderer = totals_format(name, view)
             fold = Fold(view, normalised=renderer.normalised)
             fold.add(one)
             rendered = [renderer.record(group) for group in fold.groups()]
@@ -123,10 +123,10 @@ def test_golden_summaries_and_counts_of_wrong_input(
 
 def test_golden_sync(fixtures: Path, rewrite_golden: bool) -> None:
     view = View(site="EXAMPLE-SITE")
-    renderer, made = sync_format(view), SyncFold(view)
+    renderer, made = totals_format("apel-sync", view), SyncFold(view)
     for one in hostile_jobs():
         made.add(one)
-    message = renderer.message([renderer.record(count).body for count in made.counts()])
+    message = renderer.message([renderer.record(count).body for count in made.groups()])
     compare(fixtures / "golden" / "apel-sync" / "hostile-0.1.txt", message, rewrite=rewrite_golden)
 
 
@@ -199,7 +199,7 @@ def test_every_fact_of_a_run_reaches_its_record_also_from_a_warm_cache(change: d
 @given(runs=st.lists(jobs() | plain_jobs(), max_size=6))
 def test_summaries_of_any_runs_are_taken_and_read_back(name: str, version: str, runs: list[Job]) -> None:
     view = View(site="EXAMPLE-SITE", version=version)
-    renderer = summary_format(name, view)
+    renderer = totals_format(name, view)
     made = Fold(view, normalised=renderer.normalised)
     for one in runs:
         try:
@@ -244,7 +244,7 @@ def test_records_and_summaries_of_a_run_fall_under_one_key_and_sync_counts_them(
     made, counted = Fold(view), SyncFold(view)
     made.add(job())
     counted.add(job())
-    (group,), (count,) = made.groups(), counted.counts()
+    (group,), (count,) = made.groups(), counted.groups()
     records, summaries, sync = ApelJobFormat(view), SummaryFormat(view), SyncFormat(view)
     messages = [
         records.message([records.record(job(), 0).body]),
@@ -297,7 +297,7 @@ def test_local_jobs_as_the_apel_client_has_them(group: str | None) -> None:
     assert len(list(_groups(view, local, others))) == 2, "of the same fold"
     counts = SyncFold(view)
     counts.add(local)
-    assert [count.key.submit_host for count in counts.counts()] == ["none"]
+    assert [count.key.submit_host for count in counts.groups()] == ["none"]
 
 
 @pytest.mark.parametrize(
@@ -368,15 +368,15 @@ def test_names_that_are_not_latin_stay_separate() -> None:
 
 def test_versions_and_names() -> None:
     assert ApelJobFormat(View(site="S")).type.version == "0.3"
-    assert summary_format("apel-summary", View(site="S")).type.version == "0.2"
-    assert summary_format("apel-normalised-summary", View(site="S")).type.version == "0.4"
+    assert totals_format("apel-summary", View(site="S")).type.version == "0.2"
+    assert totals_format("apel-normalised-summary", View(site="S")).type.version == "0.4"
     assert record_format("apel-job", View(site="S")).name == "apel-job"
     summaries = names_of("summary")
-    assert [summary_format(name, View(site="S")).name for name in summaries] == list(summaries)
+    assert [totals_format(name, View(site="S")).name for name in summaries] == list(summaries)
     with pytest.raises(ValueError, match=r"0\.2, 0\.4"):
-        summary_format("apel-summary", View(site="S", version="0.3"))
+        totals_format("apel-summary", View(site="S", version="0.3"))
     with pytest.raises(UnknownFormatError, match="apel-normalised-summary, apel-summary"):
-        summary_format("apel-job", View(site="S"))
+        totals_format("apel-job", View(site="S"))
 
 
 def test_arcs_own_summaries_are_read(shared: Path) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from formats.apel.fold import Fold, SyncFold, normalised_seconds
 from formats.apel.job import ApelJobFormat, read_job
-from formats.apel.score import preferred_score, read_scores
 from formats.apel.summary import SummaryFormat, read_group
 from formats.apel.text import parse
 from formats.check.apel import check_text
@@ -30,6 +29,7 @@ from formats.rules import (
     MessageType,
     type_of,
 )
+from formats.score import preferred_score, read_scores
 from formats.view import View
 from tests.formats.check.test_apel import BASES, HEADERS, JOB, NOW, SUMMARY, found, message
 from tests.formats.test_summary import NOVEMBER, fold, job

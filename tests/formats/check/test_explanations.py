@@ -9,7 +9,7 @@ from hypothesis import given
 from formats.apel.fold import Fold
 from formats.check.fields import GROUP_RULES, RULES, NoExplanationError, explain, fields_of
 from formats.job import Benchmark, Job
-from formats.registry import record_format, summary_format
+from formats.registry import record_format, totals_format
 from formats.view import View
 from publisher.config.auditor import AuditorSettings
 from publisher.config.targets import AmsSettings
@@ -73,7 +73,7 @@ def test_the_fact_named_is_the_one_that_changes_the_value(name: str, field: str,
 @pytest.mark.parametrize("version", ["", "0.4"])
 def test_no_value_of_a_summary_is_without_a_rule(name: str, version: str) -> None:
     view = View(site="EXAMPLE-SITE", version=version)
-    form = summary_format(name, view)
+    form = totals_format(name, view)
     fold = Fold(view, normalised=form.normalised)
     fold.add(ARC)
     (group,) = fold.groups()

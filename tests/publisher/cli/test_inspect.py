@@ -10,7 +10,7 @@ import pytest
 
 from formats.apel.fold import Fold, SyncFold
 from formats.job import Job
-from formats.registry import record_format, summary_format, sync_format
+from formats.registry import record_format, totals_format
 from formats.view import View
 from publisher.security.credentials import load_credentials
 from publisher.security.sign import Signer
@@ -44,15 +44,15 @@ def summaries() -> bytes:
     fold = Fold(VIEW)
     for job in [OLD, OTHER]:
         fold.add(job)
-    renderer = summary_format("apel-summary", VIEW)
+    renderer = totals_format("apel-summary", VIEW)
     return renderer.message([renderer.record(group).body for group in fold.groups()])
 
 
 def sync() -> bytes:
     fold = SyncFold(VIEW)
     fold.add(OLD)
-    renderer = sync_format(VIEW)
-    return renderer.message([renderer.record(count).body for count in fold.counts()])
+    renderer = totals_format("apel-sync", VIEW)
+    return renderer.message([renderer.record(count).body for count in fold.groups()])
 
 
 MESSAGES = {

@@ -238,7 +238,7 @@ def _counted(job: Job) -> object:
         fold.add(job)
     except CannotRenderError as error:
         return str(error)
-    return list(fold.counts())
+    return list(fold.groups())
 
 
 # --- settings

@@ -15,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Connection, delete, insert, select, update
 
-from formats.apel.fold import LATEST_END, LONGEST_MS, Fold
+from formats.apel.fold import Fold
 from formats.calendar import Month, month_bounds
 from formats.job import Benchmark, Host, Job
+from formats.registry import FORMATS
 from formats.rule_codes import CannotRenderError
+from formats.totals import LATEST_END, LONGEST_MS
 from publisher.collect.run_preparer import RunPreparer
 from publisher.config.file import parse
 from publisher.config.schema import Config
@@ -38,6 +40,7 @@ from publisher.store.schema import deliveries as ledger
 from tests.publisher.store.server import PostgresqlServer
 
 TARGET: Final = 1
+SUMMARIES: Final = FORMATS["apel-summary"].required_totals
 MONTHS: Final = (Month(2026, 11), Month(2038, 1), Month(1969, 12))
 """An ordinary one, the one in which the instants of APEL end, and one before they begin."""
 PAGE: Final = 3
@@ -262,12 +265,14 @@ def assert_folds_alike(store: Store, site: tuple[Month, Config, list[Known]]) ->
     settings = config.targets["apel"]
     view, demand = view_of(settings, config), RunPreparer(config, settings)
     normalised = settings.records == "apel-normalised-summary"
-    quick = MonthFolder(store, TARGET, demand, page=PAGE).fold(month, Fold(view, normalised=normalised))
+    totals = FORMATS[settings.records].required_totals
     plain = Fold(view, normalised=normalised)
     members, held, due = folded_one_by_one(store, demand, month, plain)
-    assert list(quick.fold.groups()) == list(plain.groups())
-    assert sorted_members(quick.members) == sorted_members(members)
-    assert sorted_members({sentence(why): some for why, some in quick.held.items()}) == sorted_members(held)
+    for how in (totals, msgspec.structs.replace(totals, from_columns=False)):
+        quick = MonthFolder(store, TARGET, demand, how, view, page=PAGE).fold(month)
+        assert list(quick.fold.groups()) == list(plain.groups())
+        assert sorted_members(quick.members) == sorted_members(members)
+        assert sorted_members({sentence(why): some for why, some in quick.held.items()}) == sorted_members(held)
     with store.read() as connection:
         by_class = sums.due_by_class(connection, TARGET, month_bounds(month), PAGE)
         of_runs = {row[0]: row[1] for row in connection.execute(select(runs.c.id, runs.c.class_id))}
@@ -323,9 +328,11 @@ def test_memory_does_not_grow_with_the_runs(on_sqlite: Store) -> None:
     peaks = []
     for number in (200, 200, 8_000):  # the first fills caches
         _many(on_sqlite, number, month_bounds(month)[0])
-        folder = MonthFolder(on_sqlite, TARGET, RunPreparer(config, settings), page=100)
+        folder = MonthFolder(
+            on_sqlite, TARGET, RunPreparer(config, settings), SUMMARIES, view_of(settings, config), page=100
+        )
         tracemalloc.start()
-        folded = folder.fold(month, Fold(view_of(settings, config)))
+        folded = folder.fold(month)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert [group.jobs for group in folded.fold.groups()] == [number]
@@ -337,6 +344,6 @@ def test_records_are_not_looked_at(on_sqlite: Store) -> None:
     with on_sqlite.write() as connection:
         connection.execute(update(runs).values(job=b"no record"))
     config = parse({"site": {"name": "S"}, "targets": {"a": {"type": "directory", "path": "o"}}}, Path("p.toml"))
-    folder = MonthFolder(on_sqlite, TARGET, RunPreparer(config, None))
-    folded = folder.fold(MONTHS[0], Fold(view_of(config.targets["a"], config)))
+    view = view_of(config.targets["a"], config)
+    folded = MonthFolder(on_sqlite, TARGET, RunPreparer(config, None), SUMMARIES, view).fold(MONTHS[0])
     assert [group.jobs for group in folded.fold.groups()] == [50]

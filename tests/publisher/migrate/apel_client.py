@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from formats.apel.score import read_score
 from formats.apel.text import parse
 from formats.rules import type_of
+from formats.score import read_score
 from formats.text import read_date_time
 from publisher.simulator.apel_tables import Table, Tables, read_car
 from tests.publisher.cli.program import Done, Inside

@@ -10,7 +10,7 @@ from formats.apel.text import parse
 from publisher.reason import sentence
 from publisher.sources.base import Window
 from publisher.store.schema import State
-from tests.publisher.messages.test_summaries import site_of, user_job
+from tests.publisher.messages.test_totals import site_of, user_job
 from tests.publisher.site import NOVEMBER, OCTOBER, Site, make_job
 
 WINDOWS = (Window(), Window(OCTOBER, NOVEMBER + 86_400), Window(NOVEMBER + 7, None))

@@ -19,7 +19,6 @@ from publisher.errors import SourceError, StoppedError
 from publisher.reconcile.amounts import NOTHING, Amounts, By
 from publisher.reconcile.conservation import COLUMNS, NOT_READ, NOT_SENT, Conservation, SumsRow
 from publisher.sources.base import Cursor, Page, Unreadable, Window
-from publisher.store.groups import SUMMARY
 from publisher.store.schema import State, groups
 from publisher.targets.base import Transient
 from tests.extent import short_or_whole
@@ -215,7 +214,7 @@ def test_sums_of_summaries_are_those_of_the_groups_that_were_sent(tmp_path: Path
     row = november(conserved(site))
     assert (row.amounts["sent"], row.explained) == (of_jobs(*jobs), True)
     with site.publisher.store.write() as connection:  # as if a group had been folded wrongly
-        query = select(groups.c.key, groups.c.body).where(groups.c.kind == SUMMARY)
+        query = select(groups.c.key, groups.c.body).where(groups.c.kind == "summary")
         key, body = connection.execute(query).all()[0]
         group = Group.from_json(bytes(body))
         wrong = msgspec.structs.replace(group, cpu_ms=group.cpu_ms + 1)

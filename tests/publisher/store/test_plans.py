@@ -74,7 +74,7 @@ ANY: Final[dict[str, Question]] = {
     "reconcile, first page": lambda connection: queries.page(connection, 1, WINDOW, None, 10),
     "reconcile, next page": lambda connection: queries.page(connection, 1, WINDOW, AFTER, 10),
     "reconcile, records": lambda connection: queries.states_of_records(connection, 1, ["ur-2000"]),
-    "summaries as sent": lambda connection: groups.of_month(connection, 1, groups.SUMMARY, Month(2026, 11).number),
+    "summaries as sent": lambda connection: groups.of_month(connection, 1, "summary", Month(2026, 11).number),
     "states": lambda connection: deliveries.states_of(connection, 1, [5, 6, 7]),
 }
 STATUS: Final = "status"
@@ -147,7 +147,7 @@ def _fill(store: Store) -> None:
         summaries: (
             "target_id kind month key state digest jobs body changed_at",
             [
-                (target, groups.SUMMARY, 24_000 + number % 40, str(number), State.ACCEPTED, mark, 1, facts, 0)
+                (target, "summary", 24_000 + number % 40, str(number), State.ACCEPTED, mark, 1, facts, 0)
                 for target in (1, 2)
                 for number in range(1000)
             ],

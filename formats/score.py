@@ -1,4 +1,4 @@
-"""A benchmark score in APEL's text messages: type and value in two fields, or since v0.4 as `{HEPscore23: 14.2}`."""
+"""A benchmark score as text: type and value in two fields, or since v0.4 of APEL's messages as `{HEPscore23: 14.2}`."""
 
 from __future__ import annotations
 

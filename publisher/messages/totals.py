@@ -1,8 +1,8 @@
-"""Summaries: snapshots of whole months. A changed one is sent and replaces the one at the service.
+"""Totals: snapshots of whole months. A changed one is sent and replaces the one at the service.
 
-A month is summarised only if every source that feeds it is complete from the month's first second on; otherwise it is
+A month is summed up only if every source that feeds it is complete from the month's first second on; otherwise it is
 held with the reason, and released automatically once the month is complete. A group that vanished is sent with zero
-jobs.
+jobs, or forgotten if the receiver drops it by itself.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from itertools import groupby
 import msgspec
 from sqlalchemy import or_
 
-from formats.apel.fold import Fold, Group, GroupKey
-from formats.apel.summary import SummaryFormat
+from formats.base import TotalsFormat
 from formats.calendar import Month, month_bounds, month_numbered, month_of, period_of
 from formats.job import Job
-from formats.registry import summary_format
 from formats.rule_codes import CannotRenderError, Reason
+from formats.totals import MonthTotal, TotalKey, TotalsFold, TotalsKind
 from publisher.messages import erased_groups
 from publisher.messages.completeness import why_not_whole
 from publisher.messages.due import ended_in, held_periods, month_of_run, month_runs, months_touched, months_waiting_as
@@ -27,6 +26,7 @@ from publisher.messages.item import Held, Item, ItemPage, Members
 from publisher.messages.month_fold import MonthFold, MonthFolder, fold_runs
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Finished, Release, Scope, Section, Step
+from publisher.plugins import totals_format
 from publisher.reason import ReasonCode
 from publisher.sources.base import Window
 from publisher.store import groups, queries
@@ -37,8 +37,8 @@ from publisher.store.schema import State
 from publisher.store.stored_run import StoredRun
 
 
-class Summaries:
-    """The summaries of one recipient. Made for one run; `changed`: the months so far with something to send or hold,
+class MonthlyTotals:
+    """The totals of one recipient. Made for one run; `changed`: the months so far with something to send or hold,
     whose sync counts are due with them."""
 
     def __init__(self, recipient: Recipient, scope: Scope, now: int) -> None:
@@ -47,7 +47,8 @@ class Summaries:
         self._scope = scope
         self._now = now
         self._gives_all = scope.unchanged_too or not (scope.is_due and recipient.is_sent)
-        self._format = summary_format(recipient.format_name, recipient.view)
+        self._format = totals_format(recipient.format_name, recipient.view)
+        self._totals = recipient.format.required_totals
         self.changed: set[Month] = set()
 
     def steps(self) -> Iterator[Step]:
@@ -89,7 +90,7 @@ class Summaries:
         how often it was marked."""
         with self._recipient.store.read() as connection:
             months = set(queries.months_of(connection, target_id, State.WAITING))
-            months.update(map(month_numbered, groups.unsettled(connection, target_id, groups.SUMMARY)))
+            months.update(map(month_numbered, groups.unsettled(connection, target_id, self._totals.kind)))
             marked = groups.months_due(connection, target_id, groups.DueFor.FOLD)
         return months.union(marked), marked
 
@@ -105,8 +106,8 @@ class Summaries:
             all_of_it = Held(why, Members([], []), bounds=month_bounds(month))
             return self._section(month, ItemPage((), [all_of_it]))
         with self._recipient.store.read() as connection:
-            known = groups.of_month(connection, target_id, groups.SUMMARY, month.number)
-            kept = erased_groups.fixed(connection, target_id, month, self._recipient.view, self._now)
+            known = groups.of_month(connection, target_id, self._totals.kind, month.number)
+            kept = erased_groups.fixed(connection, target_id, self._totals, month, self._recipient.view, self._now)
         resends: list[State] = []
         if any(row.state is State.REJECTED for row in known.values()):
             resends.append(State.REJECTED)
@@ -123,12 +124,13 @@ class Summaries:
                 known[key] = msgspec.structs.replace(known[key], state=State.WAITING)
         members, held = dict(folded.members), dict(folded.held)
         items = []
-        for group in changed_groups(folded.fold, {} if self._gives_all else known):
+        changed, outdated = changed_groups(self._totals, folded.fold, {} if self._gives_all else known)
+        for group in changed:
             waiting = members.pop(group.key.text, None) or Members([], [])
             reason = erased_groups.HELD
             if group.key.text not in kept:
                 try:
-                    items.append(_item(self._format, month, group, waiting))
+                    items.append(_item(self._format, group, waiting))
                     continue
                 except CannotRenderError as error:  # its sums are larger than the service can store
                     reason = error.reason
@@ -137,7 +139,7 @@ class Summaries:
         page = ItemPage(items, _held(held), None, list(members.values()))
         if page.items or page.held:
             self.changed.add(month)
-        return self._section(month, page, kept, resends)
+        return self._section(month, page, kept, resends, [key for key in outdated if key not in kept])
 
     def _held_for_damage(self, month: Month, run_ids: Sequence[int]) -> Held:
         """Hold the month: without its damaged runs the service would replace its sums by smaller ones."""
@@ -155,9 +157,11 @@ class Summaries:
             self._recipient.store,
             target_id,
             self._recipient.preparer,
+            self._totals,
+            self._recipient.view,
             as_waiting=or_(*conditions) if conditions else None,
         )
-        return folder.fold(month, Fold(self._recipient.view, normalised=self._format.normalised), released=released)
+        return folder.fold(month, released=released)
 
     def _of_no_deliveries(self) -> Iterator[Step]:
         """The months of a plain view, or of a target that has no deliveries yet."""
@@ -169,23 +173,29 @@ class Summaries:
                     members.add(run.run_id, 0)
                 yield self._section(month, ItemPage((), [Held(why, members)]))
                 continue
-            fold = Fold(self._recipient.view, normalised=self._format.normalised)
+            fold = self._totals.fold(self._recipient.view)
             folded = fold_runs(self._recipient.preparer, runs, fold)
             items = [
-                _item(self._format, month, group, folded.members.get(group.key.text, Members([], [])))
+                _item(self._format, group, folded.members.get(group.key.text, Members([], [])))
                 for group in fold.groups()
             ]
             self.changed.add(month)
             yield self._section(month, ItemPage(items, _held(folded.held)))
 
     def _section(
-        self, month: Month, page: ItemPage, kept: frozenset[str] = frozenset(), resends: Sequence[State] = ()
+        self,
+        month: Month,
+        page: ItemPage,
+        kept: frozenset[str] = frozenset(),
+        resends: Sequence[State] = (),
+        outdated: Sequence[str] = (),
     ) -> Section:
         return Section(
             self._format,
             iter([page]),
-            groups.SUMMARY,
+            self._totals.kind,
             period_of("month", month_bounds(month)[0]),
+            outdated,
             kept=kept,
             changes_sync=month in self.changed,
             resends=resends,
@@ -197,14 +207,13 @@ class GroupedRun(msgspec.Struct, frozen=True):
 
     run: StoredRun
     job: Job
-    key: GroupKey
-    spelling: GroupKey
+    key: TotalKey
+    spelling: TotalKey
 
 
 def group_of_run(recipient: Recipient, run: StoredRun) -> GroupedRun:
     """Return the group that a run is part of. Raises `CannotRenderError` if it cannot be part of any."""
-    form = summary_format(recipient.format_name, recipient.view)
-    fold = Fold(recipient.view, normalised=form.normalised)
+    fold = recipient.format.required_totals.fold(recipient.view)
     job = recipient.preparer.prepare(run)
     key = fold.add(job)
     (group,) = fold.groups()
@@ -212,7 +221,7 @@ def group_of_run(recipient: Recipient, run: StoredRun) -> GroupedRun:
 
 
 def grouped_runs(recipient: Recipient, month: Month) -> Iterator[GroupedRun]:
-    """Yield the runs of a month that are counted in its summaries, by end."""
+    """Yield the runs of a month that are counted in its totals, by end."""
     bounds = month_bounds(month)
     runs = month_runs(recipient, Window(*bounds))
     if recipient.target_id is not None:
@@ -227,10 +236,10 @@ def _held(reasons: Mapping[Reason, Members]) -> list[Held]:
     return [Held(reason, members) for reason, members in reasons.items()]
 
 
-def _item(form: SummaryFormat, month: Month, group: Group, waiting: Members) -> Item:
+def _item(form: TotalsFormat, group: MonthTotal, waiting: Members) -> Item:
     """A group as an item of a message."""
     made = form.record(group)
-    row = GroupRow(month.number, group.key.text, State.WAITING, group.digest, group.jobs, group.to_json())
+    row = GroupRow.of(group, State.WAITING)
     return Item(row.key, waiting, made.body, row.digest, group.latest, tuple(made.notes), row)
 
 
@@ -242,16 +251,21 @@ def _have_moved(folded: MonthFold, known: Mapping[str, GroupRow]) -> bool:
     )
 
 
-def changed_groups(fold: Fold, known: Mapping[str, GroupRow]) -> list[Group]:
-    """Return the groups of a month that changed since they were sent; those that vanished come last, with zero jobs."""
+def changed_groups(
+    totals: TotalsKind, fold: TotalsFold, known: Mapping[str, GroupRow]
+) -> tuple[list[MonthTotal], list[str]]:
+    """Return the groups of a month that changed since they were sent, last those that vanished, with zero jobs; or, if
+    the receiver drops these by itself, their keys."""
     groups_now = {group.key.text: group for group in fold.groups()}
 
-    def has(group: Group) -> bool:
+    def has(group: MonthTotal) -> bool:
         row = known.get(group.key.text)
         return row is not None and row.state is State.ACCEPTED and row.digest == group.digest
 
-    return [group for group in groups_now.values() if not has(group)] + [
-        row.summary().zeroed
-        for key, row in known.items()
-        if key not in groups_now and (row.jobs or row.state is not State.ACCEPTED)
+    changed = [group for group in groups_now.values() if not has(group)]
+    vanished = [
+        row for key, row in known.items() if key not in groups_now and (row.jobs or row.state is not State.ACCEPTED)
     ]
+    if totals.vanished == "forgotten":
+        return changed, [row.key for row in vanished]
+    return changed + [row.total(totals).zeroed for row in vanished], []
