@@ -161,7 +161,7 @@ class TotalsKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether wall and CPU time, the end, and what the runs of a class share suffice, so that the store adds up runs
     without decoding them: user and VO of the grid, status, queue, cluster, endpoint, benchmarks, nodes, cores, slots.
     If a total needs another fact, such as the start, GPUs, or the account of a run that has a grid user, each run is
-    folded from its record, which takes about ten times as long."""
+    folded from its record, which takes about eight times as long."""
     vanished: Literal["zeroed", "forgotten"] = "zeroed"
     """What becomes of a total that has no runs any more: it is sent as `zeroed`, or is forgotten if the receiver drops
     it by itself."""
