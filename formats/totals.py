@@ -165,6 +165,10 @@ class TotalsKind(msgspec.Struct, frozen=True, kw_only=True):
     vanished: Literal["zeroed", "forgotten"] = "zeroed"
     """What becomes of a total that has no runs any more: it is sent as `zeroed`, or is forgotten if the receiver drops
     it by itself."""
+    following: Callable[[Any, Any], MonthTotal] | None = None
+    """A total as it is sent after an earlier one, which is the first argument: such as with 0.00 for each user who is
+    no longer in it, if the receiver keeps the value of a user who is not named. Following itself, it is unchanged.
+    None: it is sent as it is."""
     sync_count: Callable[[Any], MonthTotal] | None = None
     """The sync count that the service got with a total; None if sync counts do not go with totals."""
     persons: NamedPersons | None = None

@@ -294,6 +294,7 @@ def added_descriptor(name: str, made: Format) -> Format:
         kind=f"{KIND_OF_ADD_ON}{name}",
         fold=fold,
         from_json=_reading(totals.from_json),
+        following=blamed_for(totals.following),
         sync_count=None,
         persons=persons,
         usage=blamed_for(totals.usage),

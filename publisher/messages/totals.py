@@ -124,7 +124,7 @@ class MonthlyTotals:
                 known[key] = msgspec.structs.replace(known[key], state=State.WAITING)
         members, held = dict(folded.members), dict(folded.held)
         items = []
-        changed, outdated = changed_groups(self._totals, folded.fold, {} if self._gives_all else known)
+        changed, outdated = changed_groups(self._totals, folded.fold, known, gives_all=self._gives_all)
         for group in changed:
             waiting = members.pop(group.key.text, None) or Members([], [])
             reason = erased_groups.HELD
@@ -252,17 +252,22 @@ def _have_moved(folded: MonthFold, known: Mapping[str, GroupRow]) -> bool:
 
 
 def changed_groups(
-    totals: TotalsKind, fold: TotalsFold, known: Mapping[str, GroupRow]
+    totals: TotalsKind, fold: TotalsFold, known: Mapping[str, GroupRow], *, gives_all: bool = False
 ) -> tuple[list[MonthTotal], list[str]]:
     """Return the groups of a month that changed since they were sent, last those that vanished, with zero jobs; or, if
-    the receiver drops these by itself, their keys."""
+    the receiver drops these by itself, their keys. `gives_all`: all groups that there are."""
     groups_now = {group.key.text: group for group in fold.groups()}
+    if totals.following is not None:
+        for key in groups_now.keys() & known.keys():
+            groups_now[key] = totals.following(known[key].total(totals), groups_now[key])
+    if gives_all:
+        return list(groups_now.values()), []
 
-    def has(group: MonthTotal) -> bool:
-        row = known.get(group.key.text)
+    def has(key: str, group: MonthTotal) -> bool:
+        row = known.get(key)
         return row is not None and row.state is State.ACCEPTED and row.digest == group.digest
 
-    changed = [group for group in groups_now.values() if not has(group)]
+    changed = [group for key, group in groups_now.items() if not has(key, group)]
     vanished = [
         row for key, row in known.items() if key not in groups_now and (row.jobs or row.state is not State.ACCEPTED)
     ]

@@ -149,6 +149,11 @@ def _renamed(total: AccountTotal, names: Collection[str], name: str) -> AccountT
     return msgspec.structs.replace(total, gpu_ms=users)
 
 
+def _following(before: AccountTotal, now: AccountTotal) -> AccountTotal:
+    """With 0 for each user who is no longer in it."""
+    return msgspec.structs.replace(now, gpu_ms=dict(sorted((dict.fromkeys(before.gpu_ms, 0) | now.gpu_ms).items())))
+
+
 GPU_HOURS = Format(
     name="any",
     title="GPU hours by account",
@@ -160,6 +165,7 @@ GPU_HOURS = Format(
         fold=AccountFold,
         from_json=_read_total,
         from_columns=False,
+        following=_following,
         persons=NamedPersons(
             spelled=lambda _view, name: name, names=lambda total: total.gpu_ms.keys(), renamed=_renamed
         ),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from formats.calendar import month_bounds
 from formats.job import Job
 from publisher import plugins
 from publisher.errors import TargetError
@@ -176,3 +177,29 @@ def test_other_shapes_are_refused_where_they_are_sent(tmp_path: Path) -> None:
     with_error = site.publish_to("apel")
     assert isinstance(with_error.error, TargetError)
     assert "not one of records or totals" in str(with_error.error)
+
+
+def test_a_month_is_sent_again_and_purged(tmp_path: Path) -> None:
+    site = start(tmp_path)
+    plan = site.publisher.plan_republish("apel", Window(*month_bounds(NOV)))
+    assert (plan.groups.unchanged, plan.sync.total) == (2, 0)
+    site.republish("apel", *month_bounds(NOV))
+    assert len(list((tmp_path / "out").iterdir())) == 1, "the same message, under the same id"
+    assert site.counted("apel") == {State.ACCEPTED: 3}
+    site.now += 100 * 86_400
+    assert site.publisher.maintenance.purge(NOV.following).runs == 3
+    site.publish()
+    assert users_of(tmp_path, "p1") == {"Ada": Decimal(3), "Bo": Decimal(1)}, "a purged month is not sent with less"
+
+
+@pytest.mark.parametrize("step", range(1, 7))
+def test_a_kill_at_any_event_loses_and_doubles_nothing(tmp_path: Path, step: int) -> None:
+    site = start(tmp_path)
+    site.sources["ce1"].add(gpu_job(3, "Ada", "p1"), gpu_job(4, "Bo", "p2", hours=2))
+    site.collect()
+    site.killed_at(step, site.publish)
+    site.publish()
+    assert users_of(tmp_path, "p1") == {"Ada": Decimal(4), "Bo": Decimal(1)}
+    assert users_of(tmp_path, "p2") == {"Ada": Decimal(0), "Bo": Decimal(2)}, "the service keeps who is not named"
+    assert site.counted("apel") == {State.ACCEPTED: 4}
+    site.assert_counters_right()
