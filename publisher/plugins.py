@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -101,18 +101,18 @@ def required_format(name: str) -> Format:
 
 
 def format_of(name: str) -> Format:
-    """The descriptor of that format: one of this program, else of an add-on. One that cannot be loaded says so when it
-    is made."""
+    """The descriptor of that format: one of this program, else of an add-on.
+
+    Raises `ConfigError` for an add-on that cannot be loaded: if it brings totals, a run that is collected as for
+    records would leave its month as it is.
+    """
     return registry.FORMATS.get(name) or _added_format(name, tuple(sys.path))
 
 
 @lru_cache(maxsize=64)
 def _added_format(name: str, _path: tuple[str, ...]) -> Format:
     """`_path`: where packages are installed; searching it takes milliseconds, and descriptors are asked for often."""
-    try:
-        made = load(FORMATS, name, key="records")
-    except ConfigError:
-        made = None
+    made = load(FORMATS, name, key="records")
     if isinstance(made, Format):
         return added_descriptor(name, made)
     make, dimensions = partial(_add_on, name), registry.DIMENSIONS_OF_RECORDS
@@ -125,8 +125,12 @@ def format_of_message(own: Format, payload: bytes) -> Format:
 
 
 def totals_by_kind() -> dict[str, TotalsKind]:
-    """The totals of all formats by the word under which the ledger keeps them."""
-    forms = map(format_of, [*registry.FORMATS, *names(FORMATS)])
+    """The totals of all formats by the word under which the ledger keeps them; without add-ons that cannot be
+    loaded."""
+    forms = list(registry.FORMATS.values())
+    for name in names(FORMATS):
+        with suppress(ConfigError):
+            forms.append(format_of(name))
     return {form.totals.kind: form.totals for form in forms if form.totals is not None}
 
 

@@ -49,6 +49,10 @@ def _format(value: str) -> str:
     if value not in known and value not in (others := plugins.names(plugins.FORMATS)):
         allowed = [*known, *others]
         raise ValueError(f"{value!r} is not a format; allowed: {', '.join(allowed)}{did_you_mean(value, allowed)}")
+    try:
+        plugins.format_of(value)
+    except ConfigError as error:  # how its runs are planned is not known
+        raise ValueError(str(error)) from error
     return value
 
 

@@ -11,7 +11,7 @@ import pytest
 from formats.calendar import month_bounds
 from formats.job import Job
 from publisher import plugins
-from publisher.errors import TargetError
+from publisher.errors import ConfigError, TargetError
 from publisher.preview.diff import DiffRendering
 from publisher.sources.base import Window
 from publisher.store.schema import State
@@ -28,7 +28,8 @@ pytestmark = pytest.mark.either_store
 def gpu_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The formats of an installed package."""
     points = {"gpu-hours": "GPU_HOURS", "forgetting": "FORGOTTEN", "unreadable": "UNREADABLE", "odd": "SYNC_COUNTS"}
-    install(tmp_path, monkeypatch, plugins.FORMATS, **{name: point_of(value) for name, value in points.items()})
+    found = {name: point_of(value) for name, value in points.items()}
+    install(tmp_path, monkeypatch, plugins.FORMATS, **found, torn="no_such_module:X")
 
 
 def gpu_job(number: int, user: str, account: str | None = "p1", *, gpus: int = 1, hours: int = 1, **facts: Any) -> Job:
@@ -168,6 +169,15 @@ def test_what_would_change_is_shown(tmp_path: Path) -> None:
     assert kinds == {"1": "changed", "2": "gone"}
     messages = list(site.publisher.rendering("gpu-hours", "apel", Window()).messages())
     assert {each.total.key.account for message in messages for each in accounts_of(message.payload)} == {"p1", "p2"}
+
+
+def test_a_format_that_cannot_be_loaded_stops_before_anything_is_planned(tmp_path: Path) -> None:
+    """Planned as records, a run that changed would leave the sums of its month as they are."""
+    site = start(tmp_path)
+    assert not [found for found in site.publisher.maintenance.check() if found.level == "red"]
+    site.configure("apel", records="torn")
+    with pytest.raises(ConfigError, match="cannot be loaded: ModuleNotFoundError"):
+        site.collect()
 
 
 def test_other_shapes_are_refused_where_they_are_sent(tmp_path: Path) -> None:
