@@ -39,6 +39,7 @@ class ReasonCode(StrEnum):
     MONTH_PURGED = "month-purged"
     NOT_DUE = "not-due"
     NOT_IN_ANSWER = "not-in-answer"
+    NO_CORES = "no-cores"
     NO_GRID_LOG_ENTRY = "no-grid-log-entry"
     NO_LONGER_SELECTED = "no-longer-selected"
     NO_VO = "no-vo"
@@ -120,6 +121,11 @@ SENTENCES: Final[Mapping[str, str]] = {
     ReasonCode.MONTH_PURGED: _MAY_LACK_JOBS + "jobs of {month} were purged from the store",
     ReasonCode.NOT_DUE: "{field}: the run is not sent to this target: it is waived, superseded, or not selected",
     ReasonCode.NOT_IN_ANSWER: "the service's answer did not name this record; it is sent again",
+    ReasonCode.NO_CORES: (
+        "{field}: unknown, and sums of core hours would lack this run. Name the component in "
+        "sources.{source}.auditor.components.cores, then read it again: `usage-publisher collect {source} --since T "
+        "--until T`"
+    ),
     ReasonCode.NO_GRID_LOG_ENTRY: "{field}: no grid log entry yet. See sources.{source}.grid_log",
     ReasonCode.NO_LONGER_SELECTED: (
         "the job changed after it was, or may have been, delivered, and the target no longer selects it"

@@ -45,7 +45,7 @@ def each_fields_of(format_name: str, message: bytes) -> Iterator[Fields]:
             fields = _gathered(_walk(element, ""))
             fields.pop("RecordIdentity@createTime", None)
             yield fields
-    elif form is not None and form.content_type == "application/json":
+    elif form.content_type == "application/json":
         yield from (_gathered(_json_pairs(record, "")) for record in msgspec.json.decode(message, type=list[Any]))
     else:
         yield from (_gathered(record.pairs) for record in parse_text(message.decode("ascii")).records)

@@ -1,7 +1,7 @@
 """The one step between a stored run and its rendering: enrich it, or hold it if something is missing.
 
-A run waits for its entry in a grid log, and for a VO if the target selects by VO. A run without them is held, never
-dropped.
+A run waits for its entry in a grid log, for a VO if the target selects by VO, and for a number of cores if it is from a
+source that must have one. A run without them is held, never dropped.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class RunPreparer:
 
     def __init__(self, config: Config, target: Target | None) -> None:
         self._enrichers = Enrichers(config)
+        self._needs_cores = frozenset(name for name, each in config.sources.items() if each.kind.needs_cores)
         self._needs_vo = target is not None and target.for_unknown_vo == "hold"
 
     def identified(self, run: StoredRun) -> Job:
@@ -48,6 +49,8 @@ class RunPreparer:
     def _identified(self, source: str, job: Job, *, awaits: bool) -> Job:
         if awaits:
             raise CannotRenderError(ReasonCode.NO_GRID_LOG_ENTRY, "user_dn", source=source)
+        if job.cores is None and source in self._needs_cores:
+            raise CannotRenderError(ReasonCode.NO_CORES, "cores", source=source)
         return self._enrichers.apply(source, job)
 
     def _with_vo(self, source: str, job: Job) -> Job:

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from formats.job import Infrastructure
 from publisher import plugins
+from publisher.config.auditor_source import COLLECTORS, AuditorSourceSettings
 from publisher.config.rules import BenchmarkRule, BenchmarkSettings, GridLog, MapRule
 from publisher.config.types import (
     FilePath,
@@ -59,6 +60,14 @@ class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
     """The file of `conf/filters` that refuses texts which its logs do not escape; empty: they do."""
     cluster_from: Literal["setting", "record", "nothing"] = "setting"
     """Where the cluster in record ids is from; `record`: from the setting only where a record has none."""
+    needs_cores: bool = False
+    """Whether a run without a number of cores is held: its records say nothing that could stand for one."""
+    own_table: str = ""
+    """The key of the settings that only this kind has and cannot do without, in a table of their own with a `url`."""
+    asked: Mapping[str, str] = {}
+    """What `init` asks of these settings besides the URL: the question by its key."""
+    other_publisher: tuple[str, str] | None = None
+    """A program that publishes the same records to APEL without us, and the format that it sends."""
 
 
 SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
@@ -138,6 +147,16 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             knows_first_day=False,
             logs=frozenset({"lsf"}),
         ),
+        SourceKind(
+            name="auditor",
+            factory="publisher.sources.auditor.source:AuditorSource",
+            knows_first_day=False,
+            has_scores=True,
+            needs_cores=True,
+            own_table="auditor",
+            asked={"collector": f"What writes its records ({', '.join(COLLECTORS)})"},
+            other_publisher=("auditor-apel-plugin", "apel-normalised-summary"),
+        ),
     )
 }
 """By the `type` of a source. Add-ons register theirs as entry points."""
@@ -157,7 +176,7 @@ class SourceSettings(Settings):
     """`[sources.NAME]`: finished jobs of one batch system or grid front end."""
 
     type: KeepsPlan[Annotated[str, AfterValidator(_type)]] = Field(
-        description="arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf, or the type of an add-on."
+        description="arc, gridengine, torque, pbs, dqs, slurm, htcondor, lsf, auditor, or the type of an add-on."
     )
     path: KeepsPlan[FilePath | None] = Field(
         default=None, description="A file, a folder or a glob, depending on the type."
@@ -211,7 +230,8 @@ class SourceSettings(Settings):
         description="ARC: meaning of EndTime. It is in APEL's key: if it is changed, jobs count twice.",
     )
     overlap: KeepsPlan[Seconds] = Field(
-        default=86400.0 * 7, description="ARC: how far back each collect looks for rows that were completed late."
+        default=86400.0 * 7,
+        description="ARC, Slurm, AUDITOR: how far back each collect looks for jobs that were completed late.",
     )
     busy_timeout: KeepsPlan[Seconds] = Field(
         default=10.0, description="How long to wait for a source that its writer has locked."
@@ -219,6 +239,21 @@ class SourceSettings(Settings):
     stat_file: KeepsPlan[FilePath | None] = Field(
         default=None, description="DQS: samples of the queues, for `report load`."
     )
+
+    auditor: KeepsPlan[AuditorSourceSettings | None] = Field(
+        default=None, description="AUDITOR: which records are read, and what they mean."
+    )
+
+    @model_validator(mode="after")
+    def _own_table_fits(self) -> SourceSettings:
+        own = {kind.own_table for kind in SOURCE_KINDS.values() if kind.own_table}
+        if missing := {self.kind.own_table} & own - {key for key in own if getattr(self, key) is not None}:
+            key = missing.pop()
+            raise WrongKeysError(((key,), f"is missing: a source of type {self.type} needs [sources.NAME.{key}]"))
+        for key in own - {self.kind.own_table}:
+            if getattr(self, key) is not None:
+                raise WrongKeysError(((key,), f"is not for a source of type {self.type}"))
+        return self
 
     @model_validator(mode="after")
     def _options_are_for_add_ons(self) -> SourceSettings:

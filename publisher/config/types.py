@@ -69,12 +69,13 @@ def _service_url(value: str) -> str:
         raise ValueError("must be a URL that begins with https:// and the name of a host")
     if parts.username is not None or parts.password is not None:
         raise ValueError("must not contain a user name or a password")
-    if value.startswith("http://") and not _is_here(host):
+    if value.startswith("http://") and not is_here(host):
         raise ValueError(f"must begin with https://: write https{value.removeprefix('http')}")
     return value
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
+    """Whether a host is this one."""
     from publisher.security.connections import is_loopback  # noqa: PLC0415 - loads sockets, for a rare setting
 
     return is_loopback(host)

@@ -124,12 +124,15 @@ class HttpClient:
         proxy: str | None = None,
         stopping: Callable[[], bool] = lambda: False,
         timing: Timing = USUAL_TIMING,
+        allows_plain: bool = False,
     ) -> None:
         """`credentials` is called when a connection is first needed, and again after `close`; `stopping` at any time.
+        `allows_plain`: the configuration allows http:// to another host.
 
         Raises `ConfigError` for a URL that would send credentials in plain text.
         """
-        _parsed(url)
+        _parsed(url, allows_plain=allows_plain)
+        self._allows_plain = allows_plain
         self._trust = trust
         self._credentials = credentials
         self._timeout_s = timeout_s
@@ -145,7 +148,7 @@ class HttpClient:
     ) -> Reply | Failure:
         """Make one exchange. Raises `CredentialError` if our credentials, or the trusted authorities, cannot be
         used."""
-        to = _parsed(url)
+        to = _parsed(url, allows_plain=self._allows_plain)
         sent = False
         while True:
             outcome = self._attempt(method, to, content, headers or {})
@@ -465,7 +468,7 @@ def _cause(error: BaseException, kind: type[_E]) -> _E | None:
     return None
 
 
-def _parsed(url: str) -> httpx.URL:
+def _parsed(url: str, *, allows_plain: bool = False) -> httpx.URL:
     """The parts of a URL. Raises `ConfigError` if it cannot be read, or what is sent could be read by others."""
     try:
         parsed = httpx.URL(url)
@@ -477,7 +480,7 @@ def _parsed(url: str) -> httpx.URL:
         )
     if not parsed.host or parsed.scheme not in {"http", "https"}:
         raise ConfigError("a URL must begin with https:// and the name of a host", key="url")
-    if parsed.scheme == "http" and not is_loopback(parsed.host):
+    if parsed.scheme == "http" and not allows_plain and not is_loopback(parsed.host):
         raise ConfigError(
             f"http://{parsed.host} would send records and credentials in plain text",
             key="url",

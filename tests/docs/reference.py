@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic.fields import FieldInfo
 
 from publisher.config.auditor import ComponentSettings
+from publisher.config.auditor_source import AuditorSourceSettings, ComponentRule, Components, MetaKeys
 from publisher.config.operation import Log, Metrics, Notices, Serve
 from publisher.config.reports import (
     Adjustment,
@@ -57,6 +58,10 @@ TABLES: dict[str, type[Settings]] = {
     "[[sources.NAME.map]] and [[map]]": MapRule,
     "when": When,
     "[sources.NAME.grid_log]": GridLog,
+    "[sources.NAME.auditor]": AuditorSourceSettings,
+    "[sources.NAME.auditor.components]": Components,
+    "component": ComponentRule,
+    "[sources.NAME.auditor.meta]": MetaKeys,
     "[spool.NAME]": SpoolContext,
     "[targets.NAME]": TargetSettings,
     '[targets.NAME] with records = "utilization"': ReportingSettings,

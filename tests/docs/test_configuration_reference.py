@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from publisher.config.auditor_source import AuditorSourceSettings, Components, MetaKeys
 from publisher.config.file import load, parse
 from publisher.config.reports import Adjustment, Charges, Factor, Node, Price, StatementRecipient, StatementSettings
 from publisher.config.schema import (
@@ -97,7 +98,10 @@ def test_the_example_has_every_setting(switched_on: dict[str, Any]) -> None:
         (Adjustment, switched_on["charges"]["adjustments"][0]),
         (StatementSettings, switched_on["statements"]),
         (StatementRecipient, switched_on["statements"]["recipients"][0]),
-        (SourceSettings, source),
+        (SourceSettings, source | switched_on["sources"]["k8s"]),
+        (AuditorSourceSettings, switched_on["sources"]["k8s"]["auditor"]),
+        (Components, switched_on["sources"]["k8s"]["auditor"]["components"]),
+        (MetaKeys, switched_on["sources"]["k8s"]["auditor"]["meta"]),
         (BenchmarkSettings, source["benchmark"]),
         (BenchmarkRule, source["benchmarks"][0]),
         (MapRule, source["map"][0]),

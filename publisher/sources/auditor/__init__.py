@@ -1,0 +1,1 @@
+"""AUDITOR: the records of its REST interface, or of its table."""
