@@ -26,6 +26,7 @@ from publisher.security.credentials import load_credentials
 from publisher.security.distinguished_name import rfc2253_dn, slash_dn
 from publisher.sources import blah, make_source
 from publisher.status import check_host
+from publisher.status.check_overlap import jobs_of_two_sources, overlapping_sources
 from publisher.status.status import Status, status
 from publisher.store.admin import check_progress
 from publisher.store.classes import JobClass, all_classes, classes_ended_in
@@ -207,6 +208,7 @@ def check(config: Config, store: Callable[[], Store | None], clock: Callable[[],
         *_targets(config),
         *colliding_ids(config),
         *reading_the_same(config),
+        *overlapping_sources(config),
         *_stored(config, store, clock()),
     ]
 
@@ -332,5 +334,6 @@ def _stored(config: Config, store: Callable[[], Store | None], now: int) -> Iter
             yield from targets_without_jobs(config, opened, status(opened, config, lambda: now, assumed=False))
             yield from unused_rules(config, opened)
             yield from changed_clusters(config, opened)
+            yield from jobs_of_two_sources(config, opened)
     except PublisherError as error:
         yield Finding("rules", "red", error.message, error.hint)

@@ -1,0 +1,147 @@
+"""Jobs that two sources give: which runs of different sources are one job, and whether both are sent to a target.
+
+No id is common to all logs. Two runs are taken for one job if their batch system's ids may be the same, their clusters
+do not differ, and they ended in the same second, or, where one is of a computing element, the other ran in its time.
+Docs: reference/counted-once.md.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, select
+
+from formats.job import Job
+from publisher.collect.target_filter import TargetFilter
+from publisher.config.schema import Config
+from publisher.job_ids import LocalId, local_id
+from publisher.store import paging, registry, runs
+from publisher.store.schema import classes
+from publisher.store.schema import runs as table
+from publisher.store.stored_run import StoredRun
+
+_SAMPLE: Final = 500
+"""How many of the last runs of a source are looked up. Sources that overlap have nearly all jobs in common."""
+_SPAN_S: Final = 7 * 86_400
+_LATER_S: Final = 300
+"""A computing element may write the end of a job so much earlier than the batch system does, or its start later."""
+_ROUTED: Final = "RoutedToJobId"
+"""HTCondor-CE's job id at the schedd or batch system."""
+
+
+class SharedJobs(msgspec.Struct, frozen=True):
+    """How many of the last `looked_at` runs of a source are also runs of another one, and sent to the target as well.
+
+    `example`: the record ids of such a pair.
+    """
+
+    target: str
+    source: str
+    other: str
+    shared: int
+    looked_at: int
+    example: tuple[str, str]
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it is more than the chance that two batch systems with equal numbers have."""
+        return self.shared >= 3 and self.shared * 20 >= self.looked_at
+
+
+def shared_jobs(
+    connection: Connection, config: Config, targets: Collection[str], since: int | None = None, until: int | None = None
+) -> Iterator[SharedJobs]:
+    """The jobs that two sources give to one of these targets, among the last runs of each source that ended in between
+    (epoch seconds; `until` exclusive)."""
+    filters = {name: TargetFilter(name, config.targets[name], config) for name in targets}
+    rows = [row for name in config.sources if (row := registry.get_source(connection, name)) is not None]
+    if len(rows) < 2:
+        return
+    for row in rows:
+        last = row.last_job_end if until is None else until - 1
+        if last is None:
+            continue
+        first = since if since is not None else last - _SPAN_S
+        sample = _last_runs(connection, row.id, first, last)
+        pairs = list(_pairs(connection, sample))
+        for name, selection in filters.items():
+            yield from _shared(name, selection, sample, pairs)
+
+
+def _shared(
+    target: str, selection: TargetFilter, sample: Sequence[StoredRun], pairs: Sequence[tuple[StoredRun, StoredRun]]
+) -> Iterator[SharedJobs]:
+    sent: defaultdict[str, dict[int, tuple[str, str]]] = defaultdict(dict)
+    for run, other in pairs:
+        if _is_sent(selection, run) and _is_sent(selection, other):
+            sent[other.source].setdefault(run.run_id, (run.record_id, other.record_id))
+    for other_name, found in sent.items():
+        example = next(iter(found.values()))
+        yield SharedJobs(target, sample[0].source, other_name, len(found), len(sample), example)
+
+
+def _is_sent(selection: TargetFilter, run: StoredRun) -> bool:
+    return selection.why_not(run.source, run.job) is None and selection.selects_end(run.job.end)
+
+
+def _last_runs(connection: Connection, source_id: int, first: int, last: int) -> list[StoredRun]:
+    of_source = select(classes.c.id).where(classes.c.source_id == source_id)
+    query = (
+        select(table.c.id)
+        .where(table.c.end_time >= first, table.c.end_time <= last, table.c.finished == 1)
+        .where(table.c.class_id.in_(of_source))
+        .order_by(table.c.end_time.desc(), table.c.id.desc())
+        .limit(_SAMPLE)
+    )
+    return runs.by_ids(connection, [row[0] for row in connection.execute(query)])
+
+
+def _pairs(connection: Connection, sample: Sequence[StoredRun]) -> Iterator[tuple[StoredRun, StoredRun]]:
+    """The runs of the sample, each with the runs of other sources that are the same job."""
+    by_spelling: defaultdict[str, list[StoredRun]] = defaultdict(list)
+    for run in sample:
+        for each in _ids(run.job):
+            by_spelling[each].append(run)
+            by_spelling[local_id(each).key].append(run)
+    query = select(table.c.id, table.c.local_id).where(table.c.finished == 1)
+    named = {row[0]: row[1] for row in paging.rows_in(connection, query, table.c.local_id, sorted(by_spelling))}
+    own = {run.run_id for run in sample}
+    for other in runs.by_ids(connection, sorted(named.keys() - own)):
+        for run in by_spelling[named[other.run_id]]:
+            if other.source != run.source and is_same_job(run.job, other.job):
+                yield run, other
+
+
+def _ids(job: Job) -> list[str]:
+    """The ids of a run in its batch system: a computing element also has the one that it was routed to."""
+    routed = job.extras.get(_ROUTED)
+    return [each for each in (job.local_id, routed) if isinstance(each, str) and each]
+
+
+def is_same_job(one: Job, other: Job) -> bool:
+    """Whether two runs of different sources are one job; see the module."""
+    ids: Mapping[bool, list[LocalId]] = {
+        is_first: [local_id(each) for each in _ids(job)] for is_first, job in ((True, one), (False, other))
+    }
+    if not any(first.may_be(second) for first in ids[True] for second in ids[False]):
+        return False
+    if _is_of_element(one) or _is_of_element(other):
+        return (_is_of_element(one) and _is_within(other, one)) or (_is_of_element(other) and _is_within(one, other))
+    if one.cluster and other.cluster and one.cluster.lower() != other.cluster.lower():
+        return False
+    return one.end is not None and one.end == other.end
+
+
+def _is_of_element(job: Job) -> bool:
+    return job.is_of_grid or _ROUTED in job.extras
+
+
+def _is_within(inner: Job, outer: Job) -> bool:
+    """Whether a run of the batch system was in the time of the computing element's."""
+    begin = outer.submit if outer.submit is not None else outer.start
+    if begin is None or outer.end is None or inner.start is None or inner.end is None:
+        return False
+    return begin - _LATER_S <= inner.start and inner.end <= outer.end + _LATER_S
