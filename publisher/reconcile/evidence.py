@@ -156,6 +156,17 @@ class EvidenceDatabase(TemporaryDatabase):
         named = ("jobs", *_named(wall=walls, cpu=cpus, end=ends), *(name for name in RECORD_COLUMNS if name in names))
         return RecordsContent(named, bool(names), bool(local), bool(others))
 
+    def submit_hosts(self, target: str) -> Iterator[tuple[Value, Month, int]]:
+        """The submit hosts of the records of a target: host, month of the ends, number of records."""
+        rows = self.rows(
+            "SELECT json_extract(columns, '$.submit_host') AS host, strftime('%Y%m', end_time, 'unixepoch') AS month, "
+            "COUNT(*) FROM records WHERE target = ? AND columns IS NOT NULL AND end_time IS NOT NULL "
+            "GROUP BY host, month HAVING host IS NOT NULL ORDER BY host, month",
+            target,
+        )
+        for host, month, number in rows:
+            yield host, Month(int(month[:4]), int(month[4:])), number
+
     def match(self, target: str, keys: Sequence[str]) -> dict[str, EvidenceRecord]:
         """Return the records with these keys, and remove them from the `unmatched`."""
         rows = self.rows(

@@ -27,6 +27,7 @@ from publisher.messages.item import view_of
 from publisher.messages.recipient import Recipient
 from publisher.plugins import format_of
 from publisher.publish.context import Tools
+from publisher.reconcile import counted_twice
 from publisher.reconcile.by_day import ByDay
 from publisher.reconcile.by_group import ByGroup, compared_of, dimensions_of
 from publisher.reconcile.by_record import ByRecord
@@ -144,6 +145,9 @@ def reconcile_targets(
             one = found.targets[name] = Found.of(name, config.targets[name])
             reconcile(store, config, plan, ReconcileScope(months, files), tools, found.database, one)
             if not one.busy:
+                compared = [each.month for each in one.months if each.is_done and not each.purged]
+                one.notes += counted_twice.notes_on_months(store, config, name, compared)
+                one.notes += counted_twice.notes_on_sources(store, config, name, compared)
                 counts = counts_of(one.months, found.database.differences_by_month(name))
                 # what a queue still has says nothing of the service, so it does not settle what a file contradicted
                 of_service = bool(files) or config.targets[name].evidence_source != "none"
@@ -255,6 +259,9 @@ class _OneTarget:
         evidence = read_files(files, found.target, self._settings.format, _sites(self._config), self._database)
         found.evidence, found.notes = "file", evidence.notes
         self._by_file(self._months(evidence.months), evidence)
+        found.notes += counted_twice.notes_on_hosts(
+            self._store, self._config, self._view, evidence.groups, self._database, found.target
+        )
 
     def _afresh(self) -> list[MonthFound]:
         """Reset the months without evidence, so that they can be counted again."""

@@ -5,7 +5,7 @@ And the windows that are being sent again: one for each target, from the request
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -48,6 +48,23 @@ def open_batch(
     row = (target_id, uid, state, format_name, records, size_bytes, latest_end, now)
     batch_id: int = _open.one(connection, row)[0]
     return batch_id
+
+
+def formats_of(
+    connection: Connection, target_ids: Sequence[int], state: BatchState, begin: int, until: int
+) -> set[str]:
+    """The formats of the batches of these targets in a state whose last run ended in between (epoch seconds)."""
+    query = (
+        select(batches.c.format)
+        .distinct()
+        .where(
+            batches.c.target_id.in_(target_ids),
+            batches.c.state == int(state),
+            batches.c.latest_end >= begin,
+            batches.c.latest_end < until,
+        )
+    )
+    return {row[0] for row in connection.execute(query)}
 
 
 def close(
