@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from publisher.cli.output import json_object, say
+from publisher.cli.questions import ask, ask_path, benchmark_of, first_day_after
 from publisher.cli.session import session
 from publisher.errors import PublisherError, UsageError
 from publisher.sqlite_file import open_read_only
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _STORE: Final = Path("/var/lib/usage-publisher/store.db")
 _GOCDB_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,255}").fullmatch
 _UNKNOWN: Final = "-"
+_NEVER: Final = "never"
 
 
 def register(app: typer.Typer) -> None:
@@ -49,7 +51,7 @@ def _option(name: str, text: str, metavar: str) -> Any:
 def init(
     site: Annotated[str | None, _option("--site", "Name of the site, as in GOCDB", "NAME")] = None,
     source: Annotated[
-        Path | None, _option("--source", "Source of jobs: a file, a folder, or a program", "PATH")
+        str | None, _option("--source", "Source of jobs: a file, a folder, a program, or a URL", "PATH|URL")
     ] = None,
     source_type: Annotated[
         str | None,
@@ -62,6 +64,15 @@ def init(
     benchmark: Annotated[
         str | None,
         typer.Option("--benchmark", metavar="TYPE:VALUE", help="Score of one core, if the source has none."),
+    ] = None,
+    collector: Annotated[
+        str | None, _option("--collector", "What writes the records of AUDITOR: kubernetes, tardis ...", "NAME")
+    ] = None,
+    earlier_publisher: Annotated[
+        str | None,
+        typer.Option(
+            "--earlier-publisher", metavar="MONTH|never", help="Last month that AUDITOR's APEL plugin sent as a whole."
+        ),
     ] = None,
     complete_since: Annotated[
         str | None,
@@ -94,8 +105,9 @@ def init(
     answers = _Answers(path, asks=None in {site, source, target})
     try:
         answers.site(site)
-        answers.source(source, source_type)
+        answers.source(source, source_type, {"collector": collector})
         answers.target(target, url, {"records": records, "since": since, "local_jobs": local_jobs})
+        answers.earlier_publisher(earlier_publisher)
         answers.source_needs(timezone, benchmark, complete_since)
         answers.credentials(certificate, key, ca_directory, asks_place=url is None)
         answers.store(store)
@@ -159,10 +171,10 @@ class _Answers:
                 raise UsageError(f"{answer!r} is not the name of a site in GOCDB", hint=hint)
             self.tables["site"]["name"] = answer
 
-        _ask("Name of the site, as in GOCDB", given, accept)
+        ask("Name of the site, as in GOCDB", given, accept)
 
-    def source(self, given: Path | None, kind: str | None) -> None:
-        """One source, named ce1; its type is usually detected."""
+    def source(self, given: str | None, kind: str | None, more: Mapping[str, str | None]) -> None:
+        """One source, named ce1; its type is usually detected. `more`: further keys that are given."""
         from publisher.cli import discovery  # noqa: PLC0415
         from publisher.config.schema import SOURCE_KINDS  # noqa: PLC0415
         from publisher.sources import known_kinds, make_source, recognised  # noqa: PLC0415
@@ -170,8 +182,13 @@ class _Answers:
         here = discovery.sources(os.environ) if given is None else {}
         if here:
             say("Found on this machine:", *(f"  {place} ({kind})" for place, kind in here.items()))
-        place = _path("Source of jobs: a file, a folder, or a program", given, next(iter(here), None))
-        possible = (here[place],) if place in here else recognised(place)
+        urls: list[str] = []
+        question = "Source of jobs: a file, a folder, a program, or a URL"
+        place = ask_path(question, given, next(iter(here), None), urls)
+        if urls:
+            possible = tuple(name for name, each in SOURCE_KINDS.items() if each.own_table)
+        else:
+            possible = (here[place],) if place in here else recognised(place)
         kind = kind or (possible[0] if len(possible) == 1 else None)
         if kind is None and not place.exists():
             self._report(f"{place} does not exist yet")
@@ -179,12 +196,53 @@ class _Answers:
         def accept(answer: str) -> None:
             if answer not in known_kinds():
                 raise UsageError(unknown_name("type of source", answer, known_kinds()))
-            self.tables["sources"] = {"ce1": {"type": answer, "path": str(place)}}
+            own = SOURCE_KINDS[answer].own_table if answer in SOURCE_KINDS else ""
+            key, value = (own, {"url": next(iter(urls), str(place))}) if own else ("path", next(iter(urls), str(place)))
+            self.tables["sources"] = {"ce1": {"type": answer, key: value}}
             self._config()
 
-        _ask(f"Type of the source ({', '.join(possible or SOURCE_KINDS)})", kind, accept)
+        ask(f"Type of the source ({', '.join(possible or SOURCE_KINDS)})", kind, accept)
         settings = self._config().sources["ce1"]
-        self._try(f"{place} ({settings.type})", lambda: make_source("ce1", settings).check())
+        for key, answered in more.items():
+            if key in settings.kind.asked and (answered is not None or self._asks):
+                table = self.tables["sources"]["ce1"][settings.kind.own_table]
+                ask(settings.kind.asked[key], answered, self._setter(table, key), "other")
+        settings = self._config().sources["ce1"]
+        self._try(f"{next(iter(urls), place)} ({settings.type})", lambda: make_source("ce1", settings).check())
+
+    def earlier_publisher(self, given: str | None) -> None:
+        """The last month of the program that publishes this source's records without us, if it may have; the target
+        begins with the next.
+
+        Raises `UsageError` if the target would be sent another kind of record: the service would add up both.
+        """
+        from formats.registry import FORMATS  # noqa: PLC0415
+        from publisher.config.schema import SOURCE_KINDS  # noqa: PLC0415
+
+        (source,), (target,) = self.tables["sources"].values(), self.tables["targets"].values()
+        kind, form = SOURCE_KINDS.get(source["type"]), FORMATS[target["records"]]
+        if kind is None or not kind.other_publisher or not form.with_sync:
+            return
+        program, records = kind.other_publisher
+        answers: list[str] = []
+
+        def accept(answer: str) -> None:
+            if answer == _NEVER:
+                return
+            begin = first_day_after(answer)
+            if form.name != records:
+                raise UsageError(
+                    f"{program} sends {records}, and the service counts them in addition to {form.name}",
+                    hint=f"Begin again with --records {records}",
+                )
+            answers.append(begin)
+
+        if given is None and not self._asks:
+            self._report(f"whether {program} published for this site is unknown (--earlier-publisher)")
+            return
+        ask(f"Last month that {program} sent as a whole, such as 2026-10 ({_NEVER}: none)", given, accept, _NEVER)
+        if answers:
+            self._setter(target, "since")(max(answers[0], str(target.get("since", ""))))
 
     def source_needs(self, zone: str | None, benchmark: str | None, since: str | None) -> None:
         """What the target needs and the source lacks."""
@@ -196,13 +254,13 @@ class _Answers:
         kind, form = SOURCE_KINDS.get(source["type"]), FORMATS[target["records"]]
         if zone is not None or (self._asks and kind is not None and kind.writes_local_time):
             question = "Time zone of its logs, such as Europe/Oslo"
-            _ask(question, zone, self._setter(source, "timezone"), discovery.time_zone(os.environ))
+            ask(question, zone, self._setter(source, "timezone"), discovery.time_zone(os.environ))
         scored = not form.needs_benchmark or (
-            kind is not None and kind.has_scores and _has_scores(Path(source["path"]))
+            kind is not None and kind.has_scores and ("path" not in source or _has_scores(Path(source["path"])))
         )
         if benchmark is not None or not scored:
             question = "Score of one core, such as HEPscore23:14.2"
-            accept = self._setter(source, "benchmark", _benchmark)
+            accept = self._setter(source, "benchmark", benchmark_of)
             self._ask_if_known(question, benchmark, accept, "--benchmark", "its jobs are held")
         if since is not None or (kind is not None and not kind.knows_first_day and form.is_snapshot):
             question = "Since when its logs have every job, such as 2026-10-01"
@@ -221,7 +279,7 @@ class _Answers:
             answers.append(answer)
 
         if given is not None or self._asks:
-            _ask(f"{question} ({_UNKNOWN} if unknown)", given, accept_or_note, _UNKNOWN)
+            ask(f"{question} ({_UNKNOWN} if unknown)", given, accept_or_note, _UNKNOWN)
         if answers in ([], [_UNKNOWN]):
             self._report(f"{question} ({option}): unknown, and until it is set {otherwise}")
 
@@ -253,7 +311,7 @@ class _Answers:
                 raise UsageError(f"init does not know the kind of target {answer!r}; known: {', '.join(offered)}{near}")
             chosen.append(answer)
 
-        _ask(f"Kind of the target ({', '.join(offered)})", kind, accept_kind, offered[0])
+        ask(f"Kind of the target ({', '.join(offered)})", kind, accept_kind, offered[0])
         (name,) = chosen
         records = TARGET_KINDS[name].settings.model_fields["records"].default
         self.tables["targets"] = {name: {"type": name, "records": records}}
@@ -277,7 +335,7 @@ class _Answers:
             table.update({"path": str(Path(answer).absolute())} if is_folder else {"url": answer})
             self._config()
 
-        _ask("Folder to write to" if is_folder else "URL of the service (https://...)", given, accept)
+        ask("Folder to write to" if is_folder else "URL of the service (https://...)", given, accept)
 
     def _ask_of_target(self, table: dict[str, Any], key: str, given: str | None) -> None:
         """A further key of the target, if it is not left as it is."""
@@ -291,7 +349,7 @@ class _Answers:
         }
         question, default = questions[key]
         accept = self._setter(table, key)
-        _ask(question, given, lambda answer: None if answer == _UNKNOWN else accept(answer), default)
+        ask(question, given, lambda answer: None if answer == _UNKNOWN else accept(answer), default)
 
     def credentials(
         self, certificate: Path | None, key: Path | None, authorities: Path | None, *, asks_place: bool
@@ -309,9 +367,9 @@ class _Answers:
 
         def ask() -> None:
             given = {
-                "certificate": _path("Certificate (PEM)", certificate, readable(GRID_SECURITY / "hostcert.pem")),
-                "key": _path("Its key (PEM)", key, readable(GRID_SECURITY / "hostkey.pem")),
-                "ca_directory": _path(
+                "certificate": ask_path("Certificate (PEM)", certificate, readable(GRID_SECURITY / "hostcert.pem")),
+                "key": ask_path("Its key (PEM)", key, readable(GRID_SECURITY / "hostkey.pem")),
+                "ca_directory": ask_path(
                     "Folder of trusted authorities", authorities, readable(GRID_SECURITY / "certificates")
                 ),
             }
@@ -346,7 +404,7 @@ class _Answers:
             self.tables["store"]["url"] = url
             self._config()
 
-        _ask("The store: a file, or postgresql://USER@HOST/DATABASE", given, accept, _STORE)
+        ask("The store: a file, or postgresql://USER@HOST/DATABASE", given, accept, _STORE)
         url = self.tables["store"]["url"]
         self._try("store", lambda: list(new_store(url)) if url.startswith("sqlite:") else _database(url))
 
@@ -373,69 +431,6 @@ class _Answers:
         self.problems.append(problem)
         if not session.json:
             say(f"problem: {problem}")
-
-
-def _ask(question: str, given: object, accept: Callable[[str], None], default: object = None) -> None:
-    """Give `accept` the value of an option, or an answer; on a terminal it is asked for until it is accepted.
-
-    Raises `UsageError` for an option or an answer from a pipe that is not accepted, and where nobody answers.
-    """
-    if given is not None:
-        if not str(given).strip():
-            raise UsageError(f"{question}: the answer is empty")
-        accept(str(given))
-        return
-    while True:
-        answer = _answer(question, default)
-        try:
-            accept(answer)
-        except UsageError as error:
-            if not sys.stdin.isatty():
-                say("")  # end the line of the question
-                raise
-            say(*(f"  {line}" for line in error.lines))
-        else:
-            return
-
-
-def _answer(question: str, default: object) -> str:
-    """An answer that is not empty. Raises `UsageError` where nobody answers."""
-    try:
-        answer = ""
-        while not answer.strip():
-            answer = str(typer.prompt(question, default=None if default is None else str(default), err=True))
-    except typer.Abort:
-        if sys.stdin.isatty():
-            raise
-        say("")  # end the line of the question
-        hint = "Answer with an option: usage-publisher init --help"
-        raise UsageError(f"{question}: standard input is not a terminal", hint=hint) from None
-    return answer.strip()
-
-
-def _path(question: str, given: Path | None, default: Path | None) -> Path:
-    """A path, made absolute. One that is typed and does not exist is asked for again unless it is confirmed."""
-    chosen: list[Path] = []
-
-    def accept(answer: str) -> None:
-        path = Path(answer).expanduser().absolute()
-        if given is None and sys.stdin.isatty() and not path.exists():
-            say(f"  {path} does not exist")
-            if not typer.confirm("  Use it anyway?", err=True):
-                return
-        chosen.append(path)
-
-    while not chosen:
-        _ask(question, given, accept, default)
-    return chosen[0]
-
-
-def _benchmark(given: str) -> dict[str, Any]:
-    kind, _, score = given.partition(":")
-    try:
-        return {"type": kind.strip(), "value": float(score)}
-    except ValueError:
-        raise UsageError(f"{given!r} is not a score", hint="Write it as HEPscore23:14.2") from None
 
 
 def _certificate(config: Config) -> Iterator[Finding]:
