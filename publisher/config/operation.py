@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from publisher.config.types import Count, FilePath, Seconds, Settings, StoreUrl, Switch, WrongKeysError
+from publisher.config.types import Count, FilePath, Seconds, ServiceUrl, Settings, StoreUrl, Switch, WrongKeysError
 
 _ADDRESS: Final = re.compile(r"[^\s@<>,;:\"()\[\]\\]+@[^\s@<>,;:\"()\[\]\\]+", re.ASCII)
 _HOST_AND_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})", re.ASCII)
@@ -45,28 +45,94 @@ def _require_pair(certificate: Path | None, key: Path | None) -> None:
         raise WrongKeysError(((missing,), "is missing: certificate and key go together"))
 
 
+_RESERVED_HEADERS: Final = frozenset(
+    {
+        "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "cookie",
+        "expect", "host", "idempotency-key", "te", "trailer", "transfer-encoding", "upgrade", "user-agent",
+    }
+)  # fmt: skip
+_HEADER_NAME: Final = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$"
+
+
+def _header_name(value: str) -> str:
+    if value.lower() in _RESERVED_HEADERS:
+        raise ValueError(f"{value} has another meaning in HTTP; must be a header for a token, such as X-API-Key")
+    return value
+
+
 class Credentials(Settings):
-    """`[credentials]`, or a target's own: the client certificate and the trusted authorities."""
+    """`[credentials]`, or a target's own: client certificate, trusted authorities, and a token in a header."""
 
     certificate: FilePath | None = Field(default=None, description="PEM file with the certificate (and its chain).")
     key: FilePath | None = Field(default=None, description="PEM file with the key, mode 0600 or 0400, no pass phrase.")
     ca_directory: FilePath | None = Field(default=None, description="Hashed directory of CA certificates.")
     ca_file: FilePath | None = Field(default=None, description="PEM file of CA certificates.")
+    token_file: FilePath | None = Field(
+        default=None, description="File with a token or API key that is sent in a header, mode 0600 or 0400."
+    )
+    token_url: ServiceUrl | None = Field(
+        default=None, description="Token endpoint of an OpenID provider; gives a token for client id and secret."
+    )
+    client_id: str | None = Field(default=None, min_length=1, description="Client id at the provider.")
+    client_secret_file: FilePath | None = Field(
+        default=None, description="File with the client's secret, mode 0600 or 0400."
+    )
+    scope: str | None = Field(default=None, min_length=1, description="Scope of the token, as the service asks for.")
+    token_header: Annotated[str, AfterValidator(_header_name)] = Field(
+        default="Authorization", pattern=_HEADER_NAME, description="Header in which the token is sent."
+    )
+    token_scheme: str | None = Field(
+        default=None,
+        pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{0,50}$",
+        description="Word before the token; empty: none. Default: `Bearer` in `Authorization`, else none.",
+    )
 
     @model_validator(mode="after")
     def _together(self) -> Credentials:
         _require_pair(self.certificate, self.key)
+        of_client = {name: getattr(self, name) for name in ("token_url", "client_id", "client_secret_file")}
+        given = [name for name in ("token_file", *of_client) if getattr(self, name) is not None]
+        if self.token_file is not None and len(given) > 1:
+            raise WrongKeysError((("token_file",), f"and {given[1]} are both set. Set one of them"))
+        if given and self.token_file is None:
+            missing = [name for name, value in of_client.items() if value is None]
+            if missing:
+                text = f"is missing: {', '.join(of_client)} go together"
+                raise WrongKeysError(*(((name,), text) for name in missing))
+        if self.scope is not None and self.token_url is None:
+            raise WrongKeysError((("scope",), "is for token_url. Omit it"))
+        needless = {"token_header", "token_scheme"} & self.model_fields_set
+        if needless and not given:
+            raise WrongKeysError(*(((name,), "needs token_file or token_url") for name in sorted(needless)))
         return self
 
+    @property
+    def has_token(self) -> bool:
+        """Whether a token is sent in a header."""
+        return self.token_file is not None or self.token_url is not None
+
+    @property
+    def scheme(self) -> str:
+        """The word before the token; empty: none."""
+        if self.token_scheme is not None:
+            return self.token_scheme
+        return "Bearer" if self.token_header.lower() == "authorization" else ""
+
     def of_target(self, own: Credentials | None) -> Credentials:
-        """The credentials of a target: its own pair (certificate and key) and authorities, if it has them, otherwise
-        these common ones."""
+        """The credentials of a target: its own pair (certificate and key), authorities, and token, if it has them,
+        otherwise these common ones."""
         if own is None:
             return self
         pair = own if own.certificate is not None else self
         trust = own if own.ca_directory or own.ca_file else self
-        return Credentials(
-            certificate=pair.certificate, key=pair.key, ca_directory=trust.ca_directory, ca_file=trust.ca_file
+        token = own if own.has_token else self
+        return token.model_copy(
+            update={
+                "certificate": pair.certificate,
+                "key": pair.key,
+                "ca_directory": trust.ca_directory,
+                "ca_file": trust.ca_file,
+            }
         )
 
 

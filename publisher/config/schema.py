@@ -131,7 +131,12 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _tables_fit_together(self) -> Config:
-        problems = [*self._names_of_wrong_length(), *self._unknown_sources(), *self._two_shapes_for_a_service()]
+        problems = [
+            *self._names_of_wrong_length(),
+            *self._unknown_sources(),
+            *self._two_shapes_for_a_service(),
+            *self._tokens_for_wrong_services(),
+        ]
         if problems:
             raise WrongKeysError(*problems)
         return self
@@ -162,6 +167,22 @@ class Config(Settings):
                 text += "service, which then counts neither. Set the same `records` in both"
                 yield ("targets", name, "records"), text
 
+    def _tokens_for_wrong_services(self) -> Iterator[KeyProblem]:
+        """Who has a token can use it: no service may get the token of another."""
+        hosts: dict[str, str] = {}
+        for name, target in self.targets.items():
+            own = target.own_credentials
+            if own is not None and own.has_token:
+                if not target.kind.sends_token:
+                    text = f"targets of type {target.type} send no token: they are known by their certificate. Omit it"
+                    yield ("targets", name, "credentials"), text
+            elif self.credentials.has_token and target.kind.sends_token and target.service_host is not None:
+                hosts.setdefault(target.service_host, name)
+        if len(hosts) > 1:
+            where = " and ".join(f"{host} (targets.{name})" for host, name in hosts.items())
+            text = f"the token would be sent to {where}: write it into the credentials of the target that needs it"
+            yield ("credentials",), text
+
     @property
     def local_id_prefixes(self) -> dict[str, str]:
         """The prefix of the local ids of each source, by its name; empty: no prefix."""
@@ -174,4 +195,4 @@ class Config(Settings):
 
     def credentials_of(self, target: TargetSettings) -> Credentials:
         """The target's own credentials; what they lack is taken from the common ones."""
-        return self.credentials.of_target(target.credentials)
+        return self.credentials.of_target(target.own_credentials)

@@ -69,6 +69,8 @@ class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a receipt names each record that was accepted."""
     compares_machine_names: bool = False
     """Whether the service takes records only of machines in the domain of our certificate's host."""
+    sends_token: bool = False
+    """Whether requests carry the token of the credentials."""
     takes_apel: bool = True
     """Whether messages of APEL's formats, such as those in an outgoing queue of SSM, can be sent to it."""
     is_offered: bool = True
@@ -85,7 +87,9 @@ def added_kind(name: str, brought: Any) -> TargetKind:
     gives_sums = hasattr(brought, "usage") and hasattr(brought, "last_registration_s")
     keeps_messages = hasattr(brought, "kept") and hasattr(brought, "keeps")
     evidence: EvidenceSource = "query" if gives_sums else "files" if keeps_messages else "none"
-    return TargetKind(name=name, settings=object, factory=brought or "", evidence=evidence, is_offered=False)
+    return TargetKind(
+        name=name, settings=object, factory=brought or "", evidence=evidence, sends_token=True, is_offered=False
+    )
 
 
 def factory_of(kind: TargetKind) -> Callable[..., Any]:

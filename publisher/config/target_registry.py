@@ -45,7 +45,11 @@ TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
             asked=("since", "local_jobs"),
         ),
         TargetKind(
-            name="https", settings=HttpsSettings, factory="publisher.targets.https:HttpsTarget", is_offered=False
+            name="https",
+            settings=HttpsSettings,
+            factory="publisher.targets.https:HttpsTarget",
+            sends_token=True,
+            is_offered=False,
         ),
         TargetKind(
             name="directory",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
+from urllib.parse import urlsplit
 
 import msgspec
 from pydantic import AfterValidator, Field, model_validator
@@ -245,6 +246,16 @@ class TargetSettings(Settings):
         return None
 
     @property
+    def own_credentials(self) -> Credentials | None:
+        """The credentials of this target; what they lack is taken from the common ones."""
+        return self.credentials
+
+    @property
+    def service_host(self) -> str | None:
+        """The host to which a token is sent; None: none is sent, or it is unknown."""
+        return None
+
+    @property
     def evidence_source(self) -> EvidenceSource:
         """The evidence of what the service has."""
         return "file" if self.evidence else self.kind.evidence
@@ -369,13 +380,36 @@ class AmsSettings(ApelSettings, EncryptingSettings):
 
 
 class HttpsSettings(EncryptingSettings):
-    """`[targets.NAME]` with `type = "https"`: POST of any format."""
+    """`[targets.NAME]` with `type = "https"`: any format by HTTPS."""
 
-    type: PlansAgain[Literal["https"]] = Field(description="Any service that takes a POST.")
-    url: KeepsPlan[ServiceUrl] = Field(description="URL to which each message is posted.")
+    type: PlansAgain[Literal["https"]] = Field(description="Any service that takes a POST, PUT, or PATCH.")
+    url: KeepsPlan[ServiceUrl] = Field(description="URL to which each message is sent.")
+    method: KeepsPlan[Literal["POST", "PUT", "PATCH"]] = Field(
+        default="POST", description="Method of the request with each message."
+    )
     records: PlansAgain[FormatName] = Field(default="ogf-ur", description="Format of records.")
     sign: KeepsPlan[Switch] = Field(default=False, description="Sign messages (S/MIME) with the certificate.")
-    token_file: KeepsPlan[FilePath | None] = Field(default=None, description="File with a bearer token, mode 0600.")
+    token_file: KeepsPlan[FilePath | None] = Field(
+        default=None, description="File with a bearer token, mode 0600; short for `token_file` in its credentials."
+    )
+
+    @model_validator(mode="after")
+    def _one_token(self) -> Self:
+        if self.token_file is not None and self.credentials is not None and self.credentials.has_token:
+            raise WrongKeysError((("token_file",), "is set, and `credentials` has a token too. Set one of them"))
+        return self
+
+    @property
+    def own_credentials(self) -> Credentials | None:
+        """See `TargetSettings`."""
+        if self.token_file is None:
+            return self.credentials
+        return (self.credentials or Credentials()).model_copy(update={"token_file": self.token_file})
+
+    @property
+    def service_host(self) -> str | None:
+        """See `TargetSettings`."""
+        return urlsplit(self.url).hostname
 
     @property
     def destination(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from tempfile import NamedTemporaryFile
 
 from publisher.config.schema import TargetSettings
 from publisher.errors import CredentialError, StoreFullError, TargetError, UnreachableError
-from publisher.security.http import Failure
+from publisher.security.exchange import Failure
 from publisher.targets import answers
 from publisher.targets.identity import Identity, TargetContext
 

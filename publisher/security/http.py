@@ -15,14 +15,13 @@ was answered, is sent once more on a new connection. This is harmless even if it
 # ruff: noqa: E402 - a line before the imports is for them
 from __future__ import annotations
 
-import socket
+import logging
 import ssl
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol
 
 # httpx offers a command of its own, which loads rich and pygments where they are installed: 35 ms and 5 MiB that no
 # service needs. A module that is None is not found, and httpx does without its command.
@@ -35,15 +34,22 @@ import msgspec
 from publisher.errors import ConfigError
 from publisher.security.connections import is_loopback
 from publisher.security.credentials import ClientCredentials
+from publisher.security.exchange import (
+    USUAL_TIMING,
+    AnswerTooLargeError,
+    Exchange,
+    Failure,
+    ServicePlace,
+    Timing,
+    classified,
+)
 from publisher.security.revocation import RevocationError, RevocationLists
+from publisher.security.secret_text import without
 from publisher.security.tls import Trust, make_context, verified_chain
 
-FailureKind = Literal[
-    "name", "closed", "untrusted", "client-refused", "tls", "timeout", "write-timeout", "cut", "no-http", "too-large",
-    "proxy", "stopped",
-]  # fmt: skip
+# At the level debug it logs the headers of answers, in which a service may repeat a token.
+logging.getLogger("httpcore").setLevel(logging.WARNING)
 
-_E = TypeVar("_E", bound=BaseException)
 _CONNECT_S = 20.0
 _KEEPALIVE_S = 60.0
 _LARGEST_ANSWER_BYTES = 16 << 20
@@ -55,52 +61,25 @@ _HEADERS = {
     "Accept": "*/*",
     "Accept-Encoding": "identity",
 }
-_HINTS: dict[FailureKind, str] = {
-    "name": "Check the host name in the URL and the name service of this host",
-    "closed": "Check host and port in the URL, the firewall, and that the service runs",
-    "untrusted": "Check ca_directory or ca_file, and that the URL has the name in the server's certificate",
-    "client-refused": "Check that the service trusts the authority of our certificate and knows its name",
-    "timeout": "It is tried again; a longer timeout can be set for the target",
-    "write-timeout": "It is tried again; a longer timeout can be set for the target",
-    "proxy": "Check the proxy setting of the target",
-    "stopped": "The next run sends it again",
-}
-
-
-class Timing(msgspec.Struct, frozen=True):
-    """How the time of an exchange is measured.
-
-    `clock`: seconds, monotonic. `check_every_s`: how often the deadline and a request to stop are checked while waiting
-    for an answer; `grace_s`: how long an answer may take after a request to stop.
-    """
-
-    clock: Callable[[], float] = time.monotonic
-    check_every_s: float = 0.25
-    grace_s: float = 3.0
-
-
-USUAL_TIMING = Timing()
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An answer: header names in lower case. Of the body of an error only the beginning is kept."""
+    """An answer: header names in lower case. Of the body of an error only the beginning is kept.
+
+    `secrets`: what the request contained and nobody may read; a service may repeat it in its answer.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    secrets: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"Reply({self.status}, {len(self.body)} bytes)"
 
-class Failure(msgspec.Struct, frozen=True):
-    """No answer. `sent`: the service may have received the whole request, so its outcome is unknown."""
-
-    kind: FailureKind
-    message: str
-    sent: bool
-
-    @property
-    def hint(self) -> str:
-        """What to do now."""
-        return _HINTS.get(self.kind, "")
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("status", self.status)]
 
 
 class Parts(Protocol):
@@ -140,21 +119,31 @@ class HttpClient:
         self._timeouts = {"connect": connect_s, "read": timeout_s, "write": timeout_s, "pool": timeout_s}
         self._proxy_url = proxy
         self._proxy = None if proxy is None else _proxy_url(proxy)
-        self._progress = _Exchange(stopping, timing)
+        self._progress = Exchange(stopping, timing)
         self._transport: _Transport | None = None
 
     def request(
-        self, method: str, url: str, *, content: bytes | Parts = b"", headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        url: str,
+        *,
+        content: bytes | Parts = b"",
+        headers: Mapping[str, str] | None = None,
+        secrets: tuple[str, ...] = (),
     ) -> Reply | Failure:
-        """Make one exchange. Raises `CredentialError` if our credentials, or the trusted authorities, cannot be
-        used."""
+        """Make one exchange. `secrets`: what of the request must not be shown, see `Reply`.
+
+        Raises `CredentialError` if our credentials, or the trusted authorities, cannot be used.
+        """
         to = _parsed(url, allows_plain=self._allows_plain)
         sent = False
         while True:
             outcome = self._attempt(method, to, content, headers or {})
             if isinstance(outcome, Reply):
-                return outcome
-            failure = _classified(outcome, self._progress, httpx.URL(self._proxy_url or url), plain=to.scheme == "http")
+                return msgspec.structs.replace(outcome, secrets=secrets) if secrets else outcome
+            peer = _peer(httpx.URL(self._proxy_url or url))
+            failure = classified(outcome, self._progress, peer, plain=to.scheme == "http")
+            failure = msgspec.structs.replace(failure, message=without(failure.message, secrets))
             if sent and not failure.sent:
                 failure = msgspec.structs.replace(failure, sent=True)
             if failure.kind != "cut" or not self._progress.reused or self._progress.read_bytes:
@@ -173,7 +162,7 @@ class HttpClient:
         transport = self._connected()
         self._progress.begin(self._timeout_s)
         headers = {"Host": url.netloc.decode("ascii"), **_HEADERS, **headers}
-        if method == "POST":
+        if method in _WITH_BODY:
             headers["Content-Length"] = str(len(content))
         body = _RequestBody(content, self._progress)
         request = httpx.Request(method, url, headers=headers, stream=body, extensions={"timeout": self._timeouts})
@@ -194,48 +183,6 @@ class HttpClient:
         return self._transport
 
 
-class _AnswerTooLargeError(httpcore.NetworkError):
-    """The answer has more bytes than allowed."""
-
-
-class _Exchange:
-    """The progress of the current exchange, and its deadline."""
-
-    def __init__(self, stopping: Callable[[], bool], timing: Timing) -> None:
-        self._stopping = stopping
-        self._timing = timing
-        self._stopped_at: float | None = None
-        self.begin(0.0)
-
-    def begin(self, timeout_s: float) -> None:
-        self.deadline = self._timing.clock() + timeout_s
-        self.reused = True
-        self.written = False
-        self.read_bytes = 0
-
-    @property
-    def check_every_s(self) -> float:
-        """How long to wait for a part of the answer before the next check."""
-        return self._timing.check_every_s
-
-    @property
-    def stopped(self) -> bool:
-        """Whether the program was asked to stop during the exchange."""
-        return self._stopped_at is not None
-
-    def remaining_s(self, limit_s: float | None, timed_out: type[httpcore.TimeoutException]) -> float:
-        now = self._timing.clock()
-        if self._stopped_at is None and self._stopping():
-            self._stopped_at = now
-        ends = (
-            self.deadline if self._stopped_at is None else min(self.deadline, self._stopped_at + self._timing.grace_s)
-        )
-        remaining = ends - now
-        if remaining <= 0:
-            raise timed_out("the exchange took too long")
-        return remaining if limit_s is None else min(limit_s, remaining)
-
-
 class _RequestBody(httpx.SyncByteStream):
     """The body of a request. It notes when it was written: a connection takes the next part when it has written the
     previous one.
@@ -244,7 +191,7 @@ class _RequestBody(httpx.SyncByteStream):
     searches for cycles.
     """
 
-    def __init__(self, content: bytes | Parts, progress: _Exchange) -> None:
+    def __init__(self, content: bytes | Parts, progress: Exchange) -> None:
         self._parts: Iterable[bytes] = (content,) if isinstance(content, bytes) else content
         self._progress = progress
 
@@ -261,7 +208,7 @@ class _Stream(httpcore.NetworkStream):
     """A connection whose reads and writes end at the deadline of the exchange. The server's certificate is not
     revoked."""
 
-    def __init__(self, stream: httpcore.NetworkStream, progress: _Exchange, lists: RevocationLists) -> None:
+    def __init__(self, stream: httpcore.NetworkStream, progress: Exchange, lists: RevocationLists) -> None:
         self._stream = stream
         self._progress = progress
         self._lists = lists
@@ -303,7 +250,7 @@ class _Stream(httpcore.NetworkStream):
 class _Backend(httpcore.SyncBackend):
     """Opens connections with the deadline."""
 
-    def __init__(self, progress: _Exchange, lists: RevocationLists) -> None:
+    def __init__(self, progress: Exchange, lists: RevocationLists) -> None:
         self._progress = progress
         self._lists = lists
 
@@ -388,7 +335,7 @@ def _read(response: httpx.Response) -> Reply:
             body += part
             if len(body) > limit:
                 if success:
-                    raise _AnswerTooLargeError(f"the answer has more than {limit} bytes")
+                    raise AnswerTooLargeError(f"the answer has more than {limit} bytes")
                 break
     except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException):
         if success:
@@ -396,76 +343,14 @@ def _read(response: httpx.Response) -> Reply:
     return Reply(status=response.status_code, headers=dict(response.headers), body=bytes(body[:limit]))
 
 
-def _classified(error: Exception, progress: _Exchange, peer: httpx.URL, *, plain: bool) -> Failure:
-    """`plain`: the URL begins with http://; a service that expects TLS gives an answer to this that cannot be read."""
-    hint = ". The URL begins with http://: if the service uses TLS, write https://" if plain else ""
-    if isinstance(error, httpcore.TimeoutException) and progress.stopped:
-        return Failure("stopped", "the program was stopped before the answer came", progress.written)
-    unconnected = _handshake_failure(error) or _connect_failure(error, peer)
-    if unconnected is not None:
-        return unconnected
-    sent = progress.written
-    if isinstance(error, _AnswerTooLargeError):
-        return Failure("too-large", str(error), sent)
-    if isinstance(error, httpcore.TimeoutException):
-        what = "no complete answer" if sent else "the request could not be written"
-        return Failure("timeout" if sent else "write-timeout", f"{what} within the time allowed", sent)
-    if isinstance(error, httpcore.ProtocolError) and progress.read_bytes:
-        return Failure("no-http", f"the answer is not complete HTTP: {error}{hint}", sent)
-    return Failure("cut", f"the connection was cut before the answer was complete{hint}", sent)
+def _peer(url: httpx.URL) -> ServicePlace:
+    return ServicePlace(url.host, url.port or (443 if url.scheme == "https" else 80))
 
 
-def _handshake_failure(error: Exception) -> Failure | None:
-    """With TLS 1.3 a server refuses our certificate only after it began to read; it has not looked at the request."""
-    revocation = _cause(error, RevocationError)
-    if revocation is not None:
-        return Failure("untrusted", f"the server's certificate is not trusted: {revocation}", sent=False)
-    cause = _cause(error, ssl.SSLError)
-    if isinstance(cause, ssl.SSLCertVerificationError):
-        return Failure("untrusted", f"the server's certificate is not trusted: {cause.verify_message}", sent=False)
-    if cause is not None and _is_about_our_certificate(cause.reason):
-        other = ", or has no TLS version or cipher in common with us" if "HANDSHAKE" in (cause.reason or "") else ""
-        return Failure("client-refused", f"the server refuses our certificate{other} ({cause.reason})", sent=False)
-    if cause is not None and (cause.reason or "").endswith(("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL")):
-        what = f"the server has no TLS version or cipher in common with us ({cause.reason})"
-        return Failure("tls", what, sent=False)
-    if cause is not None and isinstance(error, httpcore.ConnectError):
-        return Failure("tls", f"the TLS handshake failed: {cause.reason or cause}", sent=False)
-    return None
-
-
-def _connect_failure(error: Exception, peer: httpx.URL) -> Failure | None:
-    if isinstance(error, httpcore.ProxyError):
-        return Failure("proxy", f"the proxy refused: {error}", sent=False)
-    if isinstance(error, httpcore.ConnectTimeout):
-        return Failure("timeout", f"no connection to {_place(peer)} within the time allowed", sent=False)
-    if not isinstance(error, httpcore.ConnectError):
-        return None
-    cause = _cause(error, OSError)
-    text = (cause.strerror if cause is not None else None) or str(error) or "no connection"
-    if isinstance(cause, socket.gaierror):
-        return Failure("name", f"the name {peer.host} does not resolve: {text}", sent=False)
-    return Failure("closed", f"cannot connect to {_place(peer)}: {text}", sent=False)
-
-
-def _place(url: httpx.URL) -> str:
-    """Host and port of a URL."""
-    host = f"[{url.host}]" if ":" in url.host else url.host
-    return f"{host} port {url.port or (443 if url.scheme == 'https' else 80)}"
-
-
-def _is_about_our_certificate(reason: str | None) -> bool:
-    words = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE")
-    return reason is not None and "ALERT" in reason and any(word in reason for word in words)
-
-
-def _cause(error: BaseException, kind: type[_E]) -> _E | None:
-    current: BaseException | None = error
-    while current is not None:
-        if isinstance(current, kind):
-            return current
-        current = current.__cause__ or current.__context__  # httpcore raises anew "from None"
-    return None
+def same_origin(url: str, other: str) -> bool:
+    """Whether two URLs have the same scheme, host, and port."""
+    first, second = httpx.URL(url), httpx.URL(other)
+    return first.scheme == second.scheme and _peer(first) == _peer(second)
 
 
 def _parsed(url: str, *, allows_plain: bool = False) -> httpx.URL:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
 
 from publisher.config.targets import AmsSettings
 from publisher.finding import Finding
-from publisher.security.http import Failure, Reply
+from publisher.security.exchange import Failure
+from publisher.security.http import Reply
+from publisher.security.secret_text import without
 from publisher.targets import answers
 from publisher.targets.base import Accepted, Message, Outcome, Oversized, Refused, Transient, Unauthorised, Unknown
 from publisher.targets.identity import Identity, TargetContext, largest_payload
@@ -94,8 +96,8 @@ class AmsTarget:
         if not answers.is_red(findings):
             refusal = self._authenticate()
             topic_url = self._publish_url.removesuffix(":publish")
-            topic = self._client.request("GET", topic_url, headers=self._headers()) if refusal is None else None
-            findings.append(_topic_finding(self.name, topic_url, refusal, topic, self._token))
+            topic = self._asked("GET", topic_url) if refusal is None else None
+            findings.append(_topic_finding(self.name, topic_url, refusal, topic))
         return findings
 
     def close(self) -> None:
@@ -110,13 +112,14 @@ class AmsTarget:
         refusal = self._authenticate()
         if refusal is not None:
             return refusal, 0
-        reply = self._client.request("POST", self._publish_url, content=body, headers=self._headers())
+        reply = self._asked("POST", self._publish_url, body)
         if isinstance(reply, Failure):
             return answers.of_failure(reply), 0
-        return outcome_of_reply(reply, self._identity.clock(), self._token), reply.status
+        return outcome_of_reply(reply, self._identity.clock()), reply.status
 
-    def _headers(self) -> Mapping[str, str]:
-        return {"Content-Type": "application/json", "x-api-key": self._token}
+    def _asked(self, method: str, url: str, content: bytes | Body = b"") -> Reply | Failure:
+        headers = {"Content-Type": "application/json", "x-api-key": self._token}
+        return self._client.request(method, url, content=content, headers=headers, secrets=(self._token,))
 
     def _authenticate(self) -> Outcome | None:
         """Get a token unless there is one. An outcome is returned if nothing was sent."""
@@ -176,7 +179,7 @@ def body_size_bound(signed_bytes: int) -> int:
     return frame + 4 * -(-signed_bytes // 3)
 
 
-def outcome_of_reply(reply: Reply, now_s: float, token: str) -> Outcome:
+def outcome_of_reply(reply: Reply, now_s: float) -> Outcome:
     """Interpret the messaging service's answer to one published message."""
     if reply.status == 200:
         try:
@@ -184,24 +187,24 @@ def outcome_of_reply(reply: Reply, now_s: float, token: str) -> Outcome:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             message_ids = []
         if len(message_ids) == 1 and message_ids[0].strip():
-            return Accepted(receipt={"messageIds": answers.without(message_ids[0], token)})
-    answer = answers.describe(reply, secret=token)
+            return Accepted(receipt={"messageIds": without(message_ids[0], reply.secrets)})
+    answer = answers.describe(reply)
     if reply.status == 200:
         return Unknown(f"the answer does not name one message: {answer}")
     if reply.status == 400 and not answers.refuses_certificate(reply):
         return Refused(answer, certain=True)
     if reply.status == 404:
         return Unauthorised(f"{answer}. Check url, project and topic of this target", misdirected=True)
-    return answers.of_status(reply, now_s, secret=token)
+    return answers.of_status(reply, now_s)
 
 
-def _topic_finding(name: str, url: str, refusal: Outcome | None, topic: Reply | Failure | None, token: str) -> Finding:
+def _topic_finding(name: str, url: str, refusal: Outcome | None, topic: Reply | Failure | None) -> Finding:
     subject = f"{name}: topic"
     if isinstance(topic, Reply) and topic.status in {200, 403}:
         seen = "exists" if topic.status == 200 else "cannot be looked at with our token, as is usual for publishers"
         return Finding(subject, "green", f"{url} {seen}")
     if isinstance(topic, Reply):
-        answer = answers.describe(topic, secret=token)
+        answer = answers.describe(topic)
         return Finding(subject, "red", f"{url}: {answer}", "Check url, project and topic of this target")
     if topic is not None:
         return Finding(subject, "red", f"{url}: {topic.message}", topic.hint)

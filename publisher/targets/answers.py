@@ -15,39 +15,44 @@ from pathlib import Path
 
 from publisher.errors import CredentialError
 from publisher.finding import Finding, Level
-from publisher.security.http import Failure, Reply
+from publisher.security.authorisation import Authorisation
+from publisher.security.exchange import Failure
+from publisher.security.http import Reply
+from publisher.security.secret_text import LONGEST_SPELLING, without
 from publisher.security.tls import make_context
 from publisher.targets.base import Outcome, Oversized, Refused, Throttled, Transient, Unauthorised, Unknown
 from publisher.targets.identity import Identity
+from publisher.text import iso
 
 _MOST_ANSWER_CHARACTERS = 400
 _MOST_READ_BYTES = 16384
-_LONGEST_SPELLING = 8
-"""The most characters that may encode one letter: `&#x0074;`."""
 _LONGEST_WAIT_S = 86400.0
-_REGISTER = "The service must know our certificate: `usage-publisher check` shows its name"
+REGISTER = "The service must know our certificate: `usage-publisher check` shows its name"
+REFUSED = "The service must accept our token: `usage-publisher check` tests it"
 _TAG = re.compile(r"<(?:style|script|head)\b.*?</(?:style|script|head)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
 
 def of_failure(failure: Failure) -> Outcome:
     """The outcome without an answer: unknown if the request may have arrived, otherwise it waits."""
     answer = f"{failure.message}. {failure.hint}" if failure.hint else failure.message
-    if failure.kind == "client-refused":
+    if failure.kind in {"client-refused", "token-refused"}:
         return Unauthorised(answer)
+    if failure.kind == "elsewhere":
+        return Unauthorised(answer, misdirected=True)
     if failure.sent:
         return Unknown(answer, timed_out=failure.kind == "timeout")
     return Transient(answer, timed_out=failure.kind == "write-timeout")
 
 
-def of_status(reply: Reply, now_s: float, *, secret: str = "") -> Outcome:
-    """The general meaning of a status other than success. `secret` is removed from the answer."""
-    answer = describe(reply, secret=secret)
+def of_status(reply: Reply, now_s: float, *, hint: str = REGISTER) -> Outcome:
+    """The general meaning of a status other than success. `hint`: what to do if the service refuses our identity."""
+    answer = describe(reply)
     retry_after_s = wait_s(reply, now_s)
     outcome: Outcome = Refused(answer, certain=False)
     if reply.status == 429 or (reply.status == 503 and retry_after_s is not None):
         outcome = Throttled(answer, retry_after_s)
     elif reply.status in {401, 403, 407} or refuses_certificate(reply):
-        outcome = Unauthorised(f"{answer.rstrip('.')}. {_REGISTER}")
+        outcome = Unauthorised(f"{answer.rstrip('.')}. {hint}")
     elif reply.status in {404, 405, 410} or reply.status // 100 == 3:
         outcome = Unauthorised(f"{answer}. Check the URL of this target", misdirected=True)
     elif reply.status == 413:
@@ -66,33 +71,22 @@ def refuses_certificate(reply: Reply) -> bool:
     return reply.status == 400 and b"SSL certificate" in reply.body
 
 
-def describe(reply: Reply, *, secret: str = "") -> str:
-    """Status and text of an answer on one line: printable, without mark-up, shortened, without `secret`."""
+def describe(reply: Reply) -> str:
+    """Status and text of an answer on one line: printable, without mark-up, shortened, without its secrets."""
     text = reply.body[:_MOST_READ_BYTES].decode("utf-8", "replace")
     if text.lstrip().startswith("<"):
         text = _TAG.sub(" ", text)
     text = html.unescape(text)
-    if len(reply.body) > _MOST_READ_BYTES and secret:
-        text = text[: -_LONGEST_SPELLING * len(secret)]  # the text may end with a part of the secret
+    if len(reply.body) > _MOST_READ_BYTES and any(reply.secrets):
+        text = text[: -LONGEST_SPELLING * max(map(len, reply.secrets))]  # the text may end with a part of a secret
     text = " ".join("".join(mark if mark.isprintable() else " " for mark in text).split())
-    text = without(text, secret)  # after removal of mark-up, which may hide it
+    text = without(text, reply.secrets)  # after removal of mark-up, which may hide it
     text = re.sub(rf"^{reply.status}\b\W*", "", text)  # many pages begin with the status
     if len(text) > _MOST_ANSWER_CHARACTERS:
         text = text[:_MOST_ANSWER_CHARACTERS] + "…"
     if reply.status // 100 == 3 and "location" in reply.headers:
-        text = f"redirects to {without(reply.headers['location'], secret)[:200]!a}, which is not followed"
+        text = f"redirects to {without(reply.headers['location'], reply.secrets)[:200]!a}, which is not followed"
     return f"HTTP {reply.status}: {text}" if text else f"HTTP {reply.status}"
-
-
-def without(text: str, secret: str) -> str:
-    """Remove the secret from a text, even if its letters are encoded as HTML, JSON, or a URL may encode them."""
-    if not secret:
-        return text
-    letters = (
-        rf"(?:{re.escape(letter)}|&#0*{ord(letter)};?|&#x0*{ord(letter):x};?|\\u{ord(letter):04x}|%{ord(letter):02x})"
-        for letter in secret
-    )
-    return re.sub(r"\s*".join(letters), "[token]", text, flags=re.IGNORECASE)
 
 
 def wait_s(reply: Reply, now_s: float) -> float | None:
@@ -121,7 +115,7 @@ _YELLOW_DAYS, _RED_DAYS = 30, 7
 _YELLOW_OFFSET_S, _RED_OFFSET_S = 30.0, 300.0
 
 
-def certificate(name: str, identity: Identity) -> list[Finding]:
+def certificate(name: str, identity: Identity, *, sends_token: bool = False) -> list[Finding]:
     """Check whether the certificate can be used, and for how long; and whether an authority is trusted."""
     subject = f"{name}: certificate"
     try:
@@ -129,11 +123,32 @@ def certificate(name: str, identity: Identity) -> list[Finding]:
         credentials = identity.optional()
     except CredentialError as error:
         return [Finding(subject, "red", error.message, error.hint)]
+    if credentials is None and sends_token:
+        return [Finding(subject, "green", "none is configured; a token is sent")]
     if credentials is None:
         return [Finding(subject, "yellow", "none is configured", "Most services ask for one: see [credentials]")]
     days = credentials.days_left(identity.clock())
     level = _level(days < _YELLOW_DAYS, days < _RED_DAYS)
     return [Finding(subject, level, f"{days} days left", "Renew it" if level != "green" else "")]
+
+
+def token(name: str, authorisation: Authorisation | None, now_s: float) -> list[Finding]:
+    """Check whether there is a token to send, and for how long it is valid."""
+    if authorisation is None:
+        return []
+    subject = f"{name}: token"
+    try:
+        header = authorisation.header()
+    except CredentialError as error:
+        return [Finding(subject, "red", error.message, error.hint)]
+    if isinstance(header, Failure):
+        return [Finding(subject, "red", header.message, header.hint)]
+    what = f"{authorisation.origin}, in the header {header.name}"
+    if header.expires_s is None:
+        return [Finding(subject, "green", what)]
+    if header.expires_s <= now_s:
+        return [Finding(subject, "red", f"{what}: it expired at {iso(int(header.expires_s))}", "Get a new token")]
+    return [Finding(subject, "green", f"{what}; valid until {iso(int(header.expires_s))}")]
 
 
 def encryption(name: str, identity: Identity, encrypt_to: Path | None) -> list[Finding]:
@@ -171,6 +186,8 @@ def answered(
     refused = reply.status in {400, 401, 403, 407}
     hint = (
         "Check that the service trusts our certificate and knows its name"
+        if refused and not reply.secrets
+        else "Check that the token is one of this service, has the right scope, and is sent in the right header"
         if refused
         else "Check the URL, and whether the service works"
     )

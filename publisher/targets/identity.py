@@ -6,13 +6,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from publisher.config import schema
 from publisher.errors import CredentialError
+from publisher.security.authorisation import (
+    Authorisation,
+    AuthorisedClient,
+    ClientSecret,
+    FileAuthorisation,
+    HeaderSpelling,
+    TokenAuthorisation,
+    TokenService,
+)
 from publisher.security.credentials import ClientCredentials, load_credentials
-from publisher.security.http import USUAL_TIMING, HttpClient, Timing
+from publisher.security.exchange import USUAL_TIMING, Timing
+from publisher.security.http import HttpClient
 from publisher.security.sign import Signer, load_recipient
 from publisher.security.tls import Trust
 
@@ -20,13 +31,15 @@ from publisher.security.tls import Trust
 class TargetContext(msgspec.Struct, frozen=True):
     """The common credentials of the configuration, the clock (epoch seconds), whether the program is interrupted, and
     how the time of an exchange is measured. `refusals`: what all targets of one run know to be refused, by its name at
-    the service (SGAS: a machine), with the answer."""
+    the service (SGAS: a machine), with the answer. `tokens`: what gives them the tokens of a client, so that workers
+    share one token and renew it once."""
 
     credentials: schema.Credentials = schema.Credentials()
     clock: Callable[[], float] = time.time
     stopping: Callable[[], bool] = lambda: False
     timing: Timing = USUAL_TIMING
     refusals: dict[str, str] = msgspec.field(default_factory=dict)
+    tokens: dict[ClientSecret, TokenService] = msgspec.field(default_factory=dict)
 
 
 class Identity:
@@ -37,10 +50,11 @@ class Identity:
 
     def __init__(self, own: schema.Credentials | None, context: TargetContext) -> None:
         given = context.credentials.of_target(own)
+        self._given = given
         self._certificate, self._key = given.certificate, given.key
         self.trust = Trust(ca_directory=given.ca_directory, ca_file=given.ca_file)
         self.clock = context.clock
-        self._stopping, self._timing = context.stopping, context.timing
+        self._stopping, self._timing, self._tokens = context.stopping, context.timing, context.tokens
         self._loaded: ClientCredentials | None = None
         self._signer: Signer | None = None
 
@@ -69,16 +83,44 @@ class Identity:
         return self._signer
 
     def client(self, url: str, *, timeout_s: float, proxy: str | None) -> HttpClient:
-        """A client for one service that uses these credentials. Raises `ConfigError`."""
-        return HttpClient(
-            url,
-            trust=self.trust,
-            credentials=self.optional,
-            timeout_s=timeout_s,
-            proxy=proxy,
-            stopping=self._stopping,
-            timing=self._timing,
-        )
+        """A client for one service that uses the certificate, and no token. Raises `ConfigError`."""
+        return HttpClient(url, credentials=self.optional, **self._transport(timeout_s, proxy))
+
+    def authorised_client(self, url: str, *, timeout_s: float, proxy: str | None) -> AuthorisedClient:
+        """A client for the service at `url` that uses the certificate and sends the token. Raises `ConfigError`."""
+        authorisation = self.authorisation(timeout_s=timeout_s, proxy=proxy)
+        return AuthorisedClient(url, authorisation, credentials=self.optional, **self._transport(timeout_s, proxy))
+
+    @property
+    def has_token(self) -> bool:
+        """Whether a token is configured."""
+        return self._given.has_token
+
+    def authorisation(self, *, timeout_s: float, proxy: str | None) -> Authorisation | None:
+        """Where the header with the token comes from; None: none is configured."""
+        given = self._given
+        spelling = HeaderSpelling(given.token_header, given.scheme)
+        if given.token_file is not None:
+            return FileAuthorisation(given.token_file, spelling)
+        if given.token_url is None or given.client_id is None or given.client_secret_file is None:
+            return None
+        client = ClientSecret(given.token_url, given.client_id, given.client_secret_file, given.scope)
+
+        def connected(url: str) -> HttpClient:
+            # Without our certificate: the provider knows the client by its secret.
+            return HttpClient(url, credentials=lambda: None, **self._transport(timeout_s, proxy))
+
+        service = self._tokens.setdefault(client, TokenService(client, connected, self.clock))
+        return TokenAuthorisation(service, spelling)
+
+    def _transport(self, timeout_s: float, proxy: str | None) -> dict[str, Any]:
+        return {
+            "trust": self.trust,
+            "timeout_s": timeout_s,
+            "proxy": proxy,
+            "stopping": self._stopping,
+            "timing": self._timing,
+        }
 
     def has_expired(self) -> bool:
         """Whether the certificate has expired since it was loaded: it may have been renewed on disk."""

@@ -41,7 +41,8 @@ from formats.calendar import SECONDS_A_DAY, date_of_day
 from formats.job import Job
 from publisher.config.targets import SgasSettings
 from publisher.finding import Finding
-from publisher.security.http import Failure, Reply
+from publisher.security.exchange import Failure
+from publisher.security.http import Reply
 from publisher.targets import answers
 from publisher.targets.base import (
     Accepted,

@@ -120,7 +120,7 @@ _KEEPING: Mapping[str, Callable[[Publisher, ChildTask], object]] = {
 
 def _make_hasty_target(name: str, settings: Any, context: TargetContext) -> Target:
     """A real target that waits for an answer a moment only, once the process is interrupted: tests wait for it."""
-    from publisher.security.http import Timing
+    from publisher.security.exchange import Timing
     from publisher.targets import make_target
 
     return make_target(name, settings, msgspec.structs.replace(context, timing=Timing(grace_s=0.3)))

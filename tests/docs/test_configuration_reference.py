@@ -90,7 +90,7 @@ def test_the_example_has_every_setting(switched_on: dict[str, Any]) -> None:
     shown: list[tuple[type[Settings], dict[str, Any]]] = [
         (SiteSettings, switched_on["site"]),
         (StoreSettings, switched_on["store"]),
-        (Credentials, switched_on["credentials"]),
+        (Credentials, switched_on["credentials"] | switched_on["targets"]["api"]["credentials"]),
         (Node, switched_on["nodes"][0]),
         (Charges, switched_on["charges"]),
         (Price, switched_on["charges"]["prices"][0]),

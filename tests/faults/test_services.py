@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from publisher.security.http import Timing
+from publisher.security.exchange import Timing
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki, make_pki
 from publisher.store.schema import State

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from publisher.security.credentials import ClientCredentials, load_credentials
-from publisher.security.http import Failure, HttpClient, Reply, Timing
+from publisher.security.exchange import Failure, Timing
+from publisher.security.http import HttpClient, Reply
 from publisher.security.tls import Trust
 from publisher.simulator.pki import Credential, Pki
 from tests.publisher.scripted_server import ScriptedConnection, ScriptedRequest, ScriptedServer

@@ -300,3 +300,55 @@ def test_ages_of_the_store_are_months(tmp_path: Path) -> None:
     config = load(tmp_path, '[site]\nname = "A"\n[store]\nkeep_jobs = "3 years"\n')
     assert config.store.keep_jobs == 36
     assert refused(tmp_path, '[site]\nname = "A"\n[store]\nkeep_jobs = "90d"\n').key == "store.keep_jobs"
+
+
+TOKEN = 'token_file = "t"'
+CLIENT = 'token_url = "https://aai.example.org/token"\nclient_id = "a"\nclient_secret_file = "s"'
+
+
+@pytest.mark.parametrize(
+    ("credentials", "key", "reported"),
+    [
+        (f"{TOKEN}\n{CLIENT}", "credentials.token_file", "and token_url are both set"),
+        (
+            'client_id = "a"',
+            "credentials.token_url",
+            "is missing: token_url, client_id, client_secret_file go together",
+        ),
+        ('token_header = "X-API-Key"', "credentials.token_header", "needs token_file or token_url"),
+        (f'{TOKEN}\ntoken_header = "Content-Length"', "credentials.token_header", "has another meaning in HTTP"),
+        (f'{TOKEN}\ntoken_header = "X: y"', "credentials.token_header", "Header in which the token is sent"),
+        (f'{TOKEN}\ntoken_scheme = "Two words"', "credentials.token_scheme", "token_scheme"),
+        (f'{TOKEN}\nscope = "x"', "credentials.scope", "is for token_url"),
+        ('token_url = "http://aai.example.org/"', "credentials.token_url", "must begin with https://"),
+    ],
+)
+def test_what_is_wrong_with_a_token_is_reported(tmp_path: Path, credentials: str, key: str, reported: str) -> None:
+    error = refused(tmp_path, f'[site]\nname = "A"\n[credentials]\n{credentials}\n')
+    assert error.key == key
+    assert reported in str(error)
+
+
+def _https(name: str, host: str, own: str = "") -> str:
+    return f'[targets.{name}]\ntype = "https"\nurl = "https://{host}/"\n{own}\n'
+
+
+def test_a_common_token_is_for_one_host(tmp_path: Path) -> None:
+    site = f'[site]\nname = "A"\n[credentials]\n{TOKEN}\n'
+    assert load(tmp_path, site + _https("x", "a.example.org") + _https("y", "a.example.org")).credentials.has_token
+    error = refused(tmp_path, site + _https("x", "a.example.org") + _https("y", "b.example.org"))
+    assert error.key == "credentials"
+    assert "would be sent to a.example.org (targets.x) and b.example.org (targets.y)" in str(error)
+    own = _https("y", "b.example.org", 'token_file = "other"')
+    config = load(tmp_path, site + _https("x", "a.example.org") + own)
+    assert config.credentials_of(config.targets["x"]).token_file == tmp_path / "t"
+    assert config.credentials_of(config.targets["y"]).token_file == tmp_path / "other"
+
+
+def test_a_target_that_sends_no_token_has_none(tmp_path: Path) -> None:
+    sgas = f'[targets.x]\ntype = "sgas"\nurl = "https://a.example.org/"\n[targets.x.credentials]\n{TOKEN}\n'
+    error = refused(tmp_path, f'[site]\nname = "A"\n{sgas}')
+    assert (error.key, "send no token" in str(error)) == ("targets.x.credentials", True)
+    twice = _https("x", "a.example.org", TOKEN) + f"[targets.x.credentials]\n{TOKEN}\n"
+    error = refused(tmp_path, f'[site]\nname = "A"\n{twice}')
+    assert (error.key, "has a token too" in str(error)) == ("targets.x.token_file", True)

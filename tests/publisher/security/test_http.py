@@ -13,7 +13,8 @@ import pytest
 import respx
 
 from publisher.errors import ConfigError
-from publisher.security.http import Failure, HttpClient, Reply, Timing
+from publisher.security.exchange import Failure, Timing
+from publisher.security.http import HttpClient, Reply
 from publisher.security.tls import Trust
 from publisher.simulator.pki import Pki, make_pki
 from tests.publisher.http_client import client, ok, post

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from publisher.security import verify
-from publisher.security.http import Failure, HttpClient, Reply
+from publisher.security.exchange import Failure
+from publisher.security.http import HttpClient, Reply
 from publisher.security.revocation import RevocationLists
 from publisher.security.tls import Trust
 from publisher.simulator.pki import Pki, make_pki

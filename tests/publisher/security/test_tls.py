@@ -11,7 +11,8 @@ from cryptography.x509 import Certificate
 
 from publisher.errors import CredentialError
 from publisher.security.credentials import ClientCredentials, load_credentials
-from publisher.security.http import Failure, HttpClient, Reply
+from publisher.security.exchange import Failure
+from publisher.security.http import HttpClient, Reply
 from publisher.security.tls import Trust
 from publisher.simulator.pki import Pki, make_pki
 from tests.publisher.http_client import client, ok, post

@@ -30,7 +30,7 @@ SPELLED = {
 @pytest.mark.parametrize("spelled", SPELLED.values(), ids=SPELLED)
 def test_a_token_is_not_in_what_is_kept(spelled: str, page: bool) -> None:
     body = f"<html><p>bad key {spelled} given</p></html>" if page else f'bad key "{spelled}" given'
-    said = answers.describe(Reply(403, {}, body.encode()), secret=TOKEN)
+    said = answers.describe(Reply(403, {}, body.encode(), (TOKEN,)))
     if not page and "<b>" in spelled:  # there mark-up is text
         assert TOKEN not in said
         return
@@ -40,19 +40,17 @@ def test_a_token_is_not_in_what_is_kept(spelled: str, page: bool) -> None:
 
 
 def test_a_token_is_not_in_where_a_service_redirects_to() -> None:
-    said = answers.describe(
-        Reply(302, {"location": f"https://elsewhere.example/?key={quote(TOKEN)}"}, b""), secret=TOKEN
-    )
+    said = answers.describe(Reply(302, {"location": f"https://elsewhere.example/?key={quote(TOKEN)}"}, b"", (TOKEN,)))
     assert "key=[token]" in said
 
 
 def test_a_token_is_not_in_a_receipt() -> None:
-    outcome = ams.outcome_of_reply(Reply(200, {}, b'{"messageIds": ["' + TOKEN.encode() + b'"]}'), 0.0, TOKEN)
+    outcome = ams.outcome_of_reply(Reply(200, {}, b'{"messageIds": ["' + TOKEN.encode() + b'"]}', (TOKEN,)), 0.0)
     assert outcome == base.Accepted(receipt={"messageIds": "[token]"})
 
 
 def test_a_token_that_is_cut_at_the_end_of_what_is_read_is_not_kept() -> None:
     for rest in range(len(TOKEN)):
         body = "<p>" + " " * (16384 - 3 - rest) + TOKEN
-        said = answers.describe(Reply(500, {}, body.encode()), secret=TOKEN)
+        said = answers.describe(Reply(500, {}, body.encode(), (TOKEN,)))
         assert said == "HTTP 500"

@@ -13,7 +13,8 @@ import pytest
 from publisher.config import schema
 from publisher.config.targets import DirectorySettings, SgasSettings
 from publisher.errors import TargetError
-from publisher.security.http import Failure, Reply
+from publisher.security.exchange import Failure
+from publisher.security.http import Reply
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki
 from publisher.targets import sgas as targets_sgas
