@@ -84,6 +84,10 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     `CannotRenderError`. None: sums of the service show nothing about a single run."""
     has_ascii_names: bool = False
     """Whether its names are in ASCII, always or if the view requires it."""
+    file_of: Callable[[bytes], str] | None = None
+    """For a format of files by day: the name of the file in which a record belongs, without suffix."""
+    record_id_of: Callable[[bytes], str] | None = None
+    """For the same: the record id in a record as written."""
 
     @property
     def is_snapshot(self) -> bool:
@@ -108,6 +112,7 @@ FILE_SUFFIXES: Final = {
     "text/xml": ".xml",
     "application/json": ".json",
     "text/csv": ".csv",
+    "text/x-sacct": ".log",
 }
 """Suffix of a file that contains a message, by its content type without parameters."""
 

@@ -28,6 +28,7 @@ class RuleCode(StrEnum):
     END_IN_FUTURE = "end-in-future"
     MISSING = "missing"
     MISSING_OR_NULL = "missing-or-null"
+    NAME_OF_RESOURCE = "name-of-resource"
     NO_BENCHMARK = "no-benchmark"
     NO_CPU_TIME_IN_SLURM = "no-cpu-time-in-slurm"
     NO_HASH_KEY = "no-hash-key"
@@ -35,6 +36,7 @@ class RuleCode(StrEnum):
     NO_JOB_ID = "no-job-id"
     NO_SITE = "no-site"
     NOT_ASCII = "not-ascii"
+    NOT_A_NUMBER = "not-a-number"
     NOT_HOST_NAME = "not-host-name"
     NOT_IN_SOURCE = "not-in-source"
     NOT_PUBLISHED = "status-not-published"
@@ -70,6 +72,8 @@ RULE_SENTENCES: Final[Mapping[str, str]] = {
     RuleCode.END_IN_FUTURE: "{field}: {end} is in the future (APEL refuses the message)",
     RuleCode.MISSING: "{field}: missing",
     RuleCode.MISSING_OR_NULL: "{field}: missing, or a word that the server reads as missing",
+    RuleCode.NAME_OF_RESOURCE: "{field}: Open XDMoD compares only {longest} characters of a resource, and {value} has "
+    "more. Set `machine_name` of the target to the name of the resource, and `sources` if there are several clusters",
     RuleCode.NO_BENCHMARK: "{field}: the run has no usable benchmark; " + _SET_BENCHMARK,
     RuleCode.NO_CPU_TIME_IN_SLURM: _NOT_IN_SOURCE
     + ". Read the jobs from sacct, or from a table with a header line, the column TotalCPU, and the lines of the "
@@ -79,6 +83,8 @@ RULE_SENTENCES: Final[Mapping[str, str]] = {
     RuleCode.NO_JOB_ID: "{field}: the run has neither a local id nor a global id",
     RuleCode.NO_SITE: "{field}: the site has no name in the configuration",
     RuleCode.NOT_ASCII: "{field}: {value} is not ASCII, and `ascii_names` does not change values in APEL's key",
+    RuleCode.NOT_A_NUMBER: "{field}: {value} is not a job number, with an array index or without, as Open XDMoD needs "
+    "it. Waive it, or leave out such jobs (`sources`, `statuses` of the target)",
     RuleCode.NOT_HOST_NAME: "{field}: {value} is not a host name of at most {longest} characters ({source}). Set "
     "`machine_name` of the target",
     RuleCode.NOT_IN_SOURCE: _NOT_IN_SOURCE,

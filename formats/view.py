@@ -33,6 +33,11 @@ DnPolicy = Literal["send", "hash", "withhold"]
 UrExtension = Literal["vo", "file-transfers", "submit-time", "exit-code", "runtime-environment", "user-time"]
 
 
+StartFrom = Literal["start", "wall"]
+"""For receivers whose wall time is end - start: `start` sends the start as it is; `wall` sends end - wall time, so that
+the wall time is right and the start is not."""
+
+
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """A receiver's view of the jobs of a site."""
 
@@ -56,6 +61,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     namespace_style: NamespaceStyle = "default"
     service_class_as_service_level: bool = False
     """ARC's wninstance as the UR's ServiceLevel. Never the first ServiceLevel towards APEL."""
+    start_from: StartFrom = "start"
     machine_name: str | None = None
     """Overrides the host of the endpoint or the cluster as MachineName."""
     signed: bool = False

@@ -121,7 +121,8 @@ def _added_format(name: str, _path: tuple[str, ...]) -> Format:
 
 def format_of_message(own: Format, payload: bytes) -> Format:
     """The format by which a message is read that lies where messages of the format `own` lie. Raises `ValueError`."""
-    return registry.format_of_message(payload) if own.name in registry.FORMATS else own
+    says_what_it_is = own.name in registry.FORMATS and own.file_of is None
+    return registry.format_of_message(payload) if says_what_it_is else own
 
 
 def totals_by_kind() -> dict[str, TotalsKind]:

@@ -132,7 +132,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     ),
     ReasonCode.NO_VO: "{field}: unknown, and this target needs it. Add a rule [[sources.{source}.map]]",
     ReasonCode.PERIOD_NOT_OVER: (
-        "the period is not over, or its sources were not read beyond its end. The report is sent when it is complete"
+        "the period is not over, or its sources were not read beyond its end. It is sent when it is complete"
     ),
     ReasonCode.PERIOD_PURGED: _MAY_LACK_JOBS
     + "jobs of {month} were purged from the store; some may have run in {interval}",

@@ -28,6 +28,8 @@ from formats.rules import type_of
 from formats.text import date_time
 from formats.utilization.report import CSV_BEGINS, NotAReportError, builtins, check_report, read_report
 from formats.utilization.report import FORMAT as REPORT
+from formats.xdmod.slurm import FORMAT as XDMOD
+from formats.xdmod.slurm import begins_as_lines, read_fields
 from formats.xml.read import CAR, FORMAT_OF_NAMESPACE, NotAMessageError, begins_as_xml, read, record_elements
 from formats.xml.read import parse as parse_xml
 
@@ -176,6 +178,10 @@ def _inspect_text(text: str, now: int | None) -> Inspection:
         return _inspect_report(text.encode())
     if text.lstrip().startswith("["):
         return _inspect_auditor(text.encode())
+    return _inspect_lines(text) if begins_as_lines(text) else _inspect_apel(text, now)
+
+
+def _inspect_apel(text: str, now: int | None) -> Inspection:
     if (count := text.count(RECORD_MARK)) >= MOST_RECORDS:
         rule = f"{count} times {RECORD_MARK} between records; at most {MOST_RECORDS} records are checked"
         return _unknown("text too large to check", rule, "a limit of inspect")
@@ -190,6 +196,21 @@ def _inspect_text(text: str, now: int | None) -> Inspection:
     form = FORMATS[found.name]
     title = f"{form.title} v{found.version} ({shown(message.header)})"
     return Inspection(form.name, title, form.service, _text_records(form, message), violations)
+
+
+def _inspect_lines(text: str) -> Inspection:
+    lines = text.removesuffix("\n").split("\n")
+    if len(lines) > MOST_RECORDS:
+        return _unknown(f"{XDMOD.title}, too large to check", f"{len(lines)} lines", "a limit of inspect")
+    records: list[InspectedRecord] = []
+    violations: list[Violation] = []
+    for number, line in enumerate(lines, 1):
+        fields = read_fields(line)
+        if fields is None:
+            violations.append(Violation("error", number, "", "has fewer than 26 fields", "Open XDMoD's shredder"))
+        else:
+            records.append(InspectedRecord(number, fields["JobID"], None, fields))
+    return Inspection(XDMOD.name, XDMOD.title, XDMOD.service, tuple(records), tuple(violations))
 
 
 def _text_records(form: Format, message: ParsedMessage) -> tuple[InspectedRecord, ...]:

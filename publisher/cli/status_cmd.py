@@ -234,7 +234,7 @@ def _word_of_settled(item: TargetStatus) -> Text:
     if item.confirmation_overdue:
         return level_text("yellow", _unconfirmed_text(item))
     if item.not_due:
-        return level_text("green", f"{item.not_due} in the report of a period that is not over")
+        return level_text("green", f"{item.not_due} of a period that is not over")
     if item.accepted and item.complete_until is None:
         return level_text("yellow", "all that was read is delivered")
     return level_text("green", "all delivered" if item.accepted else "nothing to deliver")

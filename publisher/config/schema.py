@@ -136,6 +136,7 @@ class Config(Settings):
             *self._unknown_sources(),
             *self._two_shapes_for_a_service(),
             *self._tokens_for_wrong_services(),
+            *self._one_resource_of_several_sources(),
         ]
         if problems:
             raise WrongKeysError(*problems)
@@ -182,6 +183,18 @@ class Config(Settings):
             where = " and ".join(f"{host} (targets.{name})" for host, name in hosts.items())
             text = f"the token would be sent to {where}: write it into the credentials of the target that needs it"
             yield ("credentials",), text
+
+    def _one_resource_of_several_sources(self) -> Iterator[KeyProblem]:
+        """Where job numbers identify a run in a resource, two batch systems cannot be one resource."""
+        for name, target in self.targets.items():
+            if target.format.file_of is not None and target.machine_name is not None:
+                feeding = target.sources or tuple(self.sources)
+                if len(feeding) > 1:
+                    text = (
+                        f"makes one resource of the sources {', '.join(feeding)}, whose job numbers may be the same: "
+                    )
+                    text += "set `sources` to one of them, and make a target for each of the others"
+                    yield ("targets", name, "machine_name"), text
 
     @property
     def local_id_prefixes(self) -> dict[str, str]:

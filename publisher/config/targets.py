@@ -19,7 +19,7 @@ from formats.calendar import LONGEST_S, PeriodKind
 from formats.registry import FORMATS, names_of, require_version
 from formats.utilization.measure import Bins
 from formats.utilization.report import Measure
-from formats.view import DnPolicy, NamespaceStyle, SubmitHostSpelling, SummaryCounts, UrExtension, VoSpelling
+from formats.view import DnPolicy, NamespaceStyle, StartFrom, SubmitHostSpelling, SummaryCounts, UrExtension, VoSpelling
 from publisher import plugins
 from publisher.config.operation import Credentials
 from publisher.config.rules import Selected
@@ -143,6 +143,10 @@ class TargetSettings(Settings):
     local_id_prefix: PlansAgain[str] = Field(
         default="", description="Prefix of every LocalJobId (ARC's localid_prefix)."
     )
+    start_from: PlansAgain[StartFrom] = Field(
+        default="start",
+        description="For services whose wall time is end - start: `start` as it is, or `wall`: end - wall time.",
+    )
     machine_name: PlansAgain[str | None] = Field(
         default=None, description="MachineName, instead of the host of the endpoint or the cluster."
     )
@@ -186,6 +190,13 @@ class TargetSettings(Settings):
         return self
 
     @model_validator(mode="after")
+    def _files_by_day_are_in_a_directory(self) -> Self:
+        if self.format.file_of is not None and not self.by_day:
+            text = f'{self.records} is for files of whole days: a target of type directory with layout = "daily"'
+            raise WrongKeysError((("records",), text))
+        return self
+
+    @model_validator(mode="after")
     def _ascii_names_are_for_job_records(self) -> Self:
         if self.ascii_names and not self.format.has_ascii_names:
             having = sorted(name for name, each in FORMATS.items() if each.has_ascii_names)
@@ -222,6 +233,12 @@ class TargetSettings(Settings):
     def period_kind(self) -> PeriodKind:
         """The period of each snapshot: months, except for reports of days."""
         return "month" if self.reporting is None else self.reporting.period
+
+    @property
+    def by_day(self) -> bool:
+        """Whether the records of a UTC day wait until the day is over and all sources were read past it, and are sent
+        without those of other days."""
+        return False
 
     @property
     def sends_sync(self) -> bool:
@@ -429,13 +446,42 @@ class DirectorySettings(ApelSettings):
         description="Messages as files, which SSM or another program fetches."
     )
     path: KeepsPlan[FilePath] = Field(description="The directory.")
-    layout: KeepsPlan[Literal["dirq", "files"]] = Field(
-        default="dirq", description="`dirq`: an outgoing queue of SSM; `files`: one plain file per message."
+    layout: KeepsPlan[Literal["dirq", "files", "daily"]] = Field(
+        default="dirq",
+        description="`dirq`: an outgoing queue of SSM; `files`: one plain file per message; `daily`: one for each "
+        "resource and UTC day, the default and only one for `xdmod-slurm`.",
     )
     sign: KeepsPlan[Switch] = Field(
         default=False,
         description="Sign messages (S/MIME) with the certificate. SSM signs the messages of its queue.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _files_of_whole_days_are_large(cls, table: Any) -> Any:
+        records = FORMATS.get(str(table.get("records"))) if isinstance(table, dict) else None
+        if records is None or records.file_of is None:
+            return table
+        return {"layout": "daily", "batch_records": 100_000, "batch_bytes": 64_000_000, **table}
+
+    @model_validator(mode="after")
+    def _daily_files_have_their_format(self) -> Self:
+        if self.by_day and self.format.file_of is None:
+            names = " or ".join(f'"{name}"' for name, each in FORMATS.items() if each.file_of is not None)
+            raise WrongKeysError((("layout",), f'"daily" needs records = {names}'))
+        if self.by_day and self.sign:
+            raise WrongKeysError((("sign",), "files by day are not signed. Omit it"))
+        return self
+
+    @property
+    def by_day(self) -> bool:
+        """See `TargetSettings`."""
+        return self.layout == "daily"
+
+    @property
+    def second_version(self) -> SecondVersion:
+        """A file of a day is never written again."""
+        return SecondVersion.KEEPS_FIRST if self.by_day else super().second_version
 
     @property
     def destination(self) -> tuple[str, ...]:

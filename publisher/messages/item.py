@@ -7,12 +7,13 @@ import hashlib
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, MutableSequence, Sequence
-from itertools import islice, repeat
+from itertools import islice, repeat, takewhile
 from typing import Final
 
 import msgspec
 
 from formats.base import Note
+from formats.calendar import SECONDS_A_DAY
 from formats.rule_codes import Reason
 from formats.view import View
 from publisher.config.schema import Config, Target
@@ -122,17 +123,22 @@ def _place_of(record: Item | Held) -> Place:
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """The maximum size of a message. `overhead` and `separator` are the format's bytes around and between records."""
+    """The maximum size of a message. `overhead` and `separator` are the format's bytes around and between records.
+    `by_day`: all records of a message ended on the same UTC day."""
 
     records: int
     payload_bytes: int | None
     overhead_bytes: int
     separator_bytes: int
+    by_day: bool = False
 
 
 def take(queue: deque[Item], limits: Limits) -> list[Item]:
     """Take the next batch within the limits from the left; a single item that is too large is its own batch."""
     count = min(limits.records, len(queue))
+    if limits.by_day:
+        day = _day_of(queue[0])
+        count = sum(1 for _ in takewhile(lambda item: _day_of(item) == day, islice(queue, count)))
     if limits.payload_bytes is not None:
         size = limits.overhead_bytes - limits.separator_bytes
         for place, item in enumerate(islice(queue, count)):
@@ -141,6 +147,10 @@ def take(queue: deque[Item], limits: Limits) -> list[Item]:
                 count = place
                 break
     return [queue.popleft() for _ in range(count)]
+
+
+def _day_of(item: Item) -> int:
+    return (item.latest_end or 0) // SECONDS_A_DAY
 
 
 def cut(items: Iterable[Item], limits: Limits) -> Iterator[list[Item]]:
@@ -199,6 +209,7 @@ def view_of(target: Target, config: Config) -> View:
         namespace_style=target.namespace_style,
         service_class_as_service_level=target.service_class_as_service_level,
         machine_name=target.machine_name,
+        start_from=target.start_from,
         signed=target.is_signed,
         ascii_names=target.ascii_names,
         options=target.format_options,

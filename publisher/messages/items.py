@@ -21,15 +21,16 @@ from typing import Final
 import msgspec
 
 from formats.base import MessageFormat, RecordFormat
-from formats.calendar import Month, month_bounds
+from formats.calendar import Month, month_bounds, period_of
 from formats.rule_codes import CannotRenderError, Reason
 from publisher.messages.background import BackgroundRenderer, RenderOrder
-from publisher.messages.due import first_waiting, months_waiting_as, sent_in, waiting_in
+from publisher.messages.completeness import known_until
+from publisher.messages.due import EVER, first_waiting, months_waiting_as, sent_in, waiting_in
 from publisher.messages.item import Item, ItemPage
 from publisher.messages.recipient import Recipient
 from publisher.messages.records import PAGE, PageRenderer
-from publisher.messages.reports import Reports
-from publisher.messages.steps import Scope, Section, Step
+from publisher.messages.reports import NOT_OVER, Reports
+from publisher.messages.steps import NotDue, Scope, Section, Step
 from publisher.messages.sync import SyncCounts
 from publisher.messages.totals import MonthlyTotals, group_of_run
 from publisher.plugins import record_format, totals_format
@@ -82,7 +83,9 @@ def _with_sync(
         case _:
             if sync is not None:
                 changed = _months_waiting(recipient, scope)
-            yield _records(recipient, scope)
+            due, later = _of_whole_days(recipient, scope, now)
+            yield from later
+            yield _records(recipient, due)
     if sync is not None:
         yield from sync.steps(changed)
 
@@ -118,6 +121,23 @@ def total_of(recipient: Recipient, run: StoredRun, now: int) -> FoundTotal:
     return FoundTotal(form, reason=Reason.of(ReasonCode.NOT_DUE, field="NumberOfJobs"))
 
 
+def _of_whole_days(recipient: Recipient, scope: Scope, now: int) -> tuple[Scope, list[NotDue]]:
+    """The part of what is due that ended on days that are over and were read to their end by every source, if records
+    are sent by day; and the later days, which wait: a file of a day is written once."""
+    settings = recipient.settings
+    if settings is None or not settings.by_day or not recipient.is_own_format or not scope.is_due:
+        return scope, []
+    known = known_until(recipient.store, recipient.config, settings, now)
+    over = EVER if known is None else period_of("day", min(now, known)).start
+    until = over if scope.window.until is None else min(over, scope.window.until)
+    later: list[NotDue] = []
+    if recipient.target_id is not None:
+        with recipient.store.read() as connection:
+            days = queries.periods_of(connection, recipient.target_id, State.WAITING, "day")
+        later = [NotDue(day, NOT_OVER) for day in days if day.start >= over]
+    return msgspec.structs.replace(scope, window=Window(scope.window.from_, until), only_due=True), later
+
+
 def _months_waiting(recipient: Recipient, scope: Scope) -> set[Month]:
     if recipient.target_id is None:
         return set()
@@ -139,7 +159,9 @@ def _record_pages(recipient: Recipient, scope: Scope, form: RecordFormat) -> Ite
             yield PageRenderer(recipient, form).rendered(scope.runs, guarded=scope.guarded)
     elif not scope.is_due or recipient.target_id is None:
         renderer = PageRenderer(recipient, form)
-        window = scope.window if not scope.is_due else first_waiting(recipient)
+        window = scope.window
+        if scope.is_due:
+            window = Window(first_waiting(recipient).from_, scope.window.until)
         for page in sent_in(recipient, window, PAGE):
             yield renderer.rendered(page)
     elif scope.as_waiting is not None:

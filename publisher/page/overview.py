@@ -216,7 +216,7 @@ def target_card(name: str, one: TargetStatus) -> TargetCard:
         times.append(Fact("certificate expires", instant_text(one.certificate_expires)[:10]))
     note = "a shadow: nothing is sent" if one.shadow else ""
     if one.not_due:
-        note = f"{counted(one.not_due, 'job')} in the report of a period that is not over"
+        note = f"{counted(one.not_due, 'job')} of a period that is not over"
     return TargetCard(safe(name), note, tuple(numbers), tuple(times))
 
 

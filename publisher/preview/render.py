@@ -115,7 +115,13 @@ class Rendering:
         most = settings.batch_records if settings is not None else DEFAULT_RECORDS
         for section in self._sections(self._scope):
             form = section.form
-            limits = Limits(section.most or most, self._limit_bytes, form.overhead_bytes, form.separator_bytes)
+            limits = Limits(
+                section.most or most,
+                self._limit_bytes,
+                form.overhead_bytes,
+                form.separator_bytes,
+                by_day=settings is not None and settings.by_day,
+            )
             for batch in cut((item for page in self._looked_at(section) for item in page.items), limits):
                 self.records += len(batch) if self._is_asked(section) else 0
                 payload = form.message([item.body for item in batch])

@@ -148,7 +148,11 @@ class Sender:
             self._finished.clear()  # of what this run left out
         bookkeeping.prepare_section(self._context, section)
         limits = Limits(
-            section.most or self._most, self._limit_bytes, section.form.overhead_bytes, section.form.separator_bytes
+            section.most or self._most,
+            self._limit_bytes,
+            section.form.overhead_bytes,
+            section.form.separator_bytes,
+            by_day=self._recipient.required_settings().by_day,
         )
         dispatcher = Dispatcher(
             self._context, section, self._workers, self._settlements, self._sent_batches, self._tools.stopping

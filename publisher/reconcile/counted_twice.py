@@ -86,10 +86,11 @@ def notes_on_months(store: Store, config: Config, target: str, months: Sequence[
             sent = batches.formats_of(connection, [*rows.values()], BatchState.ACCEPTED, begin, until)
             # A message may have summaries of several months, and counts above for the last of them only.
             sent |= {
-                config.targets[name].records
+                form.name
                 for name, target_id in rows.items()
-                if any(
-                    row.jobs for row in groups.of_month(connection, target_id, groups.SUMMARY, month.number).values()
+                if (form := config.targets[name].format).totals is not None
+                and any(
+                    row.jobs for row in groups.of_month(connection, target_id, form.totals.kind, month.number).values()
                 )
             }
             kinds = sorted({kind for name in sent if (kind := _kind_of(name)) is not None})

@@ -373,10 +373,11 @@ class _Unconfirmed:
 
 
 def _not_due(connection: Connection, settings: Target, target_id: int, known: int | None) -> int:
-    """How many runs wait for the end of the period that a report will be of."""
-    if known is None or settings.reporting is None:
+    """How many runs wait for the end of the period that a report, or a file, will be of."""
+    if known is None or (settings.reporting is None and not settings.by_day):
         return 0
-    return queries.count_waiting_from(connection, target_id, period_of(settings.period_kind, known).start)
+    kind = "day" if settings.by_day else settings.period_kind
+    return queries.count_waiting_from(connection, target_id, period_of(kind, known).start)
 
 
 def _certificate_expires(config: Config, name: str) -> int | None:

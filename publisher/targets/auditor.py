@@ -25,7 +25,8 @@ from formats.columns import RecordColumns
 from formats.text import date_time
 from publisher.config.auditor import AuditorSettings
 from publisher.finding import Finding
-from publisher.security.http import Failure, Reply
+from publisher.security.exchange import Failure
+from publisher.security.http import Reply
 from publisher.targets import answers
 from publisher.targets.base import (
     Accepted,

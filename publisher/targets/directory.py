@@ -1,7 +1,8 @@
-"""A directory as target: an outgoing queue of SSM (`dirq`), or plain files (`files`).
+"""A directory as target: an outgoing queue of SSM (`dirq`), plain files (`files`), or files by day (`daily`, see
+`publisher.targets.daily_files`).
 
 A message is there whole or not at all: it is written under a temporary name, synced and renamed. Sending a batch again
-replaces its file. In both layouts the name comes from the batch id:
+replaces its file. In the first two layouts the name comes from the batch id:
 
 * `files`: BATCH.txt, .xml, .json, .csv, or .eml where it is signed;
 * `dirq`: DIRECTORY/ELEMENT of 8 and 14 hexadecimal digits, as python-dirq's QueueSimple has them. The element's name is
@@ -26,6 +27,7 @@ from publisher.finding import Finding
 from publisher.targets import answers
 from publisher.targets.ams import MOST_BODY_BYTES, body_size_bound
 from publisher.targets.base import Accepted, KeptMessage, Message, Outcome, Oversized, Transient, Unauthorised
+from publisher.targets.daily_files import DailyFiles
 from publisher.targets.identity import Identity, TargetContext, largest_payload
 from publisher.targets.message_files import (
     elements,
@@ -62,7 +64,9 @@ class DirectoryTarget:
         """The directory is made when it is first written to; its parent must exist."""
         self.name = name
         self._path = settings.path
-        self._queue = self.taken_away = settings.layout == "dirq"
+        self._queue = settings.layout == "dirq"
+        self._daily = DailyFiles(settings.format) if settings.by_day else None
+        self.taken_away = self._queue or self._daily is not None
         self._signs = settings.sign
         self._limit_bytes = settings.batch_bytes
         self._identity = Identity(settings.credentials, context)
@@ -88,6 +92,8 @@ class DirectoryTarget:
             return Oversized(answer, measured=True)
         try:
             with made(self._path) as descriptor:
+                if self._daily is not None:
+                    return Accepted(self._daily.write(descriptor, message))
                 if self._queue:
                     name = write_element(descriptor, message.batch_id, content, int(self._identity.clock()))
                 else:

@@ -13,6 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -89,6 +90,33 @@ def write(directory: int, name: str, content: bytes) -> None:
             os.unlink(temporary, dir_fd=directory)
         raise
     os.fsync(directory)
+
+
+def write_once(directory: int, stem: str, suffix: str, content: bytes) -> str:
+    """Write `content` as STEM SUFFIX, or STEM.2 SUFFIX and so on if there are files with these names; return the name.
+
+    The file appears whole, and none that exists is changed, also if another process writes at the same time: a link is
+    made only where there is no file. Raises `OSError`.
+    """
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    temporary = f".{stem}.{digest}{_TEMPORARY}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary, dir_fd=directory)  # left behind by a crash
+    descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=directory)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(descriptor)
+        for number in count(1):
+            name = f"{stem}{suffix}" if number == 1 else f"{stem}.{number}{suffix}"
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+                break
+    finally:
+        os.unlink(temporary, dir_fd=directory)
+    os.fsync(directory)
+    return name
 
 
 def is_of_queue(name: str) -> bool:

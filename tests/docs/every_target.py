@@ -55,7 +55,7 @@ def targets(services: Simulator) -> dict[str, str]:
         'project = "accounting"\ntopic = "{}"\nattempts = 1\n',
         "https": 'type = "https"\nurl = "https://localhost:1/usage"\nattempts = 1\n',  # where nobody listens
         "auditor": 'type = "auditor"\nurl = "https://localhost:1"\nattempts = 1\n',
-        "directory": 'type = "directory"\npath = "out-{}"\nlayout = "files"\n',
+        "directory": 'type = "directory"\npath = "out-{}"\n',
     }
     formats = {
         "sgas": {"ogf-ur"}, "ams": _OF_APEL, "https": {"ogf-ur", "utilization"},
@@ -64,10 +64,14 @@ def targets(services: Simulator) -> dict[str, str]:
     if tables.keys() != TARGET_KINDS.keys():
         raise ValueError("a kind of target is missing")
     return {
-        f"{kind}-{records}": table.format(records) + f'records = "{records}"\n'
+        f"{kind}-{records}": table.format(records) + f'records = "{records}"\n' + _layout(kind, records)
         for kind, table in tables.items()
         for records in sorted(formats[kind] - {"apel-sync"})
     }
+
+
+def _layout(kind: str, records: str) -> str:
+    return 'layout = "files"\n' if kind == "directory" and FORMATS[records].file_of is None else ""
 
 
 def site(folder: Path, services: Simulator, fixtures: Path) -> Inside:

@@ -20,7 +20,8 @@ from publisher.config.auditor_source import LARGEST_PAGE, AuditorSourceSettings
 from publisher.config.operation import Credentials
 from publisher.errors import CredentialError, SourceError, SourceFormatError
 from publisher.security.credentials import ClientCredentials, load_credentials
-from publisher.security.http import Failure, HttpClient, Reply
+from publisher.security.exchange import Failure
+from publisher.security.http import HttpClient, Reply
 from publisher.security.tls import Trust
 from publisher.sources.auditor.record import Found, Part, instant_us, time_text
 from publisher.sources.fields import LineError

@@ -1,0 +1,1 @@
+"""The input of Open XDMoD's shredders."""
