@@ -46,6 +46,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Version of the format, if it has several (`0.2`, `0.3`, `0.4`); empty: the format's default."""
     infrastructure_description: str | None = None
     """None: `<accounting client>-<middleware or system>-<LRMS>`, by the convention of CAR."""
+    summary_description: str | None = None
+    """InfrastructureDescription of summaries; None: omitted, since APEL before 2.5.0 refuses a message that has it."""
     record_id_prefix: str = ""
     local_id_prefix: str = ""
     submit_host: SubmitHostSpelling = "arc"

@@ -47,6 +47,7 @@ class SummaryFormat:
             self.type = of_version((SUMMARY_02, SUMMARY_04), view.version or DEFAULT_SUMMARY_VERSION)
         self.name = self.type.name
         self.normalised = normalised
+        self._description = values.text("InfrastructureDescription", view.summary_description, [])
         self._message = TextMessage(self.type.kind, self.type.version)
 
     @property
@@ -72,6 +73,8 @@ class SummaryFormat:
             ("SubmitHost", key.submit_host),
             ("Infrastructure" if self.normalised else "InfrastructureType", key.infrastructure),
         ]
+        if self._description:
+            fields.append(("InfrastructureDescription", self._description))
         if not self.normalised:
             fields += score_fields(self.type, Benchmark(key.benchmark, key.score_milli / 1000))
         fields += [("NodeCount", key.nodes), ("Processors", key.processors)]

@@ -322,6 +322,7 @@ _JOB: Final = RULES["apel-job"]
 _MONTH: Final = _r("end", how="the UTC month of the end")
 _LEAST_SPELLING: Final = "; of several spellings that the service treats as equal, the first in sort order"
 _GROUP: Final[dict[str, Rule]] = {
+    "InfrastructureDescription": _r(how="as configured; omitted if it is not", settings=("summary_description",)),
     "Month": _MONTH,
     "Year": _MONTH,
     "NodeCount": _JOB["NodeCount"],

@@ -159,6 +159,13 @@ class TargetSettings(Settings):
         default=None,
         description="InfrastructureDescription of CAR and APEL job records. Default: USAGE-PUBLISHER-middleware-LRMS.",
     )
+    summary_description: KeepsPlan[str | None] = Field(
+        default=None,
+        min_length=1,
+        max_length=100,
+        description="InfrastructureDescription of summaries, for APEL 2.5.0 and later: older servers refuse every "
+        "message that has it. Default: omitted.",
+    )
     benchmark_type: PlansAgain[BenchmarkName | None] = Field(
         default=None, description="Which benchmark to use where a job has several."
     )

@@ -204,6 +204,7 @@ def view_of(target: Target, config: Config) -> View:
         vo_groups_for_sgas="stripped" if target.vo_spelling in {"plain", "apel-client"} else "arc",
         summary_counts=target.summary_counts,
         infrastructure_description=target.infrastructure_description,
+        summary_description=target.summary_description,
         benchmark=target.benchmark_type,
         ur_extensions=target.ur_extensions,
         namespace_style=target.namespace_style,

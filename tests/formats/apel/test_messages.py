@@ -239,6 +239,24 @@ def test_a_zeroed_group_is_taken() -> None:
     assert (row["NumberOfJobs"], row["WallDuration"], row.get("EarliestEndTime")) == (0, 0, None)
 
 
+@pytest.mark.parametrize("name", ["apel-summary", "apel-normalised-summary"])
+def test_a_summary_has_a_description_only_if_it_is_configured(name: str) -> None:
+    made = Fold(View(site="S"), normalised=name != "apel-summary")
+    made.add(job())
+    (group,) = made.groups()
+    without, described = (
+        summary_format(name, View(site="S", summary_description=text)).record(group).body for text in (None, "ARC-Zoë")
+    )
+    assert b"InfrastructureDescription" not in without
+    lines = described.decode().splitlines()
+    place = next(at for at, line in enumerate(lines) if line.startswith("Infrastructure"))
+    assert lines.pop(place + 1) == "InfrastructureDescription: ARC-Zoe", "after the type, as in APEL's own messages"
+    assert "\n".join(lines) == without.decode().rstrip("\n")
+    renderer = summary_format(name, View(site="S"))
+    (row,) = apel_server.load(renderer.message([described]))
+    assert row["InfrastructureDescription"] == "ARC-Zoe"
+
+
 def test_records_and_summaries_of_a_run_fall_under_one_key_and_sync_counts_them() -> None:
     view = View(site="S")
     made, counted = Fold(view), SyncFold(view)

@@ -13,8 +13,8 @@ MODELS: tuple[type[Settings], ...] = (
 
 SENDING = {
     "attempts", "batch_bytes", "batch_records", "credentials", "every", "evidence", "infrastructure_description",
-    "proxy", "publishers", "reconcile_every", "retry_budget", "retry_wait", "shadow", "taken_over_from", "timeout",
-    "workers",
+    "summary_description", "proxy", "publishers", "reconcile_every", "retry_budget", "retry_wait", "shadow",
+    "taken_over_from", "timeout", "workers",
 }  # fmt: skip
 """How what is due is sent, and what it looks like: no change of it makes another run due."""
 
