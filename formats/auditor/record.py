@@ -61,6 +61,9 @@ class AuditorOptions(msgspec.Struct, frozen=True):
     record_id: Ids = "run"
 
 
+OWN_KEY: Final = "publisher"
+OWN_VALUE: Final = "usage-publisher"
+"""The entry of `meta` by which our source `auditor` leaves out what we wrote: it would publish a job a second time."""
 _SOURCE: Final = "AUDITOR's texts, 256 graphemes"
 RECORD_ID: Final = TextRule("record_id", 255, _SOURCE, "hold")
 _SITE: Final = TextRule("meta/site_id", 256, _SOURCE, "hold")
@@ -178,6 +181,7 @@ class AuditorFormat:
             "voms": self._fitting(_VOMS, voms_of(job), notes),
             "headnode": self._fitting(_HEADNODE, apel_submit_host(job, self._view), notes),
             "subject": self._fitting(_SUBJECT, dn_for(job, self._view), notes),
+            OWN_KEY: OWN_VALUE,
             "started_at": date_time(job.start) if job.start is not None and job.start != start else "",
         }
         return {name: text for name, text in meta.items() if text}

@@ -44,7 +44,7 @@ READ = {
 VERSIONS = {
     "ogf-ur": ("",), "emi-car": ("",), "apel-job": ("0.3", "0.4"), "apel-summary": ("0.2", "0.4"),
     "apel-normalised-summary": ("0.3", "0.4"), "apel-sync": ("",), "utilization": ("json", "csv"),
-    "auditor-record": ("",),
+    "auditor-record": ("",), "xdmod-slurm": ("",),
 }  # fmt: skip
 FORMS = [(name, version) for name, versions in VERSIONS.items() for version in versions]
 

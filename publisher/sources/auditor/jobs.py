@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from formats.auditor.record import OWN_KEY, OWN_VALUE
 from formats.benchmark import canonical_name
 from formats.identity import run_record_id
 from formats.job import Benchmark, Host, Job, Status
@@ -17,10 +18,6 @@ from publisher.config.auditor_source import SIZE_UNITS_BYTES, TIME_UNITS_US, Aud
 from publisher.sources.auditor.record import SECOND_US, CollectedRecord, MeasuredComponent
 from publisher.sources.base import FUTURE_S, Line
 from publisher.sources.fields import LineError
-
-OWN_KEY: Final = "publisher"
-OWN_VALUE: Final = "usage-publisher"
-"""The entry of `meta` that our target `auditor` writes: reading such a record would publish a job a second time."""
 
 _LARGEST: Final = 10**15
 """Milliseconds or KiB: larger values are mistakes."""

@@ -245,14 +245,14 @@ def test_a_summary_has_a_description_only_if_it_is_configured(name: str) -> None
     made.add(job())
     (group,) = made.groups()
     without, described = (
-        summary_format(name, View(site="S", summary_description=text)).record(group).body for text in (None, "ARC-Zoë")
+        totals_format(name, View(site="S", summary_description=text)).record(group).body for text in (None, "ARC-Zoë")
     )
     assert b"InfrastructureDescription" not in without
     lines = described.decode().splitlines()
     place = next(at for at, line in enumerate(lines) if line.startswith("Infrastructure"))
     assert lines.pop(place + 1) == "InfrastructureDescription: ARC-Zoe", "after the type, as in APEL's own messages"
     assert "\n".join(lines) == without.decode().rstrip("\n")
-    renderer = summary_format(name, View(site="S"))
+    renderer = totals_format(name, View(site="S"))
     (row,) = apel_server.load(renderer.message([described]))
     assert row["InfrastructureDescription"] == "ARC-Zoe"
 
