@@ -115,7 +115,7 @@ def made(name: str, version: str, jobs: Sequence[Job]) -> Iterator[str]:
             bodies.append(rendered.body)
             noted(job.record_id, rendered.notes)
         message = records.message(bodies)
-    yield message.decode("ascii").replace("><", ">\n<")
+    yield message.decode("ascii" if FORMATS[name].service in {"SGAS", "APEL"} else "utf-8").replace("><", ">\n<")
     yield from reported
 
 
