@@ -4,7 +4,8 @@ What other programs have there is not seen by them: to them no host has anything
 `watch` adds a hook to this process, which stops a write to any other place and records it. `watcher_for_processes` does
 the same in every Python process that a test starts: it writes a folder with a `sitecustomize` module, for PYTHONPATH.
 
-Not seen are writes of other programs, and those relative to an open folder. It needs the standard library only.
+Not seen are writes of other programs, and those relative to an open folder, of which `os.open` tells nothing. It needs
+the standard library only.
 """
 
 from __future__ import annotations
@@ -25,9 +26,14 @@ _ALLOWED_OUTSIDE: Final = ("/dev/", "/proc/")
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _CHANGING: Final = {
     "os.chmod": 1, "os.chown": 1, "os.link": 2, "os.mkdir": 1, "os.remove": 1, "os.rename": 2, "os.rmdir": 1,
-    "os.setxattr": 1, "os.symlink": 2, "os.truncate": 1, "os.utime": 1,
+    "os.setxattr": 1, "os.symlink": 1, "os.truncate": 1, "os.utime": 1,
 }  # fmt: skip
-"""The events of changes, and how many of their arguments are paths."""
+"""The events of changes, and how many of their arguments are paths. As many at the end are the open folders to which
+these are relative, or `_NO_FOLDER`."""
+_WITHOUT_FOLDERS: Final = frozenset({"os.setxattr", "os.truncate"})
+_NO_FOLDER: Final = -1
+_FIRST_PATH: Final = {"os.symlink": 1}
+"""Where the paths begin, if not with the first argument: to what a link leads is not changed."""
 
 
 class WriteOutsideError(RuntimeError):
@@ -49,8 +55,8 @@ def watch(report: Path, *allowed: str, is_test_at_work: Callable[[], bool] = lam
             refuse(event, name)
 
     def opened(event: str, arguments: tuple[Any, ...]) -> None:
-        path, _mode, flags = arguments
-        if flags & _WRITING:
+        path, mode, flags = arguments
+        if flags & _WRITING and not (mode is None and _is_relative(path)):
             changed(event, path)
         looked_at(event, path)
 
@@ -79,8 +85,12 @@ def watch(report: Path, *allowed: str, is_test_at_work: Callable[[], bool] = lam
             if is_test_at_work():
                 checks[event](event, arguments)
         elif event in _CHANGING and is_test_at_work():
-            for path in arguments[: _CHANGING[event]]:
-                changed(event, path)
+            count = _CHANGING[event]
+            folders = () if event in _WITHOUT_FOLDERS else arguments[-count:]
+            in_open_folder = any(folder != _NO_FOLDER for folder in folders)
+            for path in arguments[_FIRST_PATH.get(event, 0) :][:count]:
+                if not (in_open_folder and _is_relative(path)):
+                    changed(event, path)
 
     sys.addaudithook(hook)
     _hide_from_stat(is_test_at_work)
@@ -120,8 +130,13 @@ def in_memory() -> None:
 _ROOM_BYTES: Final = 3 << 30
 
 
+def _is_relative(path: object) -> bool:
+    """Whether it is the path of a file in a folder that is not named."""
+    return isinstance(path, str | bytes | os.PathLike) and not os.fsdecode(path).startswith("/")
+
+
 def _path(path: object) -> str:
-    """The path as text; empty for a descriptor, and for a path relative to the current folder."""
+    """The path as text, from the root; empty for a descriptor."""
     if isinstance(path, bytes):
         path = os.fsdecode(path)
     if not isinstance(path, str | os.PathLike):
@@ -129,4 +144,6 @@ def _path(path: object) -> str:
     name = os.fspath(path)
     if isinstance(name, bytes):
         name = os.fsdecode(name)
-    return os.path.normpath(name) if name.startswith("/") else name if name.startswith("file:") else ""
+    if not name or name.startswith(("file:", ":memory:")):
+        return name
+    return os.path.normpath(name if name.startswith("/") else Path.cwd() / name)
