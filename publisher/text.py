@@ -97,7 +97,9 @@ def did_you_mean(given: object, known: Iterable[str]) -> str:
     """The nearest known name as the end of a message, such as "; did you mean 'arc'?"; empty where none is near."""
     import difflib  # noqa: PLC0415 - only where something is wrong
 
-    near = difflib.get_close_matches(str(given), list(known), n=1)
+    names = list(known)
+    begun = [name for name in names if given and name.startswith(str(given))]
+    near = begun or difflib.get_close_matches(str(given), names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

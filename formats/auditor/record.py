@@ -23,14 +23,13 @@ from formats.names import dn_for, vo_of, vo_read_by_apel
 from formats.rule_codes import CannotRenderError, RuleCode
 from formats.rules import INT64, NumberRule, TextRule, compared
 from formats.text import FIRST_INSTANT, LAST_INSTANT, date_time, duration_seconds
-from formats.view import View
+from formats.view import StartFrom, View
 
 NAME: Final = "auditor-record"
 
 Amount = Literal["cores", "nodes", "gpus", "cpu-s", "cpu-ms", "wall-s", "memory-kib"]
 """What the amount of a component is."""
 
-StartFrom = Literal["wall", "start"]
 """The start of a record: the end less the wall time, or the start of the run."""
 
 Ids = Literal["run", "auditor"]

@@ -297,6 +297,7 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
         "meta/voms": _r("vo", "fqans", how="the first VOMS attribute, or the VO if the attribute has another one"),
         "meta/headnode": _SUBMIT_HOST,
         "meta/subject": _USER_NAME,
+        "meta/publisher": _r(how="always usage-publisher: our source leaves out what we wrote"),
         "meta/started_at": _r("start", how="if it is not start_time"),
         "components/amount": _r(
             "cores",

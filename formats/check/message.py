@@ -162,6 +162,8 @@ def _inspect_auditor(payload: bytes) -> Inspection:
         found = read_message(payload)
     except (msgspec.MsgspecError, RecursionError) as error:
         return _unknown("JSON of an unknown format", shown(error), AUDITOR.title)
+    if not found:
+        return _unknown("JSON of an unknown format", "an empty list", AUDITOR.title)
     if len(found) > MOST_RECORDS:
         rule = f"{len(found)} records; at most {MOST_RECORDS} are checked"
         return _unknown(f"{AUDITOR.title}, too many to check", rule, "a limit of inspect")

@@ -14,7 +14,7 @@ from formats.job import Job
 from formats.names import vo_of
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config, Target
-from publisher.config.types import Settings, planning_settings
+from publisher.config.types import Settings, came_later, planning_settings
 from publisher.store.classes import JobClass, awaits_grid_log, classes_by_id
 from publisher.store.grid_jobs import class_ids
 from publisher.store.stored_run import StoredRun
@@ -139,7 +139,12 @@ def _text(target: Target, config: Config) -> str:
 
 def _planning(settings: Settings) -> dict[str, Any]:
     """The values alone: to dump the table, pydantic would build a serializer of all its settings."""
-    return {name: to_jsonable_python(getattr(settings, name)) for name in planning_settings(type(settings))}
+    model = type(settings)
+    return {
+        name: to_jsonable_python(getattr(settings, name))
+        for name in planning_settings(model)
+        if not (came_later(model, name) and getattr(settings, name) == model.model_fields[name].default)
+    }
 
 
 def why_not_selected(

@@ -6,7 +6,8 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from formats.auditor.record import APEL_COMPONENTS, Amount, AuditorOptions, Component, Ids, StartFrom
+from formats.auditor.record import APEL_COMPONENTS, Amount, AuditorOptions, Component, Ids
+from formats.view import StartFrom
 from publisher.config.targets import TargetSettings
 from publisher.config.types import BenchmarkName, KeepsPlan, PlansAgain, ServiceUrl, Settings, WrongKeysError
 

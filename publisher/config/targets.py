@@ -32,6 +32,7 @@ from publisher.config.types import (
     KeepsPlan,
     PathsOrUrls,
     PlansAgain,
+    PlansAgainIfGiven,
     Seconds,
     ServiceUrl,
     Settings,
@@ -143,7 +144,7 @@ class TargetSettings(Settings):
     local_id_prefix: PlansAgain[str] = Field(
         default="", description="Prefix of every LocalJobId (ARC's localid_prefix)."
     )
-    start_from: PlansAgain[StartFrom] = Field(
+    start_from: PlansAgainIfGiven[StartFrom] = Field(
         default="start",
         description="For services whose wall time is end - start: `start` as it is, or `wall`: end - wall time.",
     )

@@ -143,10 +143,19 @@ class Effect(Enum):
     KEEPS_PLAN = "keeps the plan"
 
 
+class Since(Enum):
+    """Of a setting that not every version had: see `PlansAgainIfGiven`."""
+
+    LATER = "later than the first version"
+
+
 _T = TypeVar("_T")
 PlansAgain = Annotated[_T, Effect.PLANS_AGAIN]
 """A setting of a source or target that decides which runs are due or held: after a change, deliveries that were not
 sent are planned again."""
+PlansAgainIfGiven = Annotated[_T, Effect.PLANS_AGAIN, Since.LATER]
+"""The same, of a setting that the first version did not have: with its default value, stores of before are not planned
+again, in which everything that is held would be tried once more."""
 KeepsPlan = Annotated[_T, Effect.KEEPS_PLAN]
 """A setting of how a source is read or of how messages are sent."""
 
@@ -155,3 +164,8 @@ KeepsPlan = Annotated[_T, Effect.KEEPS_PLAN]
 def planning_settings(model: type[Settings]) -> frozenset[str]:
     """The settings of a table that are `PlansAgain`."""
     return frozenset(name for name, field in model.model_fields.items() if Effect.PLANS_AGAIN in field.metadata)
+
+
+def came_later(model: type[Settings], name: str) -> bool:
+    """Whether a setting of a table is `PlansAgainIfGiven`."""
+    return Since.LATER in model.model_fields[name].metadata

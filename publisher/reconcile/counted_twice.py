@@ -17,7 +17,7 @@ from formats.hosts import apel_submit_host
 from formats.view import View
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
-from publisher.plugins import format_of
+from publisher.plugins import format_of, totals_by_kind
 from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup
 from publisher.status.check_overlap import shared_text
 from publisher.status.same_jobs import shared_jobs
@@ -79,6 +79,7 @@ def notes_on_months(store: Store, config: Config, target: str, months: Sequence[
     names = [
         name for name, each in config.targets.items() if name == target or (service and each.destination == service)
     ]
+    totals = totals_by_kind().keys() - {groups.SYNC}
     with store.read() as connection:
         rows = {name: row.id for name in names if (row := registry.get_target(connection, name)) is not None}
         for month in months:
@@ -86,11 +87,12 @@ def notes_on_months(store: Store, config: Config, target: str, months: Sequence[
             sent = batches.formats_of(connection, [*rows.values()], BatchState.ACCEPTED, begin, until)
             # A message may have summaries of several months, and counts above for the last of them only.
             sent |= {
-                form.name
+                config.targets[name].records
                 for name, target_id in rows.items()
-                if (form := config.targets[name].format).totals is not None
-                and any(
-                    row.jobs for row in groups.of_month(connection, target_id, form.totals.kind, month.number).values()
+                if any(
+                    row.jobs
+                    for kind in totals
+                    for row in groups.of_month(connection, target_id, kind, month.number).values()
                 )
             }
             kinds = sorted({kind for name in sent if (kind := _kind_of(name)) is not None})

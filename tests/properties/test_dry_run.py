@@ -92,7 +92,7 @@ class DryRunServices:
 
     def erase(self, user: str) -> None:
         for name, target in self.site.config.targets.items():
-            if target.format.shape == "summary":  # otherwise it is refused
+            if target.format.shape == "totals":  # otherwise it is refused
                 self.publish(name)
         with suppress(UsageError):  # nobody of that name is known, or no longer
             self.site.publisher.maintenance.forget(f"/CN={user}", f"/CN=erased {USERS.index(user)}")

@@ -156,6 +156,9 @@ def test_a_corrupt_line_costs_only_itself(log: RotatedLog, data: st.DataObject) 
     at = data.draw(st.integers(1 if log.name.startswith("slurm/sacct") else 0, len(lines) - 1))
     lines[at] = data.draw(st.sampled_from((b"\0" * 40, b"\xff\xfe garbage", b"?", bytes(range(1, 9)) * 200)))
     with tempfile.TemporaryDirectory() as place:
-        found = shown(whole(Path(place), log.name, b"\n".join(lines) + b"\n"))
-    others = {key: job for key, job in shown(log.expected).items() if found.get(key) != job}
+        seen = whole(Path(place), log.name, b"\n".join(lines) + b"\n")
+    # One whose slave lines are doubtful is held with and without them.
+    held = [each.suspect for each in seen.unreadable if each.suspect is not None]
+    found = shown(seen)
+    others = {key: job for key, job in shown(log.expected).items() if found.get(key) != job and job not in held}
     assert len({job.local_id for job in others.values()}) <= 1, (at, sorted(others))

@@ -389,7 +389,7 @@ def test_versions_and_names() -> None:
     assert totals_format("apel-summary", View(site="S")).type.version == "0.2"
     assert totals_format("apel-normalised-summary", View(site="S")).type.version == "0.4"
     assert record_format("apel-job", View(site="S")).name == "apel-job"
-    summaries = names_of("summary")
+    summaries = names_of("totals")
     assert [totals_format(name, View(site="S")).name for name in summaries] == list(summaries)
     with pytest.raises(ValueError, match=r"0\.2, 0\.4"):
         totals_format("apel-summary", View(site="S", version="0.3"))

@@ -35,6 +35,7 @@ def test_a_record_has_what_the_apel_plugin_reads() -> None:
             "voms": ["/atlas/no/Role=production"],
             "headnode": ["arcrest:https://ce1.example.org:443/arex"],
             "subject": ["/DC=org/CN=Ada"],
+            "publisher": ["usage-publisher"],
         },
         "components": [
             {"name": "Cores", "amount": 8, "scores": [{"name": "hepscore23", "value": 14.2}]},
@@ -149,7 +150,8 @@ def test_columns_are_read_back() -> None:
         "site": "EXAMPLE-SITE",
         "start": job.start,
         "components": "Cores 1 (hepscore23 14.2), TotalCPU 50, NNodes 1",
-        "meta": "headnode arcrest:https://ce1.example.org:443/arex, subject /DC=org/CN=Ada, voms /atlas",
+        "meta": "headnode arcrest:https://ce1.example.org:443/arex, publisher usage-publisher, subject /DC=org/CN=Ada, "
+        "voms /atlas",
     }
 
 

@@ -39,12 +39,14 @@ _ADDRESS: Final = {
     "ams": 'url = "https://localhost:1"\nproject = "accounting"\ntopic = "gLite-APEL"\nlocal_jobs = "send"',
     "https": 'url = "https://localhost:1"',
     "directory": 'path = "out"',
+    "auditor": 'url = "https://localhost:1"',
 }
 _TARGETS: Final = [
     (kind, name)
     for kind in TARGET_KINDS
-    for name in (names_of("record", "summary", "report") if kind == "directory" else ("", "emi-car", "apel-summary"))
+    for name in (names_of("record", "totals", "report") if kind == "directory" else ("", "emi-car", "apel-summary"))
     if (kind, name) not in {("sgas", "emi-car"), ("sgas", "apel-summary"), ("https", "")}
+    and not (kind == "auditor" and name)
 ]
 
 

@@ -245,7 +245,7 @@ def _counted(job: Job) -> object:
 
 READING = {
     "type", "path", "timezone", "expect_every", "cluster", "start_time", "overlap", "busy_timeout",
-    "options", "stat_file", "rotated_to",
+    "options", "stat_file", "rotated_to", "auditor",
 }  # fmt: skip
 """Where and how a source is read: what was read is in the store, so a change plans nothing anew."""
 
@@ -307,11 +307,12 @@ def test_errors_name_the_key(source: dict[str, Any], said: str) -> None:
 
 def test_an_unknown_kind_of_target_or_format_names_those_there_are() -> None:
     with pytest.raises(
-        ConfigError, match=r"targets.spool.type: 'dir' is not a type of target; allowed: sgas, ams, https, directory"
+        ConfigError,
+        match=r"targets.spool.type: 'dir' is not a type of target; allowed: sgas, ams, https, directory, auditor; did .* 'directory'",
     ):
         config_of({}, type="dir")
     with pytest.raises(
         ConfigError, match=r"targets.spool.records: 'ur' is not a format; allowed: apel-job, apel-normal"
     ):
         config_of({}, records="ur")
-    assert set(TARGET_KINDS) == {"sgas", "ams", "https", "directory"}
+    assert set(TARGET_KINDS) == {"sgas", "ams", "https", "directory", "auditor"}

@@ -366,7 +366,7 @@ def test_other_kinds_come_by_entry_point(pki: Pki, tmp_path: Path, monkeypatch: 
     (information / "entry_points.txt").write_text("[usage_publisher.targets]\npigeon = pigeon_add_on:Pigeon\n")
     monkeypatch.syspath_prepend(tmp_path)
 
-    made = make_target("t", SimpleNamespace(type="pigeon"), context(pki))
+    made = make_target("t", schema.AddOnSettings(type="pigeon"), context(pki))
     assert (made.name, made.kind, made.payload_limit_bytes()) == ("t", "pigeon", 7)
 
 

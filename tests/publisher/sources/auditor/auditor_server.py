@@ -84,7 +84,7 @@ def _runtime(record: dict[str, Any]) -> int | None:
     return abs(span) // timedelta(seconds=1) * (1 if span >= timedelta(0) else -1)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _CollectedHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # one packet for each answer
     auditor: AuditorServer
@@ -139,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
 def auditor_server(pki: Pki | None = None) -> Iterator[AuditorServer]:
     """Serve on loopback; with a PKI over TLS, to clients with a certificate."""
     auditor = AuditorServer()
-    handler = type("Handler", (_Handler,), {"auditor": auditor})
+    handler = type("Handler", (_CollectedHandler,), {"auditor": auditor})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     scheme = "http"
     if pki is not None:
