@@ -308,7 +308,8 @@ def test_errors_name_the_key(source: dict[str, Any], said: str) -> None:
 def test_an_unknown_kind_of_target_or_format_names_those_there_are() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"targets.spool.type: 'dir' is not a type of target; allowed: sgas, ams, https, directory, auditor; did .* 'directory'",
+        match=r"targets.spool.type: 'dir' is not a type of target; allowed: sgas, ams, https, directory, auditor; "
+        "did you mean 'directory'",
     ):
         config_of({}, type="dir")
     with pytest.raises(
