@@ -116,7 +116,8 @@ class Kept:
             made = self.folder / "new.db"
             self._import(self.place)
         if self.command not in {"purge", "forget"}:
-            self.site.store_file.unlink()
+            for suffix in ("", "-wal", "-shm"):  # a connection that an error still holds leaves the latter two
+                Path(f"{self.site.store_file}{suffix}").unlink(missing_ok=True)
             made.rename(self.site.store_file)
         self.site.befall()
         return self.site.run()
