@@ -119,7 +119,7 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
                 counts = store_deliveries.of_target(connection, row.id)
                 sent = (State.ACCEPTED, State.IN_FLIGHT, State.SUPERSEDED)
                 require_same_keys(name, row.filter_settings, selection.text, sum(counts[state] for state in sent))
-                registry.set_filter_settings(connection, row.id, target.type, selection.text)
+                registry.set_filter_settings(connection, row.name, target.type, selection.text)
                 _follow(connection, row.id, selection, now)
                 _note_assumed(connection, name, row.filter_settings, target, config, now)
     return TargetPlan(row.id, selection, assumes=row.assumes)

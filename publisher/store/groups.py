@@ -5,21 +5,23 @@ The month of a group is a number: of a month (`formats.calendar`), for reports o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, and_, bindparam, delete, func, null, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, null, or_, select, update
 
 from formats.calendar import Month, month_numbered, month_of
 from formats.identity import DIGEST_BYTES
 from formats.totals import MonthTotal, TotalsKind
 from publisher.errors import StoreCorruptError
 from publisher.store import dialect, paging, prepared
+from publisher.store.row_checks import in_state, is_state_wrong, state_columns
 from publisher.store.schema import State, due_months, groups, purged_sync_counts, report_reaches
 from publisher.store.stored_json import read_with
-from publisher.store.stored_values import bytes_of, state_of
+from publisher.store.stored_values import bytes_of, checked_state_of
 
 SYNC: Final = "sync"
 """The kind of sync counts; that of totals is in their descriptor (`formats.totals.TotalsKind`)."""
@@ -102,21 +104,25 @@ def end_due(connection: Connection, target_id: int, purpose: DueFor, month: Mont
     )
 
 
-_WAITING: Final = {"state": int(State.WAITING), "confirmed_at": None}
+_WAITING: Final = {**state_columns(State.WAITING), "confirmed_at": None}
 
 
 def unsettled(connection: Connection, target_id: int, kind: str) -> list[int]:
-    """The months, by number, of groups that were in flight when a run ended, or that are to be sent again."""
+    """The months, by number, of groups that were in flight when a run ended, or that are to be sent again.
+
+    Raises `StoreCorruptError` if a group of any month has another state than was stored.
+    """
+    open_ones = groups.c.state.in_([int(State.IN_FLIGHT), int(State.WAITING)])
     query = (
-        select(groups.c.month)
-        .where(
-            groups.c.target_id == target_id,
-            groups.c.kind == kind,
-            groups.c.state.in_([int(State.IN_FLIGHT), int(State.WAITING)]),
-        )
+        select(groups.c.month, groups.c.state, groups.c.state_check)
+        .where(groups.c.target_id == target_id, groups.c.kind == kind, or_(open_ones, is_state_wrong()))
         .distinct()
     )
-    return sorted(connection.execute(query).scalars())
+    months = set()
+    for month, state, check in connection.execute(query):
+        checked_state_of(state, check)
+        months.add(month)
+    return sorted(months)
 
 
 def with_jobs_before(connection: Connection, target_id: int, kind: str, month: int) -> list[int]:
@@ -138,7 +144,7 @@ def send_again(connection: Connection, target_id: int, months: Iterable[int], ke
 
 def send_missing(connection: Connection, target_id: int, found: Iterable[tuple[str, int, str]]) -> None:
     """Mark accepted groups to be sent again: (kind, number of the month, key). When they were sent stays recorded."""
-    accepted = groups.c.state == int(State.ACCEPTED)
+    accepted = in_state(State.ACCEPTED)
     for kind, month, key in found:
         one = (groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.key == key)
         connection.execute(update(groups).where(*one, accepted).values(_WAITING))
@@ -151,7 +157,7 @@ def of_month(connection: Connection, target_id: int, kind: str, month: int) -> d
         row["key"]: GroupRow(
             row["month"],
             row["key"],
-            state_of(row["state"]),
+            checked_state_of(row["state"], row["state_check"]),
             bytes_of(row["digest"], "the digest of a group"),
             row["jobs"],
             bytes_of(row["body"], "a group"),
@@ -235,7 +241,7 @@ def _put(
             "kind": kind,
             "month": row.month,
             "key": row.key,
-            "state": int(state),
+            **state_columns(state),
             "digest": row.digest,
             "jobs": row.jobs,
             "body": row.body,
@@ -255,9 +261,9 @@ def settle(connection: Connection, target_id: int, batch_id: int, state: State, 
         .where(
             groups.c.target_id == target_id,
             groups.c.batch_id == batch_id,
-            groups.c.state == int(State.IN_FLIGHT),
+            in_state(State.IN_FLIGHT),
         )
-        .values(state=int(state), changed_at=now)
+        .values(**state_columns(state), changed_at=now)
     )
 
 
@@ -265,18 +271,15 @@ def put_back(connection: Connection, target_id: int, now: int) -> None:
     """Let all groups of a target that are in flight wait again."""
     connection.execute(
         update(groups)
-        .where(groups.c.target_id == target_id, groups.c.state == int(State.IN_FLIGHT))
-        .values(state=int(State.WAITING), changed_at=now)
+        .where(groups.c.target_id == target_id, in_state(State.IN_FLIGHT))
+        .values(**state_columns(State.WAITING), changed_at=now)
     )
 
 
 def count(connection: Connection, target_id: int) -> dict[State, int]:
     """How many totals or reports of a target are in each state."""
-    query = select(groups.c.state).where(groups.c.target_id == target_id, IS_SNAPSHOT)
-    found: dict[State, int] = {}
-    for state in connection.execute(query).scalars():
-        found[state_of(state)] = found.get(state_of(state), 0) + 1
-    return found
+    query = select(groups.c.state, groups.c.state_check).where(groups.c.target_id == target_id, IS_SNAPSHOT)
+    return Counter(checked_state_of(*row) for row in connection.execute(query))
 
 
 def count_confirmed(connection: Connection, target_id: int) -> int:

@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, se
 
 from publisher.errors import UsageError
 from publisher.sources.base import Cursor, Recovered, Unreadable, cursor_of, text_of
-from publisher.store import dialect, paging, suspects
+from publisher.store import dialect, named_rows, paging, suspects
 from publisher.store.schema import audit, classes, notices, runs, sources, targets, unreadable
 from publisher.store.stored_json import decoded, read_with
 from publisher.text import utf8
@@ -65,19 +65,23 @@ class TargetRow(msgspec.Struct, frozen=True):
 
 
 def source(connection: Connection, name: str, kind: str) -> SourceRow:
-    """Return the source with this name, recorded if it is new. Needs a writing transaction."""
-    dialect.insert_missing(connection, sources, [{"name": name, "kind": kind}])
+    """Return the source with this name, recorded if it is new. Needs a writing transaction. Raises as `get_source`."""
     found = get_source(connection, name)
-    assert found is not None  # it was inserted in this transaction
+    if found is None:
+        connection.execute(insert(sources).values(name=name, kind=kind))
+        named_rows.seal(connection, sources, name)
+        found = get_source(connection, name)
+        assert found is not None  # it was inserted in this transaction
     return found
 
 
 def get_source(connection: Connection, name: str) -> SourceRow | None:
-    """Return the source with this name, if it was ever read."""
-    row = connection.execute(select(sources).where(sources.c.name == name)).mappings().first()
+    """Return the source with this name, if it was ever read. Raises `StoreCorruptError`."""
+    row = named_rows.find(connection, sources, name)
     if row is None:
         return None
     values = dict(row)
+    del values["row_digest"]
     values["cursor"] = read_with(cursor_of, values["cursor"], f"how far source {name} was read")
     return SourceRow(**values | {"at_end": bool(row["at_end"]), "first_read_done": bool(row["first_read_done"])})
 
@@ -387,13 +391,15 @@ def target_ids(connection: Connection) -> dict[str, int]:
 
 
 def get_target(connection: Connection, name: str) -> TargetRow | None:
-    """Return the target with this name, if deliveries were ever planned for it."""
-    row = connection.execute(select(targets).where(targets.c.name == name)).mappings().first()
+    """Return the target with this name, if deliveries were ever planned for it. Raises `StoreCorruptError`."""
+    row = named_rows.find(connection, targets, name)
     if row is None:
         return None
+    values = dict(row)
+    del values["row_digest"]
     assumes = row["assumes"]
     return TargetRow(
-        **dict(row) | {"assumes": None if assumes is None else decoded(assumes, tuple[str, ...], f"target {name}")}
+        **values | {"assumes": None if assumes is None else decoded(assumes, tuple[str, ...], f"target {name}")}
     )
 
 
@@ -401,15 +407,17 @@ def new_target(connection: Connection, name: str, kind: str, filter_settings: st
     """Record a new target. `assumes`: the sources from which an earlier publisher may have delivered."""
     values = {"name": name, "kind": kind, "filter_settings": filter_settings}
     connection.execute(insert(targets).values(**values, assumes=msgspec.json.encode(list(assumes)).decode()))
+    named_rows.seal(connection, targets, name)
     found = get_target(connection, name)
     assert found is not None  # it was inserted in this transaction
     return found
 
 
-def set_filter_settings(connection: Connection, target_id: int, kind: str, filter_settings: str) -> None:
+def set_filter_settings(connection: Connection, name: str, kind: str, filter_settings: str) -> None:
     """Record the settings that the deliveries of a target now follow."""
     values = {"kind": kind, "filter_settings": filter_settings}
-    connection.execute(update(targets).where(targets.c.id == target_id).values(values))
+    connection.execute(update(targets).where(targets.c.name == name).values(values))
+    named_rows.seal(connection, targets, name)
 
 
 def record_attempt(connection: Connection, target_id: int, *, success: bool, error: str | None, now: int) -> None:

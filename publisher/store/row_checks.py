@@ -5,17 +5,21 @@ follows from the sums of these columns, which SQL adds up anyway. `row_check` is
 A changed bit changes a column by a power of two, which is not a multiple of an odd prime: every single changed bit is
 recognised, and several of them in all cases but one of as many as the prime.
 
+`state_check` belongs to the state of a group, which a changed bit would let be sent again, or never.
+
 The primes and factors are part of the store's format.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, ColumnElement, cast, func, literal_column
+import msgspec
+from sqlalchemy import BigInteger, ColumnElement, and_, cast, func, literal_column
 
-from publisher.store.schema import runs
+from publisher.store.schema import groups, runs
 
 SUMS_PRIME: Final = 8_388_593
 """Three bytes: of a larger one, each run would take more space, in its row and in the index that is summed."""
@@ -23,6 +27,10 @@ _SUMS_FACTORS: Final = (3_158_977, 1_289_321, 5_437_219, 2_476_979, 6_700_417, 4
 _ROW_PRIME: Final = 32_749
 """Two bytes."""
 _ROW_FACTORS: Final = (12_611, 27_449, 5_651, 19_087)
+
+_DIGEST_BYTES: Final = 16
+_STATE_FACTOR: Final = 37
+_STATE_TERM: Final = 11
 
 
 def sums_check(run_id: int, class_id: int, end: int | None, wall_ms: int, cpu_ms: int, incomplete_usage: int) -> int:
@@ -40,6 +48,32 @@ def row_check(run_id: int, class_id: int, stored_at: int, finished: int) -> int:
     """The column of a run with these values."""
     a, b, c, d = _ROW_FACTORS
     return (run_id * a + class_id * b + stored_at * c + finished * d) % _ROW_PRIME
+
+
+def state_check(state: int) -> int:
+    """The column of a group in a state."""
+    return state * _STATE_FACTOR + _STATE_TERM
+
+
+def is_state_wrong() -> ColumnElement[bool]:
+    """Whether the state of a group is not the one that was stored, in SQL."""
+    return groups.c.state_check != groups.c.state * _STATE_FACTOR + _STATE_TERM
+
+
+def in_state(state: int) -> ColumnElement[bool]:
+    """Whether a group is in a state. One whose state is damaged is in none: a change of its state would set the check
+    right, and nothing would show the damage."""
+    return and_(groups.c.state == state, groups.c.state_check == state_check(state))
+
+
+def state_columns(state: int) -> dict[str, int]:
+    """The columns of a group in a state, by their names."""
+    return {"state": state, "state_check": state_check(state)}
+
+
+def row_digest(*values: Any) -> bytes:
+    """The column `row_digest` of a source or target with these values (`publisher.store.named_rows`)."""
+    return blake2b(msgspec.msgpack.encode(values), digest_size=_DIGEST_BYTES).digest()
 
 
 def of_class(class_id: ColumnElement[int]) -> dict[str, ColumnElement[int]]:

@@ -116,6 +116,7 @@ sources = Table(
     Column("last_collected", BigInteger),
     Column("last_job_end", BigInteger),
     Column("last_error", Text),
+    Column("row_digest", LargeBinary, nullable=False, server_default=""),
 )
 
 classes = Table(
@@ -191,6 +192,7 @@ targets = Table(
     Column("last_success", BigInteger),
     Column("last_error", Text),
     Column("assumes", Text),
+    Column("row_digest", LargeBinary, nullable=False, server_default=""),
 )
 
 batches = Table(
@@ -291,6 +293,7 @@ groups = Table(
     Column("batch_id", BigInteger, ForeignKey("batches.id")),
     Column("changed_at", BigInteger, nullable=False),
     Column("confirmed_at", BigInteger),
+    Column("state_check", SmallInteger, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
 

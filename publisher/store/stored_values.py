@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from publisher.errors import StoreCorruptError
+from publisher.store.row_checks import state_check
 from publisher.store.schema import State
 
 _STATES: Final = {int(state): state for state in State}
@@ -21,6 +22,14 @@ def state_of(number: int) -> State:
         return _STATES[number]
     except KeyError:
         raise StoreCorruptError(f"the store is damaged: a delivery or group has the state {number}") from None
+
+
+def checked_state_of(number: int, check: int) -> State:
+    """The state of a group, with its check. Raises `StoreCorruptError`."""
+    state = state_of(number)
+    if check != state_check(state):
+        raise StoreCorruptError(f"the store is damaged: the state {state.word} of a group is not what was stored")
+    return state
 
 
 def revision_of(value: object) -> int:

@@ -11,10 +11,12 @@ from sqlalchemy import BigInteger, Column, Connection, Integer, LargeBinary, Sma
 from publisher.errors import StoreError
 from publisher.plugins import totals_by_kind
 from publisher.store import groups as stored_groups
+from publisher.store import named_rows
 from publisher.store.admin import engine
 from publisher.store.groups import GroupRow
 from publisher.store.schema import (
     batches,
+    check_progress,
     classes,
     deliveries,
     grid_jobs,
@@ -30,7 +32,7 @@ from publisher.store.schema import (
     versions,
 )
 from publisher.store.stored_json import decoded, stored_reason
-from publisher.store.stored_values import bytes_of, state_of
+from publisher.store.stored_values import bytes_of, checked_state_of
 
 _JSON: Final[Mapping[Table, tuple[str, ...]]] = {
     sources: ("cursor",),
@@ -40,6 +42,7 @@ _JSON: Final[Mapping[Table, tuple[str, ...]]] = {
     grid_jobs: ("fqans",),
     report_reaches: ("reach",),
     program_runs: ("done",),
+    check_progress: ("damaged",),
 }
 _WITH_DIGESTS: Final = frozenset({runs, versions, classes})
 """Their columns are checked with their digests."""
@@ -52,11 +55,13 @@ _FIRST, _LAST = -(2**53), 2**53
 def wrong_groups(connection: Connection) -> Iterator[str]:
     """Groups and kept sync counts that are not what was stored."""
     kinds = totals_by_kind()
-    query = select(groups.c.kind, *(groups.c[name] for name in ("month", "key", "state", "digest", "jobs", "body")))
-    for kind, month, key, state, digest, jobs, body in engine.rows(connection, query):
+    query = select(
+        groups.c.kind, *(groups.c[name] for name in ("month", "key", "state", "state_check", "digest", "jobs", "body"))
+    )
+    for kind, month, key, state, check, digest, jobs, body in engine.rows(connection, query):
         try:
             mark = bytes_of(digest, f"the digest of group {key}")
-            group = GroupRow(month, key, state_of(state), mark, jobs, bytes_of(body, f"group {key}"))
+            group = GroupRow(month, key, checked_state_of(state, check), mark, jobs, bytes_of(body, f"group {key}"))
             if kind in kinds:
                 group.total(kinds[kind])
             elif kind != stored_groups.UTILIZATION:
@@ -69,6 +74,14 @@ def wrong_groups(connection: Connection) -> Iterator[str]:
             stored_groups.kept_count(kinds[stored_groups.SYNC], *row)
         except (StoreError, TypeError) as error:
             yield str(error)
+
+
+def wrong_rows(connection: Connection) -> Iterator[str]:
+    """Sources and targets that are not what was stored."""
+    for table in named_rows.NAMED:
+        for row in connection.execute(select(table)).mappings():
+            if named_rows.is_damaged(table, row):
+                yield f"{named_rows.said(table, row)} is not what was stored"
 
 
 def wrong_columns(connection: Connection) -> Iterator[str]:

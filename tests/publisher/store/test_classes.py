@@ -16,7 +16,7 @@ from publisher.errors import StoreCorruptError
 from publisher.store import registry
 from publisher.store.classes import Interner, JobClass, all_classes, classes_by_id
 from publisher.store.database import Store, open_store
-from publisher.store.schema import classes, sources
+from publisher.store.schema import classes
 
 MANY = 2500
 """More than are asked for at once."""
@@ -28,9 +28,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     made: Path = tmp_path_factory.mktemp("classes")
     opened = open_store(f"sqlite:///{made}/state/store.db")
     with opened.write() as connection:
-        connection.execute(
-            insert(sources), [{"id": 1, "name": "ce1", "kind": "arc"}, {"id": 2, "name": "ce2", "kind": "arc"}]
-        )
+        for name in ("ce1", "ce2"):
+            registry.source(connection, name, "arc")
         connection.execute(
             insert(classes),
             [

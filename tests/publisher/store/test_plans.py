@@ -19,6 +19,7 @@ from publisher.status.status import status
 from publisher.store import deliveries, groups, in_flight, queries, sums
 from publisher.store.admin import integrity, purge
 from publisher.store.database import Store, open_store
+from publisher.store.row_checks import row_digest, state_check
 from publisher.store.runs import marks_of, named, row_of
 from publisher.store.schema import State, batches, classes, runs, sources, targets
 from publisher.store.schema import deliveries as delivery_table
@@ -122,9 +123,15 @@ def _fill(store: Store) -> None:
     open_states = (State.WAITING, State.IN_FLIGHT, State.HELD)
     ended = [(number, NOVEMBER + 3600 + number) for number in range(1, RUNS + 1)]
     rows: dict[Table, tuple[str, list[tuple[object, ...]]]] = {
-        sources: ("id name kind", [(1, "ce1", "arc")]),
+        sources: ("id name kind row_digest", [(1, "ce1", "arc", row_digest(1, "ce1", "arc"))]),
         classes: ("id source_id facts digest", [(1, 1, facts, b"1")]),
-        targets: ("id name kind filter_settings", [(1, "spool", "directory", "{}"), (2, "other", "directory", "{}")]),
+        targets: (
+            "id name kind filter_settings row_digest",
+            [
+                (number, name, "directory", "{}", row_digest(number, name, "directory", "{}", None))
+                for number, name in ((1, "spool"), (2, "other"))
+            ],
+        ),
         batches: (
             "id uid target_id state format records bytes latest_end created_at",
             [(number, str(number), 1, 2, "emi-car", 10, 1, NOVEMBER, 0) for number in range(1, 400)],
@@ -145,9 +152,20 @@ def _fill(store: Store) -> None:
             ],
         ),
         summaries: (
-            "target_id kind month key state digest jobs body changed_at",
+            "target_id kind month key state state_check digest jobs body changed_at",
             [
-                (target, "summary", 24_000 + number % 40, str(number), State.ACCEPTED, mark, 1, facts, 0)
+                (
+                    target,
+                    "summary",
+                    24_000 + number % 40,
+                    str(number),
+                    State.ACCEPTED,
+                    state_check(State.ACCEPTED),
+                    mark,
+                    1,
+                    facts,
+                    0,
+                )
                 for target in (1, 2)
                 for number in range(1000)
             ],

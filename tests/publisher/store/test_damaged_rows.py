@@ -1,0 +1,93 @@
+"""A changed bit in a row of a source, target, or group: nothing is sent again, and a run and the check say so."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from publisher.errors import StoreCorruptError
+from publisher.store.schema import State
+from tests.publisher.receivers import RecordReceiver, SummaryReceiver
+from tests.publisher.site import ListSource, Site, make_job, make_jobs
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """Five jobs that were sent to a service of records and to one of summaries."""
+    found = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas"), SummaryReceiver("sums")])
+    found.sources["ce1"].add(*make_jobs(5))
+    found.collect()
+    found.publish()
+    return found
+
+
+def _damage(site: Site, statement: str) -> None:
+    """Change a row past the program, as a disk does."""
+    site.reopen()
+    with closing(sqlite3.connect(site.store_file)) as connection:
+        assert connection.execute(statement).rowcount == 1
+        connection.commit()
+
+
+def _posts(site: Site) -> int:
+    return sum(receiver.posts for receiver in site.receivers.values())
+
+
+def _red(site: Site) -> set[str]:
+    return {finding.subject for finding in site.publisher.maintenance.check() if finding.level == "red"}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE targets SET name = 'sgac' WHERE name = 'sgas'",
+        "UPDATE targets SET name = 'sges' WHERE name = 'sgas'",
+        "UPDATE targets SET filter_settings = filter_settings || ' ' WHERE name = 'sums'",
+        "UPDATE targets SET assumes = '[\"ce2\"]' WHERE name = 'sgas'",
+        "UPDATE targets SET kind = 'sgat' WHERE name = 'sgas'",
+        "UPDATE targets SET row_digest = x'00' WHERE name = 'sgas'",
+        "UPDATE sources SET name = 'ce3' WHERE name = 'ce1'",
+        "UPDATE sources SET kind = 'liss' WHERE name = 'ce1'",
+    ],
+)
+def test_a_source_or_target_with_another_name_or_settings_is_not_taken_for_a_new_one(
+    site: Site, statement: str
+) -> None:
+    before = _posts(site)
+    _damage(site, statement)
+    assert _red(site) == {"rows"}
+    with pytest.raises(StoreCorruptError, match="is not what was stored") as caught:
+        site.publisher.run()
+    assert caught.value.exit_code == 5
+    assert _posts(site) == before
+    assert _red(site) == {"rows"}
+
+
+def test_a_change_of_the_settings_is_no_damage(site: Site) -> None:
+    site.configure("sgas", vo=["atlas"])
+    site.publish()
+    site.configure("sgas")
+    site.publish()
+    assert not _red(site)
+
+
+@pytest.mark.parametrize("state", [state for state in State if state is not State.ACCEPTED])
+def test_a_summary_in_another_state_is_neither_sent_again_nor_given_up_in_silence(site: Site, state: State) -> None:
+    before = site.receivers["sums"].posts
+    _damage(site, f"UPDATE groups SET state = {int(state)} WHERE kind = 'summary'")
+    assert _red(site) == {"groups"}
+    site.sources["ce1"].add(make_job(6))
+    site.collect()
+    with pytest.raises(StoreCorruptError, match="the state"):
+        site.publish("sums")
+    assert site.receivers["sums"].posts == before
+    assert _red(site) >= {"groups"}
+
+
+def test_the_state_of_a_sync_count_is_checked_where_it_is_sent(site: Site) -> None:
+    _damage(site, "UPDATE groups SET state_check = state_check + 4 WHERE kind = 'summary'")
+    with pytest.raises(StoreCorruptError):
+        site.publish("sums")
