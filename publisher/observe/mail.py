@@ -41,6 +41,14 @@ def problems(
 ) -> list[Problem]:
     """All problems at `now` (epoch seconds). `held`: by target, why records are held."""
     found: list[Problem] = []
+    if status.damaged_jobs:
+        found.append(
+            Problem(
+                "store: damaged",
+                f"The store has {counted(status.damaged_jobs, 'damaged job')}, which no message includes until their "
+                "source was read again. `usage-publisher store check` shows them, and says what to do.",
+            )
+        )
     for name, source in status.sources.items():
         found += _of_source(name, source)
     for name, target in status.targets.items():
@@ -93,6 +101,12 @@ def _of_target(name: str, target: TargetStatus, settings: Notices, now: int) -> 
             f"target {name}: rejected",
             f"The target {name} has rejected {target.rejected} records: "
             f"usage-publisher records list --state rejected --target {name}",
+        )
+    if not target.shadow and (target.missing or target.differing):
+        yield Problem(
+            f"target {name}: contradicted",
+            f"The service of the target {name} lacks {target.missing:,} of what was sent, and has {target.differing:,} "
+            f"with other values, as of {iso(target.reconciled_at)}. Look at them: {reconcile_command(name, target)}",
         )
     if target.confirmation_overdue and target.unconfirmed_days is not None:
         said = (

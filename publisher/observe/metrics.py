@@ -176,6 +176,7 @@ class StatusCollector(Collector):
         if found is not None:
             yield _single("complete", "1: every source read, nothing waits.", int(found.complete))
             yield _single("delivered", "1: complete, and nothing is held or rejected.", int(found.delivered))
+            yield _single("damaged_jobs", "Stored jobs that were found damaged.", found.damaged_jobs)
             yield from _families(_SOURCES, "source", found.sources)
             yield from _families(_TARGETS, "target", found.targets)
             yield _records(found.targets | found.removed_targets)

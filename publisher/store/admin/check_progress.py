@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, insert, select, update
 
+from publisher.errors import StoreCorruptError
 from publisher.store.schema import check_progress
 from publisher.store.stored_json import decoded
 
@@ -29,9 +31,14 @@ def get(connection: Connection) -> CheckProgress | None:
 
 
 def count_damaged(connection: Connection) -> int:
-    """How many stored jobs were found damaged, and were not replaced before the last check."""
-    progress = get(connection)
-    return 0 if progress is None else len(progress.damaged)
+    """How many stored jobs were found damaged, and were not replaced before the last check.
+
+    Zero if this cannot be read: the next check begins anew, and says so.
+    """
+    with suppress(StoreCorruptError):
+        progress = get(connection)
+        return 0 if progress is None else len(progress.damaged)
+    return 0
 
 
 def record(connection: Connection, progress: CheckProgress) -> None:

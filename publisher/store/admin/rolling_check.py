@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 
-from publisher.errors import StoreError
+from publisher.errors import StoreCorruptError, StoreError
 from publisher.finding import Finding
 from publisher.store.admin import check_progress, integrity
 from publisher.store.admin.check_progress import CheckProgress
@@ -46,7 +46,7 @@ def check_part(store: Store, now: int) -> PartChecked:
         if not held:  # another host does
             return PartChecked([], 0)
         with store.read() as connection:
-            before = check_progress.get(connection) or CheckProgress(0, now, [])
+            before, unread = _progress(connection, now)
             number = _due(connection, now - before.checked_at)
             known = dict(_damage(connection, before.damaged))
             found: dict[int, str] = {}
@@ -65,7 +65,16 @@ def check_part(store: Store, now: int) -> PartChecked:
         with store.write() as connection:
             check_progress.record(connection, CheckProgress(last_id, now, damaged))
     new = [text for run_id, text in found.items() if run_id not in before.damaged]
-    return PartChecked([*new, *(f"{each.subject}: {each.message}" for each in others)], len(damaged))
+    return PartChecked([*unread, *new, *(f"{each.subject}: {each.message}" for each in others)], len(damaged))
+
+
+def _progress(connection: Connection, now: int) -> tuple[CheckProgress, list[str]]:
+    """How far the store was checked. What cannot be read is made anew: checking all jobs again finds the same."""
+    nothing = CheckProgress(0, now, [])
+    try:
+        return check_progress.get(connection) or nothing, []
+    except StoreCorruptError as error:
+        return nothing, [f"{error.message}: the check of the store begins anew"]
 
 
 def _due(connection: Connection, elapsed_s: int) -> int:

@@ -75,6 +75,21 @@ def test_suspect_jobs_of_a_source_are_a_problem_until_somebody_decides() -> None
     assert problems(status(), Notices(), NOW) == []
 
 
+def test_damaged_jobs_are_a_problem_until_they_are_replaced() -> None:
+    (found,) = problems(msgspec.structs.replace(status(), damaged_jobs=2), Notices(), NOW)
+    assert found.key == "store: damaged"
+    assert "2 damaged jobs" in found.text
+    assert "store check" in found.text
+
+
+@pytest.mark.parametrize("contradiction", [{"missing": 3}, {"differing": 2}])
+def test_what_the_evidence_contradicts_is_a_problem_until_it_agrees(contradiction: dict[str, int]) -> None:
+    (found,) = problems(status(reconciled_at=NOW, **contradiction), Notices(), NOW)
+    assert found.key == "target neic: contradicted"
+    assert "usage-publisher reconcile neic" in found.text
+    assert problems(status(shadow=True, reconciled_at=NOW, **contradiction), Notices(), NOW) == []
+
+
 def test_a_problem_is_reported_once_and_its_end_once(store: Store, settings: Notices, box: Box) -> None:
     for _ in range(3):
         send_notices(store, settings, "EXAMPLE-SITE", status(rejected=2), NOW)

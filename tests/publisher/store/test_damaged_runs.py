@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from publisher.cli import exit_code
-from publisher.errors import StoreCorruptError
+from publisher.errors import StoreCorruptError, StoreError
 from publisher.sources.base import Window
 from publisher.store import groups, registry
 from publisher.store.schema import State
@@ -286,14 +286,33 @@ def test_no_accepted_job_is_left_out_of_its_month_without_an_error(tmp_path: Pat
 def test_what_a_run_did_is_told_though_the_store_cannot_be_checked(site: Site) -> None:
     damage(site, "id", "id")  # nothing: it closes the store
     with closing(sqlite3.connect(site.store_file)) as connection:
-        connection.execute(
-            "INSERT INTO check_progress (part, last_id, checked_at, damaged) VALUES ('runs', 0, 0, 'no list')"
-        )
+        connection.execute("DROP TABLE check_progress")
         connection.commit()
     done = site.publisher.run()
     assert done.targets["sgas"].sent.accepted == 5
     assert done.checked is not None
-    assert isinstance(done.checked.problem, StoreCorruptError)
+    assert isinstance(done.checked.problem, StoreError)
+
+
+def test_how_far_the_store_was_checked_is_made_anew_if_it_cannot_be_read(site: Site) -> None:
+    """And said once: what was found damaged before is found again."""
+    damage(site, "job", "x'01ff00'")
+    site.publisher.run()
+    site.reopen()
+    with closing(sqlite3.connect(site.store_file)) as connection:
+        assert connection.execute("UPDATE check_progress SET damaged = '[3'").rowcount == 1
+        connection.commit()
+    red = {finding.subject for finding in site.publisher.maintenance.check() if finding.level == "red"}
+    assert red == {"runs", "columns"}
+    assert site.publisher.status().damaged_jobs == 0
+    done = site.publisher.run()
+    assert done.checked is not None
+    assert (done.checked.problem, done.checked.damaged_runs) == (None, 1)
+    assert "begins anew" in done.checked.new[0]
+    assert site.publisher.status().damaged_jobs == 1
+    later = site.publisher.run()
+    assert later.checked is not None
+    assert not [text for text in later.checked.new if "anew" in text]
 
 
 @pytest.mark.parametrize(
