@@ -83,12 +83,8 @@ class ActLine(msgspec.Struct, frozen=True, array_like=True):
 
 
 def is_rest(line: bytes) -> bool:
-    """Whether a line ends as a record does, but does not begin as one: the third field is not the master flag.
-
-    A line in which a name has colons begins as a record.
-    """
-    fields = line.decode("latin-1").rstrip("\r").split(":")
-    return _ends_as_record(fields) and not (len(fields) >= FIELDS and fields[2] in {"0", "1"})
+    """Whether a line that is not a record ends as one does. It may begin in any way: a user may have written that."""
+    return _ends_as_record(line.decode("latin-1").rstrip("\r").split(":"))
 
 
 def _ends_as_record(fields: list[str]) -> bool:

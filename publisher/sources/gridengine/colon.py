@@ -46,7 +46,6 @@ _numbers = msgspec.json.Decoder(_Numbers)
 FEWEST_FIELDS: Final = 43
 FEWEST_TAIL: Final = 3
 """The least number of colons in the end of a record that a line feed cut off: iow, pe_taskid, and maxvmem."""
-_JOB_NUMBER: Final = 5
 _CATEGORY: Final = 39
 _FIGURES: Final = frozenset({1, *range(7, 25), 27, 28, 29, 30, 31})
 _AS_NUMBERS: Final = frozenset({27, 31})
@@ -68,20 +67,8 @@ class CutColonError(ColonError):
 
 
 def is_rest(line: str) -> bool:
-    """Whether a line ends as a record does, but does not begin as one: it has no job number after the fields before
-    it.
-
-    A record in which a name has colons, and one that was appended to a part of another, begin as records do.
-    """
-    fields = line.rstrip("\r").split(":")
-    if not _ends_as_record(fields):
-        return False
-    run = 0
-    for at, text in enumerate(fields):
-        run = run + 1 if _NUMBER.fullmatch(text) is not None else 0
-        if run >= _RECORD_NUMBERS and at - run - 1 >= _JOB_NUMBER:
-            return False
-    return True
+    """Whether a line that is not a record ends as one does. It may begin in any way: a user may have written that."""
+    return _ends_as_record(line.rstrip("\r").split(":"))
 
 
 def _ends_as_record(fields: list[str]) -> bool:

@@ -117,7 +117,7 @@ class GridEngineParser:
 
     def _completes(self, first: bytes, line: bytes) -> bool:
         """Whether a line ends the record that begins with the first: it is not a record, and both together are one."""
-        if line.count(b":") + 1 >= colon.FEWEST_FIELDS or line[:1] == b"{":
+        if line.count(b":") + 1 >= colon.FEWEST_FIELDS:
             return False
         try:
             colon.parse_record((first + line).decode(errors="backslashreplace"), self._cluster)
@@ -201,14 +201,16 @@ class GridEngineSource(LineSource):
 
 
 def _is_rest(line: bytes) -> bool:
-    return line.count(b":") >= colon.FEWEST_TAIL and line[:1] != b"{" and colon.is_rest(line.decode("latin-1"))
+    return line.count(b":") >= colon.FEWEST_TAIL and colon.is_rest(line.decode("latin-1"))
 
 
-def _may_end(lines: Sequence[bytes], _at: int) -> bool:
+def _may_end(lines: Sequence[bytes], at: int) -> bool:
     """Whether a record may have the end of the one that begins with the first: users write all of it but its tail.
 
     Texts of users are the job name to the account, and the category: a line torn elsewhere has no text that is open.
     """
+    if lines[at].count(b":") + 1 < colon.FEWEST_FIELDS and _is_rest(lines[at]):
+        return True  # of whatever record: the lines before it are suspect
     first = lines[0]
     colons = first.count(b":")
     if _IN_ACCOUNT < colons < _IN_CATEGORY and first.split(b":")[_IN_ACCOUNT - 1].isdigit():

@@ -163,9 +163,7 @@ class RecordJoiner:
         first = True
         lines, count = list(self._held), len(self._held)
         last_suspect = count - 1  # searched from the end, since this is called for each of many damaged lines
-        while last_suspect > self._suspect_left and not (
-            self._may_end(lines, last_suspect) or self._is_rest(lines[last_suspect])
-        ):
+        while last_suspect > self._suspect_left and not self._may_end(lines, last_suspect):
             last_suspect -= 1
         while self._held:
             line, back = self._held[0], len(self._held) - present

@@ -209,6 +209,8 @@ class RestOfRecord:
         After a record cut off before its owner, that is in the line with its rest or before, so jobs of others are not
         held for a line that a full disk cut. Texts have no greatest length: TORQUE takes any account and request.
         """
+        if is_rest(lines[at]):
+            return True  # of whatever record: the lines before it are suspect
         if not self._has_end(lines[0], lines[at]):
             return False
         user = _USER.search(lines[0]) if self._has_owner and b" owner=" not in lines[0] else None

@@ -27,7 +27,7 @@ from publisher.sources.logs.lines import LineSource
 from publisher.sources.logs.reader import LogReader, Reading
 from publisher.sources.pbs.history import USUAL_LIMITS, HistoryLimits, JobPaths
 from publisher.sources.pbs.jobs import PBS, TORQUE, Dialect
-from publisher.sources.pbs.lines import LocalClock, RestOfRecord, attributes, frame, is_rest
+from publisher.sources.pbs.lines import LocalClock, RestOfRecord, attributes, frame
 
 _DAY: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:[._-][\w.-]*)?", re.ASCII)
 _EXPECTED: Final = "accounting file, which the server names by its day, such as 20261101"
@@ -52,7 +52,7 @@ class PbsParser:
         self._stamps = "", ""
         """Of the last two lines."""
         rest = RestOfRecord(self._clock, has_owner=dialect.has_owner)
-        self._joiner = RecordJoiner(self.parse, rest, is_rest, self.alone, rest.may_end)
+        self._joiner = RecordJoiner(self.parse, rest, run_of=self.alone, may_end=rest.may_end)
         self.release = self._joiner.release
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
@@ -63,6 +63,12 @@ class PbsParser:
             return UnreadableLine(_BLANK, is_rest=True)
         try:
             entry = frame(line)
+        except LineError as error:
+            if isinstance(error, CutError):
+                return self._joiner.refused(line, str(error), cut=True)
+            # A user may have written its beginning, the stamp too, but no NUL: a line with one is damaged.
+            return UnreadableLine(str(error), is_rest=b"\0" not in line)
+        try:
             jobs = self._paths.take(entry)
         except LineError as error:
             return self._joiner.refused(line, str(error), cut=isinstance(error, CutError))
