@@ -29,7 +29,7 @@ from publisher.config import schema
 from publisher.sources.base import Line, Outcome, UnreadableLine, required_path
 from publisher.sources.fields import LineError, decoded
 from publisher.sources.gridengine.jobs import LARGEST, RUSAGE, Extras, measures_of, with_measures
-from publisher.sources.limits import require_short
+from publisher.sources.limits import LimitError, require_short
 from publisher.sources.logs.broken_record import RecordJoiner
 from publisher.sources.logs.lines import LineSource
 from publisher.sources.logs.reader import LogReader
@@ -218,7 +218,7 @@ class DqsParser:
         self.release = self._joiner.release
 
     def doubt(self, line: bytes) -> UnreadableLine | None:
-        """See `publisher.sources.logs.lines.MergingParser`. The line itself was given as suspect."""
+        """See `publisher.sources.logs.line_parser.MergingParser`. The line itself was given as suspect."""
         with contextlib.suppress(ActError, LineError):
             act = parse_line(decoded(line))
             partial = self._alone.get(_key(act)) or self._whole.get(_key(act))
@@ -227,12 +227,16 @@ class DqsParser:
         return None
 
     def alone(self, line: bytes) -> Job | None:
-        """See `publisher.sources.logs.lines.RunParser`: of a master's line."""
+        """See `publisher.sources.logs.line_parser.RunParser`: of a master's line."""
         try:
             act = parse_line(decoded(line))
         except (ActError, LineError):
             return None
         return run_of(act, [], self._cluster) if act.master and act.start else None
+
+    def after_too_long(self, first: bytes, last: bytes) -> list[Outcome]:  # noqa: ARG002
+        """See `publisher.sources.logs.line_parser.RunParser`: any line may be the rest."""
+        return self._joiner.give_up()
 
     def file_begins(self, file: str) -> None:
         """The lines of a job may be in different files."""
@@ -264,7 +268,7 @@ class DqsParser:
         return f"slave lines ({lines}) of jobs ({jobs}) without a master's line so far: in reports, but in no record"
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
-        """See `publisher.sources.logs.lines.LineParser`."""
+        """See `publisher.sources.logs.line_parser.LineParser`."""
         if self._joiner.holds:
             return self._joiner.take(line)
         if not line.strip():
@@ -273,6 +277,8 @@ class DqsParser:
             act = parse_line(decoded(line))
             for each in (act.queue, act.host, act.complexes, act.group, act.owner, act.name, act.dqs_job_name):
                 require_short("a text", each)
+        except LimitError as error:
+            return UnreadableLine(str(error))  # of a whole record
         except (ActError, LineError) as error:
             return self._joiner.refused(line, str(error), cut=isinstance(error, CutActError))
         if act.start == 0:

@@ -268,7 +268,7 @@ class LsfParser:
         """Whether the lines of a record that is too long are skipped."""
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
-        """See `publisher.sources.logs.lines.LineParser`."""
+        """See `publisher.sources.logs.line_parser.LineParser`."""
         kind = record_type(line)
         if not self._begun and not self._passes_over:
             return self._begins(line, kind) if line.strip() else Line.IGNORED

@@ -80,7 +80,7 @@ class GridEngineParser:
         return self._waiting.waiting()
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
-        """See `publisher.sources.logs.lines.LineParser`."""
+        """See `publisher.sources.logs.line_parser.LineParser`."""
         if self._joiner.holds:
             return self._joiner.take(line)
         if len(line) <= 1 or line[0] == _HASH or (line[0] <= _BLANK and line.isspace()):
@@ -102,9 +102,14 @@ class GridEngineParser:
         return self._master(found) if found and self._waiting.groups else found or Line.SKIPPED
 
     def alone(self, line: bytes) -> Job | None:
-        """See `publisher.sources.logs.lines.RunParser`: without slaves."""
+        """See `publisher.sources.logs.line_parser.RunParser`: without slaves."""
         found = self._record_of(line)
         return found if isinstance(found, Job) else None
+
+    def after_too_long(self, first: bytes, last: bytes) -> list[Outcome] | None:
+        """See `publisher.sources.logs.line_parser.RunParser`: JSON escapes line feeds."""
+        is_json = first[:1] == b"{" and last.rstrip()[-1:] == b"}"
+        return None if is_json else self._joiner.give_up()
 
     def _record_of(self, line: bytes) -> Job | Slave | None:
         """What a line of the colon format has by itself; None: nothing."""
@@ -145,7 +150,7 @@ class GridEngineParser:
         return found if len(found) > 1 else found[0]
 
     def doubt(self, line: bytes) -> UnreadableLine | None:
-        """See `publisher.sources.logs.lines.MergingParser`."""
+        """See `publisher.sources.logs.line_parser.MergingParser`."""
         found = self._record_of(line)
         if not isinstance(found, Slave):
             return None

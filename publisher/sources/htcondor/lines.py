@@ -76,7 +76,7 @@ class HTCondorParser:
         return f"{self.file}: the last ad is incomplete; it is read when it is complete"
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
-        """See `publisher.sources.logs.lines.LineParser`."""
+        """See `publisher.sources.logs.line_parser.LineParser`."""
         if self._whole:
             return [*self._close_whole(), *self._outcomes(line)]
         outcome = self._attribute(line) if self._ad else None  # nearly always

@@ -39,7 +39,7 @@ class RecordJoiner:
     the last of the broken record that begins with the first; `is_rest(line)`, whether a line that is not a record ends
     one that does not begin in it. `run_of`: the finished run of a line by itself, without any effect on the parser.
     `may_end(lines, at)`: whether the record at an index may have the end of the one that begins with the first; without
-    it, any may, since a user's text may have all of a record up to that end. `doubt`: see `lines.MergingParser`.
+    it, any may, since a user's text may have all of a record up to that end. `doubt`: see `line_parser.MergingParser`.
     """
 
     def __init__(
@@ -80,9 +80,15 @@ class RecordJoiner:
             return self._completed() or self._too_many() or Line.IGNORED
 
     def release(self) -> list[Outcome]:
-        """See `publisher.sources.logs.lines.LineHolder`."""
+        """See `publisher.sources.logs.line_parser.LineHolder`."""
         with self._decision():
             return self._all_given_up(present=0)
+
+    def give_up(self) -> list[Outcome]:
+        """The outcome of the held lines before a line that is too long to be held, and may be the rest of any: all of
+        their runs are suspect."""
+        self._suspect_left = max(0, len(self._held) - 1)
+        return self.release()
 
     def state(self) -> list[str] | None:
         """The lines that are held, one character for each byte; None: there are none."""

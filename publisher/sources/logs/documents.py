@@ -29,7 +29,8 @@ from publisher.sources.base import (
     waiting_in,
 )
 from publisher.sources.logs.compression import DamagedError
-from publisher.sources.logs.lines import EndingParser, LineSource
+from publisher.sources.logs.line_parser import EndingParser
+from publisher.sources.logs.lines import LineSource
 from publisher.sources.logs.open_log import OpenLog, open_log
 from publisher.sources.logs.reader import LogReader
 from publisher.sources.logs.sniff import KINDS, document_kind

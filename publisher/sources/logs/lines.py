@@ -1,8 +1,7 @@
 """From a parser of lines to a source: the common part of all logs with one record for each line.
 
-A `LineParser` is pure: it takes the bytes of a line and gives an outcome. Its state between lines (the slave records of
-a parallel job whose master comes later, a record of several lines) is plain JSON in the cursor, so that a page has
-everything that the next one needs.
+The state of a `LineParser` between lines (the slave records of a parallel job whose master comes later, a record of
+several lines) is plain JSON in the cursor, so that a page has everything that the next one needs.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import compress
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 import msgspec
 
@@ -28,13 +27,20 @@ from publisher.sources.base import (
     Outcome,
     Page,
     PageBuilder,
-    Recovered,
     Unreadable,
     UnreadableLine,
     Window,
 )
 from publisher.sources.limits import SHORT_BYTES
 from publisher.sources.logs.broken_record import SUSPECT
+from publisher.sources.logs.line_parser import (
+    CompletingParser,
+    EndingParser,
+    LineHolder,
+    LineParser,
+    MergingParser,
+    RunParser,
+)
 from publisher.sources.logs.reader import LineBlock, LogReader, Reading
 from publisher.sources.logs.sniff import KINDS, looks_like
 
@@ -43,84 +49,6 @@ NEIGHBOUR_BYTES: Final = 1 << 16
 """How far before a line that ends a record without its beginning runs are suspect: a record with a user's text is
 seldom longer, and more lines would hold more jobs of others.
 """
-
-
-class LineParser(Protocol):
-    """Understands the lines of one kind of log. One parser is used for one pass over the files of the log."""
-
-    reads: frozenset[str]
-    """The kinds of log that this parser understands, as `sniff.looks_like` names them.
-
-    A parser with an attribute `joins_lines` that is False makes a run of one line, which bounds the run's texts. One
-    with `gives_late` that is True gives a run with a later line, since steps of it may follow.
-    """
-
-    def parse(self, line: bytes) -> Outcome | list[Outcome]:
-        """The outcome of a line. Never raises, for any bytes; time and memory are proportional to their number."""
-        ...
-
-    def file_begins(self, file: str) -> None:
-        """The next line is from another file than the previous one."""
-        ...
-
-    def state(self) -> Any:
-        """The state of the parser, as plain JSON values of bounded size; None: empty."""
-        ...
-
-    def resume(self, state: Any) -> None:
-        """Restore what `state()` gave. Anything else counts as empty."""
-        ...
-
-    def waiting(self) -> str | None:
-        """What waits for later lines, and should not wait for long: a sentence for people."""
-        ...
-
-
-@runtime_checkable
-class LineHolder(Protocol):
-    """A parser that holds lines until a later line of the same file shows their meaning."""
-
-    def release(self) -> list[Outcome]:
-        """The outcome of held lines without a later line: the file has no more lines at present."""
-        ...
-
-
-@runtime_checkable
-class RunParser(LineParser, Protocol):
-    """A parser of lines that make runs by themselves."""
-
-    def alone(self, line: bytes) -> Job | None:
-        """The finished run of a line by itself, without any effect on the parser; None: it has none."""
-        ...
-
-
-@runtime_checkable
-class MergingParser(LineParser, Protocol):
-    """A parser that adds what some lines have to the run of another line."""
-
-    def doubt(self, line: bytes) -> UnreadableLine | None:
-        """A line that was parsed may be text of a user: what it adds to a run that is not given yet is doubtful. Gives
-        it, to be shown; None: it adds nothing, or was given.
-        """
-        ...
-
-
-@runtime_checkable
-class CompletingParser(LineParser, Protocol):
-    """A parser that gives the beginning of a record as unreadable, which later lines may complete."""
-
-    def completed(self) -> list[Recovered]:
-        """What was given as unreadable and is complete now; each once."""
-        ...
-
-
-@runtime_checkable
-class EndingParser(LineParser, Protocol):
-    """A parser that keeps runs until the end of the input."""
-
-    def finish(self) -> list[Outcome]:
-        """The runs that were kept, and what is incomplete so far; each once."""
-        ...
 
 
 class StatelessParser:
@@ -283,6 +211,8 @@ class LogPart(PageBuilder):
         self._gives_late = getattr(parser, "gives_late", False)
         self.understand_by(parser)
         shortest = -1 if getattr(parser, "joins_lines", True) else SHORT_BYTES
+        if self.chunk.too_long is not None and self._of_runs is not None:
+            self._take_too_long(self._of_runs.after_too_long(*self.chunk.too_long))
         for index, line in enumerate(self.chunk.lines):
             outcome = parse(line)
             if type(outcome) is Job and len(line) <= shortest:
@@ -325,6 +255,17 @@ class LogPart(PageBuilder):
         self._run_began = index
         self._several[index] = places or _NO_PLACES
 
+    def _take_too_long(self, held: list[Outcome] | None) -> None:
+        """Take a line that is too long for the rest of a broken record, with what was held before it."""
+        if held is None:
+            return
+        for each in held:
+            self.add(each, partial(_with_place, self.chunk, 0))
+        self._places = [-1] * len(self.jobs)
+        self._rests.append(0)
+        if self._merging is not None:
+            self._doubt_before(0, self._merging)
+
     def suspect_before_rests(self) -> None:
         """Hold the runs of the lines before each line that ends a record without its beginning.
 
@@ -335,6 +276,8 @@ class LogPart(PageBuilder):
         if not self._rests:
             return
         rest, left = len(self.chunk.lines), 0
+        if self.chunk.too_long is not None:
+            rest, left = self.chunk.line, NEIGHBOUR_BYTES
         for part in (self, before) if before is not None else (self,):
             near: dict[int, int] = {}
             rests = {*self._rests} if part is self else set()
@@ -418,7 +361,7 @@ def _parts(reading: Reading, parser: LineParser) -> Iterator[LogPart]:
     """The outcomes of each chunk; each is final when the next one is given."""
     last: LogPart | None = None
     for chunk in reading:
-        if chunk.set_aside and not chunk.lines:  # of a file that may be gone
+        if chunk.set_aside and not chunk.lines and chunk.too_long is None:  # of a file that may be gone
             part = LogPart(chunk)
             part.unreadable += chunk.set_aside
             yield part

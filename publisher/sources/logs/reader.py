@@ -51,6 +51,7 @@ class LineBlock(msgspec.Struct, frozen=True):
 
     `set_aside` has input that is not parsed: lines that are too long, or the cut-off end of a compressed file. `log`:
     the open file, if the lines are the first after those that an earlier reading gave; closed after the last block.
+    `too_long`: the first and the last bytes of a line that is too long; the block has no other.
     """
 
     file: str
@@ -59,6 +60,7 @@ class LineBlock(msgspec.Struct, frozen=True):
     line: int
     set_aside: tuple[Unreadable, ...] = ()
     log: OpenLog | None = None
+    too_long: tuple[bytes, bytes] | None = None
     offsets: list[int] = []
     """Those of the lines, once one was asked for."""
 
@@ -401,28 +403,28 @@ class Reading:
         while block := log.read(self._block_bytes):
             data = rest + block
             used = data.rfind(b"\n") + 1
-            if used == 0 and len(data) <= MAX_LINE_BYTES:
+            first_bytes = data.find(b"\n") if used else len(data)
+            if used == 0 and first_bytes <= MAX_LINE_BYTES:
                 rest = data
                 continue
             offset = mark.offset
-            line = before_line = mark.line
-            if used == 0:
-                unreadable = (*unreadable, _too_long(mark, data))
-                (used, rest), lines, tail = _to_line_end(log, data), [], b""
+            before_line = mark.line
+            too_long: tuple[bytes, bytes] | None = None
+            if first_bytes > MAX_LINE_BYTES:
+                unreadable = (*unreadable, _too_long(mark, data[:first_bytes]))
+                (used, rest, end), lines, tail = _to_line_end(log, data), [], b""
                 if rest:
                     break
+                too_long = data[:RAW_BYTES], end
                 mark.line += 1
             else:
                 lines = data[: used - 1].split(b"\n")
                 rest, tail = data[used:], (tail + data[max(0, used - TAIL_BYTES) : used])[-TAIL_BYTES:]
-                if len(lines[0]) > MAX_LINE_BYTES:
-                    unreadable = (*unreadable, _too_long(mark, lines[0]))
-                    offset, line, lines = offset + len(lines[0]) + 1, line + 1, lines[1:]
-                mark.line = line + len(lines)
+                mark.line += len(lines)
             before = mark.offset, before_line, mark.tail_bytes, mark.tail
             mark.offset += used
             mark.tail_bytes, mark.tail = len(tail), digest(tail)
-            yield LineBlock(mark.path, lines, offset, line + 1, unreadable, resumed)
+            yield LineBlock(mark.path, lines, offset, before_line + 1, unreadable, resumed, too_long)
             unreadable, resumed = (), None
             if self._refused:
                 self._refused = False
@@ -442,19 +444,21 @@ class Reading:
             yield LineBlock(mark.path, [], mark.offset, mark.line + 1, unreadable)
 
 
-def _to_line_end(log: OpenLog, data: bytes) -> tuple[int, bytes]:
-    """Skip the rest of a line with this beginning. Gives its length with the line feed, and a NUL if there is nothing
-    else up to the end of the file.
+def _to_line_end(log: OpenLog, data: bytes) -> tuple[int, bytes, bytes]:
+    """Skip the rest of a line with this beginning. Gives its length with the line feed, a NUL if there is nothing else
+    up to the end of the file, and its last bytes.
     """
-    length, nuls = len(data), not data.strip(b"\0")
-    while block := log.read(_BLOCK_BYTES):
-        end = block.find(b"\n") + 1
+    length, nuls, last = 0, True, b""
+    while data:
+        end = data.find(b"\n") + 1
         if end:
-            log.unread(block[end:])
-            return length + end, b""
-        length += len(block)
-        nuls = nuls and not block.strip(b"\0")
-    return length, b"\0" if nuls else b""
+            log.unread(data[end:])
+            return length + end, b"", (last + data[: end - 1])[-RAW_BYTES:]
+        length += len(data)
+        nuls = nuls and not data.strip(b"\0")
+        last = (last + data)[-RAW_BYTES:]
+        data = log.read(_BLOCK_BYTES)
+    return length, b"\0" if nuls else b"", last
 
 
 def _only_nuls(mark: Mark) -> SourceFormatError:

@@ -27,7 +27,7 @@ from publisher.sources.logs.lines import LineSource
 from publisher.sources.logs.reader import LogReader, Reading
 from publisher.sources.pbs.history import USUAL_LIMITS, HistoryLimits, JobPaths
 from publisher.sources.pbs.jobs import PBS, TORQUE, Dialect
-from publisher.sources.pbs.lines import LocalClock, RestOfRecord, attributes, frame
+from publisher.sources.pbs.lines import LocalClock, PbsLogEntry, RestOfRecord, attributes, frame
 
 _DAY: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:[._-][\w.-]*)?", re.ASCII)
 _EXPECTED: Final = "accounting file, which the server names by its day, such as 20261101"
@@ -56,22 +56,17 @@ class PbsParser:
         self.release = self._joiner.release
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
-        """See `publisher.sources.logs.lines.LineParser`."""
+        """See `publisher.sources.logs.line_parser.LineParser`."""
         if self._joiner.holds:
             return self._joiner.take(line)
         if not line.strip():  # the end of a text that is the last in its record
             return UnreadableLine(_BLANK, is_rest=True)
+        entry: PbsLogEntry | None = None
         try:
             entry = frame(line)
-        except LineError as error:
-            if isinstance(error, CutError):
-                return self._joiner.refused(line, str(error), cut=True)
-            # A user may have written its beginning, the stamp too, but no NUL: a line with one is damaged.
-            return UnreadableLine(str(error), is_rest=b"\0" not in line)
-        try:
             jobs = self._paths.take(entry)
         except LineError as error:
-            return self._joiner.refused(line, str(error), cut=isinstance(error, CutError))
+            return self._refused(line, error, has_form=entry is not None)
         if jobs is None:
             self._stamps = self._stamps[1], entry.stamp
             return Line.MORE
@@ -83,6 +78,13 @@ class PbsParser:
         if len(found) == 1:
             return found[0]
         return list(found) if found else Line.SKIPPED
+
+    def _refused(self, line: bytes, error: LineError, *, has_form: bool) -> Outcome:
+        """A user may have written all of a line that has not the form of a record but its end, also a stamp; but no
+        NUL: a line with one is damaged."""
+        if has_form or isinstance(error, CutError):
+            return self._joiner.refused(line, str(error), cut=isinstance(error, CutError))
+        return UnreadableLine(str(error), is_rest=b"\0" not in line)
 
     def _if_in_order(self, stamp: str, jobs: Sequence[Job]) -> list[Outcome]:
         """Hold runs of a line that was written long before both previous ones, by its stamp: the server writes lines in
@@ -96,12 +98,16 @@ class PbsParser:
         return [UnreadableLine(_EARLIER, suspect=job) if job.finished else job for job in jobs]
 
     def alone(self, line: bytes) -> Job | None:
-        """See `publisher.sources.logs.lines.RunParser`: without its path."""
+        """See `publisher.sources.logs.line_parser.RunParser`: without its path."""
         try:
             jobs = self._make("").take(frame(line))
         except LineError:
             return None
         return next((job for job in jobs or () if job.finished), None)
+
+    def after_too_long(self, first: bytes, last: bytes) -> list[Outcome]:  # noqa: ARG002
+        """See `publisher.sources.logs.line_parser.RunParser`: any line may be the rest."""
+        return self._joiner.give_up()
 
     def finish(self) -> list[Outcome]:
         """Runs in progress that were not given before."""

@@ -66,8 +66,7 @@ class SlurmParser:
         self._begun_bytes = 0
         self._begun_delimiters = 0
         self._holds_others = False
-        """After the beginning of a record there are lines that are records or headers, unless they belong to its text.
-        """
+        """After the beginning of a record there are records or headers, unless they belong to its text."""
         self._tried = 0
         """How many later lines may have been the end of the record of a log that was begun, and were not."""
         self._is_reported = False
@@ -128,7 +127,7 @@ class SlurmParser:
         self._begin(begun)
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
-        """See `publisher.sources.logs.lines.LineParser`."""
+        """See `publisher.sources.logs.line_parser.LineParser`."""
         layout = self._layout
         if layout is not None and not self._begun:
             try:
@@ -158,7 +157,7 @@ class SlurmParser:
         return outcomes
 
     def completed(self) -> list[Recovered]:
-        """See `publisher.sources.logs.lines.CompletingParser`."""
+        """See `publisher.sources.logs.line_parser.CompletingParser`."""
         found, self._completed = self._completed, []
         return found
 
@@ -351,7 +350,7 @@ class SlurmParser:
         return None if job is None else UnreadableLine(AFTER_CUT, line, back=back, suspect=job)
 
     def alone(self, line: bytes) -> Job | None:
-        """See `publisher.sources.logs.lines.RunParser`: without steps."""
+        """See `publisher.sources.logs.line_parser.RunParser`: without steps."""
         try:
             if self.file not in self._layouts and jobcomp.begins(line):
                 layout, fields = jobcomp.LAYOUT, jobcomp.fields(decoded(line))
@@ -364,6 +363,10 @@ class SlurmParser:
         except LineError:
             return None
         return job if job is not None and job.finished else None
+
+    def after_too_long(self, first: bytes, last: bytes) -> list[Outcome]:  # noqa: ARG002
+        """See `publisher.sources.logs.line_parser.RunParser`: any line may be the rest."""
+        return self._give_up(CUT_OFF) or [*self._runs.waiting()]
 
     def _fewest(self, layout: Layout, lines: list[bytes]) -> list[Outcome]:
         """The record of the fewest lines that ends with the last of these; the lines before are not a record."""
@@ -458,10 +461,9 @@ class SlurmParser:
         suspects = [self._suspect(line, back=len(begun) - present - at) for at, line in enumerate(begun) if at]
         in_table = layout is not None and not self._is_log if begun else False
         is_text = in_table and layout is not None and not layout.free_last and not layout.begins(begun[0])
-        self._begun = []
         if not begun:
             return []
-        back = len(begun) - present
+        self._begun, back = [], len(begun) - present
         waiting = list[Outcome](self._runs.waiting())
         self._runs.refuse()
         if not self._holds_others:

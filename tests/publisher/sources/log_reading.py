@@ -15,7 +15,7 @@ import msgspec
 from formats.identity import decode, encode
 from formats.job import Job
 from publisher.sources.base import Line, Outcome, Recovered, Source, Unreadable, UnreadableLine
-from publisher.sources.logs.lines import LineHolder, LineParser
+from publisher.sources.logs.line_parser import LineHolder, LineParser
 
 
 class Seen(msgspec.Struct):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from formats.job import Job
 from publisher.sources.base import Source, UnreadableLine
-from publisher.sources.logs.documents import EndingParser
+from publisher.sources.logs.line_parser import EndingParser
 from tests.publisher.sources.log_reading import Seen, parse_all, read_on
 
 

@@ -20,6 +20,7 @@ from publisher.config import schema
 from publisher.sources import make_source
 from publisher.sources.base import Unreadable
 from publisher.sources.logs.broken_record import MAX_HELD_BYTES
+from publisher.sources.logs.reader import MAX_LINE_BYTES
 
 FIRST: Final = 1_795_000_000
 CASES: Final = 150
@@ -255,6 +256,34 @@ def test_a_refused_row_of_a_table_is_cut_too(tmp_path: Path, before: str, betwee
         found = read(tmp_path, "sacct", {"name": before, "request": f"x\n{between}{text}"})
         assert found.jobs.keys() <= true.keys()
         assert {key for key, job in true.items() if job.local_user == "ada"} <= {*found.jobs, *found.suspects}
+
+
+CUT_IN_TEXT: Final = {"gridengine": ["x", "x:0.0:NONE:0.0:0:0"], "sacct": ["x", "x|COMPLETED"]}
+"""Beginnings of a text, the last of which ends the true record."""
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_line_too_long_to_be_read_is_the_rest_of_a_record(tmp_path: Path, name: str) -> None:
+    true = read(tmp_path, name, {}).jobs
+    others = {key: job for key, job in true.items() if job.local_user == "ada"}
+    for field in FORMS[name][2]:
+        for begin in CUT_IN_TEXT.get(name, ["x"]):
+            for start in (FIRST + 1600, FIRST - 1400):
+                for place in (-1, 0):
+                    record = FORMS[name][0](Submitted(999, "ada", start))[place][1]
+                    found = read(tmp_path, name, {field: f"{begin}\n{record}\n{'y' * (MAX_LINE_BYTES + 1)}"})
+                    made_up = {job.local_user for key, job in found.jobs.items() if key not in true and job.finished}
+                    assert made_up <= {"eve"}, (field, begin, start)
+                    assert {key: found.jobs.get(key) or found.suspects.get(key) for key in others} == others
+                    assert any("longer than" in piece.reason for piece in found.unreadable)
+
+
+def test_a_long_line_of_a_log_that_escapes_line_feeds_holds_nothing(tmp_path: Path) -> None:
+    lines = [line for place in range(4) for _, line in gridengine(Submitted(place + 1, "ada", FIRST + place))]
+    path = tmp_path / "accounting"
+    path.write_text("\n".join([*lines, '{"job_number":7,"job_name":"' + "y" * MAX_LINE_BYTES + '"}', ""]))
+    (page,) = make_source("s", schema.SourceSettings(type="gridengine", path=path, cluster="c")).pages({})
+    assert (len(page.jobs), [piece.suspect for piece in page.unreadable]) == (4, [None])
 
 
 def test_a_cut_line_holds_no_more_than_its_neighbours(tmp_path: Path) -> None:

@@ -125,7 +125,23 @@ UNREADABLE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", UNREADABLE)
+MAY_BE_RESTS = {"negative times", "an end before the start", "two lines glued", "a line that is too long"}
+"""They end as a record does, or may: a user can have written their beginning."""
+
+
+@pytest.mark.parametrize("what", sorted(MAY_BE_RESTS))
+def test_a_line_that_may_end_a_broken_record_makes_those_before_it_suspect(tmp_path: Path, what: str) -> None:
+    line, reason = UNREADABLE[what]
+    site = site_of(tmp_path)
+    others = [GOOD % (number, b"NONE", b"NONE") for number in (2, 3)]
+    (tmp_path / "accounting").write_bytes(others[0] + line + others[1])
+    collect(site)
+    found = status_of(site)
+    assert (found.jobs, found.unreadable, found.error, found.read_to_end) == (1, 2, None, True)
+    assert {row.is_suspect: row.reason for row in site.publisher.unreadable()}[False] == reason
+
+
+@pytest.mark.parametrize("what", [what for what in UNREADABLE if what not in MAY_BE_RESTS])
 def test_a_line_that_is_not_a_record_costs_only_itself(tmp_path: Path, what: str) -> None:
     line, reason = UNREADABLE[what]
     site = site_of(tmp_path)
