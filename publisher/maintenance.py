@@ -107,6 +107,11 @@ class StoreMaintenance:
         with self._store.read() as connection:
             return suspects.of_pieces(connection, pieces)
 
+    def count_suspects(self, sources: Sequence[str] = ()) -> int:
+        """How many suspect runs these sources have, or all."""
+        with self._store.read() as connection:
+            return suspects.count(connection, sources)
+
     # --- check and repair
 
     def check(self) -> list[Finding]:

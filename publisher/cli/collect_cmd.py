@@ -48,7 +48,9 @@ def collect(
     ] = False,
     settle: Annotated[
         bool,
-        typer.Option("--settle", help="With --unreadable: mark this input as settled."),
+        typer.Option(
+            "--settle", help="With --unreadable: mark this input as settled; without a choice, none with suspect jobs."
+        ),
     ] = False,
     accept: Annotated[
         bool,
@@ -95,7 +97,9 @@ def collect(
     most = limit_of(limit, _LISTED, show_all=show_all)
     with session.publisher() as publisher:
         if settle:
-            _show_settled(sorted(publisher.settle_unreadable(reason, sources or (), chosen), key=_place_of))
+            settled = sorted(publisher.settle_unreadable(reason, sources or (), chosen), key=_place_of)
+            left = publisher.maintenance.count_suspects(sources or ()) if chosen.takes_all else 0
+            _show_settled(settled, left)
             return
         if accept:
             _show_accepted(publisher.maintenance.accept_suspects(sources or (), chosen, reason))
@@ -225,16 +229,23 @@ def _place_of(row: UnreadableRow) -> tuple[bool, str, str, int, int]:
     return row.unread_from is None, row.source, row.file, row.line or 0, row.offset or 0
 
 
-def _show_settled(rows: Sequence[UnreadableRow]) -> None:
+def _show_settled(rows: Sequence[UnreadableRow], left: int) -> None:
+    """`left`: how many suspect jobs stay, since no piece was chosen."""
     if session.json:
         json_object(list_json([_unreadable_json(row) for row in rows], len(rows)))
-        return
-    _show_unreadable(rows, {})
+    else:
+        _show_unreadable(rows, {})
+    discarded = Counter(row.source for row in rows if row.is_suspect)
     for name, number in Counter(row.source for row in rows).items():
-        say(f"{name}: {number:,} settled")
+        jobs = f", {counted(discarded[name], 'suspect job')} discarded" if discarded[name] else ""
+        say(f"{name}: {number:,} settled{jobs}")
+    if left:
+        say(f"{counted(left, 'suspect job')} left: --settle discards them only with --piece, --user, or --lines")
+    if session.json:
+        return
     if rows:
         say("`usage-publisher collect --unreadable` lists the rest. Input that is read again is listed again")
-    else:
+    elif not left:
         say("no input is unreadable")
 
 

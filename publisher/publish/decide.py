@@ -181,12 +181,14 @@ def settle(
     """Mark the listed unreadable input of these sources, or of all, as settled, with the reason. Return what was
     settled. Raises `UsageError` for an unknown piece of those that are `chosen`.
 
-    A suspect run of it is discarded.
+    A suspect run of it is discarded, so pieces with one are left unless some are `chosen`: most are of honest users.
 
     Settled input is no longer counted or listed, until it is read again and still cannot be parsed.
     """
     if not reason.strip():
         raise UsageError("settling needs a reason", hint="Give --reason: what was done about the input")
+    if chosen.takes_all:
+        chosen = msgspec.structs.replace(chosen, with_suspects=False)
     if chosen.user is not None:
         mine = [each.piece for page in suspects.listed(connection, names, chosen) for each in page]
         found = [registry.list_unreadable(connection, None, names, PieceFilter(some)) for some in paging.chunks(mine)]
@@ -199,7 +201,9 @@ def settle(
         of_source.setdefault(item.source, []).append(item)
     for name, items in of_source.items():
         registry.drop_unreadable(connection, name, items)
-        registry.record_action(connection, "settle unreadable", name, f"{_places(items)}: {reason}", now)
+        jobs = sum(item.is_suspect for item in items)
+        discarded = f", {counted(jobs, 'suspect job')} discarded" if jobs else ""
+        registry.record_action(connection, "settle unreadable", name, f"{_places(items)}{discarded}: {reason}", now)
     return settled
 
 

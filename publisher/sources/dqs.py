@@ -275,8 +275,7 @@ class DqsParser:
             return Line.IGNORED
         try:
             act = parse_line(decoded(line))
-            for each in (act.queue, act.host, act.complexes, act.group, act.owner, act.name, act.dqs_job_name):
-                require_short("a text", each)
+            _require_short(act)
         except LimitError as error:
             return UnreadableLine(str(error))  # of a whole record
         except (ActError, LineError) as error:
@@ -326,6 +325,11 @@ class DqsSource(LineSource):
         reader = LogReader(path, _NAMES if path.is_dir() else None, settings.rotated_to, "file named act_file")
         cluster = settings.cluster or "default"
         super().__init__(name, "dqs", reader, lambda: DqsParser(cluster), complete_since=settings.complete_since)
+
+
+def _require_short(line: ActLine) -> None:
+    for each in (line.queue, line.host, line.complexes, line.group, line.owner, line.name, line.dqs_job_name):
+        require_short("a text", each)
 
 
 def _key(line: ActLine) -> str:

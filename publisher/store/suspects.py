@@ -45,16 +45,23 @@ class PieceFilter(msgspec.Struct, frozen=True):
     """Which pieces of input are decided on: those of all that is set.
 
     `pieces`: these; empty: all. `user`: those with a suspect run of this local user. `lines`: the first and the last
-    line of a file, both inclusive.
+    line of a file, both inclusive. `with_suspects` False: none with a suspect run.
     """
 
     pieces: Collection[int] = ()
     user: str | None = None
     lines: tuple[int, int] | None = None
+    with_suspects: bool = True
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether nothing was chosen."""
+        return not self.pieces and self.user is None and self.lines is None
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """What the store can decide without a run."""
-        return [] if self.lines is None else [unreadable.c.line.between(*self.lines)]
+        found: list[ColumnElement[bool]] = [] if self.lines is None else [unreadable.c.line.between(*self.lines)]
+        return found if self.with_suspects else [*found, unreadable.c.run.is_(None)]
 
     def takes(self, job: Job | None) -> bool:
         """Whether it takes a piece with this suspect run."""

@@ -93,6 +93,18 @@ def test_forged_jobs_are_settled_and_the_others_accepted(site: Site) -> None:
     assert set(site.states("sgas")) == {make_job(number).record_id for number in (1, 2, 3, 7)}
 
 
+def test_without_a_choice_no_suspect_job_is_settled(tmp_path: Path) -> None:
+    source = ListSource("ce1")
+    source.add(suspect(make_job(1), 10), Unreadable("accounting", 11, 110, "is damaged", b"its text"))
+    site = Site(tmp_path, [source], [RecordReceiver("sgas")])
+    site.collect()
+    assert [row.line for row in site.publisher.settle_unreadable("mended")] == [11]
+    assert (site.publisher.settle_unreadable("again"), site.publisher.maintenance.count_suspects()) == ([], 1)
+    assert [row.line for row in site.publisher.settle_unreadable("forged", (), PieceFilter(lines=(1, 99)))] == [10]
+    (detail,) = site.rows("SELECT detail FROM audit ORDER BY id DESC LIMIT 1")[0]
+    assert "1 suspect job discarded: forged" in detail
+
+
 def test_only_the_named_piece_is_accepted(site: Site) -> None:
     site.collect()
     site.publisher.maintenance.accept_suspects((), PieceFilter([piece_of(site, 7)]), "seen in the queue")
