@@ -50,6 +50,8 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("long" if RUN_LONG else "quick")
 
 
+_OF_PLUGINS = (ROOT / ".hypothesis", ROOT / ".benchmarks")
+"""Where plugins of pytest keep what they learn."""
 temporary_files.in_memory()
 _report = pytest.StashKey[Path]()
 _watched = pytest.StashKey[list[str]]()
@@ -66,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_watched] = at_work = []
         written = [tempfile.gettempdir(), os.environ.get("PICTURES"), config.getoption("--rewrite-golden") and ROOT]
         given = config.getoption("--basetemp")
-        allowed = [str(Path(place).absolute()) for place in [*written, given, ROOT / ".hypothesis"] if place]
+        allowed = [str(Path(place).absolute()) for place in [*written, given, *_OF_PLUGINS] if place]
         temporary_files.watch(report, *allowed, is_test_at_work=lambda: bool(at_work))
         path = [str(temporary_files.watcher_for_processes(folder, report, *allowed)), os.environ.get("PYTHONPATH")]
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -116,7 +117,8 @@ class Kept:
             made = self.folder / "new.db"
             self._import(self.place)
         if self.command not in {"purge", "forget"}:
-            for suffix in ("", "-wal", "-shm"):  # a connection that an error still holds leaves the latter two
+            gc.collect()  # a connection that an error still holds would go on with the files of the one before
+            for suffix in ("", "-wal", "-shm"):
                 Path(f"{self.site.store_file}{suffix}").unlink(missing_ok=True)
             made.rename(self.site.store_file)
         self.site.befall()

@@ -94,7 +94,7 @@ def test_texts_that_a_server_cannot_hold_are_altered_alike(tmp_path: Path, bare:
         connection.exec_driver_sql("UPDATE sources SET last_error = 'a' || char(0) || 'b'")
     site.reopen()
     copy_store(site.config.store.url, bare, 1, lambda _table: None)
-    assert [row[-1] for row in everything(bare)["sources"]] == ["a\ufffdb"]
+    assert ["a\ufffdb" in row for row in everything(bare)["sources"]] == [True]
 
 
 def test_a_store_that_holds_something_is_not_copied_into(tmp_path: Path) -> None:

@@ -196,9 +196,10 @@ def test_what_a_service_lost_is_unconfirmed_and_worth_a_mail(simulator: Simulato
     assert ran(site) == {"neic"}
     found = only(site)
     assert (found.confirmed, found.unconfirmed_since, found.unconfirmed_days) == (0, NOW, 6)
-    assert (found.differences, found.confirmation_overdue, notices(site)) == (3, False, [])
+    contradicted = "target neic: contradicted"
+    assert (found.differences, found.confirmation_overdue, notices(site)) == (3, False, [contradicted])
     site.now += DAY
-    assert notices(site) == ["target neic: unconfirmed"]
+    assert sorted(notices(site)) == [contradicted, "target neic: unconfirmed"]
     with site.publisher.reconcile() as again:
         site.publisher.send_missing(again)
     site.now += 60
