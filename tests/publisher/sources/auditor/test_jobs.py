@@ -11,11 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.job import Benchmark, Host, Job
+from formats.registry import record_format
+from formats.view import View
 from publisher.config.auditor_source import COLLECTORS
 from publisher.sources.auditor.jobs import RunReader
 from publisher.sources.auditor.record import instant_us, record_of, time_text
 from publisher.sources.base import Line
 from publisher.sources.fields import LineError
+from tests.publisher.site import make_job
 from tests.publisher.sources.auditor.auditor_records import NOW, component, record, settings, text
 
 URL = "http://127.0.0.1:8000"
@@ -31,6 +34,15 @@ def job(found: dict[str, Any], **more: Any) -> Job:
     run = made(found, **more)
     assert isinstance(run, Job)
     return run
+
+
+def test_what_our_target_wrote_is_left_out() -> None:
+    """It was read from its batch system: published from here once more, it would count twice."""
+    written = record_format("auditor-record", View(site="S")).record(make_job(1, start=NOW - 160, end=NOW - 60), NOW)
+    found = msgspec.json.decode(written.body)
+    assert made(found, collector="slurm") is Line.SKIPPED
+    del found["meta"]["publisher"]
+    assert isinstance(made(found, collector="slurm"), Job)
 
 
 def test_a_record_of_the_usual_names() -> None:
