@@ -182,9 +182,8 @@ def _last_run_text(run: ProgramRun) -> str:
     from publisher.status.run_summary import summary_of  # noqa: PLC0415
 
     last = summary_of(run)
-    work = f"{counted(last.new, 'new job')}, {last.total('sent'):,} sent, {last.total('rejected'):,} rejected"
     times = f"{iso(run.began_at)}, {last.took}" if last.took else f"{iso(run.began_at)}"
-    return f"Last run: {run.command}, {times}, {last.ended}; {work}; usage-publisher history {run.id}"
+    return f"Last run: {run.command}, {times}, {last.ended}{last.work}; usage-publisher history {run.id}"
 
 
 def _source_word(item: SourceStatus) -> Text:

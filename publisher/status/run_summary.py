@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from publisher.store.history import ProgramRun
-from publisher.text import duration_text
+from publisher.text import counted, duration_text
 
 _EXIT_TEXTS: Final[Mapping[int, str]] = {
     0: "done",
@@ -46,7 +46,10 @@ class TargetWork(msgspec.Struct, frozen=True):
 
 
 class RunSummary(msgspec.Struct, frozen=True):
-    """A run: `took` and `ended` for people; what it did by source and target."""
+    """A run: `took` and `ended` for people; what it did by source and target.
+
+    Of a run without an end nothing is known here: what it sent before it was killed is in the ledger.
+    """
 
     run: ProgramRun
     sources: list[SourceWork]
@@ -64,9 +67,9 @@ class RunSummary(msgspec.Struct, frozen=True):
         return "at work, or killed" if code is None else f"{code}: {_EXIT_TEXTS.get(code, 'unknown')}"
 
     @property
-    def new(self) -> int:
-        """Jobs that it stored or that changed."""
-        return sum(each.new + each.changed for each in self.sources)
+    def new(self) -> int | None:
+        """Jobs that it stored or that changed; None: unknown."""
+        return None if self.run.ended_at is None else sum(each.new + each.changed for each in self.sources)
 
     @property
     def errors(self) -> Iterator[str]:
@@ -76,9 +79,17 @@ class RunSummary(msgspec.Struct, frozen=True):
         works = [(each.name, each.error) for each in self.sources] + [(each.name, each.error) for each in self.targets]
         yield from (f"{name}: {error}" for name, error in works if error)
 
-    def total(self, name: str) -> int:
-        """A number of `TargetWork`, of all targets."""
-        return sum(getattr(each, name) or 0 for each in self.targets)
+    def total(self, name: str) -> int | None:
+        """A number of `TargetWork`, of all targets; None: unknown."""
+        return None if self.run.ended_at is None else sum(getattr(each, name) or 0 for each in self.targets)
+
+    @property
+    def work(self) -> str:
+        """What it did, in words; empty: unknown."""
+        if self.new is None:
+            return ""
+        sent, rejected = self.total("sent"), self.total("rejected")
+        return f"; {counted(self.new, 'new job')}, {counted(sent or 0, 'record')} sent, {rejected or 0:,} rejected"
 
 
 def summary_of(run: ProgramRun) -> RunSummary:

@@ -81,5 +81,6 @@ def test_a_killed_run_has_no_end(fresh: Program) -> None:
         store.close()
     killed, before = runs_of(fresh)
     assert (killed["ended"], killed["exit_code"], before["exit_code"]) == (None, None, 0)
-    assert "at work, or killed" in fresh("history").ok().out
+    line = next(line for line in fresh("history").ok().out.splitlines() if "at work, or killed" in line)
+    assert "0" not in line.split("run")[1].split("at work")[0], "what it sent is not known"
     assert "at work, or killed" in fresh("status").ok().out.splitlines()[0]
