@@ -40,10 +40,10 @@ def history(
     most = limit_of(limit, _SHOWN, show_all=show_all)
     with session.publisher() as publisher:
         if run is not None:
-            found = publisher.history.of_id(run)
-            if found is None:
+            recorded = publisher.history.of_id(run)
+            if recorded is None:
                 raise UsageError(f"run {run} is not in the history", hint="`usage-publisher history` lists the runs")
-            runs, total = [found], 1
+            runs, total = [recorded], 1
         else:
             runs, total = publisher.history.newest(most), publisher.history.count()
     if session.json:
@@ -61,7 +61,7 @@ def run_json(run: ProgramRun) -> dict[str, Any]:
     """A run, for `--json`."""
     from publisher.status.run_summary import summary_of  # noqa: PLC0415
 
-    found = summary_of(run)
+    summary = summary_of(run)
     return {
         "id": run.id,
         "command": run.command,
@@ -70,8 +70,8 @@ def run_json(run: ProgramRun) -> dict[str, Any]:
         "ended": iso(run.ended_at),
         "exit_code": run.exit_code,
         "error": run.done.get("error"),
-        "sources": {each.name: _work_json(each) for each in found.sources},
-        "targets": {each.name: _work_json(each) for each in found.targets},
+        "sources": {each.name: _work_json(each) for each in summary.sources},
+        "targets": {each.name: _work_json(each) for each in summary.targets},
     }
 
 
@@ -104,16 +104,16 @@ def _ended(summary: RunSummary) -> Text:
 def _show(run: ProgramRun) -> None:
     from publisher.status.run_summary import summary_of  # noqa: PLC0415
 
-    found = summary_of(run)
+    summary = summary_of(run)
     facts: list[list[object]] = [
         ["command", run.command], ["host", run.host], ["began", iso(run.began_at)], ["ended", iso(run.ended_at)],
-        ["took", found.took], ["exit code", _ended(found)],
+        ["took", summary.took], ["exit code", _ended(summary)],
     ]  # fmt: skip
     show_table(f"Run {run.id}", ["fact", "value"], facts)
-    if found.sources:
-        _show_work("Collected", "source", found.sources, ("new", "changed", "unreadable"))
-    if found.targets:
-        _show_work("Delivered", "target", found.targets, ("sent", "confirmed", "rejected", "held", "waiting"))
+    if summary.sources:
+        _show_work("Collected", "source", summary.sources, ("new", "changed", "unreadable"))
+    if summary.targets:
+        _show_work("Delivered", "target", summary.targets, ("sent", "confirmed", "rejected", "held", "waiting"))
     if error := run.done.get("error"):
         data(safe(f"Error: {error}"))
 

@@ -81,13 +81,14 @@ def ask_path(question: str, given: Path | str | None, default: Path | None, urls
 
 def first_day_after(month: str) -> str:
     """The first day after a month such as 2026-10. Raises `UsageError`."""
-    found = _MONTH(month)
-    if found is None:
+    parts = _MONTH(month)
+    if parts is None:
         raise UsageError(f"{month!r} is not a month", hint="Write it as 2026-10")
-    return f"{Month(int(found[1]), int(found[2])).following}-01"
+    return f"{Month(int(parts[1]), int(parts[2])).following}-01"
 
 
 def benchmark_of(given: str) -> dict[str, Any]:
+    """The benchmark of an answer such as HEPscore23:14.2, as a table of the configuration. Raises `UsageError`."""
     kind, _, score = given.partition(":")
     try:
         return {"type": kind.strip(), "value": float(score)}
