@@ -203,6 +203,9 @@ class Job(msgspec.Struct, frozen=True, gc=False, array_like=True):
     core_numbers: tuple[str, ...] = ()
     """The cores that it used on each of `hosts`, in their order, as `formats.cores` writes them: `0-3,7`; empty if the
     source has only their number. For reports; not in any message or in the digest."""
+    token_groups: tuple[str, ...] | None = None
+    """The groups of the user's token (`wlcg.groups`), as the computing element verified them, each once; only of
+    sources that are declared to have them. Their order is no rank. Part of the class of a run."""
 
     def known(self) -> dict[str, Any]:
         """The facts of the run by the names of their fields, without default values."""

@@ -229,6 +229,23 @@ def parse_fqan(fqan: str) -> Fqan:
     return Fqan(path[0], "/" + "/".join(path), _role(role))
 
 
+_GROUP: Final = re.compile(r"(?:/[A-Za-z0-9][A-Za-z0-9._-]*)+", re.ASCII)
+
+
+def is_token_group(text: str) -> bool:
+    """Whether a text is a group of a token (`/atlas/production`): it names no role, and APEL reads it as it is."""
+    return _GROUP.fullmatch(text) is not None
+
+
+def token_groups_of_vo(groups: Iterable[str], vo: str) -> tuple[str, ...]:
+    """The groups of a token that are within `/VO`, by whole elements of their paths, without those above another one.
+
+    In alphabetical order: that of a token is no rank. Several: which of them the job is for, only its user knows.
+    """
+    within = {group for group in groups if is_token_group(group) and f"{group}/".startswith(f"/{vo}/")}
+    return tuple(sorted(group for group in within if not any(each.startswith(f"{group}/") for each in within)))
+
+
 def _role(role: str | None) -> str | None:
     return role if role and role.upper() != "NULL" else None
 

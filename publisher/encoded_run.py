@@ -135,7 +135,7 @@ def class_facts(job: Job, **more: Any) -> Job:
         facts.update(zip(LOCAL, _local(job), strict=True))
     if class_needs_hosts(job):
         facts["hosts"] = job.hosts
-    return Job(record_id="", **facts)
+    return Job(record_id="", token_groups=job.token_groups, **facts)
 
 
 def class_key(job: Job, mark: str | None = None) -> bytes:
@@ -146,7 +146,10 @@ def class_key(job: Job, mark: str | None = None) -> bytes:
 def _deciding(job: Job, mark: str | None = None) -> bytes:
     """What makes a run's class: shared facts, and its local facts and hosts if these may decide something."""
     local_user = _local(job) if class_needs_local_user(job) else None
-    return _encode((_shared(job), local_user, job.hosts if class_needs_hosts(job) else None, mark))
+    hosts = job.hosts if class_needs_hosts(job) else None
+    if job.token_groups is None:  # the key of a class is that of earlier versions
+        return _encode((_shared(job), local_user, hosts, mark))
+    return _encode((_shared(job), local_user, hosts, mark, job.token_groups))
 
 
 class KnownClass(msgspec.Struct, frozen=True, gc=False):
@@ -168,7 +171,7 @@ _known_classes: Final[dict[Any, KnownClass]] = {}
 
 def _class_of(job: Job) -> KnownClass:
     local_user = _local(job) if class_needs_local_user(job) else None
-    deciding = (_shared(job), local_user, job.hosts if class_needs_hosts(job) else None)
+    deciding = (_shared(job), local_user, job.hosts if class_needs_hosts(job) else None, job.token_groups)
     known = _known_classes.get(deciding)
     if known is None:
         if len(_known_classes) >= _MOST_REMEMBERED:
@@ -422,8 +425,10 @@ def _digest_of(own: bytes, shared: _SharedByClass | None, job: Job) -> bytes:
 
     It covers the class to which a run refers, since the facts of that class are a part of it.
     """
-    if job.core_numbers:  # the last field, and in no digest
-        own = own[: -len(_encode(job.core_numbers))] + _NO_CORE_NUMBERS
+    if job.core_numbers:  # in no digest; the field after it is missing in runs that an earlier version stored
+        cores, groups = _encode(job.core_numbers), _encode(job.token_groups)
+        last = groups if own.endswith(cores + groups) else b""
+        own = own[: len(own) - len(cores + last)] + _NO_CORE_NUMBERS + last
     if shared is None:
         return packed_digest(own[_ARRAY_HEAD_BYTES:])
     at = own.find(shared.blank, _ARRAY_HEAD_BYTES)  # after the record id, which is a text and has no such bytes

@@ -18,7 +18,9 @@ from publisher.job_ids import id_with_schedd, local_id
 BEFORE_S: Final = 86_400
 AFTER_S: Final = 28 * 86_400
 
-IDENTITY_FIELDS: Final = ("user_dn", "token_subject", "token_issuer", "vo", "fqans", "endpoint_url")
+IDENTITY_FIELDS: Final = (
+    "user_dn", "token_subject", "token_issuer", "vo", "fqans", "endpoint_url", "token_groups",
+)  # fmt: skip
 """The facts of a run that an entry may have."""
 
 
@@ -32,6 +34,7 @@ class GridLogEntry(msgspec.Struct, frozen=True):
     submit_host: str | None = None
     token_subject: str | None = None
     token_issuer: str | None = None
+    token_groups: tuple[str, ...] | None = None
 
     def given_to(self, job: Job) -> Job:
         """The job with what the entry has and its source does not."""
@@ -42,6 +45,8 @@ class GridLogEntry(msgspec.Struct, frozen=True):
             changes["token_subject"] = self.token_subject
         if self.token_issuer and not job.token_issuer:
             changes["token_issuer"] = self.token_issuer
+        if self.token_groups and not job.token_groups and job.token_issuer in {None, self.token_issuer}:
+            changes["token_groups"] = self.token_groups
         if self.fqans and not (job.fqans or job.vo):
             changes["fqans"] = self.fqans
             changes["vo"] = parse_fqan(self.fqans[0]).vo or None

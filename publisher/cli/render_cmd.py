@@ -313,6 +313,8 @@ def _show_explanation(explanation: Explanation) -> None:
         show_table("", ["field", "value", "facts of the run", "rule"], rows)
     if explanation.group is not None:
         _show_group(explanation.group)
+    if explanation.fqan is not None:
+        data("  " + safe(explanation.fqan))
     if explanation.rules:
         data("  " + safe(f"rules of the configuration that were applied: {', '.join(explanation.rules)}"))
     for note in explanation.notes:

@@ -22,7 +22,7 @@ import msgspec
 
 from formats.hosts import infrastructure_of
 from formats.job import Benchmark, Job
-from formats.names import parse_fqan
+from formats.names import parse_fqan, token_groups_of_vo
 from publisher.config.schema import BenchmarkRule, Config, MapRule, SourceSettings
 from publisher.encoded_run import LOCAL, class_needs_hosts, class_needs_local_user
 
@@ -56,6 +56,8 @@ class Mapping:
         self._local = any(name in LOCAL for name in given)
         self._conditions = tuple((_FACTS[name], Matcher(patterns)) for name, patterns in given.items())
         self.facts = tuple(fact for fact, _ in self._conditions)
+        if rule.fqans_from is not None:
+            self.facts += (rule.fqans_from,)
 
     def matches(self, job: Job) -> bool:
         """Whether a run, or a class of runs, meets every condition."""
@@ -176,6 +178,13 @@ class Enricher:
             for end in ends:
                 yield from [rule.key for rule in self._scores if rule.matches(facts, end)][:1]
 
+    def fqan_from_groups(self, facts: Job) -> str | None:
+        """How the groups of the token gave a VOMS attribute or none, for people; None: no rule looked at them."""
+        used: set[str] = set()
+        self._identified(facts, used)
+        rules = (each.rule for each in self._maps if each.key in used and each.rule.fqans_from is not None)
+        return next((_said(facts.token_groups or (), rule.vo or "") for rule in rules if not facts.fqans), None)
+
     def matching(self, facts: Job) -> Iterator[str]:
         """The mapping rules whose conditions these facts meet, whether or not a value is missing."""
         yield from (rule.key for rule in self._maps if rule.matches(facts))
@@ -186,9 +195,29 @@ def _membership(job: Job, rule: MapRule, given: dict[str, Any]) -> dict[str, Any
     source."""
     if not (rule.vo or rule.fqans) or job.fqans or "vo" in given or "fqans" in given:
         return {}
+    fqans = _fqans(job, rule)
     if not job.vo:
-        return ({"vo": rule.vo} if rule.vo else {}) | ({"fqans": rule.fqans} if rule.fqans else {})
-    return {"fqans": rule.fqans} if rule.fqans and parse_fqan(rule.fqans[0]).vo == job.vo else {}
+        return ({"vo": rule.vo} if rule.vo else {}) | ({"fqans": fqans} if fqans else {})
+    return {"fqans": fqans} if fqans and parse_fqan(fqans[0]).vo == job.vo else {}
+
+
+def _fqans(job: Job, rule: MapRule) -> tuple[str, ...]:
+    """The VOMS attributes that a rule gives; of the groups of a token only a single one."""
+    if rule.fqans_from is None or rule.vo is None:
+        return rule.fqans
+    groups = token_groups_of_vo(job.token_groups or (), rule.vo)
+    return groups if len(groups) == 1 else ()
+
+
+def _said(groups: Sequence[str], vo: str) -> str:
+    within = token_groups_of_vo(groups, vo)
+    if len(within) == 1:
+        result = f"{within[0]} is the VOMS attribute"
+    elif within:
+        result = f"{', '.join(within)}: several, and their order is no rank, so there is only the VO"
+    else:
+        result = "none, so there is only the VO"
+    return f"groups of the token: {', '.join(groups) or 'none'}; the lowest within /{vo}: {result}"
 
 
 def _others(job: Job, rule: MapRule, given: dict[str, Any]) -> dict[str, Any]:
@@ -209,6 +238,11 @@ class Enrichers:
         """The rules of the configuration that give a value to a job of this source."""
         enricher = self.by_name.get(source)
         return tuple(sorted(set(enricher.used_by(job, [job.end])))) if enricher is not None else ()
+
+    def fqan_from_groups(self, source: str, job: Job) -> str | None:
+        """See `Enricher.fqan_from_groups`."""
+        enricher = self.by_name.get(source)
+        return enricher.fqan_from_groups(job) if enricher is not None else None
 
     def bounds(self) -> list[int]:
         """The instants at which another benchmark rule of any source may begin to apply, in order."""

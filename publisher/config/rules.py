@@ -5,22 +5,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from formats.job import Infrastructure
-from formats.names import to_slash
+from formats.names import is_token_group, to_slash
 from publisher.config.types import (
     BenchmarkName,
     FilePath,
     Folders,
     Instant,
+    KeyProblem,
     Number,
     Patterns,
     Seconds,
     Settings,
     Switch,
+    WrongKeysError,
 )
 
 
@@ -35,6 +37,9 @@ def _fqans(value: tuple[str, ...]) -> tuple[str, ...]:
         if not fqan.startswith("/") or not fqan.strip("/") or fqan.startswith(("/Role=", "/Capability=")):
             raise ValueError(f"{fqan!r} is not a VOMS attribute such as /atlas/Role=production")
     return value
+
+
+_WILDCARDS: Final = frozenset("*?[")
 
 
 class When(Settings):
@@ -66,6 +71,39 @@ class MapRule(Settings):
     submit_host: str | None = Field(
         default=None, min_length=1, description="The computing element through which the jobs came."
     )
+    fqans_from: Literal["token_groups"] | None = Field(
+        default=None, description="The VOMS attribute is the group of the token within the VO, if there is one."
+    )
+
+    @model_validator(mode="after")
+    def _names_issuer_and_vo(self) -> MapRule:
+        if self.fqans_from is None:
+            return self
+        problems: list[KeyProblem] = []
+        if not self.when.token_issuer:
+            why = "is missing: anyone's token may have any group, so `fqans_from` needs the issuer of the VO"
+            problems.append((("when", "token_issuer"), why))
+        elif any(_WILDCARDS & set(issuer) for issuer in self.when.token_issuer):
+            why = "must be literal, without `*`, `?`, and `[`: with `fqans_from` the issuer is compared exactly"
+            problems.append((("when", "token_issuer"), why))
+        if self.vo is None:
+            problems.append((("vo",), "is missing: `fqans_from` takes the groups below `/VO`"))
+        elif not is_token_group(f"/{self.vo}") or "/" in self.vo:
+            problems.append((("vo",), f"{self.vo!r} cannot be the first part of a group: with `fqans_from` it must be"))
+        if self.fqans:
+            problems.append((("fqans",), "cannot be set together with `fqans_from`"))
+        if problems:
+            raise WrongKeysError(*problems)
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_before(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without the key that came later, if it is not given: else deliveries of stores of before were planned
+        again."""
+        table: dict[str, Any] = serialize(self)
+        if self.fqans_from is None:
+            del table["fqans_from"]
+        return table
 
     @model_validator(mode="after")
     def _gives_something(self) -> MapRule:

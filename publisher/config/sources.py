@@ -24,6 +24,7 @@ from publisher.config.types import (
     PlansAgain,
     Seconds,
     Settings,
+    Switch,
     WrongKeysError,
     ZoneName,
 )
@@ -62,6 +63,8 @@ class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
     """Where the cluster in record ids is from; `record`: from the setting only where a record has none."""
     needs_cores: bool = False
     """Whether a run without a number of cores is held: its records say nothing that could stand for one."""
+    has_token_groups: bool = False
+    """Whether it may be the log of a computing element, with the groups of tokens that this verified."""
     own_table: str = ""
     """The key of the settings that only this kind has and cannot do without, in a table of their own with a `url`."""
     asked: Mapping[str, str] = {}
@@ -84,6 +87,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
                 "/var/spool/arc/jobstatus/accounting/accounting_v2.db",
             ),
             has_scores=True,
+            has_token_groups=True,
             cluster_from="nothing",
         ),
         SourceKind(
@@ -138,6 +142,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             factory="publisher.sources.htcondor.source:HTCondorSource",
             knows_first_day=False,
             logs=frozenset({"htcondor", "htcondor-json", "htcondor-xml", "apel-condor"}),
+            has_token_groups=True,
             cluster_from="record",
         ),
         SourceKind(
@@ -236,6 +241,10 @@ class SourceSettings(Settings):
     busy_timeout: KeepsPlan[Seconds] = Field(
         default=10.0, description="How long to wait for a source that its writer has locked."
     )
+    token_groups: KeepsPlan[Switch] = Field(
+        default=False,
+        description="ARC, HTCondor-CE: read issuer and groups of tokens, as the computing element verified them.",
+    )
     stat_file: KeepsPlan[FilePath | None] = Field(
         default=None, description="DQS: samples of the queues, for `report load`."
     )
@@ -253,6 +262,16 @@ class SourceSettings(Settings):
         for key in own - {self.kind.own_table}:
             if getattr(self, key) is not None:
                 raise WrongKeysError(((key,), f"is not for a source of type {self.type}"))
+        return self
+
+    @model_validator(mode="after")
+    def _token_groups_are_verified(self) -> SourceSettings:
+        if self.token_groups and not self.kind.has_token_groups:
+            raise WrongKeysError((("token_groups",), f"is not for a source of type {self.type}"))
+        for place, rule in enumerate(self.map):
+            if rule.fqans_from is not None and not (self.token_groups or self.grid_log):
+                why = "needs `token_groups = true` of the source, or the history of its computing element as `grid_log`"
+                raise WrongKeysError((("map", str(place), "fqans_from"), why))
         return self
 
     @model_validator(mode="after")

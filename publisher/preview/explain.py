@@ -90,6 +90,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
     `added`: the facts that come from the configuration, not from the source; `rules`: the mapping and benchmark rules
     that added something. `group`: the summary that contains the run. `not_selected`: why the target does not select it.
+    `fqan`: how the groups of the token gave a VOMS attribute, or none.
     """
 
     record_id: str
@@ -101,6 +102,7 @@ class Explanation(msgspec.Struct, frozen=True):
     held: str | None = None
     group: ExplainedGroup | None = None
     not_selected: str | None = None
+    fqan: str | None = None
 
 
 def explanations(
@@ -131,7 +133,8 @@ def explanations(
         why = not_selected[run.run_id].get(target) if target is not None else None
         rules = enrichers.used_by(run.source, run.job)
         held = held_for[run.run_id]
-        one = Explanation(run.record_id, run.source, (), added, rules, held=held, not_selected=why)
+        fqan = enrichers.fqan_from_groups(run.source, run.job)
+        one = Explanation(run.record_id, run.source, (), added, rules, held=held, not_selected=why, fqan=fqan)
         group: ExplainedGroup | None = None
         if recipient.format.shape == "totals":
             total = total_of(recipient, run, now)

@@ -50,6 +50,8 @@ def bounded(job: Job) -> Job:
         require_short(name, value)
     for fqan in job.fqans:
         require_short("FQAN", fqan)
+    for group in job.token_groups or ():
+        require_short("token group", group)
     for host in job.hosts:
         require_short("host", host.name)
     changes: dict[str, Any] = {}

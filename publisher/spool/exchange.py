@@ -248,7 +248,7 @@ def _marked(job: Job, values: Mapping[str, Any]) -> Marked:
     mark = values.get("grid_log")
     if mark != JOINED:
         return job, mark
-    found = {name: value for name in IDENTITY_FIELDS if (value := values.get(f"grid_{name}")) is not None}
+    found = {name: value for name in IDENTITY_FIELDS if (value := values.get(f"grid_{name}")) not in (None, ())}
     return msgspec.structs.replace(job, **found), mark
 
 

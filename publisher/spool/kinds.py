@@ -28,13 +28,19 @@ from publisher.store.transitions import CONFIRMED
 _SCALARS: Final[Mapping[Any, Scalar]] = {int: "int", float: "float", str: "text", bool: "flag"}
 _BENCHMARKS: Final = "benchmarks"
 _EVENTS: Final = "events"
-_SEVERAL: Final = frozenset({"fqans"})
+_SEVERAL: Final = frozenset({"fqans", "token_groups"})
 """The values of a grid log that are lists."""
 
 
-def _scalar_of(hint: Any) -> Scalar:
+def _given(hint: Any) -> Any:
+    """The type of a value that is not None."""
     if get_origin(hint) in {Union, types.UnionType}:
-        return _scalar_of(next(part for part in get_args(hint) if part is not type(None)))
+        return next(part for part in get_args(hint) if part is not type(None))
+    return hint
+
+
+def _scalar_of(hint: Any) -> Scalar:
+    hint = _given(hint)
     return "text" if get_origin(hint) is Literal else _SCALARS[hint]
 
 
@@ -47,7 +53,8 @@ def _kind_of_jobs(name: str, scalars: Mapping[str, Scalar], lists: Mapping[str, 
     several: dict[str, Scalar] = {}
     pairs: list[str] = []
     parts: dict[str, Mapping[str, Scalar]] = {}
-    for field, hint in get_type_hints(Job).items():
+    for field, given in get_type_hints(Job).items():
+        hint = _given(given)
         if get_origin(hint) is dict or field == _BENCHMARKS:
             pairs.append(field)
         elif field == _EVENTS:
@@ -57,7 +64,7 @@ def _kind_of_jobs(name: str, scalars: Mapping[str, Scalar], lists: Mapping[str, 
         elif get_origin(hint) is tuple:
             several[field] = _SCALARS[get_args(hint)[0]]
         else:
-            own[field] = _scalar_of(hint)
+            own[field] = _scalar_of(given)
     return Kind(name, own | dict(scalars), several | dict(lists), tuple(pairs), parts)
 
 
@@ -91,7 +98,7 @@ def values_of_job(job: Job) -> dict[str, Any]:
 
 def job_of_values(values: Mapping[str, Any]) -> Job:
     """The job that has these values."""
-    given = {name: values[name] for name in Job.__struct_fields__ if values.get(name) is not None}
+    given = {name: values[name] for name in Job.__struct_fields__ if values.get(name) not in (None, ())}
     if _BENCHMARKS in given:
         given[_BENCHMARKS] = tuple(Benchmark(name, float(score)) for name, score in given[_BENCHMARKS].items())
     if _EVENTS in given:

@@ -45,6 +45,7 @@ def keep(connection: Connection, source_id: int, entries: Sequence[GridLogEntry]
             "submit_host": entry.submit_host,
             "token_subject": entry.token_subject,
             "token_issuer": entry.token_issuer,
+            "token_groups": None if entry.token_groups is None else msgspec.json.encode(entry.token_groups).decode(),
         }
         for entry in map(pseudonyms.entry, entries)
     ]
@@ -57,7 +58,8 @@ def entries_by_key(connection: Connection, source_id: int, keys: Iterable[str]) 
     query = select(grid_jobs).where(grid_jobs.c.source_id == source_id)
     for row in paging.rows_in(connection, query, grid_jobs.c.key, sorted(set(keys))):
         fqans = decoded(row.fqans, tuple[str, ...], "an entry of a grid log")
-        identity = (row.user_dn, fqans, row.submit_host, row.token_subject, row.token_issuer)
+        groups = row.token_groups and decoded(row.token_groups, tuple[str, ...], "an entry of a grid log")
+        identity = (row.user_dn, fqans, row.submit_host, row.token_subject, row.token_issuer, groups)
         found.setdefault(row.key, []).append(GridLogEntry(row.at, row.lrms_id, *identity))
     return found
 

@@ -374,6 +374,7 @@ grid_jobs = Table(
     Column("submit_host", Text),
     Column("token_subject", Text),
     Column("token_issuer", Text),
+    Column("token_groups", Text),
     sqlite_with_rowid=False,
 )
 

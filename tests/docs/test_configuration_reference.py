@@ -104,7 +104,7 @@ def test_the_example_has_every_setting(switched_on: dict[str, Any]) -> None:
         (MetaKeys, switched_on["sources"]["k8s"]["auditor"]["meta"]),
         (BenchmarkSettings, source["benchmark"]),
         (BenchmarkRule, source["benchmarks"][0]),
-        (MapRule, source["map"][0]),
+        (MapRule, source["map"][0] | source["map"][1]),
         (GridLog, source["grid_log"]),
         (SpoolContext, switched_on["spool"]["texts"] | switched_on["spool"]["warehouse"]),
         (TargetSettings, targets["sgas"]),

@@ -19,7 +19,7 @@ FIELDS: Final = """
     client_host gpus service_class system_software runtime_environments submit eligible lrms_submit start end
     execution_start execution_end events wall_ms cpu_ms cpu_user_ms cpu_system_ms memory_rss_kib memory_virtual_kib
     swap_kib scratch_bytes energy_j stage_in_ms stage_out_ms stage_in_bytes stage_out_bytes transfers charge
-    process_ids exit_code exit_signal end_reason extras site core_numbers
+    process_ids exit_code exit_signal end_reason extras site core_numbers token_groups
 """
 
 
@@ -46,7 +46,9 @@ def test_the_encoding_is_the_one_of_stored_runs() -> None:
         hosts=(Host("wn1", slots=8),), run=2, end=1_793_503_700, events=Events.of([(5, "Q"), (7, "S x")]), wall_ms=1000,
         energy_j=0.5, transfers=(Transfer("upload", "u", 2**40),), process_ids=(1, -2), extras={"b": 1, "a": "x"},
     )  # fmt: skip
-    assert encode(job).hex() == ENCODED.hex()
+    fields = len(Job.__struct_fields__)
+    added = b"\xc0" * (fields - 0x46)  # by later versions
+    assert encode(job).hex() == (ENCODED[:3] + bytes([fields]) + ENCODED[4:] + added).hex()
     assert digest(job).hex() == DIGEST
     assert decode(ENCODED) == job
 

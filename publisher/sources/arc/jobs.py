@@ -13,6 +13,8 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final, Literal, TypeVar
 
+import msgspec
+
 from formats.identity import arc_record_id
 from formats.job import Benchmark, Events, Job, Status, Transfer, kinds_text
 from publisher.sources.arc.database import AAR_COLUMNS, SEPARATOR, Row, Sides
@@ -23,6 +25,9 @@ RUN_VERSION: Final = 1
 """The version of the run that is made of a row. Raise it with every change after which the same row makes another run,
 here or in a module that is used here: then rows that an earlier version stored are read again.
 """
+
+_GROUPS: Final = "wlcg.groups"
+_ISSUERS: Final = ("https://", "http://")
 
 _T = TypeVar("_T")
 Direction = Literal["download", "upload"]
@@ -77,8 +82,14 @@ class RowReader:
     """
 
     def __init__(
-        self, names: Mapping[str, Mapping[int, Row]], *, start_from_execution: bool = False, end_from_lrms: bool = False
+        self,
+        names: Mapping[str, Mapping[int, Row]],
+        *,
+        start_from_execution: bool = False,
+        end_from_lrms: bool = False,
+        has_token_groups: bool = False,
     ) -> None:
+        self._has_token_groups = has_token_groups
         self._start_from_execution = start_from_execution
         self._end_from_lrms = end_from_lrms
         self._endpoints = _NameTable("Endpoints", names["Endpoints"], _endpoint)
@@ -219,9 +230,23 @@ class RowReader:
             None,  # end_reason
             extras,
         )
+        if self._has_token_groups:
+            found = _with_token(found)
         if characters <= IDENTITY_CHARACTERS:  # nearly always
             return found
         return _bounded(found)
+
+
+def _with_token(job: Job) -> Job:
+    """The run with issuer and groups of its token. ARC names the user of a token `ISSUER/SUBJECT`; the subject of a
+    certificate is never of this form."""
+    issuer, slash, _ = (job.user_dn or "").rpartition("/")
+    groups = (group.strip() for group in str(job.extras.get(_GROUPS, "")).split(","))
+    return msgspec.structs.replace(
+        job,
+        token_issuer=issuer if slash and issuer.startswith(_ISSUERS) else None,
+        token_groups=tuple(dict.fromkeys(filter(None, groups))) or None,
+    )
 
 
 class _NameTable(dict[Any, _T]):

@@ -244,8 +244,12 @@ class ArcSource:
         settle_after: float | None = None,
     ) -> _ArcReading:
         settings = (self._settings.start_time == "execution", self._settings.end_time == "lrms")
-        reader = RowReader(database.names, start_from_execution=settings[0], end_from_lrms=settings[1])
-        marks = RowMarks(database.names, *settings)
+        has_groups = self._settings.token_groups
+        reader = RowReader(
+            database.names, start_from_execution=settings[0], end_from_lrms=settings[1], has_token_groups=has_groups
+        )
+        # Without this setting, marks are those of earlier versions: unchanged rows are not read again.
+        marks = RowMarks(database.names, *settings, *([True] if has_groups else []))
         return _ArcReading(str(database.path), reader, marks, before, in_progress, settle_after)
 
     # --- what is new

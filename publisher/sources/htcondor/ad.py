@@ -66,10 +66,11 @@ def is_read(name: str) -> bool:
     return name in READ_NAMES or (name.startswith(SCALING) and _SCALING.fullmatch(name) is not None)
 
 
-def job(ad: Mapping[str, Value], cluster: str | None) -> Job | None:
+def job(ad: Mapping[str, Value], cluster: str | None, *, has_token_groups: bool = False) -> Job | None:
     """The run of an ad (names in lower case); None: the job never started or has not left the queue.
 
-    `cluster` is used for the name of the schedd if there is no GlobalJobId. Raises `LineError`.
+    `cluster` is used for the name of the schedd if there is no GlobalJobId. `has_token_groups`: the history is that of
+    a computing element. Raises `LineError`.
     """
     global_id, schedd, local_id, queued = _identity(ad)
     state = _whole(ad, "jobstatus")
@@ -145,27 +146,46 @@ def job(ad: Mapping[str, Value], cluster: str | None) -> Job | None:
         end_reason=removed,
         benchmarks=_benchmarks(scaling),
         extras=extras,
+        token_groups=token_groups(ad) if has_token_groups else None,
     )
 
 
 def grid_entry(ad: Mapping[str, Value]) -> GridLogEntry | None:
-    """The grid user of a job that a computing element gave to its batch system, from the ad of the routed job in its
-    history.
+    """The entry of a job that a computing element gave to its batch system, from the ad of the routed copy in its
+    history. It may have no user: see `publisher.sources.htcondor.routed`.
 
     GridJobId has its id there: `batch slurm ce_9619_ce#12.0#1790000000 slurm/20261101/4711`, `condor schedd pool 77.0`.
-    None: the ad has no user, or no job of a batch system. RoutedToJobId is not used: if the batch system is not
-    HTCondor, it is an id of the computing element itself, and could be taken for another job's. Raises `LineError`.
+    None: the ad has no job of a batch system. RoutedToJobId is not used: if the batch system is not HTCondor, it is an
+    id of the computing element itself, and could be taken for another job's. Raises `LineError`.
     """
     words = (_text(ad, "gridjobid") or "").split()
     dn, fqans = _text(ad, "x509userproxysubject"), tuple(each for each in _vo(ad)[1] if each.startswith("/"))
     subject, issuer = _text(ad, "authtokensubject"), _text(ad, "authtokenissuer")
-    if len(words) < _GRID_JOB_WORDS or not (dn or fqans or subject):
+    if len(words) < _GRID_JOB_WORDS or not (dn or fqans or subject or _text(ad, "routedfromjobid")):
         return None
     at = _whole(ad, "jobcurrentstartdate") or _whole(ad, "jobstartdate") or _whole(ad, "qdate")
     if not at:
         raise LineError("the ad has neither a start nor QDate")
     lrms_id = f"{words[1]}#{words[-1]}#" if words[0] == "condor" else words[-1]
-    return GridLogEntry(at, lrms_id, dn, fqans, _identity(ad)[1], subject, issuer)
+    return GridLogEntry(at, lrms_id, dn, fqans, _identity(ad)[1], subject, issuer, token_groups(ad))
+
+
+def routed_ids(ad: Mapping[str, Value]) -> tuple[str, str | None, str | None]:
+    """The id of a job in its schedd, that of the job whose routed copy it is, and that of its own routed copy. Raises
+    `LineError`."""
+    return _identity(ad)[2], _text(ad, "routedfromjobid"), _text(ad, "routedtojobid")
+
+
+def token_groups(ad: Mapping[str, Value]) -> tuple[str, ...] | None:
+    """The groups of the token with which a job was submitted, which only the schedd writes; None: it has none."""
+    groups = (group.strip() for group in (_text(ad, "authtokengroups") or "").split(","))
+    return tuple(dict.fromkeys(filter(None, groups))) or None
+
+
+def token_of(ad: Mapping[str, Value]) -> tuple[str, str | None, tuple[str, ...] | None] | None:
+    """Subject, issuer, and groups of the token with which a job was submitted; None: without a token."""
+    subject = _text(ad, "authtokensubject")
+    return (subject, _text(ad, "authtokenissuer"), token_groups(ad)) if subject else None
 
 
 def apel_job(text: str, cluster: str | None) -> Job | None:

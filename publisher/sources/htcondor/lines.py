@@ -17,6 +17,7 @@ from publisher.grid_identity import GridLogEntry
 from publisher.sources.base import Line, Outcome, UnreadableLine
 from publisher.sources.fields import LineError, decoded
 from publisher.sources.htcondor import ad as htcondor_ad
+from publisher.sources.htcondor.routed import RoutedJobs
 from publisher.sources.limits import EXTRA_CHARACTERS
 
 _NAME: Final = re.compile(rb"[A-Za-z_][\w.]*")
@@ -26,6 +27,8 @@ _PER_JOB: Final = re.compile(r"history\.\d+\.\d+(?:\.(?:gz|bz2|xz|zst))?", re.AS
 _LONGEST: Final = 4 * EXTRA_CHARACTERS + 64
 """Bytes of an attribute that are read: enough to recognise a text that is too long."""
 _MOST_ATTRIBUTES: Final = 512
+_ROUTED: Final = "routed"
+_INCOMPLETE: Final = "incomplete"
 
 
 class AdState(msgspec.Struct):
@@ -41,8 +44,9 @@ class HTCondorParser:
 
     reads: frozenset[str] = frozenset({"htcondor", "apel-condor"})
 
-    def __init__(self, cluster: str | None) -> None:
+    def __init__(self, cluster: str | None, *, has_token_groups: bool = False) -> None:
         self._cluster = cluster
+        self._has_token_groups = has_token_groups
         self._ad: dict[str, str] = {}
         self._whole: list[dict[str, str]] = []
         self._is_reported = False
@@ -148,7 +152,7 @@ class HTCondorParser:
 
     def made_of(self, ad: dict[str, htcondor_ad.Value]) -> Outcome:
         """The run of a complete ad, or why there is none."""
-        return from_ad(ad, self._cluster)
+        return from_ad(ad, self._cluster, has_token_groups=self._has_token_groups)
 
     def _close(self, banner: bytes = b"") -> list[Outcome]:
         """Take the end of an ad: give its run or other outcome."""
@@ -173,11 +177,28 @@ class GridEntryParser(HTCondorParser):
     def __init__(self) -> None:
         super().__init__(None)
         self.entries: list[GridLogEntry] = []
+        self._routed = RoutedJobs()
+
+    def state(self) -> Any:
+        """The incomplete ad, and the jobs and routed copies whose other ad has not come."""
+        ad = super().state()
+        if not (self._routed.copies or self._routed.tokens):
+            return ad
+        return {_ROUTED: msgspec.to_builtins(self._routed), _INCOMPLETE: ad}
+
+    def resume(self, state: Any) -> None:
+        """Continue from `state()`; anything else counts as empty."""
+        has_routed = isinstance(state, dict) and state.keys() == {_ROUTED, _INCOMPLETE}
+        super().resume(state[_INCOMPLETE] if has_routed else state)
+        try:
+            self._routed = msgspec.convert(state[_ROUTED] if has_routed else {}, RoutedJobs)
+        except msgspec.ValidationError:
+            self._routed = RoutedJobs()
 
     def made_of(self, ad: dict[str, htcondor_ad.Value]) -> Outcome:
         """Keep the entry of an ad, if it has one."""
         try:
-            entry = htcondor_ad.grid_entry(ad)
+            entry = self._routed.entry(ad)
         except LineError as error:
             return UnreadableLine(str(error))
         if entry is not None:
@@ -196,16 +217,16 @@ def _shown(value: bytes) -> str:
         return value.decode("utf-8", "backslashreplace")
 
 
-def from_json(element: dict[str, Any], cluster: str | None) -> Outcome:
+def from_json(element: dict[str, Any], cluster: str | None, *, has_token_groups: bool = False) -> Outcome:
     """The run of an ad of `condor_history -json`, where expressions are in `/Expr(...)/`."""
     ad = {name.lower(): _json_value(value) for name, value in element.items() if htcondor_ad.is_read(name.lower())}
-    return from_ad(ad, cluster)
+    return from_ad(ad, cluster, has_token_groups=has_token_groups)
 
 
-def from_ad(ad: dict[str, htcondor_ad.Value], cluster: str | None) -> Outcome:
+def from_ad(ad: dict[str, htcondor_ad.Value], cluster: str | None, *, has_token_groups: bool = False) -> Outcome:
     """The run of an ad whose names are in lower case."""
     try:
-        return htcondor_ad.job(ad, cluster) or Line.SKIPPED
+        return htcondor_ad.job(ad, cluster, has_token_groups=has_token_groups) or Line.SKIPPED
     except LineError as error:
         return UnreadableLine(str(error))
 

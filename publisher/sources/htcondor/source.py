@@ -27,27 +27,30 @@ class HTCondorSource(SavedSource):
         path = required_path(
             name, settings, "a history, or of the PER_JOB_HISTORY_DIR", "/var/lib/condor/spool/history"
         )
-        cluster = settings.cluster
+        cluster, has_groups = settings.cluster, settings.token_groups
 
         def document(log: OpenLog) -> Iterator[Outcome]:
-            return _document(log, cluster)
+            return _document(log, cluster, has_token_groups=has_groups)
 
         super().__init__(
-            name, "htcondor", path, None, lambda: lines.HTCondorParser(cluster),
+            name, "htcondor", path, None, lambda: lines.HTCondorParser(cluster, has_token_groups=has_groups),
             frozenset({"htcondor-json", "htcondor-xml"}), document,
             complete_since=settings.complete_since, rotated_to=settings.rotated_to,
         )  # fmt: skip
 
 
-def _document(log: OpenLog, cluster: str | None) -> Iterator[Outcome]:
+def _document(log: OpenLog, cluster: str | None, *, has_token_groups: bool) -> Iterator[Outcome]:
     head = log.read(_HEAD)
     log.unread(head)
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
         for ad in xml.ads(log.read):
-            yield ad if isinstance(ad, UnreadableLine) else lines.from_ad(ad, cluster)
+            if isinstance(ad, UnreadableLine):
+                yield ad
+            else:
+                yield lines.from_ad(ad, cluster, has_token_groups=has_token_groups)
         return
     for element in JsonElements(log.read):
         if isinstance(element, Damaged):
             yield UnreadableLine(element.reason, raw=element.begin.encode(errors="replace"))
         else:
-            yield lines.from_json(element, cluster)
+            yield lines.from_json(element, cluster, has_token_groups=has_token_groups)

@@ -39,7 +39,7 @@ _JSON: Final[Mapping[Table, tuple[str, ...]]] = {
     targets: ("filter_settings", "assumes"),
     batches: ("receipt",),
     grid_logs: ("cursor",),
-    grid_jobs: ("fqans",),
+    grid_jobs: ("fqans", "token_groups"),
     report_reaches: ("reach",),
     program_runs: ("done",),
     check_progress: ("damaged",),

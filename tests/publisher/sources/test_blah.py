@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import re
 from collections.abc import Callable
@@ -132,6 +133,47 @@ def test_the_history_of_a_computing_element_names_the_jobs_it_handed_on(tmp_path
     history.write_text(incoming + ROUTED, encoding="ascii")
     (page,) = pages(history, {})
     assert (page.entries, page.unreadable) == ((OF_ADA,), ())
+
+
+def ad(number: int, **attributes: str) -> str:
+    lines = {"GlobalJobId": f'"ce1.example.org#{number}.0#1795190000"', "ClusterId": f"{number}", "ProcId": "0"}
+    text = "".join(f"{name} = {value}\n" for name, value in (lines | {"QDate": "1795190000"} | attributes).items())
+    return f"{text}*** Offset = 0 ClusterId = {number} ProcId = 0\n"
+
+
+TOKEN = {"AuthTokenSubject": '"5f3c"', "AuthTokenIssuer": '"https://i/"', "AuthTokenGroups": '"/atlas,/atlas/pilot"'}
+CLAIMED = {f"orig_{name}": '"/atlas/production"' for name in TOKEN}
+JOB = ad(11, RoutedToJobId='"12.0"', **TOKEN)
+COPY = ad(12, RoutedFromJobId='"11.0"', GridJobId='"batch slurm ce#12.0#1 slurm/20261120/4711"', **CLAIMED)
+"""As HTCondor-CE 5.1.5 and later write them: in the copy, a user may have set what the token does not have."""
+
+
+@pytest.mark.parametrize("order", [(JOB, COPY), (COPY, JOB)])
+def test_the_token_is_that_of_the_job_as_it_was_submitted(tmp_path: Path, order: tuple[str, str]) -> None:
+    history = tmp_path / "history"
+    history.write_text(order[0], encoding="ascii")
+    (*_, before) = pages(history, {})
+    history.write_text("".join(order), encoding="ascii")
+    (page,) = pages(history, json.loads(json.dumps(before.cursor)))
+    (entry,) = page.entries
+    assert (entry.lrms_id, entry.token_issuer, entry.token_groups) == (
+        "slurm/20261120/4711", "https://i/", ("/atlas", "/atlas/pilot"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "ads",
+    [
+        (COPY,),
+        (COPY, JOB.replace("12.0", "13.0")),
+        (COPY, JOB.replace("AuthToken", "orig_AuthToken")),
+        (JOB, COPY.replace('"11.0"', '"10.0"')),
+    ],
+)
+def test_what_only_a_user_says_is_no_token(tmp_path: Path, ads: tuple[str, ...]) -> None:
+    history = tmp_path / "history"
+    history.write_text("".join(ads), encoding="ascii")
+    assert [each for page in pages(history, {}) for each in page.entries] == []
 
 
 def test_an_ad_that_comes_in_pieces_is_one(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ NOT_TEXT = {
     "cpu_system_ms", "memory_rss_kib", "memory_virtual_kib", "swap_kib", "scratch_bytes", "energy_j", "stage_in_ms",
     "stage_out_ms", "stage_in_bytes", "stage_out_bytes", "transfers", "charge", "process_ids", "exit_code",
     "exit_signal", "benchmarks", "extras", "site", "slave", "core_numbers", "runtime_environments",
+    "token_groups",
 }  # fmt: skip
 
 
@@ -52,7 +53,9 @@ def test_an_identity_is_never_cut(field: str) -> None:
         bounded(msgspec.structs.replace(JOB, **{field: LONG}))
 
 
-@pytest.mark.parametrize(("field", "value"), [("fqans", ("/vo", LONG)), ("hosts", (Host("n1"), Host(LONG)))])
+@pytest.mark.parametrize(
+    ("field", "value"), [("fqans", ("/vo", LONG)), ("token_groups", ("/vo", LONG)), ("hosts", (Host("n1"), Host(LONG)))]
+)
 def test_nor_one_of_several(field: str, value: object) -> None:
     with pytest.raises(LimitError):
         bounded(msgspec.structs.replace(JOB, **{field: value}))

@@ -73,6 +73,11 @@ FULL = ArcJob(
 )
 
 
+def _folder(path: Path, name: str) -> Path:
+    (path / name).mkdir()
+    return path / name
+
+
 def read_one(path: Path, job: ArcJob, **settings: Any) -> Job:
     """The job that the source makes of this one."""
     with ArcWriter(path / "accounting.db", new=True) as writer:
@@ -186,6 +191,20 @@ def test_states(tmp_path: Path, status: str) -> None:
 @pytest.mark.parametrize("local_id", [None, ""])
 def test_a_job_the_batch_system_never_saw_has_no_local_id(tmp_path: Path, local_id: str | None) -> None:
     assert read_one(tmp_path, replace(FULL, local_id=local_id)).local_id is None
+
+
+def test_issuer_and_groups_of_a_token_are_read_if_they_are_asked_for(tmp_path: Path) -> None:
+    attributes = [("wlcg.groups", "/atlas"), ("wlcg.groups", "/atlas/production"), ("other", "x")]
+    job = replace(FULL, user="https://atlas-auth.example.org//5f3c", attributes=attributes)
+    read = read_one(_folder(tmp_path, "a"), job, token_groups=True)
+    assert (read.token_issuer, read.token_groups) == (
+        "https://atlas-auth.example.org/",
+        ("/atlas", "/atlas/production"),
+    )
+    plain = read_one(_folder(tmp_path, "b"), job)
+    assert (plain.token_issuer, plain.token_groups) == (None, None)
+    certificate = read_one(_folder(tmp_path, "c"), FULL, token_groups=True)
+    assert (certificate.token_issuer, certificate.token_groups) == (None, None)
 
 
 def test_no_vo(tmp_path: Path) -> None:
