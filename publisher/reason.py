@@ -25,6 +25,8 @@ class ReasonCode(StrEnum):
     """Accepted, and never sent from this store: its state, or a person, says that an earlier publisher did."""
     CHANGED_AFTER_DELIVERY = "changed-after-delivery"
     CHANGED_AFTER_PURGE = "changed-after-purge"
+    COUNTED_ELSEWHERE = "counted-elsewhere"
+    """Waived: another source has the same job, and the run of that one counts."""
     DAMAGED = "damaged"
     """What is stored of the run is not what was read."""
     FILE_DISAPPEARED = "file-disappeared"
@@ -91,6 +93,9 @@ SENTENCES: Final[Mapping[str, str]] = {
         "the job changed after it was, or may have been, delivered; the service keeps the first version"
     ),
     ReasonCode.CHANGED_AFTER_PURGE: _PURGED + "the job changed after it was delivered and purged from the store",
+    ReasonCode.COUNTED_ELSEWHERE: (
+        "counted elsewhere: it is the same job as {record_id} of source {source}, which counts at this target"
+    ),
     ReasonCode.DAMAGED: (
         "the store is damaged: this run is not stored as it was read. Read its source again: `usage-publisher collect "
         "{source} --since T --until T`, from the start to the end of the job; it is then sent. If the source no longer "

@@ -12,6 +12,7 @@ from functools import partial
 import msgspec
 from sqlalchemy import Connection
 
+from publisher.collect import counted_once
 from publisher.collect.grid_join import GridJoin
 from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import GridLog
@@ -26,6 +27,7 @@ from publisher.store import (
     in_flight,
     registry,
     runs,
+    same_jobs,
     suspects,
     transitions,
     usage_notes,
@@ -241,7 +243,10 @@ def store_runs(
     unpurged = purge.drop_purged(connection, found, pseudonyms)
     upserted = runs.upsert(connection, interner, pseudonyms.over(unpurged.runs), now, verified=verified)
     notes = usage_notes.record(connection, interner.source_id, unpurged.runs, upserted.put)
+    same = counted_once.link(connection, interner.source_id, unpurged.runs, upserted.put)
     enqueue_runs(connection, upserted.put, plans, now, first_read_of=first_read_of, read=interner.classes)
+    for plan in plans if same else ():
+        counted_once.decide(connection, plan.target_id, plan.filter, same, now)
     back = purge.hold_changed(connection, (plan.target_id for plan in plans), upserted.put, unpurged.changed, now)
     if join is not None:
         join.note(connection, upserted.put)
@@ -300,6 +305,8 @@ def enqueue_runs(
         if changed or gone:
             _follow_changes(connection, plan, changed, gone, now)
         purge.hold_late(connection, plan.target_id, selected, now)
+        if identity_only and (same := same_jobs.linked(connection, [item.run_id for item in finished])):
+            counted_once.decide(connection, plan.target_id, plan.filter, same, now)
 
 
 def _has_restored(item: UpsertedRun, delivery: deliveries.DeliveryState | None) -> bool:

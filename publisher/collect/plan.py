@@ -13,7 +13,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -35,14 +35,15 @@ from sqlalchemy import (
 )
 
 from publisher import plugins
+from publisher.collect import counted_once
 from publisher.collect.collect import TargetPlan
-from publisher.collect.target_filter import TargetFilter
+from publisher.collect.target_filter import TargetFilter, selected_classes
 from publisher.config.schema import Config, Target
 from publisher.errors import ConfigError
 from publisher.store import deliveries as store_deliveries
-from publisher.store import groups, paging, registry
+from publisher.store import groups, registry
 from publisher.store.admin import purge
-from publisher.store.classes import all_classes, classes_by_id
+from publisher.store.classes import all_classes
 from publisher.store.database import Store
 from publisher.store.in_flight import NO_LONGER_SELECTED
 from publisher.store.schema import State, deliveries, runs
@@ -114,6 +115,7 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
             if row is None:
                 row = registry.new_target(connection, name, target.type, selection.text, sorted(config.sources))
                 _follow(connection, row.id, selection, now, before=target.delivered_until)
+                counted_once.decide_all(connection, row.id, selection, now)
                 _note_assumed(connection, name, None, target, config, now)
             elif row.filter_settings != selection.text:
                 counts = store_deliveries.of_target(connection, row.id)
@@ -121,6 +123,7 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
                 require_same_keys(name, row.filter_settings, selection.text, sum(counts[state] for state in sent))
                 registry.set_filter_settings(connection, row.name, target.type, selection.text)
                 _follow(connection, row.id, selection, now)
+                counted_once.decide_all(connection, row.id, selection, now)
                 _note_assumed(connection, name, row.filter_settings, target, config, now)
     return TargetPlan(row.id, selection, assumes=row.assumes)
 
@@ -222,7 +225,7 @@ def superseded(
         .where(deliveries.c.target_id == target_id, are_superseded, window)
         .distinct()
     )
-    class_ids = _selected_classes(connection, selection, list(connection.execute(query).scalars()))
+    class_ids = selected_classes(connection, selection, list(connection.execute(query).scalars()))
     ends = true() if selection.since is None else runs.c.end_time >= selection.since
     selected = exists().where(
         runs.c.id == deliveries.c.run_id,
@@ -231,15 +234,3 @@ def superseded(
         ends,
     )
     return and_(are_superseded, selected.correlate(deliveries))
-
-
-def still_selected(connection: Connection, selection: TargetFilter, run_ids: Sequence[int]) -> set[int]:
-    """Return those of these runs that the target selects in their present state."""
-    query = select(runs.c.id, runs.c.class_id, runs.c.end_time)
-    found = list(paging.rows_in(connection, query, runs.c.id, run_ids))
-    class_ids = _selected_classes(connection, selection, list({class_id for _, class_id, _ in found}))
-    return {run_id for run_id, class_id, end in found if class_id in class_ids and selection.selects_end(end)}
-
-
-def _selected_classes(connection: Connection, selection: TargetFilter, ids: Sequence[int]) -> set[int]:
-    return {item.id for item in classes_by_id(connection, ids) if selection.selects_class(item)}

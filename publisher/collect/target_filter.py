@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 from pydantic_core import to_jsonable_python
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from formats.calendar import period_of, periods_between
 from formats.job import Job
@@ -15,8 +15,10 @@ from formats.names import vo_of
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config, Target
 from publisher.config.types import Settings, came_later, planning_settings
+from publisher.store import paging
 from publisher.store.classes import JobClass, awaits_grid_log, classes_by_id
 from publisher.store.grid_jobs import class_ids
+from publisher.store.schema import runs as runs_table
 from publisher.store.stored_run import StoredRun
 from publisher.text import iso
 
@@ -145,6 +147,19 @@ def _planning(settings: Settings) -> dict[str, Any]:
         for name in planning_settings(model)
         if not (came_later(model, name) and getattr(settings, name) == model.model_fields[name].default)
     }
+
+
+def still_selected(connection: Connection, selection: TargetFilter, run_ids: Sequence[int]) -> set[int]:
+    """Return those of these runs that the target selects in their present state."""
+    query = select(runs_table.c.id, runs_table.c.class_id, runs_table.c.end_time)
+    found = list(paging.rows_in(connection, query, runs_table.c.id, run_ids))
+    class_ids = selected_classes(connection, selection, list({class_id for _, class_id, _ in found}))
+    return {run_id for run_id, class_id, end in found if class_id in class_ids and selection.selects_end(end)}
+
+
+def selected_classes(connection: Connection, selection: TargetFilter, ids: Sequence[int]) -> set[int]:
+    """Return those of these classes that the target selects."""
+    return {item.id for item in classes_by_id(connection, ids) if selection.selects_class(item)}
 
 
 def why_not_selected(

@@ -12,6 +12,7 @@ from sqlalchemy import ColumnElement
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
 from formats.rule_codes import Reason
 from formats.text import FIRST_INSTANT
+from publisher.collect import counted_once
 from publisher.config.schema import Target
 from publisher.config.schema import Target as TargetSettings
 from publisher.messages.steps import Scope
@@ -156,12 +157,17 @@ class Unplanned:
     ) -> Iterator[tuple[State, PendingDelivery]]:
         """See `DueRuns`."""
         del changed_since  # nothing was read before
+        for page in paging.chunks(self._selected_in(bounds), _PAGE):
+            for run in _counted(self._recipient, page):
+                yield State.WAITING, PendingDelivery(run.job.end or 0, run)
+
+    def _selected_in(self, bounds: tuple[int, int]) -> Iterator[StoredRun]:
         chosen = self._recipient.filter
         for run, class_id in runs_ended_in(self._recipient.store, Window(*bounds)):
             end = run.job.end
             selected = self._selected is None or class_id in self._selected
             if run.job.finished and end is not None and selected and (chosen is None or chosen.selects_end(end)):
-                yield State.WAITING, PendingDelivery(end, run)
+                yield run
 
     def incomplete_in(self, bounds: tuple[int, int]) -> Iterator[PendingDelivery]:
         """See `DueRuns`."""
@@ -198,12 +204,24 @@ def sent_in(recipient: Recipient, window: Window, size: int) -> Iterator[Sequenc
     with the version that the target has, or may have."""
     selected = recipient.selected_classes()
     found = (run for run, of in runs_ended_in(recipient.store, window) if recipient.selects(run, of, selected))
-    for page in paging.chunks(found, size):
+    for some in paging.chunks(found, size):
+        page = _counted(recipient, some)
         sent: dict[int, SentVersion] = {}
         if recipient.target_id is not None and recipient.is_sent:
             with recipient.store.read() as connection:
                 sent = queries.sent_versions(connection, recipient.target_id, [run.run_id for run in page])
         yield [PendingDelivery(run.job.end or 0, run, sent=sent.get(run.run_id)) for run in page]
+
+
+def _counted(recipient: Recipient, page: Sequence[StoredRun]) -> list[StoredRun]:
+    """The runs of a page that count at a recipient: of a job in two sources, one."""
+    settings = recipient.settings
+    until = None if settings is None or settings.format.is_snapshot else settings.delivered_until
+    with recipient.store.read() as connection:
+        ids = [run.run_id for run in page]
+        target_id = recipient.target_id
+        others = counted_once.not_counted(connection, target_id, ids, recipient.selects_now, until)
+    return [run for run in page if run.run_id not in others]
 
 
 def first_waiting(recipient: Recipient) -> Window:

@@ -20,8 +20,9 @@ from formats.base import Format
 from formats.rule_codes import Reason
 from formats.totals import MonthTotal
 from formats.view import View
+from publisher.collect import counted_once
 from publisher.collect.collect import TargetPlan
-from publisher.collect.plan import still_selected
+from publisher.collect.target_filter import still_selected
 from publisher.encoded_run import run_key
 from publisher.errors import UsageError
 from publisher.messages import duplicate_guard
@@ -99,6 +100,8 @@ def waive(
     why = Reason.of(ReasonCode.WAIVED, text=reason)
     deliveries.move(connection, plan.target_id, [(run_id, state, State.WAIVED, why) for run_id in ids], now)
     ends = [delivery.end_time for delivery in deliveries.deliveries_of(connection, plan.target_id, ids).values()]
+    # Another source may have the same job, and is sent instead.
+    counted_once.decide(connection, plan.target_id, plan.filter, ids, now)
     if plan.filter.sync:  # fewer jobs are due than the last sync count said
         groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, ends)
     if plan.filter.is_snapshot:

@@ -8,7 +8,7 @@ from typing import Final
 from formats.calendar import month_bounds, month_numbered
 from formats.rule_codes import Reason
 from publisher.collect.collect import TargetPlan
-from publisher.collect.plan import still_selected
+from publisher.collect.target_filter import still_selected
 from publisher.config.schema import Config, Target
 from publisher.errors import TargetBusyError
 from publisher.publish.context import Tools

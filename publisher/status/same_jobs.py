@@ -1,24 +1,28 @@
-"""Jobs that two sources give: which runs of different sources are one job, and whether both are sent to a target.
+"""Jobs that two sources give and a target counts twice: they were sent before they were recognised, or are not by the
+rule by which they count once (`publisher.same_job`), which no chance meets.
 
-No id is common to all logs. Two runs are taken for one job if their batch system's ids may be the same, their clusters
-do not differ, and they ended in the same second, or, where one is of a computing element, the other ran in its time.
-Docs: reference/counted-once.md.
+Here two runs are taken for one job if their batch system's ids may be the same, their clusters do not differ, and they
+ended in the same second, or, where one is of a computing element, the other ran in its time. Docs:
+reference/counted-once.md.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 import msgspec
 from sqlalchemy import Connection, select
 
 from formats.job import Job
+from publisher.collect.counted_once import is_counted_elsewhere
 from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import Config
-from publisher.job_ids import LocalId, local_id
+from publisher.job_ids import local_id
+from publisher.same_job import LATER_S, ids_of, rank
 from publisher.store import paging, registry, runs
+from publisher.store.deliveries import deliveries_of
 from publisher.store.schema import classes
 from publisher.store.schema import runs as table
 from publisher.store.stored_run import StoredRun
@@ -26,10 +30,6 @@ from publisher.store.stored_run import StoredRun
 _SAMPLE: Final = 500
 """How many of the last runs of a source are looked up. Sources that overlap have nearly all jobs in common."""
 _SPAN_S: Final = 7 * 86_400
-_LATER_S: Final = 300
-"""A computing element may write the end of a job so much earlier than the batch system does, or its start later."""
-_ROUTED: Final = "RoutedToJobId"
-"""HTCondor-CE's job id at the schedd or batch system."""
 
 
 class SharedJobs(msgspec.Struct, frozen=True):
@@ -68,7 +68,10 @@ def shared_jobs(
         sample = _last_runs(connection, row.id, first, last)
         pairs = list(_pairs(connection, sample))
         for name, selection in filters.items():
-            yield from _shared(name, selection, sample, pairs)
+            counted = _counted(connection, name, {each.run_id for pair in pairs for each in pair})
+            yield from _shared(
+                name, selection, sample, [pair for pair in pairs if {each.run_id for each in pair} <= counted]
+            )
 
 
 def _shared(
@@ -81,6 +84,13 @@ def _shared(
     for other_name, found in sent.items():
         example = next(iter(found.values()))
         yield SharedJobs(target, sample[0].source, other_name, len(found), len(sample), example)
+
+
+def _counted(connection: Connection, target: str, run_ids: set[int]) -> set[int]:
+    """Those of these runs that are not counted elsewhere at a target."""
+    row = registry.get_target(connection, target)
+    known = {} if row is None else deliveries_of(connection, row.id, sorted(run_ids))
+    return {each for each in run_ids if each not in known or not is_counted_elsewhere(known[each])}
 
 
 def _is_sent(selection: TargetFilter, run: StoredRun) -> bool:
@@ -103,7 +113,7 @@ def _pairs(connection: Connection, sample: Sequence[StoredRun]) -> Iterator[tupl
     """The runs of the sample, each with the runs of other sources that are the same job."""
     by_spelling: defaultdict[str, list[StoredRun]] = defaultdict(list)
     for run in sample:
-        for each in _ids(run.job):
+        for each in ids_of(run.job):
             by_spelling[each].append(run)
             by_spelling[local_id(each).key].append(run)
     query = select(table.c.id, table.c.local_id).where(table.c.finished == 1)
@@ -111,32 +121,19 @@ def _pairs(connection: Connection, sample: Sequence[StoredRun]) -> Iterator[tupl
     own = {run.run_id for run in sample}
     for other in runs.by_ids(connection, sorted(named.keys() - own)):
         for run in by_spelling[named[other.run_id]]:
-            if other.source != run.source and is_same_job(run.job, other.job):
+            if other.source != run.source and _may_be_same_job(run.job, other.job):
                 yield run, other
 
 
-def _ids(job: Job) -> list[str]:
-    """The ids of a run in its batch system: a computing element also has the one that it was routed to."""
-    routed = job.extras.get(_ROUTED)
-    return [each for each in (job.local_id, routed) if isinstance(each, str) and each]
-
-
-def is_same_job(one: Job, other: Job) -> bool:
-    """Whether two runs of different sources are one job; see the module."""
-    ids: Mapping[bool, list[LocalId]] = {
-        is_first: [local_id(each) for each in _ids(job)] for is_first, job in ((True, one), (False, other))
-    }
-    if not any(first.may_be(second) for first in ids[True] for second in ids[False]):
+def _may_be_same_job(one: Job, other: Job) -> bool:
+    """Whether two runs of different sources may be one job; see the module."""
+    if not any(local_id(first).may_be(local_id(second)) for first in ids_of(one) for second in ids_of(other)):
         return False
-    if _is_of_element(one) or _is_of_element(other):
-        return (_is_of_element(one) and _is_within(other, one)) or (_is_of_element(other) and _is_within(one, other))
+    if rank(one) == 0 or rank(other) == 0:
+        return (rank(one) == 0 and _is_within(other, one)) or (rank(other) == 0 and _is_within(one, other))
     if one.cluster and other.cluster and one.cluster.lower() != other.cluster.lower():
         return False
     return one.end is not None and one.end == other.end
-
-
-def _is_of_element(job: Job) -> bool:
-    return job.is_of_grid or _ROUTED in job.extras
 
 
 def _is_within(inner: Job, outer: Job) -> bool:
@@ -144,4 +141,4 @@ def _is_within(inner: Job, outer: Job) -> bool:
     begin = outer.submit if outer.submit is not None else outer.start
     if begin is None or outer.end is None or inner.start is None or inner.end is None:
         return False
-    return begin - _LATER_S <= inner.start and inner.end <= outer.end + _LATER_S
+    return begin - LATER_S <= inner.start and inner.end <= outer.end + LATER_S

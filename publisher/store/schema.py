@@ -18,6 +18,7 @@
     grid_logs    how far the grid log of a source was read
     grid_jobs    its entries: the grid identities of local jobs
     grid_waits   runs that have no entry, and which of them are held until they have one
+    same_jobs    pairs of runs of different sources that are one job, in both directions
     usage_notes  runs whose CPU time the source corrected, or doubts
     unreadable   input that is not a record, with file, line, reason; or may be a user's text, with its run
     sent_mark    the id of the store, and how many messages have left it (`publisher.store.sent_mark`); one row
@@ -390,6 +391,15 @@ grid_waits = Table(
     Index("grid_waits_held", "source_id", "held", "end_time"),
     sqlite_with_rowid=False,
 )
+
+same_jobs = Table(
+    "same_jobs",
+    metadata,
+    Column("run_id", BigInteger, ForeignKey("runs.id"), primary_key=True),
+    Column("other_key", LargeBinary, primary_key=True),
+    sqlite_with_rowid=False,
+)
+"""`other_key`: the `record_key` of the other run, which is the same in every store."""
 
 unreadable = Table(
     "unreadable",

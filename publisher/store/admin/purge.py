@@ -41,7 +41,7 @@ from publisher.encoded_run import EncodedRun, run_key
 from publisher.errors import StoreCorruptError, UsageError
 from publisher.job_ids import local_id
 from publisher.reason import ONLY_A_PERSON_RELEASES, ReasonCode
-from publisher.store import dialect, groups, paging, registry, transitions
+from publisher.store import dialect, groups, paging, registry, same_jobs, transitions
 from publisher.store.admin import engine
 from publisher.store.admin.erase import PseudonymMap
 from publisher.store.deliveries import move
@@ -334,6 +334,7 @@ def purge_month(connection: Connection, month: Month, now: int) -> int:
         dialect.insert_missing(connection, purged_runs, rows)
         connection.execute(delete(versions).where(versions.c.run_id.in_(ids)))
         connection.execute(delete(grid_waits).where(grid_waits.c.run_id.in_(ids)))
+        same_jobs.forget(connection, ids)
         connection.execute(delete(usage_notes).where(usage_notes.c.run_id.in_(ids)))
         connection.execute(delete(runs).where(runs.c.id.in_(ids)))
         _forget_entries(connection, [(row[5], row[4]) for row in page if row[4]])

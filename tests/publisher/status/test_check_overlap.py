@@ -72,8 +72,14 @@ def found(site: Site) -> list[tuple[str, str]]:
 
 
 def batch(number: int, **facts: Any) -> Any:
-    """The same job in the batch system: it began later and ended earlier than at the computing element."""
-    usual = {"record_id": f"ur-slurm/c/{number}", "system": "slurm", "endpoint_url": None, "cluster": "c"}
+    """The same job in the batch system: it began later and ended earlier than at the computing element.
+
+    It has another account there, so it is not recognised, and counts twice.
+    """
+    usual = {
+        "record_id": f"ur-slurm/c/{number}", "system": "slurm", "endpoint_url": None, "cluster": "c",
+        "local_user": "pool7",
+    }  # fmt: skip
     job = make_job(number)
     assert job.end is not None
     return make_job(number, wall_s=50, **{**usual, "end": job.end - 20, **facts})
@@ -81,13 +87,20 @@ def batch(number: int, **facts: Any) -> Any:
 
 def test_a_job_of_a_computing_element_and_of_its_batch_system(tmp_path: Path) -> None:
     site = both(tmp_path)
-    site.sources["one"].add(*make_jobs(20))
+    site.sources["one"].add(*make_jobs(20, local_user="ada"))
     site.sources["other"].add(*[batch(number) for number in range(1, 21)], batch(900))
     ((level, message),) = found(site)
     assert level == "red"
     assert message.startswith("20 of the last 20 jobs of source one are also jobs of source other, and both are sent")
     site.configure("t", sources=["one"])
     assert list(jobs_of_two_sources(site.config, site.publisher.store)) == []
+
+
+def test_jobs_that_count_once(tmp_path: Path) -> None:
+    site = both(tmp_path)
+    site.sources["one"].add(*make_jobs(20, local_user="pool7"))
+    site.sources["other"].add(*[batch(number) for number in range(1, 21)])
+    assert found(site) == []
 
 
 def test_local_jobs_that_are_skipped_count_once(tmp_path: Path) -> None:
@@ -99,7 +112,7 @@ def test_local_jobs_that_are_skipped_count_once(tmp_path: Path) -> None:
 
 def test_ids_that_are_equal_by_chance(tmp_path: Path) -> None:
     site = both(tmp_path)
-    site.sources["one"].add(*make_jobs(100))
+    site.sources["one"].add(*make_jobs(100, local_user="ada"))
     site.sources["other"].add(*[batch(number, end=batch(number).end + 90_000) for number in range(1, 101)], batch(500))
     assert found(site) == []
     site.sources["other"].add(batch(7, record_id="again"))
@@ -110,7 +123,14 @@ def test_auditor_beside_its_batch_system(tmp_path: Path) -> None:
     site = both(tmp_path, ("slurm", "slurm"))
     site.sources["one"].add(*[batch(number, end=1_793_500_000 + number) for number in range(10)])
     copy = [
-        batch(number, end=1_793_500_000 + number, record_id=f"ur-auditor//{number}", system="auditor", cluster=None)
+        batch(
+            number,
+            end=1_793_500_000 + number,
+            record_id=f"ur-auditor//{number}",
+            system="auditor",
+            cluster=None,
+            local_user="ada",
+        )
         for number in range(10)
     ]
     site.sources["other"].add(*copy)
@@ -126,7 +146,7 @@ def test_two_clusters_that_count_alike(tmp_path: Path) -> None:
 
 def test_a_routed_job(tmp_path: Path) -> None:
     site = both(tmp_path, ("htcondor", "htcondor"))
-    element = {"system": "htcondor", "endpoint_url": None}
+    element = {"system": "htcondor", "endpoint_url": None, "local_user": "ada"}
     site.sources["one"].add(*make_jobs(5, **element, extras={"RoutedToJobId": "77.0"}))
     site.sources["other"].add(batch(9, local_id="77.0", end=1_793_491_200 + 3600))
     assert [level for level, _ in found(site)] == ["red"]
