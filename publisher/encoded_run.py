@@ -128,6 +128,12 @@ _MOST_REMEMBERED: Final = 5_000
 """How many classes are cached, at about a kilobyte each."""
 
 
+def class_fields(facts: Job) -> tuple[str, ...]:
+    """The names of the facts that the class of a run has; `facts`: the run's, or those of its class."""
+    local = LOCAL if class_needs_local_user(facts) else ()
+    return (*SHARED, *local, *(("hosts",) if class_needs_hosts(facts) else ()))
+
+
 def class_facts(job: Job, **more: Any) -> Job:
     """The facts of a run that its class has, as a run with an empty record id; `more` of them beside those."""
     facts: dict[str, Any] = dict(zip(SHARED, _shared(job), strict=True)) | more

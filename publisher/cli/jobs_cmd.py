@@ -59,6 +59,15 @@ def jobs(
             autocompletion=completion.sources,
         ),
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            metavar="NAME",
+            help="Only with a delivery to this target.",
+            autocompletion=completion.targets,
+        ),
+    ] = None,
     state: Annotated[
         str | None,
         typer.Option(
@@ -68,17 +77,19 @@ def jobs(
             autocompletion=completion.states,
         ),
     ] = None,
+    held: Annotated[bool, typer.Option("--held", help="The same as --state held.")] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, metavar="N", help="The oldest N. Default: 100.")
+        int | None, typer.Option("--limit", min=1, metavar="N", help="The newest N. Default: 100.")
     ] = None,
     show_all: All = False,
 ) -> None:
-    """Show one job in full, or list jobs by end time, and where each was delivered.
+    """Show one job in full, or list the jobs that ended last, and where each was delivered.
 
     A PATTERN may contain * and ?, as in the shell.
     """
     from publisher.sources.base import Window  # noqa: PLC0415
     from publisher.status.jobs import JobFilter  # noqa: PLC0415
+    from publisher.store.schema import State  # noqa: PLC0415
 
     most = limit_of(limit, _SHOWN, show_all=show_all)
     with session.publisher() as publisher:
@@ -88,7 +99,11 @@ def jobs(
             "task": task, "reservation": reservation,
         }  # fmt: skip
         given = {name: pattern for name, pattern in patterns.items() if pattern is not None}
-        chosen = JobFilter(given, source, _known(publisher.config, source, state))
+        if held:
+            if state is not None:
+                raise UsageError("--held cannot be combined with --state")
+            state = State.HELD.word
+        chosen = JobFilter(given, source, target, _known_state(publisher.config, source, target, state))
         window = Window(begin, end)
         if job is not None:
             _in_full(
@@ -102,13 +117,13 @@ def jobs(
         json_object(list_json([run_json(known) for known in found.jobs], found.total))
     elif found.jobs:
         _list(found.jobs)
-        say_if_cut(len(found.jobs), found.total, "oldest")
+        say_if_cut(len(found.jobs), found.total, "newest")
     else:
         say(publisher.missing or "no job matches")
 
 
-def _known(config: Config, source: str | None, state: str | None) -> State | None:
-    """The state of this name. Raises `UsageError` for an unknown source or state."""
+def _known_state(config: Config, source: str | None, target: str | None, state: str | None) -> State | None:
+    """The state of this name. Raises `UsageError` for an unknown source, target, or state."""
     from publisher.store.schema import State  # noqa: PLC0415
 
     words = {known.word: known for known in State}
@@ -120,6 +135,8 @@ def _known(config: Config, source: str | None, state: str | None) -> State | Non
         )
     if source is not None and source not in config.sources:
         raise UsageError(unknown_name("source", source, config.sources))
+    if target is not None and target not in config.targets:
+        raise UsageError(unknown_name("target", target, config.targets))
     return None if state is None else words[state]
 
 

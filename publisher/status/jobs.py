@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from itertools import chain
 from typing import Final
 
 import msgspec
 from sqlalchemy import Connection, func, select
 
+from formats.job import Job
 from formats.rule_codes import Reason
 from publisher.config.schema import Config
+from publisher.encoded_run import class_fields
 from publisher.job_ids import JobIds, JobPattern
 from publisher.messages.entries import reservations, word_test
 from publisher.reason import ReasonCode
 from publisher.sources.base import Window
-from publisher.store import batches, paging, queries, runs
+from publisher.store import batches, newest_runs, queries, runs
 from publisher.store.batches import BatchRow
+from publisher.store.classes import JobClass, all_classes
 from publisher.store.database import Store
+from publisher.store.newest_runs import Newest
 from publisher.store.paging import Place
+from publisher.store.registry import target_ids
 from publisher.store.schema import State, deliveries, targets
 from publisher.store.schema import runs as runs_table
 from publisher.store.stored_json import stored_reason
-from publisher.store.stored_run import StoredRun
+from publisher.store.stored_run import StoredRun, stored_run
 
 _PAGE: Final = 1000
 
@@ -51,8 +58,22 @@ class KnownRun(msgspec.Struct, frozen=True):
     not_selected: Mapping[str, str] = {}
 
 
+_FIELDS: Final[Mapping[str, frozenset[str]]] = {
+    "user": frozenset({"local_user", "user_dn"}),
+    "group": frozenset({"local_group"}),
+    "vo": frozenset({"vo"}),
+    "project": frozenset({"project"}),
+    "queue": frozenset({"queue"}),
+    "host": frozenset({"hosts"}),
+    "status": frozenset({"status"}),
+    "task": frozenset({"array_task"}),
+    "reservation": frozenset({"extras"}),
+}
+"""The facts that a pattern is compared with, by its name."""
+
+
 class JobFilter(msgspec.Struct, frozen=True):
-    """A filter of runs; None: no condition. `state` is that of a delivery to any target.
+    """A filter of runs; None: no condition. `state` is that of a delivery to `target`, or to any.
 
     `patterns`: by `user` (local user or distinguished name), `group`, `vo`, `project`, `queue`, `host`, `status`,
     `task`, `reservation`; with * and ? as for file names; all of them must match.
@@ -60,13 +81,27 @@ class JobFilter(msgspec.Struct, frozen=True):
 
     patterns: Mapping[str, str] = {}
     source: str | None = None
+    target: str | None = None
     state: State | None = None
 
     def selects(self, run: StoredRun) -> bool:
-        """Whether a run is selected, but for the state of its deliveries."""
-        if self.source is not None and run.source != self.source:
+        """Whether a run is selected, but for its deliveries."""
+        return self.source in {None, run.source} and all(self._match(run.job, key) for key in self.patterns)
+
+    def of_class(self, item: JobClass) -> bool | None:
+        """Whether all runs of a class are selected, or none, but for their deliveries; None: a run itself decides."""
+        if self.source not in {None, item.source}:
             return False
-        job = run.job
+        shared, undecided = frozenset(class_fields(item.facts)), False
+        for key in self.patterns:
+            if not self._match(item.facts, key):
+                if shared >= _FIELDS[key]:
+                    return False
+                undecided = True
+        return None if undecided else True
+
+    def _match(self, job: Job, key: str) -> bool:
+        pattern = self.patterns[key]
         values: dict[str, tuple[str | None, ...]] = {
             "user": (job.local_user, job.user_dn),
             "group": (job.local_group,),
@@ -78,14 +113,11 @@ class JobFilter(msgspec.Struct, frozen=True):
             "task": (None if job.array_task is None else str(job.array_task),),
             "reservation": reservations(job.extras),
         }
-        return all(
-            any(value is not None and (value == pattern or word_test(key, pattern)(value)) for value in values[key])
-            for key, pattern in self.patterns.items()
-        )
+        return any(value is not None and (value == pattern or word_test(key, pattern)(value)) for value in values[key])
 
 
 class FoundJobs(msgspec.Struct, frozen=True):
-    """How many runs were found, and the oldest of them."""
+    """How many runs were found, and some of them."""
 
     total: int
     jobs: list[KnownRun]
@@ -102,27 +134,46 @@ def ended_in(store: Store, window: Window, page: int = _PAGE) -> Iterator[KnownR
         yield from some
 
 
-def search(store: Store, window: Window, chosen: JobFilter, limit: int | None) -> FoundJobs:
-    """The oldest runs that ended in a window and are selected, at most `limit`, and how many there are in all."""
+def newest(store: Store, window: Window, chosen: JobFilter, limit: int | None) -> FoundJobs:
+    """The newest runs that ended in a window and are selected, at most `limit`, and how many there are in all.
+
+    What a class decides for its runs is decided once. Only runs of which it decides nothing are read to be counted:
+    by `task` and `reservation`, and by local facts where the source knows the grid identity.
+    """
     with store.read() as connection:
-        whole = count_in(connection, window.from_, window.until) if chosen == JobFilter() else None
-    total, shown = 0, list[KnownRun]()
+        verdicts = _verdicts(connection, chosen)
+        to = _targets(connection, chosen)
+        query = Newest(window.from_, window.until, verdicts, to, chosen.state)
+        if verdicts is None or all(verdicts.values()):
+            page = [stored_run(row[1:]) for rows in newest_runs.rows(connection, query, limit) for row in rows]
+            return FoundJobs(newest_runs.count(connection, query), [known(connection, run) for run in page])
+        total, shown = 0, list[StoredRun]()
+        with closing(newest_runs.rows(connection, query, None)) as pages:
+            for class_id, *row in chain.from_iterable(pages):
+                more = limit is None or len(shown) < limit
+                run = stored_run(row) if more or not verdicts[class_id] else None
+                if run is not None and not verdicts[class_id] and not chosen.selects(run):
+                    continue
+                total += 1
+                if run is not None and more:
+                    shown.append(run)
+        return FoundJobs(total, [known(connection, run) for run in shown])
 
-    def read(connection: Connection, after: Place | None) -> tuple[tuple[int, list[KnownRun]], Place | None]:
-        found, place = queries.runs_in(connection, window.from_, window.until, after, _PAGE)
-        selected = [run for run, _class_id in found if chosen.selects(run)]
-        if chosen.state is not None:
-            ids = with_state(connection, [run.run_id for run in selected], chosen.state)
-            selected = [run for run in selected if run.run_id in ids]
-        first = selected if limit is None else selected[: limit - len(shown)]
-        return (len(selected), [known(connection, run) for run in first]), place
 
-    for count, some in store.pages(read):
-        total += count
-        shown += some
-        if whole is not None and len(shown) == limit:
-            return FoundJobs(whole, shown)
-    return FoundJobs(total, shown)
+def _verdicts(connection: Connection, chosen: JobFilter) -> dict[int, bool | None] | None:
+    """`JobFilter.of_class` by class, without classes of which no run is selected; None: nothing asks for it."""
+    if chosen.source is None and not chosen.patterns:
+        return None
+    verdicts = {item.id: chosen.of_class(item) for item in all_classes(connection)}
+    return {class_id: verdict for class_id, verdict in verdicts.items() if verdict is not False}
+
+
+def _targets(connection: Connection, chosen: JobFilter) -> list[int] | None:
+    """The targets with a delivery to which a run must have; None: none."""
+    if chosen.target is None and chosen.state is None:
+        return None
+    ids = target_ids(connection)
+    return [number for name, number in ids.items() if chosen.target in {None, name}]
 
 
 def named(store: Store, config: Config, name: str, window: Window, chosen: JobFilter, limit: int | None) -> FoundJobs:
@@ -137,7 +188,7 @@ def named(store: Store, config: Config, name: str, window: Window, chosen: JobFi
             if (
                 (everywhere or window.holds(run.job.end))
                 and chosen.selects(run)
-                and (chosen.state is None or with_state(connection, [run.run_id], chosen.state))
+                and _is_delivered(connection, run, chosen)
             ):
                 total += 1
                 if limit is None or len(shown) < limit:
@@ -206,7 +257,9 @@ def count_in(connection: Connection, from_: int | None, until: int | None) -> in
     return connection.execute(query).scalar_one()
 
 
-def with_state(connection: Connection, run_ids: Sequence[int], state: State) -> set[int]:
-    """Those of these runs of which a delivery, to any target, is in this state."""
-    query = select(deliveries.c.run_id).where(deliveries.c.state == int(state))
-    return {row[0] for row in paging.rows_in(connection, query, deliveries.c.run_id, run_ids)}
+def _is_delivered(connection: Connection, run: StoredRun, chosen: JobFilter) -> bool:
+    """Whether a run has a delivery as it is asked for."""
+    return (chosen.target is None and chosen.state is None) or any(
+        chosen.target in {None, place.target} and chosen.state in {None, place.state}
+        for place in whereabouts(connection, run.run_id)
+    )

@@ -57,6 +57,9 @@ def test_why_a_target_does_not_want_it(collected: Program) -> None:
         (("--since", "2026-10", "--until", "2026-11"), None),
         (("--state", "accepted"), 37),
         (("--state", "held"), 0),
+        (("--held",), 0),
+        (("--target", "files"), None),
+        (("--target", "files", "--state", "accepted", "--status", "completed"), None),
         (("--vo", "alice"), None),
         (("--user", "atlas033"), None),
         (("--user", "atlas0*"), None),
@@ -74,7 +77,7 @@ def test_filters(published: Program, filters: tuple[str, ...], expected: int | N
     if filters[:1] == ("--vo",):
         assert {job["facts"]["vo"] for job in jobs} == {"alice"}
     ends = [job["facts"]["end"] for job in jobs]
-    assert ends == sorted(ends)
+    assert ends == sorted(ends, reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -91,9 +94,22 @@ def test_it_says_how_many_there_are_and_how_many_it_shows(
     assert (part["total"], part["shown"]) == (whole["total"], 2)
     assert part["records"] == whole["records"][:2]
     said = published("jobs", *filters, "--limit", "2").ok().err
-    assert f"the oldest 2 of {whole['total']} are shown; --limit N or --all shows more" in said
+    assert f"the newest 2 of {whole['total']} are shown; --limit N or --all shows more" in said
     assert "are shown" not in published("jobs", *filters, "--all").ok().err
     assert published("jobs", "--all", "--limit", "2").code == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--held", "--state", "accepted"), "--held cannot be combined with --state"),
+        (("--target", "file"), "unknown target 'file'; known: files"),
+        (("--state", "hold"), "unknown state 'hold'"),
+    ],
+)
+def test_what_cannot_be_asked(published: Program, options: tuple[str, ...], said: str) -> None:
+    done = published("jobs", *options)
+    assert (done.code, said in done.err) == (2, True), done.err
 
 
 def test_nothing_matches(published: Program) -> None:

@@ -16,9 +16,10 @@ from publisher.config import file
 from publisher.encoded_run import encode_run
 from publisher.status import jobs
 from publisher.status.status import status
-from publisher.store import deliveries, groups, in_flight, queries, sums
+from publisher.store import deliveries, groups, in_flight, newest_runs, queries, sums
 from publisher.store.admin import integrity, purge
 from publisher.store.database import Store, open_store
+from publisher.store.newest_runs import Newest
 from publisher.store.row_checks import row_digest, state_check
 from publisher.store.runs import marks_of, named, row_of
 from publisher.store.schema import State, batches, classes, runs, sources, targets
@@ -58,7 +59,14 @@ ANY: Final[dict[str, Question]] = {
     "jobs ID": lambda connection: [
         jobs.whereabouts(connection, run.run_id) for run in jobs.found(connection, "2000", {})
     ],
-    "jobs": lambda connection: queries.runs_in(connection, *WINDOW, AFTER, 10),
+    "runs of a window": lambda connection: queries.runs_in(connection, *WINDOW, AFTER, 10),
+    "jobs": lambda connection: list(newest_runs.rows(connection, Newest(*WINDOW), 10)),
+    "jobs of a target": lambda connection: list(newest_runs.rows(connection, Newest(*WINDOW, None, [1]), 10)),
+    "jobs by a pattern": lambda connection: list(newest_runs.rows(connection, Newest(*WINDOW, [1, 2]), 10)),
+    "jobs held": lambda connection: list(newest_runs.rows(connection, Newest(None, None, None, [1], State.HELD), 10)),
+    "jobs held, counted": lambda connection: newest_runs.count(
+        connection, Newest(None, None, None, [1, 2], State.HELD)
+    ),
     "fold, first page": lambda connection: queries.ended_in(connection, 1, WINDOW, None, 10),
     "fold, next page": lambda connection: queries.ended_in(connection, 1, WINDOW, AFTER, 10),
     "fold, sums": lambda connection: next(sums.by_class(connection, 1, WINDOW, 10), None),

@@ -1,0 +1,70 @@
+"""The newest runs, of some classes and in some state of delivery: what a person asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Select, exists, func, select
+
+from publisher.store import dialect
+from publisher.store.deliveries import in_state
+from publisher.store.prepared import Listed, listed
+from publisher.store.schema import State, classes, deliveries, runs, sources
+from publisher.store.stored_run import RUN_COLUMNS
+
+_PAGE: Final = 1000
+
+
+class Newest(msgspec.Struct, frozen=True):
+    """Runs that ended from `start` until `stop` (exclusive; None: open), of these classes (None: of all).
+
+    `targets`: only runs with a delivery to one of these (None: any, or none), and in `state` if that is given.
+    """
+
+    start: int | None
+    stop: int | None
+    classes: Collection[int] | None = None
+    targets: Collection[int] | None = None
+    state: State | None = None
+
+
+def rows(connection: Connection, chosen: Newest, limit: int | None) -> Generator[list[Any], None, None]:
+    """The class id and then `RUN_COLUMNS` of these runs, newest first, at most `limit`, some at a time."""
+    joined = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)
+    query = _where(select(runs.c.class_id, *RUN_COLUMNS).select_from(joined), chosen)
+    ordered = query.order_by(runs.c.end_time.desc(), runs.c.id.desc()).limit(limit)
+    return dialect.streamed(connection, ordered, _PAGE, _values(chosen))
+
+
+def count(connection: Connection, chosen: Newest) -> int:
+    """How many these are. Without deliveries, a scan of the index over ends."""
+    query = _where(select(func.count()).select_from(runs), chosen)
+    return connection.execute(query, _values(chosen)).scalar_one()
+
+
+def _where(query: Select[Any], chosen: Newest) -> Select[Any]:
+    query = query.where(runs.c.end_time.is_not(None))
+    if chosen.start is not None:
+        query = query.where(runs.c.end_time >= chosen.start)
+    if chosen.stop is not None:
+        query = query.where(runs.c.end_time < chosen.stop)
+    if chosen.classes is not None:
+        query = query.where(runs.c.class_id.bool_op("IN")(Listed("classes")))
+    if chosen.targets is not None:
+        query = query.where(_delivered(chosen.targets, chosen.state))
+    return query
+
+
+def _delivered(targets: Collection[int], state: State | None) -> ColumnElement[bool]:
+    """Open deliveries are few and have an index of their own; of the others, each run is asked for its own."""
+    to_them = deliveries.c.target_id.in_(sorted(targets))
+    if state is None or state is State.ACCEPTED:
+        its_own = to_them & (deliveries.c.run_id == runs.c.id)
+        return exists().where(its_own if state is None else its_own & in_state(state))
+    return runs.c.id.in_(select(deliveries.c.run_id).where(to_them, in_state(state)))
+
+
+def _values(chosen: Newest) -> dict[str, str] | None:
+    return None if chosen.classes is None else {"classes": listed(sorted(chosen.classes))}
