@@ -14,8 +14,13 @@ from formats.csv_text import csv_line
 from publisher.text import safe
 
 _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?", re.ASCII)
-_FORMULA: Final = re.compile("(^|;)(\\s*)(?=[=+\\-@\uff0b\uff0d\uff1d\uff20])")
-"""Where a formula begins, also with full-width letters, and after a semicolon: in many countries it separates cells."""
+_WIDE: Final = "\ufe62\ufe63\ufe66\ufe6b\uff0b\uff0d\uff1d\uff20"
+"""Small and full-width forms of the signs with which a formula begins."""
+_FORMULA: Final = re.compile(f"(^|;)((?:[^!-~\\w{_WIDE}]|[\u115f\u1160\u3164\uffa0])*)(?=[=+\\-@{_WIDE}])")
+"""Where a formula begins, also after a semicolon: in many countries it separates cells. Spreadsheets remove blanks and
+invisible characters before it, so all that is neither ASCII nor a letter or digit may be there; the four code points
+are fillers, letters that show nothing.
+"""
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:

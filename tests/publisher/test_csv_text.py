@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import unicodedata
 from decimal import Decimal
 
 import pytest
@@ -21,6 +22,11 @@ HOSTILE = {
     "@SUM(A1)": "'@SUM(A1)",
     "  =1": "  '=1",
     "\uff1d1": "'\uff1d1",
+    "\uff1d\uff1d1": "'\uff1d\uff1d1",
+    "\ufe661": "'\ufe661",
+    "\u200b=1": "\u200b'=1",
+    "\ufeff@a": "\ufeff'@a",
+    "a;\xad\ufe0f+1": "a;\xad\ufe0f'+1",
     "a;=1": "a;'=1",
     "\r=cmd": "\\x0d=cmd",
     "\n=cmd": "\\x0a=cmd",
@@ -52,6 +58,20 @@ def test_any_rows_are_as_many_lines(rows: list[tuple[str, str]]) -> None:
     assert [len(row) for row in read] == [2] * len(rows)
     assert written.count("\n") == len(rows)
     assert not any(cell.lstrip()[:1] in {"=", "@"} for row in read for cell in row)
+
+
+_BLANK = "\u115f\u1160\u2800\u3164\uffa0"
+"""Letters and a symbol that show nothing."""
+_INVISIBLE = st.characters(categories=("Zs", "Zl", "Zp", "Cc", "Cf", "Cn", "Mn", "Me")) | st.sampled_from(_BLANK)
+
+
+@given(st.sampled_from(["", "a;", "é=1; "]), st.text(_INVISIBLE), st.sampled_from("=+-@\uff0b\uff0d\uff1d\uff20"))
+def test_nothing_invisible_hides_a_formula(before: str, invisible: str, begin: str) -> None:
+    (cell,) = next(csv.reader(io.StringIO(csv_text([[f"{before}{invisible}{begin}SUM(A1)"]]), newline="")))
+    shown = "".join(
+        char for char in cell.rpartition(";")[2] if unicodedata.category(char)[0] not in "ZCM" and char not in _BLANK
+    )
+    assert shown.startswith(("'", "\\"))
 
 
 def test_there_is_one_writer() -> None:
