@@ -22,7 +22,7 @@ from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources.base import Cursor, Line, Outcome, Page, UnreadableLine, Window, required_path
 from publisher.sources.fields import CutError, LineError, instant
-from publisher.sources.logs.broken_record import SUSPECT, RecordJoiner
+from publisher.sources.logs.broken_record import MAX_HELD_BYTES, SUSPECT, RecordJoiner
 from publisher.sources.logs.lines import LineSource
 from publisher.sources.logs.reader import LogReader, Reading
 from publisher.sources.pbs.history import USUAL_LIMITS, HistoryLimits, JobPaths
@@ -51,6 +51,8 @@ class PbsParser:
         self._clock = LocalClock(zone)
         self._stamps = "", ""
         """Of the last two lines."""
+        self._earlier_bytes = 0
+        """Of the lines whose runs are held for their earlier time, one after the other."""
         rest = RestOfRecord(self._clock, has_owner=dialect.has_owner)
         self._joiner = RecordJoiner(self.parse, rest, run_of=self.alone, may_end=rest.may_end)
         self.release = self._joiner.release
@@ -72,9 +74,10 @@ class PbsParser:
             return Line.MORE
         found: Sequence[Outcome] = jobs
         if jobs and entry.stamp < self._stamps[0] and entry.stamp < self._stamps[1]:
-            found = self._if_in_order(entry.stamp, jobs)
+            found = self._if_in_order(entry.stamp, jobs, len(line))
         else:
             self._stamps = self._stamps[1], entry.stamp
+            self._earlier_bytes = 0
         if len(found) == 1:
             return found[0]
         return list(found) if found else Line.SKIPPED
@@ -86,14 +89,19 @@ class PbsParser:
             return self._joiner.refused(line, str(error), cut=isinstance(error, CutError))
         return UnreadableLine(str(error), is_rest=b"\0" not in line)
 
-    def _if_in_order(self, stamp: str, jobs: Sequence[Job]) -> list[Outcome]:
+    def _if_in_order(self, stamp: str, jobs: Sequence[Job], line_bytes: int) -> list[Outcome]:
         """Hold runs of a line that was written long before both previous ones, by its stamp: the server writes lines in
         the order of their times, and a user does not know when a job will start.
 
-        One previous line would not do: a user's text with a late stamp would hold the next line of another job.
+        One previous line would not do: a user's text with a late stamp would hold the next line of another job. More
+        lines than a text has are those of another log, which somebody appended.
         """
         before = [self._clock.instant(each, after=0) for each in self._stamps]
         if self._clock.instant(stamp, after=0) >= min(before) - _STEPS_BACK_S:  # also those of a clock that was set
+            return [*jobs]
+        self._earlier_bytes += line_bytes + 1
+        if self._earlier_bytes > MAX_HELD_BYTES:
+            self._stamps = stamp, stamp
             return [*jobs]
         return [UnreadableLine(_EARLIER, suspect=job) if job.finished else job for job in jobs]
 
