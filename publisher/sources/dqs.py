@@ -82,6 +82,10 @@ class ActLine(msgspec.Struct, frozen=True, array_like=True):
         return self.rusage[2]
 
 
+class ActValueError(ActError):
+    """The line has the form of a record, and a value that no record has: see `gridengine.colon.ColonValueError`."""
+
+
 def is_rest(line: bytes) -> bool:
     """Whether a line that is not a record ends as one does. It may begin in any way: a user may have written that."""
     return _ends_as_record(line.decode("latin-1").rstrip("\r").split(":"))
@@ -104,7 +108,7 @@ def parse_line(text: str) -> ActLine:
     numbers = [int(digits) for digits in fields[8:]]
     job_number, submit, start, end, exit_status = numbers[:5]
     if start and end < start:
-        raise ActError("the run ends before it starts" if end else "the run started and has no end")
+        raise ActValueError("the run ends before it starts" if end else "the run started and has no end")
     if fields[2] not in ("0", "1"):
         raise ActError("field 3 should be 0 or 1: 1 for the master's line")
     return ActLine(
@@ -276,10 +280,9 @@ class DqsParser:
         try:
             act = parse_line(decoded(line))
             _require_short(act)
-        except LimitError as error:
-            return UnreadableLine(str(error))  # of a whole record
         except (ActError, LineError) as error:
-            return self._joiner.refused(line, str(error), cut=isinstance(error, CutActError))
+            whole = isinstance(error, ActValueError | LimitError)
+            return self._joiner.refused(line, str(error), cut=isinstance(error, CutActError), whole=whole)
         if act.start == 0:
             return Line.SKIPPED
         key = _key(act)

@@ -66,6 +66,11 @@ class CutColonError(ColonError):
     """The line does not end as a record does: a line feed in a user's text may have broken the record."""
 
 
+class ColonValueError(ColonError):
+    """The line has the form of a record, and a value that no record has. A user who can write such a line can write one
+    with a possible value as well, so nothing about the lines near it follows."""
+
+
 def is_rest(line: str) -> bool:
     """Whether a line that is not a record ends as one does. It may begin in any way: a user may have written that."""
     return _ends_as_record(line.rstrip("\r").split(":"))
@@ -95,9 +100,9 @@ def parse_record(line: str, cluster: Cluster) -> Job | Slave | None:
     job_number, priority, submitted, started, ended, failed, exit_status = numbers[:7]
     slots, task, cpu, mem, io, iow, maxvmem, arid, reserved = numbers[25:]
     if started and ended < started:
-        raise ColonError("the run ends before it starts" if ended else "the run started and has no end")
+        raise ColonValueError("the run ends before it starts" if ended else "the run started and has no end")
     if not 0 <= cpu <= LARGEST:
-        raise ColonError("the CPU time is negative, or larger than possible")
+        raise ColonValueError("the CPU time is negative, or larger than possible")
     extras: Extras = dict(zip(RUSAGE, numbers[7:25]))  # noqa: B905 - both have 18 by their types
     extras["mem"] = mem
     extras["io"] = io
@@ -152,7 +157,8 @@ def _carefully(fields: list[str]) -> tuple[list[str], list[str], list[str], _Num
         for index, place in enumerate(_numbers_of(range(len(fields)), tail)):
             value = _number(fields[place], place)
             if index not in _FIGURES and (not isinstance(value, int) or not 0 <= value <= LARGEST):
-                raise ColonError(f"field {place + 1} should be a whole number that is not negative")
+                error = ColonValueError if isinstance(value, int) else ColonError
+                raise error(f"field {place + 1} should be a whole number that is not negative")
             kept.append(value if index in _AS_NUMBERS else storable(value))
         numbers = cast("_Numbers", tuple(kept))  # figures out of bounds are text, which only extras use
     last = [*fields[30:39], ":".join(fields[39:tail]), *fields[tail : tail + 5]]

@@ -96,7 +96,8 @@ class GridEngineParser:
             parse = jsonl.parse_record if text[0] == "{" else colon.parse_record
             found = parse(text, self._cluster)
         except (colon.ColonError, jsonl.JsonlError, LimitError) as error:
-            return self._joiner.refused(line, str(error), cut=isinstance(error, colon.CutColonError))
+            whole = isinstance(error, colon.ColonValueError | LimitError)
+            return self._joiner.refused(line, str(error), cut=isinstance(error, colon.CutColonError), whole=whole)
         if isinstance(found, Slave):
             return self._slave(found)
         return self._master(found) if found and self._waiting.groups else found or Line.SKIPPED

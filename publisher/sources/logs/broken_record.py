@@ -65,10 +65,11 @@ class RecordJoiner:
         between may be text of that record too."""
         self._deciding = False
 
-    def refused(self, line: bytes, reason: str, *, cut: bool) -> Outcome:
-        """The outcome of a line that is not a record. `cut`: it ends within a user's text."""
+    def refused(self, line: bytes, reason: str, *, cut: bool, whole: bool = False) -> Outcome:
+        """The outcome of a line that is not a record. `cut`: it ends within a user's text. `whole`: it has the form of
+        a record, so it is not the rest of one."""
         if not cut or self._deciding:
-            return UnreadableLine(reason, cut=cut, is_rest=self._is_rest(line))
+            return UnreadableLine(reason, cut=cut, is_rest=not whole and self._is_rest(line))
         self._hold(line)
         self.holds = True
         return Line.IGNORED
