@@ -7,7 +7,7 @@ several lines) is plain JSON in the cursor, so that a page has everything that t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import compress
 from typing import Any, Final
@@ -49,6 +49,9 @@ NEIGHBOUR_BYTES: Final = 1 << 16
 """How far before a line that ends a record without its beginning runs are suspect: a record with a user's text is
 seldom longer, and more lines would hold more jobs of others.
 """
+
+_JOINED_FROM: Final = 100
+"""So many lines that are not records, one after the other, are one piece: a user can write any number of them."""
 
 
 class StatelessParser:
@@ -227,6 +230,7 @@ class LogPart(PageBuilder):
                 self._has_record = True
                 self.merged += 1
                 self._several[index] = _NO_PLACES
+        self.unreadable[:] = joined_lines(self.unreadable)
 
     def understand_by(self, parser: LineParser) -> None:
         """Let this parser doubt lines, and find their runs, if it can."""
@@ -332,6 +336,39 @@ class LogPart(PageBuilder):
                 self.unreadable.append(piece)
         self.jobs[:] = compress(self.jobs, kept)
         self._places = list(compress(self._places, kept))
+
+
+def joined_lines(pieces: Sequence[Unreadable]) -> Iterator[Unreadable]:
+    """Many lines that are not records, one after the other, as one piece for each `RAW_BYTES` of their text.
+
+    Nothing of the text is lost; the number and offset of each line follow from those of the first.
+    """
+    lines: list[Unreadable] = []
+    size = 0
+    for piece in pieces:
+        if lines and not (_follows(lines[-1], piece) and size + len(piece.raw) < RAW_BYTES):
+            yield from _as_one(lines)
+            lines, size = [], 0
+        lines.append(piece)
+        size += len(piece.raw) + 1
+    yield from _as_one(lines)
+
+
+def _follows(piece: Unreadable, later: Unreadable) -> bool:
+    """Whether two pieces are whole lines, one after the other, without a run."""
+    if piece.line is None or piece.offset is None or any(each.suspect or each.given for each in (piece, later)):
+        return False
+    next_place = piece.file, piece.line + 1, piece.offset + len(piece.raw) + 1
+    return (later.file, later.line, later.offset) == next_place
+
+
+def _as_one(lines: list[Unreadable]) -> Sequence[Unreadable]:
+    if len(lines) < _JOINED_FROM:
+        return lines
+    first = lines[0]
+    why = f"lines {first.line} to {lines[-1].line} ({len(lines):,}) are not records; the first: {first.reason}"
+    raw = b"\n".join([line.raw for line in lines])
+    return [msgspec.structs.replace(first, reason=why, raw=raw)]
 
 
 def _with_place(chunk: LineBlock, index: int, refused: UnreadableLine, line: bytes = b"") -> Unreadable:
