@@ -21,13 +21,15 @@ from publisher.sources.slurm.refusals import (
     BY_OTHER_HEADER,
     CUT_OFF,
     IN_LOG,
+    NO_FIELDS,
     NO_HEADER,
     OTHER_HEADER,
     WRITTEN_BY,
     lacking,
+    why,
 )
 from publisher.sources.slurm.run import AllocationSteps, ParserState
-from publisher.sources.slurm.table import MOST_EXCESS, Layout
+from publisher.sources.slurm.table import MOST_EXCESS, Layout, ShiftedError
 from publisher.sources.slurm.values import Clock
 
 MOST_BYTES: Final = 131_072
@@ -140,7 +142,7 @@ class SlurmParser:
                     return self._runs.add(layout, parts)
             except LineError as error:
                 if Layout.of(line.decode(errors="replace")) is None:
-                    return self._refuse(layout, line, str(error))
+                    return self._refuse(layout, line, error)
         self._after_header += 1
         return self._slow(line)
 
@@ -152,8 +154,8 @@ class SlurmParser:
         outcomes += self._runs.waiting()
         if self._begun and not self._is_reported:
             self._is_reported = True
-            why = self._why(self._begun, self._refusal() or "the last record is not complete so far")
-            outcomes.append(UnreadableLine(why, raw=b"\n".join(self._begun), back=len(self._begun)))
+            reason = why(self._layout, self._begun, self._refusal() or "the last record is not complete so far")
+            outcomes.append(UnreadableLine(reason, raw=b"\n".join(self._begun), back=len(self._begun)))
         return outcomes
 
     def completed(self) -> list[Recovered]:
@@ -172,11 +174,8 @@ class SlurmParser:
             if self._by_later(line) is not None:
                 return [*self._give_up(CUT_OFF), *_all(self._slow(line))]
             return self._in_table(self._layout, line) if self._layout is not None else self._give_up(NO_HEADER)
-        if jobcomp.begins(line):
-            in_table = self.file in self._layouts
-            return (
-                UnreadableLine("a record of the job completion log in a table") if in_table else self._log_record(line)
-            )
+        if jobcomp.begins(line) and self.file not in self._layouts:
+            return self._log_record(line)
         return self._table_line(line) if line.strip() else Line.IGNORED
 
     def _table_line(self, line: bytes) -> Outcome | list[Outcome]:
@@ -251,19 +250,23 @@ class SlurmParser:
             if text.count(layout.delimiter) + 1 >= layout.columns:
                 return self._runs.add(layout, layout.fields(text.split(layout.delimiter)))
         except LineError as error:
-            return self._refuse(layout, line, str(error))
+            return self._refuse(layout, line, error)
         self._begin([line])
         return Line.MORE
 
-    def _refuse(self, layout: Layout, line: bytes, reason: str) -> Outcome:
-        """Refuse a line with enough fields. It is the beginning of a record if it begins as one, and does not end so:
-        a user's text has delimiters and a line feed, and may have the records that follow.
+    def _refuse(self, layout: Layout, line: bytes, error: LineError) -> Outcome | list[Outcome]:
+        """Refuse a line with enough fields. It is the beginning of a record if it begins as one, and does not end so,
+        or a text shifted its columns: that has delimiters and a line feed, and may have the records that follow.
         """
-        if layout.begins(line):
+        is_shifted = isinstance(error, ShiftedError)
+        if layout.begins(line) and (is_shifted or not layout.ends(line)):
             self._begin([line])
             return Line.MORE
+        is_rest = is_shifted and layout.is_rest(line)
+        before = self._runs.waiting() if is_rest else []
         self._runs.refuse()
-        return UnreadableLine(reason)
+        refused = UnreadableLine(str(error), is_rest=is_rest)
+        return [*before, refused] if before else refused
 
     def _use(self, layout: Layout) -> None:
         self._layouts.pop(self.file, None)
@@ -312,7 +315,7 @@ class SlurmParser:
                 return [*self._give_up(CUT_OFF), *_all(self.parse(line))]
             self._holds_others = True
             return self._go_on(line)
-        if layout.begins(line):
+        if layout.begins(line) and not in_text:
             return [*self._give_up(CUT_OFF), *_all(self._begins(line))]
         fields = self._begun_delimiters + line.count(layout.delimiter.encode()) + 1
         if fields >= layout.columns and (layout.ends(line) or self._fits(layout, [*self._begun, line], fields)):
@@ -320,7 +323,7 @@ class SlurmParser:
             return self._whole(layout, lines) if in_text else self._fewest(layout, lines)
         gone = self._go_on(line)
         if self._begun and not in_text and fields >= layout.columns:
-            return self._give_up("has another number of fields than the header has columns", present=1)
+            return self._give_up(NO_FIELDS, present=1)
         return gone
 
     def _fits(self, layout: Layout, lines: list[bytes], fields: int) -> bool:
@@ -341,6 +344,9 @@ class SlurmParser:
             fields = layout.fields(decoded(raw).split(layout.delimiter))
         except LineError as error:
             self._runs.refuse()
+            begin = self._last_record(layout, lines)[0]
+            last = self._suspect(b"\n".join(lines[begin:]), back=len(lines) - 1 - begin)
+            suspects += [last] if last is not None else []
             return [UnreadableLine(str(error), raw=raw, back=len(lines) - 1), *suspects]
         return [*self._put_together(layout, fields, lines), *suspects]
 
@@ -370,14 +376,21 @@ class SlurmParser:
 
     def _fewest(self, layout: Layout, lines: list[bytes]) -> list[Outcome]:
         """The record of the fewest lines that ends with the last of these; the lines before are not a record."""
+        begin, fields = self._last_record(layout, lines)
+        if fields is not None:
+            others = self._other_lines(layout, lines[:begin], len(lines) - 1)
+            return [*others, *self._put_together(layout, fields, lines[begin:])]
+        self._runs.refuse()
+        reason = "these lines together are not a record"
+        return [UnreadableLine(reason, raw=b"\n".join(lines), back=len(lines) - 1, is_rest=not layout.free_last)]
+
+    def _last_record(self, layout: Layout, lines: Sequence[bytes]) -> tuple[int, list[str] | None]:
+        """Where the record of the fewest lines begins that ends with the last of these, and its fields, if any."""
         for begin in range(len(lines) - 1, max(-1, len(lines) - 1 - _MOST_TRIED), -1):
             fields = self._fields(layout, b"\n".join(lines[begin:]))
             if fields is not None:
-                others = self._other_lines(layout, lines[:begin], len(lines) - 1)
-                return [*others, *self._put_together(layout, fields, lines[begin:])]
-        self._runs.refuse()
-        why = "these lines together are not a record"
-        return [UnreadableLine(why, raw=b"\n".join(lines), back=len(lines) - 1, is_rest=not layout.free_last)]
+                return begin, fields
+        return 0, None
 
     def _put_together(self, layout: Layout, fields: list[str], lines: Sequence[bytes]) -> list[Outcome]:
         """A record of several lines."""
@@ -467,33 +480,20 @@ class SlurmParser:
         waiting = list[Outcome](self._runs.waiting())
         self._runs.refuse()
         if not self._holds_others:
-            why = self._why(begun, reason)
-            return [*waiting, UnreadableLine(why, raw=b"\n".join(begun), back=back, is_rest=is_text)]
-        outcomes = [*waiting, UnreadableLine(self._why(begun[:1], reason), raw=begun[0], back=back)]
+            raw = b"\n".join(begun)
+            return [*waiting, UnreadableLine(why(layout, begun, reason), raw=raw, back=back, is_rest=is_text)]
+        outcomes = [*waiting, UnreadableLine(why(layout, begun[:1], reason), raw=begun[0], back=back)]
         for at, (line, suspect) in enumerate(zip(begun[1:], suspects, strict=True), 1):
-            why = self._why([line], "follows a record that is cut off")
-            outcomes.append(suspect or UnreadableLine(why, raw=line, back=back - at))
+            follows = why(layout, [line], "follows a record that is cut off")
+            outcomes.append(suspect or UnreadableLine(follows, raw=line, back=back - at))
         return outcomes
 
     def _other_lines(self, layout: Layout, lines: Sequence[bytes], back: int) -> list[Outcome]:
         """Report lines that belong to no record. `back`: the first is so many before the present one."""
-        why = "has another number of fields than the header has columns"
         return [
-            UnreadableLine(self._why([line], why), raw=line, back=back - at, is_rest=not layout.free_last)
+            UnreadableLine(why(layout, [line], NO_FIELDS), raw=line, back=back - at, is_rest=not layout.free_last)
             for at, line in enumerate(lines)
         ]
-
-    def _why(self, lines: Sequence[bytes], reason: str) -> str:
-        """Why these lines are not a record: text after the last column is the rest of a text, not a damaged record."""
-        layout = self._layout
-        if layout is None or not layout.free_last:
-            return reason
-        if any(layout.delimiter.encode() in line for line in lines):
-            return reason
-        return (
-            f"is probably the rest of the {layout.free_last} of the run before, after a line feed: in the last column "
-            "its end cannot be found. The run was read with the beginning of it; let sacct write State last"
-        )
 
 
 def _all(outcome: Outcome | list[Outcome]) -> list[Outcome]:

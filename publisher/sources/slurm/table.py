@@ -43,7 +43,7 @@ _FORMS: Final = {
         ("elapsed cputime suspended reserved planned mincpu avecpu timelimit", _SPAN),
         ("elapsedraw cputimeraw ncpus alloccpus nnodes allocnodes reqcpus reqnodes uid gid dbindex ntasks", _NUMBER),
         ("associd qosraw priority", _NUMBER),
-        ("state", r"(?:[A-Z_]+\+?(?: by \S+)?)?"),
+        ("state", r"[A-Z_]+\+?(?: by \S+)?"),
         ("exitcode derivedexitcode", r"(?:\d+:\d+)?"),
         ("maxrss maxvmsize reqmem averss avevmsize", _SIZE),
         ("alloctres reqtres", _RESOURCES),
@@ -58,6 +58,8 @@ _FORMS: Final = {
 _FREE: Final = frozenset(
     {"jobname", "comment", "admincomment", "systemcomment", "submitline", "workdir", "wckey", "extra", "container"}
 )
+_TEXTS: Final = _FREE | {"account"}
+"""What users write. Slurm takes any account if it does not check accounts; a line feed in one is not read as a part."""
 _USED: Final = (
     "jobidraw", "jobid", "cluster", "jobname", "state", "start", "end", "submit", "eligible", "elapsedraw", "elapsed",
     "totalcpu", "usercpu", "systemcpu", "alloccpus", "ncpus", "allocnodes", "nnodes", "nodelist", "alloctres", "user",
@@ -71,6 +73,10 @@ _EXTRAS: Final = (
 _NOT_KEPT: Final = values.UNKNOWN | {"00:00:00"}
 _GRES_GPU: Final = re.compile(r"gpu(?::[^,:()]+)?:(\d{1,6})", re.ASCII)
 _LARGEST_J: Final = 1e18
+
+
+class ShiftedError(LineError):
+    """The fields of a line are not those of the columns: a user's text may have shifted them, or broken the line."""
 
 
 class Step(NamedTuple):
@@ -112,10 +118,11 @@ class Layout:
         self._forms = [None if name in _FREE else _FORMS.get(name) for name in lower]
         self._free = frozenset(index for index, name in enumerate(lower) if name in _FREE)
         self._matter = {index for index, name in enumerate(lower) if name in _USED and name not in _FREE}
-        self._first_free = min(self._free, default=self.columns)
-        self._after_free = self.columns - 1 - max(self._free, default=self.columns - 1)
+        texts = [index for index, name in enumerate(lower) if name in _TEXTS]
+        self._first_text = min(texts, default=self.columns)
+        self._after_text = self.columns - 1 - max(texts, default=self.columns - 1)
         self._row: re.Pattern[bytes] | Literal[False] | None = None
-        self.free_last = names[-1] if lower[-1] in _FREE else ""
+        self.free_last = names[-1] if lower[-1] in _TEXTS else ""
         """The last column, if it may contain any text, including line feeds."""
         self.missing = [
             name for name, there in (("JobID", self._id), ("Start", at.get("start", -1)), ("End", at.get("end", -1)))
@@ -149,11 +156,11 @@ class Layout:
         if excess == 0:
             return parts
         if excess < 0 or excess > MOST_EXCESS or not self._free:
-            raise LineError(f"{len(parts)} fields, but the header has {self.columns}")
+            raise ShiftedError(f"{len(parts)} fields, but the header has {self.columns}")
         readings: list[list[str]] = []
         self._put_together(parts, [], 0, excess, readings, [_MOST_STEPS])
         if not readings:
-            raise LineError(f"{len(parts)} fields, but the header has {self.columns}, and no way to join them fits")
+            raise ShiftedError(f"{len(parts)} fields, but the header has {self.columns}, and no way to join them fits")
         first = readings[0]
         differ = {at for reading in readings[1:] for at in range(self.columns) if reading[at] != first[at]}
         if not differ:
@@ -168,12 +175,20 @@ class Layout:
         return self._fit(fields[: self.columns], self._forms)
 
     def check(self, fields: Sequence[str]) -> None:
-        """Raises `LineError`, naming the column, for the first field that does not have the form of its column."""
-        for name, form, field in zip(self.names, self._forms, fields, strict=False):
-            if form is not None and form.fullmatch(field) is None:
-                raise LineError(
-                    f"{name} does not have its form: a text that contains the delimiter may have shifted the columns"
-                )
+        """Raises `LineError`, naming the column, for the first field that does not have the form of its column;
+        `ShiftedError` if it is the id, or several do not.
+        """
+        wrong = [
+            at
+            for at, (form, field) in enumerate(zip(self._forms, fields, strict=False))
+            if form is not None and form.fullmatch(field) is None
+        ]
+        if wrong:
+            error = ShiftedError if len(wrong) > 1 or self._id in wrong else LineError
+            raise error(
+                f"{self.names[wrong[0]]} does not have its form: a text that contains the delimiter may have shifted "
+                "the columns"
+            )
 
     def is_row(self, line: bytes, fields: Sequence[str]) -> bool:
         """Whether each field of a line, with as many fields as columns, has the form of its column."""
@@ -182,20 +197,28 @@ class Layout:
         return self._row.fullmatch(line) is not None if self._row else self.fits(fields)
 
     def begins(self, line: bytes) -> bool:
-        """Whether a line is the beginning of a record, up to a place in a text of a user, with an id before the first.
+        """Whether a line that is not a record is the beginning of one, up to a place in a text of a user, with an id
+        before the first.
 
         It may have more fields than the header has columns, since such a text may have delimiters.
         """
         parts = line.decode("utf-8", "backslashreplace").split(self.delimiter)
-        if not self._id < self._first_free < len(parts) or (len(parts) >= self.columns and self.free_last):
+        if not self._id < self._first_text < len(parts) or (len(parts) >= self.columns and self.free_last):
             return False
-        if len(parts) >= self.columns and self.ends(line):
-            return False
-        return self._fit(parts[: self._first_free], self._forms[: self._first_free]) and parts[self._id] != ""
+        return self._begins_so(parts)
+
+    def is_rest(self, line: bytes) -> bool:
+        """Whether a line that is not a record ends as one, and does not begin so."""
+        parts = line.decode("utf-8", "backslashreplace").split(self.delimiter)
+        return self.ends(line) and not (len(parts) > self._first_text and self._begins_so(parts))
+
+    def _begins_so(self, parts: Sequence[str]) -> bool:
+        before = self._first_text
+        return self._fit(parts[:before], self._forms[:before]) and parts[self._id] != ""
 
     def ends(self, line: bytes) -> bool:
         """Whether a line ends as a record does, after the last text. False for a table that ends with a text."""
-        last = self._after_free
+        last = self._after_text
         parts = line.decode("utf-8", "backslashreplace").split(self.delimiter)
         return 0 < last < len(parts) and self._fit(parts[-last:], self._forms[-last:])
 

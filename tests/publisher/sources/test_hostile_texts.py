@@ -333,3 +333,60 @@ def test_a_whole_record_with_an_earlier_time_than_the_lines_before_it_is_suspect
         assert {key for key, job in found.jobs.items() if job.finished} <= true.keys()
         kept = {*found.jobs, *found.suspects}
         assert {key for key, job in true.items() if job.local_user == "ada"} <= kept
+
+
+@pytest.mark.parametrize("name", ["torque", "pbs"])
+def test_an_older_log_that_was_appended_is_held_no_longer_than_a_text_may_be(tmp_path: Path, name: str) -> None:
+    days = [
+        [FORMS[name][0](Submitted(day * 10_000 + i, "ada", FIRST + day * 86_400 + i)) for i in range(999)]
+        for day in (1, 0)
+    ]
+    path = tmp_path / "20261122"
+    path.write_text("".join(f"{records[-1][1]}\n" for day in days for records in day))
+    settings = schema.SourceSettings.model_validate({"type": name, "path": str(path), "timezone": "UTC"})
+    pages = [*make_source("s", settings).pages({})]
+    held = [piece for page in pages for piece in page.unreadable]
+    assert 0 < sum(len(piece.raw) + 1 for piece in held) <= MAX_HELD_BYTES
+    assert sum(len(page.jobs) for page in pages) == 1998 - len(held)
+
+
+@pytest.mark.parametrize("change", [lambda end: f":{end - 200}:0:0:100:50.0:", lambda end: f":-{end}:0:0:100:50.0:"])
+def test_a_record_with_an_impossible_value_holds_no_others(tmp_path: Path, change: Callable[[int], str]) -> None:
+    lines = [gridengine(Submitted(number, "ada", FIRST + number * 400))[0][1] for number in range(8)]
+    lines[5] = lines[5].replace(f":{FIRST + 2_100}:0:0:100:50.0:", change(FIRST + 2_100))
+    path = tmp_path / "accounting"
+    path.write_text("\n".join(lines) + "\n")
+    settings = schema.SourceSettings.model_validate({"type": "gridengine", "path": str(path), "cluster": "c"})
+    (page,) = make_source("s", settings).pages({})
+    assert (len(page.jobs), [piece.line for piece in page.unreadable]) == (7, [6])
+
+
+COLUMNS: Final = "JobIDRaw|JobID|Cluster|User|Account|Submit|Start|End|ElapsedRaw|TotalCPU|NCPUS|JobName|Comment|State"
+
+
+@pytest.mark.parametrize("text", ["x\n{}", "a|b|{}\nx\n{}", "{}\nx\n{}"])
+def test_an_account_makes_no_row(tmp_path: Path, text: str) -> None:
+    """Slurm takes any account if it does not check accounts."""
+    times = [iso(FIRST + at) for at in (0, 9, 109)]
+    forged = f"999|999|c|ada|a|{'|'.join(times)}|100|00:01:00|2|z||COMPLETED"
+    own = forged.replace("999|999|c|ada|a|", f"100|100|c|eve|{text.format(forged, forged)}|")
+    path = tmp_path / "table"
+    path.write_text(f"{COLUMNS}\n{forged.replace('999', '7')}\n{own}\n{forged.replace('999', '8')}\n")
+    settings = schema.SourceSettings.model_validate({"type": "slurm", "path": str(path), "timezone": "UTC"})
+    seen = list(make_source("s", settings).pages({}))
+    assert "999" not in {job.local_id for page in seen for job in page.jobs}
+    assert any(piece.suspect and piece.suspect.local_id == "999" for page in seen for piece in page.unreadable)
+
+
+@pytest.mark.parametrize("count", [99, 100, 20_000])
+def test_many_refused_lines_are_few_pieces_with_all_their_text(tmp_path: Path, count: int) -> None:
+    line = jobcomp(Submitted(1, "ada", FIRST))[0][1]
+    junk = [f"text of a user {number}" for number in range(count)]
+    path = tmp_path / "jobcomp"
+    path.write_text("\n".join([line, *junk, line.replace("JobId=1", "JobId=2"), ""]))
+    settings = schema.SourceSettings.model_validate({"type": "slurm", "path": str(path), "timezone": "UTC"})
+    pieces = [piece for page in make_source("s", settings).pages({}) for piece in page.unreadable if not piece.suspect]
+    assert len(pieces) <= max(99, 1 + count // 1_000)
+    assert b"\n".join(piece.raw for piece in pieces).decode().split("\n") == junk
+    body = path.read_bytes()
+    assert all(body[piece.offset :].startswith(piece.raw) for piece in pieces if piece.offset is not None)
