@@ -41,7 +41,8 @@ def rows(connection: Connection, chosen: Newest, limit: int | None) -> Generator
 def count(connection: Connection, chosen: Newest) -> int:
     """How many these are. Without deliveries, a scan of the index over ends."""
     query = _where(select(func.count()).select_from(runs), chosen)
-    return connection.execute(query, _values(chosen)).scalar_one()
+    total: int = connection.execute(query, _values(chosen)).scalar_one()
+    return total
 
 
 def _where(query: Select[Any], chosen: Newest) -> Select[Any]:
