@@ -36,8 +36,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, MultipleResultsFound
 from sqlalchemy.sql.base import ColumnCollection
 
 from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreMissingError
+from publisher.store import compiled, prepared
 from publisher.store import postgresql as server
-from publisher.store import prepared
 from publisher.store.file_owner import name_of, owner_of
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
     engine = create_engine(
         url, pool_use_lifo=True, connect_args={"timeout": busy_timeout_s, "check_same_thread": False}
     )
+    compiled.share(engine)
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, _record: object) -> None:

@@ -24,6 +24,7 @@ from publisher.errors import (
     StoreFullError,
     StoreUnreachableError,
 )
+from publisher.store import compiled
 
 READING: Final = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 """Options of a connection that sees one snapshot from its first query on."""
@@ -73,6 +74,7 @@ def make_engine(url: URL, busy_timeout_s: float) -> Engine:
         ) from error
     except ModuleNotFoundError as error:
         raise (MissingExtraError.of(error) or error) from error
+    compiled.share(engine)
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: object) -> None:
