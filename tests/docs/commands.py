@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -16,8 +17,9 @@ Command = Any
 """A command of click, or of typer where it has click inside: both have the same attributes."""
 
 
+@functools.cache
 def root() -> Command:
-    """The whole application."""
+    """The whole application, which takes a tenth of a second to make."""
     return typer.main.get_command(command_line())
 
 

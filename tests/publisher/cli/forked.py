@@ -18,6 +18,7 @@ import pkgutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -30,7 +31,7 @@ from typing import Final, NoReturn, Self
 import msgspec
 
 from publisher.cli import start
-from publisher.config import file
+from tests.generators.arc_database import load
 
 ROOT: Final = Path(__file__).parents[3]
 _SKIPPED: Final = ("publisher.cli.__main__", "publisher.simulator.__main__")
@@ -94,10 +95,22 @@ def load_program() -> None:
             if module.name not in _SKIPPED and ".migrations." not in module.name:
                 with suppress(ImportError):
                     importlib.import_module(module.name)
+    _run_commands()
     for name in _THREADED:
         del sys.modules[name]
-    file.parse({"site": {"name": "EXAMPLE-SITE"}}, Path("publisher.toml"))  # prepares what checks settings
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"
+
+
+def _run_commands() -> None:
+    """Do once what a process does at its first time only, such as to compile the statements of SQL and what checks
+    settings."""
+    from tests.publisher.cli.program import Inside
+
+    with tempfile.TemporaryDirectory() as folder:
+        site = Inside(Path(folder))
+        load(ROOT / "fixtures" / "arc" / "accounting.sql", site.folder / "accounting.db")
+        for words in (("run",), ("status",), ("jobs",), ("records", "list", "--state", "held"), ("check",)):
+            site(*words)
 
 
 def _become(command: ForkedCommand, streams: Sequence[int]) -> None:
