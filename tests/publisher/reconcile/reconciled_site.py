@@ -12,6 +12,7 @@ from publisher.reconcile.reconcile import Reconciliation
 from publisher.reconcile.result import Difference, Found, MonthFound
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki
+from publisher.status.status import TargetStatus
 from tests.publisher.simulator.records import Client
 from tests.publisher.site import OCTOBER, ListSource, Site, make_job, make_jobs
 
@@ -113,3 +114,14 @@ def ams(simulator: Simulator, records: str, **settings: Any) -> dict[str, Any]:
         "attempts": 1,
         **settings,
     }
+
+
+def ran(site: Site) -> set[str]:
+    """The targets that a run reconciled."""
+    return set(site.publisher.run().reconciled)
+
+
+def only(site: Site) -> TargetStatus:
+    """The status of its only target."""
+    (target,) = site.publisher.status().targets.values()
+    return target
