@@ -182,7 +182,7 @@ def test_a_hostile_text_in_a_grid_log_changes_no_identity(escaped: bool, field: 
     delimiters = (b'"', b'" "', b'" "lrmsID=5.s', b'" "userDN=/CN=rival', b'" "userFQAN=/rival', b"\\")
     texts = hostile_texts(delimiters=delimiters, headers=(b'"lrmsID=5.s"',), records=[victim])
     failed = []
-    for name, text in texts.items():
+    for name, text in every(3, texts.items(), BLAH_FIELDS.index(field)):
         if not escaped and b'"\n' in text:
             continue  # by its text, it could be the end of a line: see the page
         entries, unreadable = entries_of(tmp_path / "log", blah(escaped, field, text))

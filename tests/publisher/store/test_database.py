@@ -89,7 +89,7 @@ def test_on_a_full_disk_nothing_is_sent_and_nothing_is_lost(site: Site) -> None:
     pages = site.rows("PRAGMA page_count")[0][0]
     site.rows("PRAGMA wal_checkpoint(TRUNCATE)")
     _pragma(site, f"PRAGMA max_page_count = {pages}")
-    site.sources["ce1"].add(*make_jobs(9000, first=1000))
+    site.sources["ce1"].add(*make_jobs(3000, first=1000))
     with pytest.raises(StoreFullError) as caught:
         site.collect()
     assert caught.value.exit_code == 5

@@ -69,7 +69,10 @@ def test_no_other_statement_writes_a_state_or_a_counter() -> None:
     for file in sorted(PACKAGE.rglob("*.py")):
         if file == ALONE:
             continue
-        tree = ast.parse(file.read_text("utf-8"))
+        source = file.read_text("utf-8")
+        if not any(table in source for table in ("deliveries", "counters")):
+            continue
+        tree = ast.parse(source)
         for table, how, call in written(tree):
             place = f"{file}:{call.lineno}"
             assert table == "deliveries", f"{place}: writes a counter"
