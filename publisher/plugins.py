@@ -135,6 +135,12 @@ def totals_by_kind() -> dict[str, TotalsKind]:
     return {form.totals.kind: form.totals for form in forms if form.totals is not None}
 
 
+def has_totals(kind: str) -> bool:
+    """Whether totals of a format have this word. Packages are searched only where this program has none."""
+    own = (form.totals for form in registry.FORMATS.values() if form.totals is not None)
+    return any(totals.kind == kind for totals in own) or kind in totals_by_kind()
+
+
 def totals_format(name: str, view: View) -> TotalsFormat:
     """The format of that name with totals or sync counts, bound to a view.
 

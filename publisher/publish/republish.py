@@ -35,6 +35,7 @@ from publisher.store.batches import Resend
 from publisher.store.database import Store
 from publisher.store.groups import GroupRow
 from publisher.store.schema import ARE_ASSUMED, State, deliveries, runs
+from publisher.store.stored_values import state_of
 from publisher.store.transitions import StateChange, transition
 from publisher.text import iso
 
@@ -214,7 +215,7 @@ class _Foreseen:
             .where(deliveries.c.target_id == self._target_id, ended, waits)
             .group_by(deliveries.c.state)
         )
-        return Counter({State(state): jobs for state, jobs in connection.execute(query)})
+        return Counter({state_of(state): jobs for state, jobs in connection.execute(query)})
 
 
 _Effect: TypeAlias = Literal["new", "changed", "emptied", "unchanged"]

@@ -29,6 +29,7 @@ from publisher.store.schema import State, deliveries, targets
 from publisher.store.schema import runs as runs_table
 from publisher.store.stored_json import stored_reason
 from publisher.store.stored_run import StoredRun, stored_run
+from publisher.store.stored_values import state_of
 
 _PAGE: Final = 1000
 
@@ -236,7 +237,7 @@ def whereabouts(connection: Connection, run_id: int) -> list[Whereabouts]:
     return [
         Whereabouts(
             target=row["name"],
-            state=State(row["state"]),
+            state=state_of(row["state"]),
             changed_at=row["changed_at"],
             confirmed_at=row["confirmed_at"],
             reason=stored_reason(row["reason"], row["reason_parameters"]),

@@ -1,5 +1,8 @@
 """Batches: the messages that were sent, with the services' answers.
 
+The state of a batch must agree with what is set with it. No check covers its `uid`: by it alone `import ssm-queue`
+knows a message that was accepted just before a kill, and a message that is sent again replaces itself at APEL.
+
 And the windows that are being sent again: one for each target, from the request until nothing of it waits.
 """
 
@@ -9,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
+from publisher.errors import StoreCorruptError
 from publisher.store import deliveries, dialect, paging, prepared
 from publisher.store.schema import BatchState, batches, resends
 from publisher.store.stored_json import decoded
@@ -83,9 +87,11 @@ def close(
 
 def close_open(connection: Connection, target_id: int, now: int, batch_ids: Iterable[int] | None = None) -> None:
     """Close the batches of a run that ended before their outcome was recorded; with ids, only these."""
+    # One whose state alone says so is damaged, and stays so for the check: it was closed.
+    in_flight = (batches.c.state == int(BatchState.IN_FLIGHT), batches.c.closed_at.is_(None))
     closing = (
         update(batches)
-        .where(batches.c.target_id == target_id, batches.c.state == int(BatchState.IN_FLIGHT))
+        .where(batches.c.target_id == target_id, *in_flight)
         .values(state=int(BatchState.NOT_ACCEPTED), closed_at=now, answer="no answer was recorded")
     )
     if batch_ids is None:
@@ -96,8 +102,8 @@ def close_open(connection: Connection, target_id: int, now: int, batch_ids: Iter
 
 def receipt_of(connection: Connection, target_id: int, uid: str) -> dict[str, str] | None:
     """Return the receipt of an accepted batch with this id; None if there is none."""
-    taken = and_(batches.c.target_id == target_id, batches.c.state == int(BatchState.ACCEPTED), batches.c.uid == uid)
-    text = connection.execute(select(batches.c.receipt).where(taken).limit(1)).scalar_one_or_none()
+    with_receipt = (batches.c.target_id == target_id, batches.c.receipt.is_not(None), batches.c.uid == uid)
+    text = connection.execute(select(batches.c.receipt).where(*with_receipt).limit(1)).scalar_one_or_none()
     return None if text is None else decoded(text, dict[str, str], "a receipt")
 
 
@@ -108,6 +114,27 @@ def last_sent_end(connection: Connection, target_id: int) -> int | None:
     )
     latest: int | None = connection.execute(query).scalar_one()
     return latest
+
+
+STATE_COLUMNS: Final = (batches.c.id, batches.c.state, batches.c.closed_at, batches.c.receipt, batches.c.answer)
+"""What `batch_state` needs."""
+
+
+def batch_state(batch_id: int, state: int, closed_at: object, receipt: object, answer: object) -> BatchState:
+    """The state of a batch, from its columns `STATE_COLUMNS`.
+
+    Raises `StoreCorruptError` if it contradicts the columns that are set with it: an open batch is not closed, an
+    accepted one has a receipt, another one an answer, unless `store purge` removed these texts.
+    """
+    is_closed = closed_at is not None
+    agrees = {
+        BatchState.IN_FLIGHT: not is_closed and receipt is None and answer is None,
+        BatchState.ACCEPTED: is_closed and answer is None,
+        BatchState.NOT_ACCEPTED: is_closed and receipt is None,
+    }
+    if not agrees.get(state):  # type: ignore[call-overload] # as numbers they are equal
+        raise StoreCorruptError(f"the store is damaged: batch {batch_id} is in another state than was stored")
+    return BatchState(state)
 
 
 class BatchRow(msgspec.Struct, frozen=True):
@@ -133,7 +160,7 @@ def get(connection: Connection, batch_id: int) -> BatchRow | None:
     return BatchRow(
         batch_id=row["id"],
         uid=row["uid"],
-        state=BatchState(row["state"]),
+        state=batch_state(*(row[column.name] for column in STATE_COLUMNS)),
         format=row["format"],
         records=row["records"],
         bytes=row["bytes"],

@@ -235,13 +235,20 @@ def _translate(said: str, place: str) -> StoreError:
         return StoreBusyError(
             f"the store {place} is locked by another process: {said}", hint="Try again when it is done"
         )
-    if "malformed" in low or "not a database" in low or "corrupt" in low:
+    if any(word in low for word in _OF_DAMAGE):
         return StoreCorruptError(f"the store {place} is damaged: {said}")
     if "readonly" in low or "read-only" in low:
         return StoreError(
             f"the store {place} cannot be written: {said}", hint="Check owner and mode of file and folder"
         )
-    return StoreError(f"the store {place} cannot be used: {said}")
+    return StoreError(
+        f"the store {place} cannot be used: {said}",
+        hint="`usage-publisher store check` looks for damage; what to do then is in docs/how-to/lost-store.md",
+    )
+
+
+_OF_DAMAGE: Final = ("malformed", "not a database", "corrupt", "no such ", "syntax error", "unrecognized token")
+"""In what SQLite says of a damaged file, or of its schema: the version of the store is known by then."""
 
 
 def refresh_statistics(engine: Engine) -> None:

@@ -8,18 +8,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
+from hashlib import blake2b
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, and_, bindparam, delete, func, null, or_, select, update
+from sqlalchemy import Connection, RowMapping, and_, bindparam, delete, func, null, or_, select, update
 
 from formats.calendar import Month, month_numbered, month_of
 from formats.identity import DIGEST_BYTES
 from formats.totals import MonthTotal, TotalsKind
-from publisher.errors import StoreCorruptError
+from publisher import plugins
+from publisher.errors import PublisherError, StoreCorruptError
 from publisher.store import dialect, paging, prepared
 from publisher.store.row_checks import in_state, is_state_wrong, state_columns
-from publisher.store.schema import State, due_months, groups, purged_sync_counts, report_reaches
+from publisher.store.schema import State, due_months, groups, purged_sync_counts, report_reaches, targets
 from publisher.store.stored_json import read_with
 from publisher.store.stored_values import bytes_of, checked_state_of
 
@@ -72,6 +74,14 @@ class GroupRow(msgspec.Struct, frozen=True):
             raise StoreCorruptError(f"the store is damaged: {name} is not what was stored")
         return total
 
+    def is_of(self, totals: TotalsKind) -> bool:
+        """Whether these totals have stored it."""
+        try:
+            self.total(totals)
+        except PublisherError:
+            return False
+        return True
+
 
 def mark_due(connection: Connection, target_id: int, purpose: DueFor, end_times: Iterable[int]) -> None:
     """Mark the months of these ends as due."""
@@ -107,11 +117,35 @@ def end_due(connection: Connection, target_id: int, purpose: DueFor, month: Mont
 _WAITING: Final = {**state_columns(State.WAITING), "confirmed_at": None}
 
 
+def require_kinds(connection: Connection, target_id: int) -> None:
+    """Raise `StoreCorruptError` if a group of a target is of another kind than was stored.
+
+    It would be sent as a new one, and never as an empty one once its jobs are in another group. A kind that is unknown
+    because its add-on was removed is no damage: no kind that is known reads its groups.
+    """
+    kind: str | None = ""
+    of_target = groups.c.target_id == target_id
+    while kind is not None:
+        following = select(groups.c.kind).where(of_target, groups.c.kind > kind).order_by(groups.c.kind).limit(1)
+        kind = connection.execute(following).scalar_one_or_none()
+        if kind is not None and kind != UTILIZATION and not plugins.has_totals(kind):
+            for row in connection.execute(select(groups).where(of_target, groups.c.kind == kind)).mappings():
+                _require_foreign(_row(row), kind)
+
+
+def _require_foreign(group: GroupRow, kind: str) -> None:
+    is_report = blake2b(group.body, digest_size=DIGEST_BYTES).digest() == group.digest
+    if is_report or any(map(group.is_of, plugins.totals_by_kind().values())):
+        name = f"the group {group.key[:200]} of {group.month}"
+        raise StoreCorruptError(f"the store is damaged: {name} is of the kind {ascii(kind)[:40]}, not that stored")
+
+
 def unsettled(connection: Connection, target_id: int, kind: str) -> list[int]:
     """The months, by number, of groups that were in flight when a run ended, or that are to be sent again.
 
-    Raises `StoreCorruptError` if a group of any month has another state than was stored.
+    Raises `StoreCorruptError` if a group of any month has another state or kind than was stored.
     """
+    require_kinds(connection, target_id)
     open_ones = groups.c.state.in_([int(State.IN_FLIGHT), int(State.WAITING)])
     query = (
         select(groups.c.month, groups.c.state, groups.c.state_check)
@@ -151,26 +185,30 @@ def send_missing(connection: Connection, target_id: int, found: Iterable[tuple[s
 
 
 def of_month(connection: Connection, target_id: int, kind: str, month: int) -> dict[str, GroupRow]:
-    """The groups of a month by their key."""
+    """The groups of a month by their key. Raises `StoreCorruptError`, also if one lacks as its kind is damaged."""
+    require_kinds(connection, target_id)
     query = select(groups).where(groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month)
-    return {
-        row["key"]: GroupRow(
-            row["month"],
-            row["key"],
-            checked_state_of(row["state"], row["state_check"]),
-            bytes_of(row["digest"], "the digest of a group"),
-            row["jobs"],
-            bytes_of(row["body"], "a group"),
-        )
-        for row in connection.execute(query).mappings()
-    }
+    return {row["key"]: _row(row) for row in connection.execute(query).mappings()}
+
+
+def _row(row: RowMapping) -> GroupRow:
+    return GroupRow(
+        row["month"],
+        row["key"],
+        checked_state_of(row["state"], row["state_check"]),
+        bytes_of(row["digest"], "the digest of a group"),
+        row["jobs"],
+        bytes_of(row["body"], "a group"),
+    )
 
 
 def keep_sync_counts(connection: Connection, month: Month) -> None:
     """Keep the sync counts of a month for every target, because its jobs are purged.
 
-    They include what was kept before, when other jobs of the month were purged.
+    They include what was kept before, when other jobs of the month were purged. Raises `StoreCorruptError`.
     """
+    for target_id in connection.execute(select(targets.c.id)).scalars().all():
+        require_kinds(connection, target_id)
     kept = purged_sync_counts
     connection.execute(delete(kept).where(kept.c.month == month.number))
     counts = select(groups.c.target_id, groups.c.month, groups.c.key, groups.c.body, groups.c.digest).where(

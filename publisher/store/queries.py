@@ -434,9 +434,7 @@ def _ledger_entry(row: Sequence[Any]) -> LedgerEntry:
 
 def receipts(connection: Connection, batch_ids: Iterable[int]) -> Iterator[tuple[int, dict[str, str]]]:
     """The receipts of these batches, of accepted ones whose receipt is kept."""
-    query = select(batches.c.id, batches.c.receipt).where(
-        batches.c.state == int(BatchState.ACCEPTED), batches.c.receipt.is_not(None)
-    )
+    query = select(batches.c.id, batches.c.receipt).where(batches.c.receipt.is_not(None))
     for batch_id, receipt in paging.rows_in(connection, query, batches.c.id, sorted(set(batch_ids))):
         yield batch_id, decoded(receipt, dict[str, str], "a receipt")
 

@@ -12,6 +12,7 @@ from publisher.encoded_run import EncodedRun, UsageNote
 from publisher.store import dialect, paging, prepared
 from publisher.store.runs import UpsertedRun
 from publisher.store.schema import runs, usage_notes
+from publisher.store.stored_json import read_with
 
 _ids_by_key: Final = prepared.Lookup((runs.c.record_key, runs.c.id), runs.c.record_key)
 
@@ -37,10 +38,10 @@ def record(
 
 
 def count(connection: Connection, source_id: int) -> Counter[UsageNote]:
-    """How many runs of a source have each note."""
+    """How many runs of a source have each note. Raises `StoreCorruptError`."""
     query = (
         select(usage_notes.c.note, func.count())
         .where(usage_notes.c.source_id == source_id)
         .group_by(usage_notes.c.note)
     )
-    return Counter({UsageNote(note): number for note, number in connection.execute(query)})
+    return Counter({read_with(UsageNote, note, "a note"): number for note, number in connection.execute(query)})

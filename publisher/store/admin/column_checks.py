@@ -13,6 +13,7 @@ from publisher.plugins import totals_by_kind
 from publisher.store import groups as stored_groups
 from publisher.store import named_rows
 from publisher.store.admin import engine
+from publisher.store.batches import STATE_COLUMNS, batch_state
 from publisher.store.groups import GroupRow
 from publisher.store.schema import (
     batches,
@@ -82,6 +83,15 @@ def wrong_rows(connection: Connection) -> Iterator[str]:
         for row in connection.execute(select(table)).mappings():
             if named_rows.is_damaged(table, row):
                 yield f"{named_rows.said(table, row)} is not what was stored"
+
+
+def wrong_batches(connection: Connection) -> Iterator[str]:
+    """Batches whose state contradicts their other columns."""
+    for row in engine.rows(connection, select(*STATE_COLUMNS)):
+        try:
+            batch_state(*row)
+        except StoreError as error:
+            yield error.message
 
 
 def wrong_columns(connection: Connection) -> Iterator[str]:

@@ -96,6 +96,7 @@ def check_small(connection: Connection) -> Iterator[Finding]:
     yield _finding("deliveries", _first_of(_wrong_deliveries(connection)), "agree with their runs and batches", RESTORE)
     if not other:
         yield _finding("groups", _first_of(column_checks.wrong_groups(connection)), "are what was sent", RESTORE)
+        yield _finding("batches", _first_of(column_checks.wrong_batches(connection)), "are what was stored", RESTORE)
         yield _finding("rows", _first_of(column_checks.wrong_rows(connection)), "are what was stored", RESTORE)
         yield _finding("columns", _first_of(column_checks.wrong_columns(connection)), "can be read", RESTORE)
         yield _finding("suspect jobs", _first_of(suspects.damaged(connection)), "are what was read", SETTLE)

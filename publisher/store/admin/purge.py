@@ -65,6 +65,7 @@ from publisher.store.schema import (
     versions,
 )
 from publisher.store.schema import groups as groups_table
+from publisher.store.stored_values import state_of
 from publisher.store.transitions import CONFIRMED
 
 LATE: Final = Reason.of(ReasonCode.PURGED_BEFORE_IT_CAME)
@@ -354,7 +355,7 @@ def _take_deliveries(connection: Connection, target_id: int, ids: Sequence[int])
         .group_by(deliveries.c.state)
     )
     found = [(row[0], row[1], row[2]) for row in connection.execute(counted)]
-    if any(State(state) in UNDELIVERED for state, _, _ in found):
+    if any(state_of(state) in UNDELIVERED for state, _, _ in found):
         raise StoreCorruptError(
             "an undelivered job and its delivery have different end times; nothing of its month was purged",
             hint="`usage-publisher store check` says which",

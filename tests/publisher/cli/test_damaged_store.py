@@ -2,11 +2,68 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
 import pytest
 
+from tests.extent import every
 from tests.publisher.cli.program import Program
 
 pytestmark = pytest.mark.inside
+_PAGE: Final = 4096
+_WINDOW: Final = ("--since", "2020-01-01", "--until", "2030-01-01")
+_COMMANDS: Final[tuple[tuple[str, ...], ...]] = (
+    ("run",), ("status",), ("collect",), ("publish",), ("publish", "--dry-run"), ("history",), ("jobs",), ("check",),
+    ("records", "list"), ("store", "check"), ("store", "backup", "b.db"), ("store", "audit"), ("shadow", "summaries"),
+    ("store", "copy", "sqlite:///store.db", "sqlite:///copy.db"), ("store", "export", "exported"), ("reconcile",),
+    ("republish", "files", *_WINDOW, "--yes"), ("render", "ogf-ur", *_WINDOW), ("report", "totals", *_WINDOW),
+    ("archive", "archived"), ("store", "purge", "--before", "2026-11", "--yes"), ("collect", "--unreadable"),
+)  # fmt: skip
+
+
+def _pages_but_the_first(content: bytearray) -> None:
+    content[_PAGE:] = bytes(len(content) - _PAGE)
+
+
+def _header(content: bytearray) -> None:
+    content[:16] = random.Random(24).randbytes(16)
+
+
+def _end(content: bytearray) -> None:
+    del content[len(content) // 2 :]
+
+
+def _schema(content: bytearray) -> None:
+    """The names of the columns are no longer those of the program."""
+    content[:] = content.replace(b"target_id", b"tarGet~id").replace(b"source_id", b"sourCe~id")
+
+
+@pytest.mark.parametrize(
+    ("damage", "command"),
+    every(
+        7,
+        ((damage, command) for damage in (_pages_but_the_first, _header, _end, _schema) for command in _COMMANDS),
+    ),
+)
+def test_a_damaged_file_is_an_error_of_the_store_that_says_how_to_restore_it(
+    published: Program, damage: Callable[[bytearray], None], command: tuple[str, ...]
+) -> None:
+    store = published.folder / "store.db"
+    for beside in Path(published.folder).glob("store.db-*"):
+        beside.unlink()
+    content = bytearray(store.read_bytes())
+    damage(content)
+    store.write_bytes(content)
+    done = published(*command)
+    if command == ("check",):  # which looks at everything else as well
+        assert (done.code, "is damaged" in done.out) == (1, True)
+    else:
+        assert done.code == 5, (done.code, done.out, done.err)
+        assert "store check" in done.err + done.out
+        assert "lost-store.md" in done.err + done.out or "Restore the store" in done.out
 
 
 def test_damage_that_a_run_finds_is_shown_by_it_and_by_status(published: Program) -> None:

@@ -6,9 +6,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from formats.job import Job
 from publisher.errors import StoreCorruptError
+from publisher.store import batches, queries
 from publisher.store.schema import State
 from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import ListSource, Site, make_job, make_jobs
@@ -74,6 +77,47 @@ def test_a_change_of_the_settings_is_no_damage(site: Site) -> None:
     assert not _red(site)
 
 
+@pytest.mark.parametrize("kind", ["summary", "sync"])
+def test_a_group_of_another_kind_is_neither_sent_as_new_nor_taken_for_vanished(site: Site, kind: str) -> None:
+    before = site.receivers["sums"].posts
+    _damage(site, f"UPDATE groups SET kind = '{kind[:-1]}~' WHERE kind = '{kind}'")
+    assert _red(site) == {"groups"}
+    job = site.sources["ce1"].log[0]
+    assert isinstance(job, Job)
+    site.sources["ce1"].add(msgspec.structs.replace(job, vo="other"))  # which may empty the group
+    site.collect()
+    with pytest.raises(StoreCorruptError, match=f"is of the kind '{kind[:-1]}~', not that stored"):
+        site.publish("sums")
+    assert site.receivers["sums"].posts == before
+    assert _red(site) >= {"groups"}
+
+
+def test_groups_of_an_add_on_that_was_removed_are_no_damage_to_a_run(site: Site) -> None:
+    _damage(site, "UPDATE groups SET kind = 'added', body = CAST('[1]' AS BLOB), digest = x'00' WHERE kind = 'sync'")
+    site.sources["ce1"].add(make_job(6))
+    site.collect()
+    site.publish("sums")
+
+
+_BATCH = "UPDATE batches SET {} WHERE id = (SELECT min(id) FROM batches)"
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["state = 1", "state = 3", "state = 6", "closed_at = NULL", "answer = 'x'"],
+)
+def test_a_batch_in_another_state_changes_nothing_and_is_found(site: Site, change: str) -> None:
+    before = _posts(site)
+    _damage(site, _BATCH.format(change))
+    site.publish()
+    assert _posts(site) == before
+    assert "batches" in _red(site)
+    with pytest.raises(StoreCorruptError, match="batch 1 is in another state"), site.publisher.store.read() as reading:
+        batches.get(reading, 1)
+    with site.publisher.store.read() as reading:  # what was accepted stays so for what depends on it
+        assert dict(queries.receipts(reading, [1]))
+
+
 @pytest.mark.parametrize("state", [state for state in State if state is not State.ACCEPTED])
 def test_a_summary_in_another_state_is_neither_sent_again_nor_given_up_in_silence(site: Site, state: State) -> None:
     before = site.receivers["sums"].posts
@@ -91,3 +135,11 @@ def test_the_state_of_a_sync_count_is_checked_where_it_is_sent(site: Site) -> No
     _damage(site, "UPDATE groups SET state_check = state_check + 4 WHERE kind = 'summary'")
     with pytest.raises(StoreCorruptError):
         site.publish("sums")
+
+
+def test_a_schema_without_the_columns_of_this_version_is_damage(site: Site) -> None:
+    site.reopen()
+    with closing(sqlite3.connect(site.store_file)) as connection:
+        connection.execute("ALTER TABLE deliveries RENAME COLUMN revision TO revisioo")
+    with pytest.raises(StoreCorruptError, match=r"is damaged: no such column: .*lost-store\.md"):
+        site.publish()
