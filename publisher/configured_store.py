@@ -130,7 +130,7 @@ class ConfiguredStore:
             from publisher.spool.spooler import attach  # noqa: PLC0415
 
             try:
-                self._spooler = attach(store, self._config.spool, self._context_failed)
+                self._spooler = attach(store, self._config.spool, self._observer, self._context_failed)
             except BaseException:
                 store.close()
                 raise

@@ -65,6 +65,14 @@ class TargetPaused(msgspec.Struct, frozen=True):
     reason: str
 
 
+class ContextFilled(msgspec.Struct, frozen=True):
+    """Everything that is stored was written to a spooling context. `was_incomplete`: something had been removed from it
+    or altered; otherwise it is new, by its settings or as nothing of it is there, or could not be written before."""
+
+    context: str
+    was_incomplete: bool
+
+
 class RecordSettled(msgspec.Struct, frozen=True):
     """A single record was rejected or held; the reason is committed with it."""
 
@@ -99,6 +107,7 @@ Event: TypeAlias = (
     | BatchAnswered
     | BatchSettled
     | TargetPaused
+    | ContextFilled
     | RecordSettled
     | RetryPlanned
     | WorkAdvanced

@@ -14,6 +14,7 @@ from publisher.cli import output
 from publisher.cli.output import say
 from publisher.events import (
     BatchSettled,
+    ContextFilled,
     DeliveryBegun,
     Event,
     Observer,
@@ -107,7 +108,7 @@ class _ProgressDisplay:
                     self._say_settled()
                 self._count(event)
                 text = self._text(event)
-                if text and not (self._quiet and not isinstance(event, TargetPaused)):
+                if text and not (self._quiet and not _is_problem(event)):
                     say(text)
                 if self._line:
                     self._draw()
@@ -132,19 +133,23 @@ class _ProgressDisplay:
             work.done, work.total = event.done, event.total
 
     def _text(self, event: Event) -> str | None:
+        text = None
         match event:
             case TargetPaused():
-                return f"{event.target}: stopped: {event.reason}"
+                text = f"{event.target}: stopped: {event.reason}"
+            case ContextFilled():
+                why = ": something had been removed from it, or altered" if event.was_incomplete else ""
+                text = f"spool {event.context}: filled with all that is stored{why}"
             case RetryPlanned():
-                return f"{event.target}: {self._answer(event)}; trying again in {event.pause_s:.1f} s"
+                text = f"{event.target}: {self._answer(event)}; trying again in {event.pause_s:.1f} s"
             case RecordSettled() if self._verbose:
-                return f"{event.target}: {event.record_id} is {event.state}: {sentence(event.reason)}"
+                text = f"{event.target}: {event.record_id} is {event.state}: {sentence(event.reason)}"
             case PageStored() if self._verbose:
-                return f"{event.source}: {event.read:,} read, {event.new:,} new, {event.changed:,} changed"
+                text = f"{event.source}: {event.read:,} read, {event.new:,} new, {event.changed:,} changed"
             case BatchSettled() if self._verbose:
                 records = counted(event.records, "record")
-                return f"{event.target}: batch {event.batch_id}: {records}, {event.outcome.lower()}"
-        return None
+                text = f"{event.target}: batch {event.batch_id}: {records}, {event.outcome.lower()}"
+        return text
 
     def _remember(self, event: RecordSettled) -> None:
         place = (event.target, event.state)
@@ -213,6 +218,10 @@ class _ProgressDisplay:
         if self._width:
             output.draw("\r" + " " * self._width + "\r")
             self._width = 0
+
+
+def _is_problem(event: Event) -> bool:
+    return isinstance(event, TargetPaused) or (isinstance(event, ContextFilled) and event.was_incomplete)
 
 
 def _rate_text(rate: float) -> str:

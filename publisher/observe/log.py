@@ -24,6 +24,7 @@ from publisher.events import (
     BatchAnswered,
     BatchInFlight,
     BatchSettled,
+    ContextFilled,
     DeliveryBegun,
     Event,
     PageStored,
@@ -96,6 +97,9 @@ class LogFile:
                 )
             case TargetPaused():
                 log.warning("target stopped", target=event.target, reason=event.reason)
+            case ContextFilled(context, was_incomplete):
+                write = log.warning if was_incomplete else log.info
+                write("context filled", context=context, was_incomplete=was_incomplete)
             case RecordSettled():
                 log.warning(
                     "record settled",

@@ -21,6 +21,7 @@ from sqlalchemy import Connection, delete, func, insert, select, text
 
 from publisher.config.schema import SpoolContext
 from publisher.errors import ConfigError, PublisherError
+from publisher.events import ContextFilled, Observer
 from publisher.spool import kinds as spool_kinds
 from publisher.spool.base import Kind, Object
 from publisher.spool.content import Incomplete, incomplete
@@ -193,11 +194,13 @@ class Spooler:
         self,
         store: Store,
         settings: Mapping[str, SpoolContext],
+        observer: Observer,
         report_problem: ReportProblem,
         make: MakeContext = make_context,
     ) -> None:
         self._store = store
         self._settings = settings
+        self._observer = observer
         self._report_problem = report_problem
         self._kinds = {name: _kinds_of(name, each) for name, each in settings.items()}
         self._contexts: dict[str, SpoolingContext] = {name: make(each) for name, each in settings.items()}
@@ -280,6 +283,7 @@ class Spooler:
                         context.commit()
             context.commit()
         context.note(self._note(name))
+        self._observer(ContextFilled(name, name in self._were_incomplete))
 
     def prepare(self, connection: Connection) -> None:
         """Note whether the transaction has changes to write."""
@@ -421,10 +425,14 @@ def _filled_with(settings: SpoolContext) -> str:
 
 
 def attach(
-    store: Store, settings: Mapping[str, SpoolContext], report_problem: ReportProblem, make: MakeContext = make_context
+    store: Store,
+    settings: Mapping[str, SpoolContext],
+    observer: Observer,
+    report_problem: ReportProblem,
+    make: MakeContext = make_context,
 ) -> Spooler:
     """Keep contexts up to date with a store from now on."""
-    spooler = Spooler(store, settings, report_problem, make)
+    spooler = Spooler(store, settings, observer, report_problem, make)
     spooler.startup()
     store.observe(spooler)
     return spooler

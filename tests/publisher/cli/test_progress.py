@@ -12,6 +12,7 @@ from formats.rule_codes import Reason
 from publisher.cli import output, progress
 from publisher.events import (
     BatchSettled,
+    ContextFilled,
     DeliveryBegun,
     Observer,
     PageStored,
@@ -185,3 +186,12 @@ def test_with_verbose_each_record_has_its_line_and_with_quiet_none(capsys: pytes
     settled(progress.observer(verbose=False, quiet=True, terminal=False), 3, "no VO")
     output.say("done")
     assert capsys.readouterr().err == "done\n"
+
+
+def test_a_context_that_lost_something_is_reported_even_quietly(capsys: pytest.CaptureFixture[str]) -> None:
+    for quiet in (False, True):
+        watch = progress.observer(verbose=False, quiet=quiet, terminal=False)
+        watch(ContextFilled("billing", was_incomplete=False))
+        watch(ContextFilled("billing", was_incomplete=True))
+    lost = "spool billing: filled with all that is stored: something had been removed from it, or altered"
+    assert capsys.readouterr().err.splitlines() == ["spool billing: filled with all that is stored", lost, lost]

@@ -12,7 +12,7 @@ import pytest
 from formats.rule_codes import Reason
 from publisher.config.operation import Log
 from publisher.errors import ConfigError
-from publisher.events import BatchInFlight, BatchSettled, RecordSettled, RetryPlanned, TargetPaused
+from publisher.events import BatchInFlight, BatchSettled, ContextFilled, RecordSettled, RetryPlanned, TargetPaused
 from publisher.observe.log import LogFile
 from publisher.reason import ReasonCode
 
@@ -45,6 +45,15 @@ def test_lines_of_a_run_carry_its_id_and_the_batch(tmp_path: Path) -> None:
     assert found[5]["level"] == "warning"
     assert all(line["timestamp"].endswith("Z") for line in found)
     assert "record_ids" not in json.dumps(found)
+
+
+def test_a_context_that_was_filled_again_is_a_warning(tmp_path: Path) -> None:
+    log = made(tmp_path / "log", format="json")
+    log(ContextFilled("billing", was_incomplete=False))
+    log(ContextFilled("billing", was_incomplete=True))
+    log.close()
+    found = [(line["event"], line["context"], line["level"]) for line in lines(tmp_path / "log")]
+    assert found == [("context filled", "billing", "info"), ("context filled", "billing", "warning")]
 
 
 def test_debug_names_the_records_of_a_batch(tmp_path: Path) -> None:

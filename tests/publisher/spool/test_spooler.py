@@ -14,7 +14,7 @@ from formats.calendar import Month
 from formats.job import Host
 from publisher.config.schema import SpoolContext
 from publisher.errors import ConfigError, StoreFullError
-from publisher.events import TargetPaused
+from publisher.events import ContextFilled, TargetPaused, ignore
 from publisher.spool import kinds, spooler
 from publisher.spool.base import Kind, Object
 from publisher.spool.context import SpoolingContext, make_context
@@ -284,7 +284,9 @@ def test_without_the_file_or_folder_of_a_kind_the_next_command_fills_it(
         ((level, message),) = spooling(site)
         assert (level, f"the context {form} has 0 of 10" in message) == ("red", True)
     site.sources["ce1"].add(make_job(11))
+    site.events.clear()
     site.collect()
+    assert [event for event in site.events if isinstance(event, ContextFilled)] == [ContextFilled(form, True)]
     assert [each.name for each in site.publisher.spool() if each.was_incomplete] == [form]
     assert_all_the_same(site)
 
@@ -341,7 +343,7 @@ def test_killed_while_it_writes_the_next_process_brings_contexts_up_to_date(site
     settings, table = site.config.spool, site.table.pop("spool")
     site.publisher.status()
     Dying.left = step
-    attach(site.publisher.store, settings, lambda *_told: None, lambda each: Dying(make_context(each)))
+    attach(site.publisher.store, settings, ignore, lambda *_told: None, lambda each: Dying(make_context(each)))
     with pytest.raises(Killed):
         collect_and_publish(site)
     site.table["spool"] = table
