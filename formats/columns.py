@@ -6,6 +6,7 @@ service stores its word for a missing value. Instants are epoch seconds.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Final, TypeAlias
 
 import msgspec
@@ -60,7 +61,8 @@ class TotalColumns(msgspec.Struct, frozen=True):
     """What a service stores of a total: the fields of its key without the month, as `comparable`, and its sums.
 
     Sums are in seconds, None where unknown; `normalised_*`: times the score of the benchmark, as the service computes
-    them. `earliest` and `latest`: of the ends, epoch seconds.
+    them. `earliest` and `latest`: of the ends, epoch seconds. `amounts`: exact amounts by name, without zeros, for
+    services that store these. `jobs` is 0 if the service does not store their number.
     """
 
     month: Month
@@ -72,6 +74,7 @@ class TotalColumns(msgspec.Struct, frozen=True):
     normalised_cpu_s: float | None = None
     earliest: int | None = None
     latest: int | None = None
+    amounts: dict[str, Decimal] = {}
 
 
 TOTAL_DIMENSIONS: Final = (

@@ -17,6 +17,7 @@ from formats.rules import type_of
 from formats.utilization import report as utilization
 from formats.utilization.report import UtilizationFormat
 from formats.view import View
+from formats.waldur import usage as waldur_usage
 from formats.xdmod import slurm as xdmod_slurm
 from formats.xml import emi_car, ogf_ur
 from formats.xml.pieces import pieces
@@ -39,6 +40,7 @@ FORMATS: Final[Mapping[str, Format]] = {
         auditor.FORMAT,
         msgspec.structs.replace(emi_car.FORMAT, columns=_xml_columns, pieces=pieces),
         msgspec.structs.replace(ogf_ur.FORMAT, columns=_xml_columns, pieces=pieces),
+        waldur_usage.FORMAT,
         xdmod_slurm.FORMAT,
         utilization.FORMAT,
     )

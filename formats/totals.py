@@ -165,10 +165,11 @@ class TotalsKind(msgspec.Struct, frozen=True, kw_only=True):
     vanished: Literal["zeroed", "forgotten"] = "zeroed"
     """What becomes of a total that has no runs any more: it is sent as `zeroed`, or is forgotten if the receiver drops
     it by itself."""
-    following: Callable[[Any, Any], MonthTotal] | None = None
+    following: Callable[[Any, Any, bool], MonthTotal] | None = None
     """A total as it is sent after an earlier one, which is the first argument: such as with 0.00 for each user who is
-    no longer in it, if the receiver keeps the value of a user who is not named. Following itself, it is unchanged.
-    None: it is sent as it is."""
+    no longer in it, if the receiver keeps the value of a user who is not named. The last argument: whether the receiver
+    accepted the earlier one; otherwise it may have that one, or one before it. Following itself, a total has the same
+    digest. None: it is sent as it is."""
     sync_count: Callable[[Any], MonthTotal] | None = None
     """The sync count that the service got with a total; None if sync counts do not go with totals."""
     persons: NamedPersons | None = None
@@ -181,3 +182,5 @@ class TotalsKind(msgspec.Struct, frozen=True, kw_only=True):
     """A total as the service stores it, to be compared with evidence; None: it cannot be compared."""
     dimensions: tuple[str, ...] = ()
     """The fields of `columns`."""
+    counts_jobs: bool = True
+    """Whether the service stores the number of runs of a total. If not, one without amounts is the same as none."""

@@ -23,6 +23,8 @@ class ReasonCode(StrEnum):
     AFTER_YEAR_9999 = "after-year-9999"
     ASSUMED = "assumed"
     """Accepted, and never sent from this store: its state, or a person, says that an earlier publisher did."""
+    BLOCKED = "blocked"
+    """The service does not take it now, because of the state of an account or period there."""
     CHANGED_AFTER_DELIVERY = "changed-after-delivery"
     CHANGED_AFTER_PURGE = "changed-after-purge"
     COUNTED_ELSEWHERE = "counted-elsewhere"
@@ -61,7 +63,8 @@ class ReasonCode(StrEnum):
     WAIVED = "waived"
 
 
-INCOMPLETE: Final = frozenset({
+TRIED_AGAIN: Final = frozenset({
+    ReasonCode.BLOCKED,
     ReasonCode.MONTH_PURGED,
     ReasonCode.PERIOD_PURGED,
     ReasonCode.SOURCE_NOT_READ,
@@ -70,7 +73,8 @@ INCOMPLETE: Final = frozenset({
     ReasonCode.SOURCE_INCOMPLETE,
     ReasonCode.SOURCES_INCOMPLETE,
 })  # fmt: skip
-"""A month or period is not known to be complete. What is held for this reason is released automatically."""
+"""What is held for one of these reasons waits again, without anybody, once its month or period is known to be
+complete."""
 RELEASED_SOON: Final = frozenset({ReasonCode.NO_GRID_LOG_ENTRY, ReasonCode.SOURCE_NOT_READ})
 """What is held for this reason is usually released by one of the next runs, and needs nobody."""
 ONLY_A_PERSON_RELEASES: Final = frozenset({
@@ -89,6 +93,7 @@ SENTENCES: Final[Mapping[str, str]] = {
     ),
     ReasonCode.AFTER_YEAR_9999: "the job ended after the year 9999, the last of which a report is made",
     ReasonCode.ASSUMED: "delivered by an earlier publisher, as far as is known",
+    ReasonCode.BLOCKED: "the service does not take it now: {answer}. Each run tries again",
     ReasonCode.CHANGED_AFTER_DELIVERY: (
         "the job changed after it was, or may have been, delivered; the service keeps the first version"
     ),

@@ -32,6 +32,7 @@ _ALL_TAKEN: Final = (
 _EVIDENCE = {
     "query": "queries of the service",
     "records": "the records of the service",
+    "totals": "the totals of the service",
     "files": "the files in the folder",
     "file": "the files given",
     "receipts": "receipts only",

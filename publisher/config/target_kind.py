@@ -9,9 +9,10 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-EvidenceSource: TypeAlias = Literal["query", "records", "files", "file", "none"]
+EvidenceSource: TypeAlias = Literal["query", "records", "totals", "files", "file", "none"]
 """The evidence of what a service has: sums that it is asked for (`publisher.targets.base.GivesSums`), its records, by
-day (`GivesRecords`), the messages themselves (`KeepsMessages`), a file or URL of the configuration, or none."""
+day (`GivesRecords`), its totals, by month (`GivesTotals`), the messages themselves (`KeepsMessages`), a file or URL of
+the configuration, or none."""
 
 
 class SecondVersion(StrEnum):

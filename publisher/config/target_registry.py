@@ -23,6 +23,7 @@ from publisher.config.targets import (
     SgasSettings,
     TargetSettings,
 )
+from publisher.config.waldur import WaldurSettings
 
 TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
     each.name: each
@@ -65,6 +66,16 @@ TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
             second_version=SecondVersion.REFUSES_REPEATS,
             evidence="records",
             takes_apel=False,
+        ),
+        TargetKind(
+            name="waldur",
+            settings=WaldurSettings,
+            factory="publisher.targets.waldur:WaldurTarget",
+            second_version=SecondVersion.REPLACES_PERIOD,
+            evidence="totals",
+            sends_token=True,
+            takes_apel=False,
+            asked=("offering",),
         ),
     )
 }

@@ -16,7 +16,7 @@ from publisher.collect import counted_once
 from publisher.config.schema import Target
 from publisher.config.schema import Target as TargetSettings
 from publisher.messages.steps import Scope
-from publisher.reason import INCOMPLETE
+from publisher.reason import TRIED_AGAIN
 from publisher.sources.base import Window
 from publisher.store import deliveries, paging, queries
 from publisher.store.database import Store
@@ -126,7 +126,7 @@ class Planned:
 
     def incomplete_in(self, bounds: tuple[int, int]) -> Iterator[PendingDelivery]:
         """See `DueRuns`."""
-        return held_in(self._store, self._id, bounds, INCOMPLETE, self._scope.as_waiting)
+        return held_in(self._store, self._id, bounds, TRIED_AGAIN, self._scope.as_waiting)
 
     def periods_from(self, kind: PeriodKind, first: int) -> list[Period]:
         """See `DueRuns`."""
@@ -288,7 +288,8 @@ def due_at(settings: Target, row: TargetRow | None, now: int) -> int | None:
 
 
 class HeldPeriods(msgspec.Struct, frozen=True):
-    """Periods in which runs are held: those that are complete now, of which some are held as `INCOMPLETE`, and those
+    """Periods in which runs are held: those that are complete now, of which some are held to be
+    tried again, and those
     that are incomplete."""
 
     released: list[Period]
@@ -308,7 +309,7 @@ def held_periods(
             continue
         with store.read() as connection:
             bounds = (period.start, period.stop)
-            waits, _ = queries.held_for(connection, target_id, INCOMPLETE, bounds, None, 1)
+            waits, _ = queries.held_for(connection, target_id, TRIED_AGAIN, bounds, None, 1)
         if waits:
             found.released.append(period)
     return found

@@ -23,7 +23,7 @@ from formats.view import View
 from publisher.collect.run_preparer import RunPreparer
 from publisher.messages.due import held_in
 from publisher.messages.item import Members
-from publisher.reason import INCOMPLETE, ReasonCode
+from publisher.reason import TRIED_AGAIN, ReasonCode
 from publisher.store import deliveries, ledger_checks, paging, queries, sums
 from publisher.store.classes import classes_by_id
 from publisher.store.database import Store
@@ -91,7 +91,7 @@ class MonthFolder:
             met += self._fold_others(connection, (first, until), folded)
             ledger_checks.require_month(connection, self._target_id, (first, until), met)
         if released:
-            for delivery in held_in(self._store, self._target_id, (first, until), INCOMPLETE, self._as_waiting):
+            for delivery in held_in(self._store, self._target_id, (first, until), TRIED_AGAIN, self._as_waiting):
                 fold_run(self._preparer, delivery.run, folded, delivery.revision)
         return folded
 

@@ -259,7 +259,8 @@ def changed_groups(
     groups_now = {group.key.text: group for group in fold.groups()}
     if totals.following is not None:
         for key in groups_now.keys() & known.keys():
-            groups_now[key] = totals.following(known[key].total(totals), groups_now[key])
+            row = known[key]
+            groups_now[key] = totals.following(row.total(totals), groups_now[key], row.state is State.ACCEPTED)
     if gives_all:
         return list(groups_now.values()), []
 

@@ -31,7 +31,7 @@ from publisher.messages.items import items, records_of, total_of
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import NotDue, Scope, Section
 from publisher.plugins import record_format
-from publisher.reason import INCOMPLETE, sentence
+from publisher.reason import TRIED_AGAIN, sentence
 from publisher.sources.base import Window
 from publisher.status.jobs import count_in
 from publisher.store import deliveries, runs
@@ -180,7 +180,7 @@ class Rendering:
         elif held.bounds is not None and self._recipient.target_id is not None:
             there = ended_in(self._store, self._recipient.target_id, held.bounds)
             yield from (each.run.record_id for state, each in there if state is State.WAITING)
-            kept = held_in(self._store, self._recipient.target_id, held.bounds, INCOMPLETE)
+            kept = held_in(self._store, self._recipient.target_id, held.bounds, TRIED_AGAIN)
             yield from (each.run.record_id for each in kept)
 
 

@@ -16,7 +16,7 @@ from publisher.messages.recipient import Recipient
 from publisher.messages.steps import Finished, Release, Section
 from publisher.publish.dispatcher import DeliveryContext
 from publisher.publish.queue import Batch
-from publisher.reason import INCOMPLETE
+from publisher.reason import TRIED_AGAIN, ReasonCode
 from publisher.store import batches, deliveries, groups, in_flight, paging, runs
 from publisher.store.deliveries import WHOLE
 from publisher.store.queries import PendingDelivery
@@ -61,12 +61,29 @@ def hold(context: DeliveryContext, held: Sequence[Held], before: State) -> None:
             context.sent.held += _hold_one(context, connection, each, before)
         context.mark_due(connection, [each.latest_end for each in held if each.latest_end is not None])
     for each in held:
-        if each.key:
-            context.observer(RecordSettled(context.target, each.key, State.HELD.word, each.reason))
-            continue
-        with context.store.read() as connection:
-            for record_id in runs.record_ids(connection, each.members.run_ids):
-                context.observer(RecordSettled(context.target, record_id, State.HELD.word, each.reason))
+        _report_held(context, each)
+
+
+def block(context: DeliveryContext, batch_id: int, item: Item, answer: str) -> None:
+    """Hold the runs of a total that the service does not take now. The total waits: the next run makes it again, with
+    these runs. Those that were held for the same before are not held newly."""
+    reason, now = Reason.of(ReasonCode.BLOCKED, answer=answer), context.clock()
+    with context.store.write(sorts_on_disk=True) as connection:
+        held = in_flight.mark_refused(connection, context.target_id, batch_id, reason, now, after=State.HELD)
+        groups.settle(connection, context.target_id, batch_id, State.WAITING, now)
+    again = min(held, context.sent.tried_again)
+    context.sent.tried_again -= again
+    context.sent.held += held - again
+    _report_held(context, Held(reason, item.members, "" if len(item.members) else item.key))
+
+
+def _report_held(context: DeliveryContext, held: Held) -> None:
+    if held.key:
+        context.observer(RecordSettled(context.target, held.key, State.HELD.word, held.reason))
+        return
+    with context.store.read() as connection:
+        for record_id in runs.record_ids(connection, held.members.run_ids):
+            context.observer(RecordSettled(context.target, record_id, State.HELD.word, held.reason))
 
 
 def _hold_one(context: DeliveryContext, connection: Connection, held: Held, before: State) -> int:
@@ -93,13 +110,15 @@ def _move(
 
 
 def release(context: DeliveryContext, step: Release) -> None:
-    """Let runs wait again that were held because their period was incomplete."""
+    """Let runs wait again that were held because their period was incomplete, or for a state of the service."""
     if not step.periods:
         return
     with context.store.write() as connection:
         for period in step.periods:
             change = StateChange(context.target_id, State.HELD, State.WAITING, context.clock())
-            deliveries.move_between(connection, (period.start, period.stop), change, only=INCOMPLETE)
+            bounds = (period.start, period.stop)
+            context.sent.tried_again += deliveries.move_between(connection, bounds, change, only={ReasonCode.BLOCKED})
+            deliveries.move_between(connection, bounds, change, only=TRIED_AGAIN)
 
 
 def finish(context: DeliveryContext, step: Finished) -> None:

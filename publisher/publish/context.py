@@ -55,6 +55,8 @@ class DeliveryStats(msgspec.Struct):
     batches: int = 0
     bytes: int = 0
     groups: int = 0
+    tried_again: int = 0
+    """Runs that this run released although they were held for a state of the service, and that are not held again."""
     paused: str | None = None
     """Why the run stopped early, if it did."""
     unauthorised: bool = False

@@ -34,7 +34,7 @@ from publisher.store.database import Store
 from publisher.store.deliveries import Shard
 from publisher.store.queries import SentVersion
 from publisher.store.schema import BatchState, State
-from publisher.targets.base import Accepted, Message, Outcome, Oversized, Refused, Unauthorised, Unknown
+from publisher.targets.base import Accepted, Blocked, Message, Outcome, Oversized, Refused, Unauthorised, Unknown
 
 _NOT_NAMED: Final = Reason.of(ReasonCode.NOT_IN_ANSWER)
 _NEAR_BITS: Final = 14
@@ -118,7 +118,7 @@ class Settlement(msgspec.Struct, frozen=True):
     def is_surely_not_taken(self) -> bool:
         """Whether certainly no attempt to send the message was accepted."""
         outcome = self.outcome
-        if isinstance(outcome, Refused | Oversized | Unauthorised):
+        if isinstance(outcome, Refused | Oversized | Blocked | Unauthorised):
             return not outcome.after_unknown
         return not isinstance(outcome, Accepted | Unknown)
 

@@ -45,6 +45,7 @@ from publisher.store.queries import SentVersion
 from publisher.store.schema import State
 from publisher.targets.base import (
     Accepted,
+    Blocked,
     Outcome,
     Oversized,
     Refused,
@@ -284,6 +285,9 @@ class SectionSender:
             case Transient() | Throttled() | Unknown() | Unauthorised():
                 self._settle(sent, outcome)
                 raise self._stop(outcome)
+            case Blocked():
+                self._block(sent, outcome)
+                return False
             case Oversized() | Refused():
                 self._settle(sent, outcome)
                 self._divide(sent, outcome)
@@ -305,9 +309,26 @@ class SectionSender:
             outcome = self._dispatcher.outcome_of(sent)
             if isinstance(outcome, Accepted):
                 self._accept(sent, outcome)
+            elif isinstance(outcome, Blocked):
+                self._block(sent, outcome)
             else:
                 self._settle(sent, outcome)
                 self._note_unauthorised(outcome)
+
+    def _block(self, sent: PostedBatch, outcome: Blocked) -> None:
+        """Hold a total with the answer; the others go on. What would hold records again and again is no state of an
+        account or month, and is refused."""
+        if sent.batch.items[0].group is None:
+            refused = Refused(outcome.answer, certain=True, after_unknown=outcome.after_unknown)
+            self._settle(sent, refused)
+            self._divide(sent, refused)
+            return
+        self._settle(sent, outcome)
+        if len(sent.batch.items) > 1:
+            self._queue.push([Batch(half, State.IN_FLIGHT) for half in halves(sent.batch.items)])
+            return
+        self._dispatcher.settlements.commit()
+        bookkeeping.block(self._context, sent.batch_id, sent.batch.items[0], outcome.answer)
 
     def _settle(self, sent: PostedBatch, outcome: Outcome) -> Settlement:
         settlement = Settlement.of(sent.batch, sent.batch_id, outcome)
@@ -434,7 +455,7 @@ class SectionSender:
         with context.store.write(sorts_on_disk=replaces) as connection:
             for batch_id, reason in {record.batch_id: record.reason for record in records}.items():
                 now = context.clock()
-                context.sent.rejected += in_flight.mark_rejected(connection, context.target_id, batch_id, reason, now)
+                context.sent.rejected += in_flight.mark_refused(connection, context.target_id, batch_id, reason, now)
                 groups.settle(connection, context.target_id, batch_id, State.REJECTED, now)
             run_ids = [record.item.members.run_ids[0] for record in records if record.item.group is None]
             states = deliveries.states_of(connection, context.target_id, run_ids)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from typing import Final, Literal
 
 import msgspec
@@ -49,7 +50,8 @@ _LACKING: Final[frozenset[Verdict]] = frozenset({"missing", "differs", "hours"})
 
 
 class GroupCell(msgspec.Struct):
-    """Sums of a cell; `sums` None: it has no jobs.
+    """Sums of a cell; `sums` None: it has no jobs. `amounts`: by name, without zeros. `counts_jobs`: whether the
+    service has the number of jobs; else it has amounts.
 
     `keys`: the groups sent from here that are in it. For a part of it: `unclear`: it is unknown whether the service has
     it; `taken`: another program removed the message; `fixed`: it is of an erased person, whom the service has under the
@@ -60,12 +62,27 @@ class GroupCell(msgspec.Struct):
     sums: EvidenceSums | None = None
     within_s: float = 0.0
     keys: list[str] = []
+    amounts: dict[str, Decimal] = {}
+    counts_jobs: bool = True
     unclear: bool = False
     taken: bool = False
     fixed: bool = False
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the service needs to have nothing of it."""
+        return not (self.jobs if self.counts_jobs else self.amounts)
+
+    def add_group(self, group: EvidenceGroup) -> None:
+        """Add a group."""
+        self.add(group.jobs, group.sums, group.within_s)
+        self.amounts = {
+            name: self.amounts.get(name, Decimal(0)) + group.amounts.get(name, Decimal(0))
+            for name in {**self.amounts, **group.amounts}
+        }
+
     def add(self, jobs: int, sums: EvidenceSums, within_s: float) -> None:
-        """Add a group or runs."""
+        """Add runs."""
         if self.sums is None or not self.jobs:
             self.sums = sums
         elif jobs:  # one without jobs has no ends
@@ -110,12 +127,13 @@ class ByGroup:
                 pass
         else:
             expected = self._sent_runs(month, dimensions, found)
-        evidence = _cells(found, dimensions)
-        month.service_jobs = sum(cell.jobs for cell in evidence.values())
+        counts = self._totals is None or self._totals.counts_jobs
+        evidence = _cells(found, dimensions, counts_jobs=counts)
         totals = _totals(evidence.values())
         month.service_wall_s, month.service_cpu_s = totals.wall_s, totals.cpu_s
         common = tuple(name for name in dimensions if name not in SCORES)
-        verdicts = _verdicts(expected, evidence)
+        verdicts = _verdicts(expected, evidence, counts_jobs=counts)
+        month.service_jobs = _service_jobs(expected, evidence, verdicts)
         self._count(month, "jobs", dimensions, expected, evidence, verdicts)
         places = [dimensions.index(name) for name in common]
         by_run: dict[DimensionValues, set[Verdict]] = defaultdict(set)
@@ -130,10 +148,10 @@ class ByGroup:
     def sync(self, month: MonthFound, dimensions: tuple[str, ...]) -> None:
         """Compare the sync counts of a month."""
         totals = format_of(self._format.sync).required_totals
-        evidence = _cells(self._evidence["sync", month.month], dimensions)
+        evidence = _cells(self._evidence["sync", month.month], dimensions, counts_jobs=True)
         sent = self._groups("sync", totals, month.month)
         expected = self._sent_groups(totals, month.month, sent, dimensions)
-        self._count(month, "sync", dimensions, expected, evidence, _verdicts(expected, evidence))
+        self._count(month, "sync", dimensions, expected, evidence, _verdicts(expected, evidence, counts_jobs=True))
 
     def _groups(self, kind: GroupKind, totals: TotalsKind, month: Month) -> dict[str, tuple[State, EvidenceGroup]]:
         """The groups that were sent of a month, with their states, by their keys; none if they cannot be compared."""
@@ -159,8 +177,8 @@ class ByGroup:
         taken = self._taken_away(batches)
         expected: dict[DimensionValues, GroupCell] = {}
         for key, (state, group) in sent.items():
-            cell = expected.setdefault(group.cell(dimensions), GroupCell(keys=[]))
-            cell.add(group.jobs, group.sums, group.within_s)
+            cell = expected.setdefault(group.cell(dimensions), GroupCell(keys=[], counts_jobs=totals.counts_jobs))
+            cell.add_group(group)
             cell.keys.append(key)
             cell.unclear = cell.unclear or state is not State.ACCEPTED
             cell.taken = cell.taken or key in taken
@@ -274,13 +292,14 @@ class ByGroup:
     ) -> None:
         """Confirm the runs of groups that agree; those of groups of which the service has less may be sent again."""
         cells: dict[int, DimensionValues | None] = {}
+        reads_records = self._totals is not None and not self._totals.from_columns
         for entries in self._ledger.pages(month.month):
             page = ConfirmedPage([], [], [], [])
-            for entry in entries:
+            for entry in self._ledger.with_facts(entries) if reads_records else entries:
                 if not entry.counted:
                     continue
                 class_id = entry.run.class_id
-                if class_id not in cells:
+                if reads_records or class_id not in cells:
                     cells[class_id] = self._cell(entry, dimensions)
                 cell = cells[class_id]
                 verdicts = by_run.get(cell, set()) if cell is not None else set()
@@ -302,16 +321,18 @@ def dimensions_of(evidence: Iterable[EvidenceGroup], kind: GroupKind) -> tuple[s
 
 def compared_of(evidence: Sequence[EvidenceGroup]) -> tuple[str, ...]:
     """What can be compared with groups of jobs: their numbers, sums, and fields, for people and `--json`."""
-    found = [group.sums for group in evidence if group.kind == "jobs"]
-    if not found:
+    listed = [group for group in evidence if group.kind == "jobs"]
+    if not listed:
         return ("sync",) if evidence else ()
+    found = [group.sums for group in listed]
+    counts = ("amounts",) if any(group.amounts for group in listed) else ("jobs",)
     sums = [
         name.removesuffix("_s")
         for name in (*DURATIONS, *ENDS)
         if any(getattr(each, name) is not None for each in found)
     ]
     has_sync = any(group.kind == "sync" for group in evidence)
-    return ("jobs", *sums, *dimensions_of(evidence, "jobs"), *(("sync",) if has_sync else ()))
+    return (*counts, *sums, *dimensions_of(evidence, "jobs"), *(("sync",) if has_sync else ()))
 
 
 def _sent_dimensions(
@@ -328,18 +349,23 @@ def _normalised(seconds: float, score: Benchmark) -> float:
     return normalised_from(seconds, score.type, round(score.value * 1000))
 
 
-def _cells(found: Iterable[EvidenceGroup], dimensions: tuple[str, ...]) -> dict[DimensionValues, GroupCell]:
+def _cells(
+    found: Iterable[EvidenceGroup], dimensions: tuple[str, ...], *, counts_jobs: bool
+) -> dict[DimensionValues, GroupCell]:
     cells: dict[DimensionValues, GroupCell] = {}
     for group in found:
-        cell = cells.setdefault(group.cell(dimensions), GroupCell(keys=[]))
-        cell.add(group.jobs, group.sums, group.within_s)
+        cell = cells.setdefault(group.cell(dimensions), GroupCell(keys=[], counts_jobs=counts_jobs))
+        cell.add_group(group)
     return cells
 
 
 def _verdicts(
-    expected: Mapping[DimensionValues, GroupCell], evidence: Mapping[DimensionValues, GroupCell]
+    expected: Mapping[DimensionValues, GroupCell],
+    evidence: Mapping[DimensionValues, GroupCell],
+    *,
+    counts_jobs: bool,
 ) -> dict[DimensionValues, Verdict]:
-    nothing = GroupCell(keys=[])
+    nothing = GroupCell(keys=[], counts_jobs=counts_jobs)
     return {
         cell: _verdict(expected.get(cell, nothing), evidence.get(cell, nothing), known=cell in evidence)
         for cell in {**expected, **evidence}
@@ -352,10 +378,10 @@ def _verdict(ours: GroupCell, theirs: GroupCell, *, known: bool) -> Verdict:
     difference = _difference(ours, theirs)
     if ours.fixed and not (known and difference is None):
         return "unclear"
-    if not known and ours.jobs:
+    if not known and not ours.is_empty:
         return "taken" if ours.taken else "missing"
-    if not ours.jobs and not (ours.keys and theirs.jobs):
-        return "foreign" if theirs.jobs else "agrees"
+    if ours.is_empty and not (ours.keys and not theirs.is_empty):
+        return "agrees" if theirs.is_empty else "foreign"
     if difference is None:
         return "agrees"
     return "taken" if ours.taken else difference
@@ -363,7 +389,7 @@ def _verdict(ours: GroupCell, theirs: GroupCell, *, known: bool) -> Verdict:
 
 def _difference(ours: GroupCell, theirs: GroupCell) -> Verdict | None:
     """How two cells differ; None if they have the same jobs, sums, and ends, as far as both are known."""
-    if ours.jobs != theirs.jobs:
+    if (ours.counts_jobs and ours.jobs != theirs.jobs) or ours.amounts != theirs.amounts:
         return "differs"
     names = [name for name, *_ in _differing(ours, theirs)]
     return None if not names else "hours" if any(name in DURATIONS for name in names) else "differs"
@@ -387,6 +413,18 @@ def _is_short(verdict: Verdict, ours: GroupCell | None, theirs: GroupCell | None
     return theirs is None or theirs.jobs <= ours.jobs
 
 
+def _service_jobs(
+    expected: Mapping[DimensionValues, GroupCell],
+    evidence: Mapping[DimensionValues, GroupCell],
+    verdicts: Mapping[DimensionValues, Verdict],
+) -> int:
+    """The jobs of a month at the service; where it does not count them, those of the totals that it has as sent."""
+    counted = sum(cell.jobs for cell in evidence.values())
+    return counted + sum(
+        cell.jobs for values, cell in expected.items() if not cell.counts_jobs and verdicts[values] == "agrees"
+    )
+
+
 def _totals(cells: Iterable[GroupCell]) -> EvidenceSums:
     total: EvidenceSums | None = None
     for cell in cells:
@@ -405,7 +443,12 @@ def _name(kind: GroupKind, dimensions: tuple[str, ...], cell: DimensionValues) -
 
 
 def _detail(ours: GroupCell, theirs: GroupCell) -> str:
-    parts = [f"{theirs.jobs} jobs, sent {ours.jobs}"]
+    parts = [f"{theirs.jobs} jobs, sent {ours.jobs}"] if ours.counts_jobs and theirs.counts_jobs else []
+    parts += [
+        f"{name} {theirs.amounts.get(name, 0)}, sent {ours.amounts.get(name, 0)}"
+        for name in sorted({**ours.amounts, **theirs.amounts})
+        if ours.amounts.get(name) != theirs.amounts.get(name)
+    ]
     for name, one, other in _differing(ours, theirs):
         if name in DURATIONS:
             parts.append(f"{_LABELS[name]} {other:.0f} s, sent {one:.0f} s")

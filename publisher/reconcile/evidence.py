@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -307,7 +308,7 @@ GroupKind: TypeAlias = Literal["jobs", "sync"]
 
 class EvidenceGroup(msgspec.Struct, frozen=True):
     """A group of jobs, or a sync count, as the service has it. `fields`: of its key without the month, compared as the
-    server compares them. Its sums are right within so many seconds.
+    server compares them. Its sums are right within so many seconds; `amounts` are exact.
     """
 
     kind: GroupKind
@@ -316,6 +317,7 @@ class EvidenceGroup(msgspec.Struct, frozen=True):
     jobs: int
     sums: EvidenceSums = EvidenceSums()
     within_s: float = 1.0
+    amounts: dict[str, Decimal] = {}
 
     @staticmethod
     def of_columns(kind: GroupKind, total: TotalColumns) -> EvidenceGroup:
@@ -328,7 +330,7 @@ class EvidenceGroup(msgspec.Struct, frozen=True):
             total.earliest,
             total.latest,
         )
-        return EvidenceGroup(kind, total.month, total.fields, total.jobs, sums)
+        return EvidenceGroup(kind, total.month, total.fields, total.jobs, sums, amounts=total.amounts)
 
     def cell(self, dimensions: tuple[str, ...]) -> DimensionValues:
         """The values of these fields."""

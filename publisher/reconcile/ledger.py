@@ -187,6 +187,16 @@ class Ledger:
         self.facts([entry.run.class_id])
         return self._enrichers.apply(self._facts[entry.run.class_id][0], entry.version)
 
+    def with_facts(self, entries: Sequence[LedgerRun]) -> list[LedgerRun]:
+        """The same runs with all facts that were sent, not only those of their classes."""
+        with self.store.read() as connection:
+            stored = runs.by_ids(connection, [entry.run.run_id for entry in entries if entry.version is None])
+        jobs = {run.run_id: run.job for run in stored}
+        return [
+            msgspec.structs.replace(entry, version=jobs[entry.run.run_id]) if entry.run.run_id in jobs else entry
+            for entry in entries
+        ]
+
     def facts_at_end(self, entry: LedgerRun) -> Job:
         """The same with the end of the run, on which its benchmark may depend."""
         if entry.version is not None:

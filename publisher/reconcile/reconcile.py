@@ -44,7 +44,7 @@ from publisher.reconcile.sent_records import SentRecords
 from publisher.status.jobs import count_in
 from publisher.store import queries
 from publisher.store.database import Store
-from publisher.targets.base import RECENT_S, EvidenceUnavailable, GivesRecords, GivesSums, KeepsMessages
+from publisher.targets.base import RECENT_S, EvidenceUnavailable, GivesRecords, GivesSums, GivesTotals, KeepsMessages
 from publisher.targets.base import Target as Service
 from publisher.targets.identity import TargetContext
 from publisher.text import counted, iso, past
@@ -237,6 +237,9 @@ class _OneTarget:
         elif isinstance(service, GivesRecords):
             found.evidence = "records"
             self._by_records(listed, service)
+        elif isinstance(service, GivesTotals):
+            found.evidence = "totals"
+            self._by_totals(listed, service)
         elif isinstance(service, GivesSums):
             found.evidence, self._ledger.per_core = "query", True
             self._by_query(listed, service)
@@ -357,6 +360,23 @@ class _OneTarget:
             ours = (record for record in records if comparable(record.columns.get("site")) in {MISSING, *sites})
             self._database.add_records(self._found.target, map(EvidenceRecord.of_columns, ours))
         return None
+
+    def _by_totals(self, months: Sequence[MonthFound], service: GivesTotals) -> None:
+        evidence: list[EvidenceGroup] = []
+        for month in months:
+            if self._stopping():
+                raise StoppedError("interrupted", hint="Nothing was compared")
+            totals = service.totals(month.month)
+            if isinstance(totals, EvidenceUnavailable):
+                self._found.unavailable, self._found.unauthorised = totals.reason, totals.unauthorised
+                self._by_receipts(months)
+                return
+            evidence += (EvidenceGroup.of_columns("jobs", total) for total in totals)
+        by_group = self._by_group(evidence, None)
+        self._found.compared = compared_of(evidence)
+        for month in months:
+            by_group.jobs(month, self._settings.format.required_totals.dimensions)
+            month.is_done = True
 
     def _by_messages(self, months: Sequence[MonthFound], service: KeepsMessages) -> None:
         found = self._found

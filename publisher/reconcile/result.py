@@ -10,9 +10,9 @@ from formats.calendar import Month
 from publisher.config.schema import Target
 from publisher.store.schema import State
 
-Evidence = Literal["query", "records", "files", "file", "receipts"]
-"""Where the evidence is from: sums or records that the service was asked for, the files in a directory, a file, or only
-its receipts."""
+Evidence = Literal["query", "records", "totals", "files", "file", "receipts"]
+"""Where the evidence is from: sums, records, or totals that the service was asked for, the files in a directory, a
+file, or only its receipts."""
 
 ALL_MEASURES: Final = ("jobs", "wall", "cpu")
 

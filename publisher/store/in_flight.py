@@ -236,15 +236,23 @@ def keep_earlier(
         transition(connection, change, ONE_UNCHANGED, [(run_id, 0)])
 
 
-def mark_rejected(connection: Connection, target_id: int, batch_id: int, reason: Reason, now: int) -> int:
-    """Reject the deliveries in flight in a batch that was refused; return how many.
+def mark_refused(
+    connection: Connection,
+    target_id: int,
+    batch_id: int,
+    reason: Reason,
+    now: int,
+    *,
+    after: State = State.REJECTED,
+) -> int:
+    """Reject the deliveries in flight in a batch that was refused, or hold them; return how many.
 
     A run that changed while it was in flight waits again: its later version was not refused.
     """
     batch = [(batch_id,)]
     transition(connection, StateChange(target_id, State.IN_FLIGHT, State.WAITING, now), _batch_changed, batch)
-    rejected = StateChange(target_id, State.IN_FLIGHT, State.REJECTED, now, reason)
-    number = transition(connection, rejected, _batch_selected, batch)
+    refused = StateChange(target_id, State.IN_FLIGHT, after, now, reason)
+    number = transition(connection, refused, _batch_selected, batch)
     _supersede(connection, target_id, batch_id, now)
     return number
 

@@ -30,6 +30,7 @@ from publisher.security.http import Reply
 from publisher.targets import answers
 from publisher.targets.base import (
     Accepted,
+    Blocked,
     EvidenceUnavailable,
     Message,
     Outcome,
@@ -313,7 +314,7 @@ class _Repeats:
         """What was read. Raises `_HaltedError` where it could not be: reading shows nothing about the data sent."""
         if isinstance(found, Unauthorised | Throttled):
             self._stop(found)
-        if isinstance(found, Accepted | Transient | Unknown | Refused | Oversized):
+        if isinstance(found, Accepted | Transient | Unknown | Refused | Blocked | Oversized):
             self._stop(Transient(getattr(found, "answer", "")))
         return found
 

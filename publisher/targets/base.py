@@ -12,7 +12,8 @@ from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from formats.columns import RecordColumns
+from formats.calendar import Month
+from formats.columns import RecordColumns, TotalColumns
 from publisher.finding import Finding
 
 
@@ -103,6 +104,15 @@ class Unauthorised(msgspec.Struct, frozen=True):
     after_unknown: bool = False
 
 
+class Blocked(msgspec.Struct, frozen=True):
+    """Refused because of the state of what the totals belong to at the service, which is not in the data: an account is
+    unknown or closed, a limit is reached, or a period is over. They are held with the answer, the others are sent, and
+    each run tries again. For totals, one in a message; records are refused. `after_unknown`: see `Refused`."""
+
+    answer: str
+    after_unknown: bool = False
+
+
 class Unknown(msgspec.Struct, frozen=True):
     """It is unknown whether it was accepted (connection cut, invalid answer). It is sent again with the same ids.
     `timed_out`: see `Transient`."""
@@ -111,7 +121,7 @@ class Unknown(msgspec.Struct, frozen=True):
     timed_out: bool = False
 
 
-Outcome: TypeAlias = Accepted | Transient | Throttled | Oversized | Refused | Unauthorised | Unknown
+Outcome: TypeAlias = Accepted | Transient | Throttled | Oversized | Refused | Blocked | Unauthorised | Unknown
 
 
 class DaySum(msgspec.Struct, frozen=True):
@@ -157,6 +167,15 @@ class GivesRecords(Protocol):
 
     def records(self, day: int) -> Sequence[RecordColumns] | EvidenceUnavailable:
         """All records that ended on a day (counted from 1970, UTC)."""
+        ...
+
+
+@runtime_checkable
+class GivesTotals(Protocol):
+    """A target whose service can be asked for the totals of a month."""
+
+    def totals(self, month: Month) -> Sequence[TotalColumns] | EvidenceUnavailable:
+        """All totals of a month that the service has, with the fields that the format's `columns` have."""
         ...
 
 

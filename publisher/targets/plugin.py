@@ -12,7 +12,8 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from formats.columns import RecordColumns
+from formats.calendar import Month
+from formats.columns import RecordColumns, TotalColumns
 from publisher.config.target_kind import EvidenceSource, TargetKind, factory_of
 from publisher.errors import CredentialError, PublisherError, TargetError
 from publisher.finding import Finding
@@ -122,9 +123,17 @@ class _WithRecords(AddedTarget):
             )
 
 
+class _WithTotals(AddedTarget):
+    def totals(self, month: Month) -> Sequence[TotalColumns] | EvidenceUnavailable:
+        with self._explained():
+            given: Sequence[TotalColumns] | EvidenceUnavailable = self._made.totals(month)
+            return given if isinstance(given, EvidenceUnavailable) else msgspec.convert(list(given), list[TotalColumns])
+
+
 _BY_EVIDENCE: Final[Mapping[EvidenceSource, type[AddedTarget]]] = {
     "query": _WithSums,
     "records": _WithRecords,
+    "totals": _WithTotals,
     "files": _WithMessages,
 }
 

@@ -13,7 +13,7 @@ from publisher.messages.steps import DUE, NotDue, Scope, Section
 from publisher.preview.diff import DiffRendering
 from publisher.preview.render import Rendering
 from publisher.publish.rehearse import Rehearsed, rehearse
-from publisher.reason import INCOMPLETE, ONLY_A_PERSON_RELEASES, ReasonCode, sentence
+from publisher.reason import TRIED_AGAIN, ONLY_A_PERSON_RELEASES, ReasonCode, sentence
 from publisher.reconcile.ledger import Ledger, RecordKeys
 from publisher.sources.base import Window
 from publisher.store.batches import Resend
@@ -59,7 +59,7 @@ def assert_publishes_what_is_shown(site: Site, receiver: RecordReceiver) -> None
     assert after - before <= named.keys() <= after, name
     assert named == {record_id: reasons[record_id] for record_id in named}, name
     ledger = _ledger(site, name)
-    assert {key for key, row in ledger.items() if row.state is State.HELD and row.reason in INCOMPLETE} <= named.keys()
+    assert {key for key, row in ledger.items() if row.state is State.HELD and row.reason in TRIED_AGAIN} <= named.keys()
     waiting = {key: row.end for key, row in ledger.items() if row.state is State.WAITING}
     not_due = _not_due(site, name)
     assert all(any(period.start <= end < period.stop for period in not_due) for end in waiting.values()), name

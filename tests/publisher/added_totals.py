@@ -149,7 +149,7 @@ def _renamed(total: AccountTotal, names: Collection[str], name: str) -> AccountT
     return msgspec.structs.replace(total, gpu_ms=users)
 
 
-def _following(before: AccountTotal, now: AccountTotal) -> AccountTotal:
+def _following(before: AccountTotal, now: AccountTotal, _is_there: bool) -> AccountTotal:
     """With 0 for each user who is no longer in it."""
     return msgspec.structs.replace(now, gpu_ms=dict(sorted((dict.fromkeys(before.gpu_ms, 0) | now.gpu_ms).items())))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from formats.rule_codes import RULE_SENTENCES, Reason, RuleCode
 from formats.rules import BY_KEY, key_of
-from publisher.reason import INCOMPLETE, ONLY_A_PERSON_RELEASES, SENTENCES, ReasonCode, from_stored, sentence, stored
+from publisher.reason import TRIED_AGAIN, ONLY_A_PERSON_RELEASES, SENTENCES, ReasonCode, from_stored, sentence, stored
 
 VALUES = st.text(max_size=30) | st.integers(-(2**63), 2**63 - 1)
 
@@ -19,8 +19,8 @@ def test_each_code_has_a_sentence_and_is_there_once() -> None:
     assert set(RULE_SENTENCES) == set(RuleCode)
     assert set(SENTENCES) == {*RuleCode, *ReasonCode}
     assert len({code.value for code in (*RuleCode, *ReasonCode)}) == len(RuleCode) + len(ReasonCode)
-    assert set(ReasonCode) > INCOMPLETE | ONLY_A_PERSON_RELEASES
-    assert not INCOMPLETE & ONLY_A_PERSON_RELEASES
+    assert set(ReasonCode) > TRIED_AGAIN | ONLY_A_PERSON_RELEASES
+    assert not TRIED_AGAIN & ONLY_A_PERSON_RELEASES
 
 
 @pytest.mark.parametrize("code", [*RuleCode, *ReasonCode])

@@ -44,7 +44,7 @@ OPEN: Final[dict[str, Question]] = {
     "plan, next page": lambda connection: queries.waiting(connection, 1, AFTER, 10),
     "in flight": lambda connection: in_flight.in_flight(connection, 1),
     "mark accepted": lambda connection: in_flight.mark_accepted(connection, 1, 1, 0, keeps_first=True),
-    "mark rejected": lambda connection: in_flight.mark_rejected(connection, 1, 1, in_flight.NO_LONGER_SELECTED, 0),
+    "mark rejected": lambda connection: in_flight.mark_refused(connection, 1, 1, in_flight.NO_LONGER_SELECTED, 0),
     "not taken": lambda connection: in_flight.not_taken(connection, 1, 1, {}),
     "let wait": lambda connection: in_flight.let_wait(connection, 1, State.IN_FLIGHT, 0),
     "oldest": lambda connection: queries.oldest_open(connection, 1),

@@ -1,0 +1,1 @@
+"""Usages as Waldur takes them."""

@@ -1,0 +1,455 @@
+"""Usages of Waldur: amounts of each component by account and user for each UTC month (facts on Waldur).
+
+Amounts are added up as whole numbers (milliseconds of cores, KiB times milliseconds ...) and divided once, at the end.
+An account's amount is rounded to two decimals, as Waldur takes them, and its users get shares of two decimals that add
+up to it: rounded down, and what is left goes to those with the largest remainders.
+
+Waldur keeps what is not named. So a component or user that vanished stays in the total, with zero. And it keeps no word
+on who wrote a value: a total names the values that were, or may have been, written before it, so that another writer's
+are recognised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, Final, Literal
+
+import msgspec
+
+from formats import fit
+from formats.base import Format, Rendered
+from formats.calendar import Month, month_of
+from formats.columns import TotalColumns, Value
+from formats.fit import shown, unreported
+from formats.identity import DIGEST_BYTES
+from formats.job import Job
+from formats.names import vo_of
+from formats.rule_codes import CannotRenderError, RuleCode
+from formats.rules import INT32, NumberRule, TextRule
+from formats.totals import LONGEST_MS, NamedPersons, Sums, TotalsKind, TotalUsage
+from formats.view import View
+
+NAME: Final = "waldur-usage"
+
+HourlyAmount = Literal["core-hours", "cpu-hours", "gpu-hours", "node-hours", "wall-hours", "memory-gib-hours", "jobs"]
+"""What the amount of a component is, before it is divided."""
+
+AccountedBy = Literal["account", "project", "vo", "group"]
+"""The fact of a run that is the `backend_id` of its resource."""
+
+
+class UsageComponent(msgspec.Struct, frozen=True):
+    """A component of an offering. `divisor`: of its amount, a decimal number or a fraction as text."""
+
+    name: str
+    amount: HourlyAmount
+    divisor: str = "1"
+
+
+USUAL_COMPONENTS: Final = (
+    UsageComponent("cpu_k_hours", "core-hours", "1000"),
+    UsageComponent("gpu_hours", "gpu-hours"),
+)
+"""Components as many offerings name them."""
+
+
+class WaldurOptions(msgspec.Struct, frozen=True):
+    """The settings that only this format has."""
+
+    components: tuple[UsageComponent, ...] = USUAL_COMPONENTS
+    by: AccountedBy = "account"
+    users: bool = True
+
+
+_DEFAULTS: Final = WaldurOptions()
+_HOUR_MS: Final = 3_600_000
+_KIB_A_GIB: Final = 1 << 20
+_MOST_CENTS: Final = 10**20 - 1
+_DECIMALS: Final = "Waldur's amounts, 20 digits of which 2 are decimals"
+_ACCOUNT: Final = TextRule("backend_id", 255, "Waldur's resources", "hold")
+_USER: Final = TextRule("username", 100, "Waldur's usernames", "hold")
+
+
+def _within(field: str, value: int | None, most: int, system: str) -> int:
+    """A value of a run from 0 to `most`. Beyond, one run would falsify the sum of its whole account."""
+    if value is None:
+        raise unreported(field, system)
+    if not 0 <= value <= most:
+        rule = NumberRule(field, 0, most, "Waldur's amounts", "hold")
+        raise CannotRenderError(RuleCode.OUT_OF_RANGE, field, rule, value=shown(value))
+    return value
+
+
+def _wall_ms(job: Job) -> int:
+    return _within("WallDuration", job.wall_ms, LONGEST_MS, job.system)
+
+
+def _cores(job: Job) -> int:
+    return _within("Processors", job.cores or job.slots, INT32, job.system)
+
+
+def _cpu_ms(job: Job) -> int:
+    amount = job.cpu_ms
+    if amount is None and job.cpu_user_ms is not None and job.cpu_system_ms is not None:
+        amount = job.cpu_user_ms + job.cpu_system_ms
+    return _within("CpuDuration", amount, LONGEST_MS * INT32, job.system)
+
+
+def _memory_kib(job: Job) -> int:
+    return _within("Memory", job.memory_rss_kib, 1 << 53, job.system)
+
+
+_AMOUNTS: Final[Mapping[HourlyAmount, tuple[int, Callable[[Job], int]]]] = {
+    "core-hours": (_HOUR_MS, lambda job: _cores(job) * _wall_ms(job)),
+    "cpu-hours": (_HOUR_MS, _cpu_ms),
+    "gpu-hours": (_HOUR_MS, lambda job: _within("GPUs", job.gpus or 0, INT32, job.system) * _wall_ms(job)),
+    "node-hours": (_HOUR_MS, lambda job: _within("NodeCount", job.nodes, INT32, job.system) * _wall_ms(job)),
+    "wall-hours": (_HOUR_MS, _wall_ms),
+    "memory-gib-hours": (_HOUR_MS * _KIB_A_GIB, lambda job: _memory_kib(job) * _wall_ms(job)),
+    "jobs": (1, lambda _job: 1),
+}
+"""By the kind of amount: the units in one of it, and those of a run. An unknown number of GPUs is 0; a run without
+another fact that is needed is held."""
+
+_OWNERS: Final[Mapping[AccountedBy, Callable[[Job], str | None]]] = {
+    "account": lambda job: job.account,
+    "project": lambda job: job.project,
+    "vo": vo_of,
+    "group": lambda job: job.local_group,
+}
+
+
+class ResourceMonth(msgspec.Struct, frozen=True, order=True):
+    """The key of a total: month, and the account as the resource's `backend_id` has it."""
+
+    year: int
+    month: int
+    account: str
+
+    @property
+    def when(self) -> Month:
+        """The month."""
+        return Month(self.year, self.month)
+
+    @property
+    def text(self) -> str:
+        """The key as one line: a JSON list."""
+        return msgspec.json.encode(msgspec.structs.astuple(self)).decode()
+
+
+class ComponentUsage(msgspec.Struct, frozen=True):
+    """The usage of a component: units by user, and how many units are 1, as a fraction. The user is empty if users are
+    not reported."""
+
+    unit: str
+    users: dict[str, int]
+
+    @property
+    def cents(self) -> int:
+        """The amount of all users in hundredths, rounded half up."""
+        unit = Fraction(self.unit)
+        return (sum(self.users.values()) * 200 * unit.denominator + unit.numerator) // (2 * unit.numerator)
+
+    def shares(self) -> dict[str, int]:
+        """The amount of each user in hundredths; they add up to `cents`."""
+        unit = Fraction(self.unit)
+        exact = {user: divmod(units * 100 * unit.denominator, unit.numerator) for user, units in self.users.items()}
+        shares = {user: whole for user, (whole, _) in exact.items()}
+        left = self.cents - sum(shares.values())
+        for user in sorted(exact, key=lambda name: (-exact[name][1], name))[:left]:
+            shares[user] += 1
+        return shares
+
+    def followed_by(self, later: ComponentUsage | None) -> ComponentUsage:
+        """The later usage, with zero for each user of this one who is no longer in it."""
+        users = dict.fromkeys(self.users, 0) | (later.users if later is not None else {})
+        return ComponentUsage(self.unit if later is None else later.unit, dict(sorted(users.items())))
+
+
+class ResourceUsage(msgspec.Struct, frozen=True):
+    """The usage of an account in a month by component. `before`: by component, other amounts in hundredths that Waldur
+    may have. `core_ms`, `cpu_ms`: to be compared with the sources."""
+
+    key: ResourceMonth
+    usage: dict[str, ComponentUsage]
+    jobs: int = 0
+    latest: int | None = None
+    core_ms: int = 0
+    cpu_ms: int = 0
+    before: dict[str, tuple[int, ...]] = {}
+
+    @property
+    def spelling(self) -> ResourceMonth:
+        """The key: `backend_id` is compared as it is."""
+        return self.key
+
+    @property
+    def digest(self) -> bytes:
+        """Of the amounts and the number of runs; not of `before`, which is not written."""
+        content = msgspec.json.encode((self.key, self.usage, self.jobs))
+        return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
+
+    @property
+    def zeroed(self) -> ResourceUsage:
+        """Each component and user with zero."""
+        return self._after(self, {name: each.followed_by(None) for name, each in self.usage.items()})
+
+    def following(self, earlier: ResourceUsage, *, is_there: bool) -> ResourceUsage:
+        """This total as it is written after an earlier one. `is_there`: Waldur has that one, and no other."""
+        names = sorted({*earlier.usage, *self.usage})
+        usage = {
+            name: earlier.usage[name].followed_by(self.usage.get(name)) if name in earlier.usage else self.usage[name]
+            for name in names
+        }
+        return self._after(msgspec.structs.replace(earlier, before={}) if is_there else earlier, usage)
+
+    def _after(self, earlier: ResourceUsage, usage: dict[str, ComponentUsage]) -> ResourceUsage:
+        before = {}
+        for name, each in usage.items():
+            others = {*earlier.before.get(name, ())}
+            if name in earlier.usage:
+                others.add(earlier.usage[name].cents)
+            if others := others - {0, each.cents}:
+                before[name] = tuple(sorted(others))
+        if self is earlier:
+            return ResourceUsage(self.key, usage, before=before)
+        return msgspec.structs.replace(self, usage=usage, before=before)
+
+    def to_json(self) -> bytes:
+        """For the store."""
+        return msgspec.json.encode(self)
+
+
+class WaldurFold:
+    """Adds up runs by account and month."""
+
+    def __init__(self, view: View) -> None:
+        self._options = options_of(view)
+        self._components = [(each.name, *_AMOUNTS[each.amount], _unit_of(each)) for each in self._options.components]
+        self._with_users = self._options.users and view.dn == "send"
+        self._months: dict[ResourceMonth, _Sum] = {}
+
+    def add(self, job: Job) -> ResourceMonth:
+        """Add a run. Raises `CannotRenderError` for one without an end, account, user, or amount that is needed."""
+        if job.end is None:
+            raise CannotRenderError(RuleCode.MISSING, "EndTime")
+        month = month_of(job.end)
+        key = ResourceMonth(month.year, month.month, account_of(job, self._options.by))
+        user = _text(_USER, job.local_user) if self._with_users else ""
+        amounts = [(name, amount(job)) for name, _, amount, _ in self._components]
+        known = self._months.setdefault(key, _Sum())
+        known.add(job, user, amounts)
+        return key
+
+    def add_alike(self, facts: Job, sums: Sums, /) -> ResourceMonth:
+        """Not used: totals are folded from records."""
+        raise NotImplementedError
+
+    def merge_group(self, total: ResourceUsage, /) -> None:
+        """Add a total."""
+        known = self._months.setdefault(total.key, _Sum())
+        known.jobs += total.jobs
+        known.latest = max(known.latest, total.latest or 0)
+        known.core_ms += total.core_ms
+        known.cpu_ms += total.cpu_ms
+        for name, each in total.usage.items():
+            for user, units in each.users.items():
+                known.count(name, user, units)
+
+    def groups(self) -> Iterator[ResourceUsage]:
+        """All totals by month and account; without components of which nothing was used."""
+        units = {name: unit for name, _, _, unit in self._components}
+        for key in sorted(self._months):
+            known = self._months[key]
+            usage = {
+                name: ComponentUsage(units[name], dict(sorted(users.items())))
+                for name, users in sorted(known.usage.items())
+            }
+            yield ResourceUsage(key, usage, known.jobs, known.latest, known.core_ms, known.cpu_ms)
+
+
+class _Sum:
+    """The sums of an account in a month, as they grow."""
+
+    def __init__(self) -> None:
+        self.usage: dict[str, dict[str, int]] = {}
+        self.jobs = self.latest = self.core_ms = self.cpu_ms = 0
+
+    def add(self, job: Job, user: str, amounts: Sequence[tuple[str, int]]) -> None:
+        self.jobs += 1
+        self.latest = max(self.latest, job.end or 0)
+        self.core_ms += (job.wall_ms or 0) * (job.cores or job.slots or 1)
+        self.cpu_ms += job.cpu_ms or 0
+        for name, units in amounts:
+            if units:
+                self.count(name, user, units)
+
+    def count(self, name: str, user: str, units: int) -> None:
+        users = self.usage.setdefault(name, {})
+        users[user] = users.get(user, 0) + units
+
+
+def options_of(view: View) -> WaldurOptions:
+    """The settings of a view, or the default ones."""
+    return view.options if isinstance(view.options, WaldurOptions) else _DEFAULTS
+
+
+def account_of(job: Job, by: AccountedBy) -> str:
+    """The `backend_id` of the resource of a run. Raises `CannotRenderError` if it has none."""
+    return _text(_ACCOUNT, _OWNERS[by](job))
+
+
+def _text(rule: TextRule, value: str | None) -> str:
+    text = fit.fitting_text(rule, value, []) if value else ""
+    if not text:
+        raise CannotRenderError(RuleCode.MISSING, rule.field)
+    return text
+
+
+def _unit_of(component: UsageComponent) -> str:
+    return str(Fraction(_AMOUNTS[component.amount][0]) * Fraction(component.divisor))
+
+
+# --- messages
+
+
+class UserAmount(msgspec.Struct, frozen=True):
+    """A user's share, as Waldur takes it."""
+
+    username: str
+    usage: Decimal
+
+
+class ComponentAmount(msgspec.Struct, frozen=True):
+    """The amount of a component. `before`: other values that Waldur may have of us."""
+
+    type: str
+    amount: Decimal
+    users: list[UserAmount] = []
+    before: list[Decimal] = []
+
+
+class AccountReport(msgspec.Struct, frozen=True):
+    """What is reported of an account for a month (`2026-11`)."""
+
+    account: str
+    month: str
+    components: list[ComponentAmount]
+
+    @property
+    def when(self) -> Month:
+        """The month."""
+        year, _, month = self.month.partition("-")
+        return Month(int(year), int(month))
+
+
+def read_reports(payload: bytes) -> list[AccountReport]:
+    """The reports of a message. Raises `msgspec.MsgspecError`."""
+    return msgspec.json.decode(payload, type=list[AccountReport])
+
+
+class WaldurUsageFormat:
+    """Renders totals: a JSON list with an object for each account and month."""
+
+    name = NAME
+    content_type = "application/json"
+    overhead_bytes, separator_bytes = 3, 2
+
+    def __init__(self, view: View) -> None:
+        pass
+
+    def message(self, bodies: Sequence[bytes]) -> bytes:
+        """The complete message: a list."""
+        return b"[" + b",\n".join(bodies) + b"]\n"
+
+    def record(self, total: ResourceUsage) -> Rendered:
+        """Render a total. Raises `CannotRenderError` for an amount with more digits than Waldur takes."""
+        components = [self._component(name, each, total) for name, each in total.usage.items()]
+        report = AccountReport(total.key.account, str(total.key.when), components)
+        return Rendered(msgspec.json.encode(report))
+
+    @staticmethod
+    def _component(name: str, usage: ComponentUsage, total: ResourceUsage) -> ComponentAmount:
+        cents = usage.cents
+        if cents > _MOST_CENTS:
+            rule = NumberRule(name, 0, _MOST_CENTS // 100, _DECIMALS, "hold")
+            raise CannotRenderError(RuleCode.OUT_OF_RANGE, name, rule, value=shown(cents // 100))
+        users = [UserAmount(user, _decimal(share)) for user, share in usage.shares().items() if user]
+        return ComponentAmount(name, _decimal(cents), users, [_decimal(each) for each in total.before.get(name, ())])
+
+
+def _decimal(cents: int) -> Decimal:
+    """Hundredths as an exact decimal number with two decimals, whatever the precision of the context."""
+    return Decimal((0, tuple(map(int, str(cents))), -2))
+
+
+# --- what the ledger and the evidence need
+
+
+def columns_of(month: Month, account: str, amounts: Mapping[tuple[str, str], Decimal]) -> TotalColumns:
+    """An account in a month as Waldur has it: amounts by component and user (empty: of all users). Zeros are left out:
+    Waldur may have no row instead."""
+    named = {f"{name} of {user}" if user else name: each for (name, user), each in amounts.items() if each}
+    return TotalColumns(month, {"account": account}, 0, amounts=named)
+
+
+def _columns(total: ResourceUsage) -> TotalColumns:
+    amounts = {(name, ""): _decimal(each.cents) for name, each in total.usage.items()}
+    for name, each in total.usage.items():
+        amounts |= {(name, user): _decimal(share) for user, share in each.shares().items() if user}
+    return msgspec.structs.replace(columns_of(total.key.when, total.key.account, amounts), jobs=total.jobs)
+
+
+def _dimensions(job: Job, view: View) -> dict[str, Value]:
+    return {"account": account_of(job, options_of(view).by)}
+
+
+def _following(earlier: ResourceUsage, total: ResourceUsage, is_there: bool) -> ResourceUsage:
+    return total.following(earlier, is_there=is_there)
+
+
+def _names(total: ResourceUsage) -> set[str]:
+    return {user for each in total.usage.values() for user in each.users if user}
+
+
+def _renamed(total: ResourceUsage, names: Collection[str], name: str) -> ResourceUsage:
+    def users_of(usage: ComponentUsage) -> dict[str, int]:
+        users: dict[str, int] = {}
+        for user, units in usage.users.items():
+            spelled = name if user.casefold() in names else user
+            users[spelled] = users.get(spelled, 0) + units
+        return dict(sorted(users.items()))
+
+    usage = {key: ComponentUsage(each.unit, users_of(each)) for key, each in total.usage.items()}
+    return msgspec.structs.replace(total, usage=usage)
+
+
+def _from_json(stored: bytes) -> Any:
+    return msgspec.json.decode(stored, type=ResourceUsage)
+
+
+FORMAT: Final = Format(
+    name=NAME,
+    title="Waldur usages",
+    shape="totals",
+    make=WaldurUsageFormat,
+    key="group",
+    key_settings=frozenset({"target.offering", "target.by"}),
+    content_type=WaldurUsageFormat.content_type,
+    totals=TotalsKind(
+        kind=NAME,
+        fold=WaldurFold,
+        from_json=_from_json,
+        from_columns=False,
+        following=_following,
+        persons=NamedPersons(spelled=lambda _view, name: name, names=_names, renamed=_renamed),
+        usage=lambda total: TotalUsage(total.jobs, total.core_ms, total.cpu_ms),
+        columns=_columns,
+        dimensions=("account",),
+        counts_jobs=False,
+    ),
+    dimensions=_dimensions,
+)
