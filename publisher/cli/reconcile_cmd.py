@@ -282,7 +282,7 @@ def _show_target(found: Reconciliation, name: str, limit: int | None) -> None:
         say(f"{name}: nothing was confirmed: {one.unavailable}")
     elif one.compared_nothing:
         say(f"{name}: nothing was compared: {_ALL_TAKEN}")
-    if one.compared and not {"wall", "cpu", "sync"} & set(one.compared):
+    if one.compared and not {"wall", "cpu", "sync", "amounts"} & set(one.compared):
         say(f"{name}: confirmed by numbers of jobs alone: the evidence has no wall or CPU time")
     elif one.evidence == "file" and one.compared:
         say(f"{name}: compared: {', '.join(one.compared)}")

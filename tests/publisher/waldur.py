@@ -105,30 +105,37 @@ class WaldurDouble:
     # --- the API
 
     def answer(self, method: str, path: str, query: dict[str, list[str]], body: Any, token: str) -> tuple[int, Any]:
-        """Status and body."""
+        """Status and body of the answer to a request."""
         if token not in {"Token provider", "Token staff"}:
             return 401, {"detail": "Invalid token."}
         parts = path.removeprefix("/api/").strip("/").split("/")
         try:
-            match (method, *parts):
-                case ("GET", "marketplace-provider-offerings", of) if of == OFFERING:
-                    listed = [{"type": name, "billing_type": billing} for name, billing in COMPONENTS.items()]
-                    return 200, {"uuid": of, "components": listed}
-                case ("GET", "marketplace-provider-resources"):
-                    return 200, [each | {"offering_uuid": OFFERING} for each in self.resources.values()]
-                case ("GET", "marketplace-component-usages"):
-                    return 200, self._filtered(map(self._row, self.rows), query, "billing_period")
-                case ("GET", "marketplace-component-user-usages"):
-                    return 200, self._filtered(self._user_rows(), query, "component_usage__billing_period")
-                case ("POST", "marketplace-component-usages", "set_usage"):
-                    self._set_usage(body, is_staff=token == "Token staff")
-                    return 201, None
-                case ("POST", "marketplace-component-usages", usage, "set_user_usages") if self.bulk:
-                    return self._set_users(usage, body["usages"])
-                case ("POST", "marketplace-component-usages", usage, "set_user_usage"):
-                    return self._set_users(usage, [body])
+            return self._got(parts, query) if method == "GET" else self._posted(parts, body, token)
         except _BadRequestError as error:
             return 400, error.body
+
+    def _got(self, parts: list[str], query: dict[str, list[str]]) -> tuple[int, Any]:
+        match parts:
+            case ["marketplace-provider-offerings", of] if of == OFFERING:
+                listed = [{"type": name, "billing_type": billing} for name, billing in COMPONENTS.items()]
+                return 200, {"uuid": of, "components": listed}
+            case ["marketplace-provider-resources"]:
+                return 200, [each | {"offering_uuid": OFFERING} for each in self.resources.values()]
+            case ["marketplace-component-usages"]:
+                return 200, self._filtered(map(self._row, self.rows), query, "billing_period")
+            case ["marketplace-component-user-usages"]:
+                return 200, self._filtered(self._user_rows(), query, "component_usage__billing_period")
+        return 404, {"detail": "Not found."}
+
+    def _posted(self, parts: list[str], body: Any, token: str) -> tuple[int, Any]:
+        match parts:
+            case ["marketplace-component-usages", "set_usage"]:
+                self._set_usage(body, is_staff=token == "Token staff")
+                return 201, None
+            case ["marketplace-component-usages", usage, "set_user_usages"] if self.bulk:
+                return self._set_users(usage, body["usages"])
+            case ["marketplace-component-usages", usage, "set_user_usage"]:
+                return self._set_users(usage, [body])
         return 404, {"detail": "Not found."}
 
     def _set_usage(self, body: dict[str, Any], *, is_staff: bool) -> None:

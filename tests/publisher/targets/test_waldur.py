@@ -1,0 +1,329 @@
+"""The target of Waldur against a double: months, states, other writers, and bad answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.calendar import SECONDS_A_DAY, Month
+from publisher.publish.publish import Delivery
+from publisher.store.schema import State
+from publisher.targets.base import EvidenceUnavailable
+from publisher.targets.identity import TargetContext
+from publisher.targets.waldur import WaldurTarget
+from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job
+from tests.publisher.waldur import LIMIT, WaldurDouble, settings_of
+
+OCT, NOV, DEC = Month(2026, 10), Month(2026, 11), Month(2026, 12)
+DECEMBER = NOVEMBER + 30 * SECONDS_A_DAY
+HOURS = {"gpu_hours": {"amount": "core-hours"}}
+
+
+@pytest.fixture
+def double() -> Iterator[WaldurDouble]:
+    with WaldurDouble("physics", "bio").running() as running:
+        yield running
+
+
+class Reporter:
+    """A site that reports hours of jobs with one core to the double."""
+
+    def __init__(self, folder: Path, double: WaldurDouble, token: str = "staff", **settings: Any) -> None:
+        self.source = ListSource("ce1")
+        self.site = Site(folder, [self.source], [])
+        self.site.now = NOVEMBER + 20 * SECONDS_A_DAY
+        self.double = double
+        self.site.table["targets"]["waldur"] = settings_of(
+            double, folder, token, **{"attempts": 1, "components": HOURS} | settings
+        )
+        self.site.make_target = lambda name, given, context: WaldurTarget(
+            name, given, TargetContext(context.credentials, lambda: self.site.now)
+        )
+        double.now = lambda: self.site.now
+
+    def job(self, number: int, hours: int = 1, **facts: Any) -> None:
+        usual = {"account": "physics", "local_user": "ada", "wall_s": 3600 * hours}
+        self.source.add(make_job(number, **usual | facts))
+
+    def run(self) -> Delivery:
+        self.site.collect()
+        return self.site.publish_to("waldur")
+
+    def only_reason(self) -> str:
+        (reason,) = {each for each in self.site.reasons("waldur").values() if each}
+        return reason
+
+    def total(self, account: str = "physics", month: Month = NOV, user: str = "") -> Decimal | None:
+        component = next(iter(self.site.table["targets"]["waldur"]["components"]))
+        return self.double.amounts(month).get((account, component, user))
+
+    def writes(self) -> list[Any]:
+        return [body for method, _, body in self.double.requests if method == "POST"]
+
+
+def test_values_that_fall_are_sent_and_a_user_who_vanished_gets_zero(tmp_path: Path, double: WaldurDouble) -> None:
+    site = Reporter(tmp_path, double)
+    site.job(1, 3)
+    site.job(2, 2, local_user="bob")
+    site.run()
+    assert double.amounts(NOV) == {
+        ("physics", "gpu_hours", ""): 5, ("physics", "gpu_hours", "ada"): 3, ("physics", "gpu_hours", "bob"): 2,
+    }  # fmt: skip
+    site.job(1, 1)
+    site.job(2, 2, account="bio", local_user="bob")
+    site.run()
+    assert double.amounts(NOV) == {
+        ("physics", "gpu_hours", ""): 1, ("physics", "gpu_hours", "ada"): 1, ("bio", "gpu_hours", ""): 2,
+        ("bio", "gpu_hours", "bob"): 2,
+    }  # fmt: skip
+
+
+def test_nothing_is_written_again_that_is_there(tmp_path: Path, double: WaldurDouble) -> None:
+    site = Reporter(tmp_path, double)
+    site.job(1)
+    site.run()
+    written = len(site.writes())
+    site.site.republish("waldur", NOVEMBER, DECEMBER)
+    assert len(site.writes()) == written == 2
+    assert site.site.counted("waldur") == {State.ACCEPTED: 1}
+
+
+def _open(double: WaldurDouble) -> None:
+    double.resources["bio"]["state"] = "OK"
+
+
+def _create(double: WaldurDouble) -> None:
+    double.resources["none"] = {"uuid": "00" * 16, "backend_id": "none", "state": "OK"}
+
+
+@pytest.mark.parametrize(
+    ("account", "words", "change"),
+    [("none", "no resource with the backend_id none", _create), ("bio", "Resource is not in valid state.", _open)],
+)
+def test_what_cannot_be_reported_is_held_until_it_changes(
+    account: str, words: str, change: Callable[[WaldurDouble], None], tmp_path: Path, double: WaldurDouble
+) -> None:
+    double.resources["bio"]["state"] = "Erred"
+    site = Reporter(tmp_path, double)
+    site.job(1)
+    site.job(2, 2, account=account)
+    assert site.run().sent.held == 1
+    assert site.site.counted("waldur") == {State.ACCEPTED: 1, State.HELD: 1}
+    assert words in site.only_reason()
+    site.job(3, 4, account=account)
+    assert site.run().sent.held == 1, "only the new one is newly held"
+    assert site.site.counted("waldur") == {State.ACCEPTED: 1, State.HELD: 2}
+    change(double)
+    sent = site.run().sent
+    assert (sent.accepted, sent.held) == (2, 0)
+    assert site.total(account) == 6
+
+
+def test_over_the_limit_the_earlier_amount_stays_and_all_is_sent_when_there_is_room(
+    tmp_path: Path, double: WaldurDouble
+) -> None:
+    site = Reporter(tmp_path, double, components={"capped": {"amount": "core-hours"}})
+    site.job(1, 30)
+    site.run()
+    site.job(2, 60)
+    site.run()
+    assert f"Total amount exceeds limit. Total amount: 120.00, limit: {LIMIT}" in site.only_reason()
+    assert site.site.counted("waldur") == {State.ACCEPTED: 1, State.HELD: 1}
+    assert site.total() == 30
+    site.job(2, 5)
+    site.run()
+    assert (site.total(), site.site.counted("waldur")) == (35, {State.ACCEPTED: 2})
+
+
+def test_an_amount_that_fell_is_not_forgotten_where_no_job_is_left(tmp_path: Path, double: WaldurDouble) -> None:
+    """The account is closed while its only job moves to another: no delivery of it waits, and its total does."""
+    site = Reporter(tmp_path, double)
+    site.job(1)
+    site.run()
+    double.resources["physics"]["state"] = "Terminated"
+    site.job(1, account="bio")
+    site.run()
+    assert (site.total("physics"), site.total("bio")) == (1, 1)
+    double.resources["physics"]["state"] = "OK"
+    site.run()
+    assert (site.total("physics"), site.total("bio")) == (None, 1)
+
+
+# --- months
+
+
+def test_a_past_month_is_written_with_its_date(tmp_path: Path, double: WaldurDouble) -> None:
+    site = Reporter(tmp_path, double)
+    site.job(1, end=OCTOBER + 5)
+    site.job(2, 2)
+    site.run()
+    assert (site.total(month=OCT), site.total(month=NOV)) == (1, 2)
+
+
+def test_a_server_that_ignores_dates_gets_no_past_month(tmp_path: Path, double: WaldurDouble) -> None:
+    double.reads_date = False
+    site = Reporter(tmp_path, double)
+    site.job(1)
+    site.run()
+    site.job(2, 2, end=OCTOBER + 5)
+    site.run()
+    assert "ignores `date`" in site.only_reason()
+    assert (site.total(month=OCT), site.total(month=NOV)) == (None, 1)
+    double.reads_date = True
+    site.run()
+    assert (site.total(month=OCT), site.total(month=NOV)) == (2, 1)
+
+
+def test_a_provider_may_not_fill_a_past_month(tmp_path: Path, double: WaldurDouble) -> None:
+    site = Reporter(tmp_path, double, "provider")
+    site.job(1, end=OCTOBER + 5)
+    site.job(2, 2)
+    site.run()
+    assert "backfilling" in site.only_reason()
+    assert "Only a token of Waldur's staff" in site.only_reason()
+    assert (site.total(month=OCT), site.total(month=NOV)) == (None, 2)
+    site.job(3, 4, end=OCTOBER + 6)
+    site.run()
+    assert (site.total(month=OCT), site.total(month=NOV)) == (None, 2), "it never moves to another month"
+    assert site.site.counted("waldur") == {State.ACCEPTED: 1, State.HELD: 2}
+
+
+def test_a_month_that_was_moved_all_the_same_is_put_back(tmp_path: Path, double: WaldurDouble) -> None:
+    """A server that refuses dates in the future, and ignores others."""
+    site = Reporter(tmp_path, double)
+    site.job(1, 7)
+    site.run()
+    answer = double.answer
+
+    def without_date(method: str, path: str, query: Any, body: Any, token: str) -> tuple[int, Any]:
+        if body and body.get("date", "")[:4] == "2026":
+            del body["date"]
+        return answer(method, path, query, body, token)
+
+    double.answer = without_date  # type: ignore[method-assign]
+    site.job(2, 2, end=OCTOBER + 5)
+    sent = site.run().sent
+    assert sent.paused is not None
+    assert "wrote a report of 2026-10 into 2026-11. The earlier values of 2026-11 were written back" in sent.paused
+    assert (site.total(month=OCT), site.total(month=NOV)) == (None, 7)
+
+
+@pytest.mark.parametrize("seconds", [-60, 60])
+def test_at_the_turn_of_a_month_an_old_server_gets_nothing(seconds: int, tmp_path: Path, double: WaldurDouble) -> None:
+    double.reads_date = False
+    site = Reporter(tmp_path, double)
+    site.site.now = DECEMBER + seconds
+    site.job(1, end=min(DECEMBER + seconds, DECEMBER + 30) - 5)
+    site.run()
+    assert (site.total(month=NOV), site.total(month=DEC)) == (None, None)
+    double.reads_date = True
+    site.run()
+    assert {site.total(month=NOV), site.total(month=DEC)} == {1, None}
+
+
+# --- other writers
+
+
+@pytest.mark.parametrize("user", ["", "eve"])
+def test_another_writer_stops_its_account_only(user: str, tmp_path: Path, double: WaldurDouble) -> None:
+    site = Reporter(tmp_path, double)
+    site.job(1)
+    site.job(2, account="bio")
+    site.run()
+    double.write("physics", "gpu_hours", NOV, "77.00", user)
+    site.job(3)
+    site.job(4, account="bio")
+    site.run()
+    assert "another program writes to this resource" in site.only_reason()
+    assert " is 77.0" in site.only_reason()
+    assert (site.total("physics", user=user), site.total("bio")) == (77, 2)
+    site.site.configure("waldur", replaces_until="2026-11-30")
+    site.run()
+    assert (site.total("physics"), site.total("physics", user="ada"), site.total("physics", user="eve")) == (2, 2, None)
+
+
+def test_our_earlier_values_are_not_another_writers(tmp_path: Path, double: WaldurDouble) -> None:
+    """Two reports are lost in doubt; which of the values is there is unknown."""
+    site = Reporter(tmp_path, double)
+    site.job(1)
+    site.run()
+    double.fault = lambda method, path: "cut" if path.endswith("set_usage/") else ""
+    for number in (2, 3):
+        site.job(number)
+        site.run()
+    double.fault = lambda _method, _path: ""
+    assert site.total() == 1
+    site.job(4)
+    site.run()
+    assert (site.total(), site.site.counted("waldur")) == (4, {State.ACCEPTED: 4})
+
+
+# --- bad input
+
+
+def test_an_unknown_component_is_named_before_anything_is_sent(tmp_path: Path, double: WaldurDouble) -> None:
+    site = Reporter(tmp_path, double, components={"cpu": {"amount": "core-hours"}, "fee": {"amount": "jobs"}})
+    site.job(1)
+    paused = site.run().sent.paused or ""
+    assert "no component cpu, fee with the billing type usage or limit; it has capped, cpu_k_hours" in paused
+    assert (site.writes(), site.site.counted("waldur")) == ([], {State.WAITING: 1})
+    (finding,) = [each for each in site.site.publisher.check() if each.subject == "waldur: offering"]
+    assert finding.level == "red"
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("401", "The service must accept our token"), ("403", "HTTP 403"), ("404", "Check the URL of this target"),
+        ("413", "413"), ("429", "429"), ("500", "500"), ("<p>Log in</p>", "is not the JSON that Waldur gives"),
+        ("cut", "cut"),
+    ],
+)  # fmt: skip
+def test_an_answer_of_a_failing_service_is_told(fault: str, words: str, tmp_path: Path, double: WaldurDouble) -> None:
+    site = Reporter(tmp_path, double)
+    site.job(1)
+    double.fault = lambda _method, _path: fault
+    assert words in (site.run().sent.paused or "")
+    assert site.site.counted("waldur") == {State.WAITING: 1}
+    target = site.site.make_target("waldur", site.site.config.targets["waldur"], TargetContext())
+    assert isinstance(target, WaldurTarget)
+    assert isinstance(target.totals(NOV), EvidenceUnavailable)
+    target.close()
+    double.fault = lambda _method, _path: ""
+    site.run()
+    assert site.total() == 1
+
+
+def test_an_answer_of_100_mb_is_not_read(tmp_path: Path, double: WaldurDouble) -> None:
+    site = Reporter(tmp_path, double)
+    site.job(1)
+    double.fault = lambda method, _path: "<" + "x" * 100_000_000 if method == "GET" else ""
+    assert "bytes" in (site.run().sent.paused or "")
+    assert site.site.counted("waldur") == {State.WAITING: 1}
+
+
+def test_small_pages_and_single_users_are_enough(tmp_path: Path, double: WaldurDouble) -> None:
+    """A server that gives pages of two rows, and takes one user a request."""
+    double.page, double.bulk = 2, False
+    site = Reporter(tmp_path, double)
+    for number in range(1, 6):
+        site.job(number, local_user=f"user{number}")
+    site.run()
+    site.job(6, 2)
+    site.run()
+    assert site.total() == 7
+    with site.site.publisher.reconcile(["waldur"], [NOV]) as found:
+        assert found.agrees
+        assert sum(month.confirmed for month in found.targets["waldur"].months) == 6
+
+
+def test_the_token_of_a_file_has_waldurs_scheme(tmp_path: Path, double: WaldurDouble) -> None:
+    site = Reporter(tmp_path, double, "wrong")
+    site.job(1)
+    sent = site.run().sent
+    assert "Invalid token." in (sent.paused or "")
+    assert sent.unauthorised
