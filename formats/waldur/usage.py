@@ -230,7 +230,7 @@ class WaldurFold:
         self._options = options_of(view)
         self._components = [(each.name, *_AMOUNTS[each.amount], _unit_of(each)) for each in self._options.components]
         self._with_users = self._options.users and view.dn == "send"
-        self._months: dict[ResourceMonth, _Sum] = {}
+        self._months: dict[ResourceMonth, _GrowingUsage] = {}
 
     def add(self, job: Job) -> ResourceMonth:
         """Add a run. Raises `CannotRenderError` for one without an end, account, user, or amount that is needed."""
@@ -240,7 +240,7 @@ class WaldurFold:
         key = ResourceMonth(month.year, month.month, account_of(job, self._options.by))
         user = _text(_USER, job.local_user) if self._with_users else ""
         amounts = [(name, amount(job)) for name, _, amount, _ in self._components]
-        known = self._months.setdefault(key, _Sum())
+        known = self._months.setdefault(key, _GrowingUsage())
         known.add(job, user, amounts)
         return key
 
@@ -250,7 +250,7 @@ class WaldurFold:
 
     def merge_group(self, total: ResourceUsage, /) -> None:
         """Add a total."""
-        known = self._months.setdefault(total.key, _Sum())
+        known = self._months.setdefault(total.key, _GrowingUsage())
         known.jobs += total.jobs
         known.latest = max(known.latest, total.latest or 0)
         known.core_ms += total.core_ms
@@ -271,7 +271,7 @@ class WaldurFold:
             yield ResourceUsage(key, usage, known.jobs, known.latest, known.core_ms, known.cpu_ms)
 
 
-class _Sum:
+class _GrowingUsage:
     """The sums of an account in a month, as they grow."""
 
     def __init__(self) -> None:

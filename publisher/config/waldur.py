@@ -31,6 +31,10 @@ def _uuid(value: str) -> str:
         raise ValueError("must be a UUID, as Waldur shows it in the offering's page") from None
 
 
+Uuid = Annotated[str, AfterValidator(_uuid)]
+"""A UUID as Waldur writes it: 32 hexadecimal digits."""
+
+
 def _divisor(value: Decimal) -> Decimal:
     if not value.is_finite() or not Decimal("1e-9") <= value <= Decimal("1e18"):
         raise ValueError("must be a number from 1e-9 to 1e18")
@@ -54,9 +58,7 @@ class WaldurSettings(TargetSettings):
     records: PlansAgain[Literal["waldur-usage"]] = Field(
         default="waldur-usage", description="Format of totals; Waldur takes only this one."
     )
-    offering: PlansAgain[Annotated[str, AfterValidator(_uuid)]] = Field(
-        description="UUID of the offering whose resources are reported."
-    )
+    offering: PlansAgain[Uuid] = Field(description="UUID of the offering whose resources are reported.")
     by: PlansAgain[AccountedBy] = Field(
         default="account", description="The fact of a job that is the `backend_id` of its resource."
     )

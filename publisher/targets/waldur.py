@@ -36,7 +36,7 @@ from publisher.targets.base import (
     Unauthorised,
 )
 from publisher.targets.identity import Identity, TargetContext
-from publisher.targets.waldur_api import HaltedError, OfferingResource, UsageRow, WaldurApi, plain_uuid
+from publisher.targets.waldur_api import UnreportedError, OfferingResource, ComponentUsageRow, WaldurApi, plain_uuid
 
 _EDGE_S: Final = 600
 """How far the clocks of this host and of Waldur may differ, and how long a report may take, at the turn of a month."""
@@ -80,7 +80,7 @@ class WaldurTarget:
         try:
             for report in read_reports(message.payload):
                 receipt.update(self._report(report))
-        except HaltedError as halted:
+        except UnreportedError as halted:
             return halted.outcome
         return Accepted({what: str(number) for what, number in receipt.items()})
 
@@ -94,7 +94,7 @@ class WaldurTarget:
                     (each.resource_uuid, each.component_type, each.username, each.usage)
                     for each in self._api.user_usages(month)
                 ]
-        except HaltedError as halted:
+        except UnreportedError as halted:
             return EvidenceUnavailable(str(halted), unauthorised=isinstance(halted.outcome, Unauthorised))
         accounts: dict[str, dict[tuple[str, str], Decimal]] = {}
         for resource, component, user, usage in rows:
@@ -119,7 +119,7 @@ class WaldurTarget:
         try:
             self._require_components()
             number = len(self._known_resources())
-        except HaltedError as halted:
+        except UnreportedError as halted:
             return [*findings, Finding(subject, "red", str(halted), "Check `url`, `offering`, and `components`")]
         if not number:
             return [*findings, Finding(subject, "yellow", "it has no resources", "Check `offering`")]
@@ -134,7 +134,7 @@ class WaldurTarget:
     # --- what the service has
 
     def _require_components(self) -> frozenset[str]:
-        """The components of the offering. Raises `HaltedError` if one of ours is not among them."""
+        """The components of the offering. Raises `UnreportedError` if one of ours is not among them."""
         if self._types is None:
             listed = self._api.components()
             types = frozenset(each.type for each in listed if each.billing_type in _REPORTABLE)
@@ -144,7 +144,7 @@ class WaldurTarget:
                     f"the offering has no component {', '.join(unknown)} with the billing type usage or limit; it has "
                 )
                 text += f"{', '.join(sorted(types)) or 'none'}. Correct targets.{self.name}.components"
-                raise HaltedError(Unauthorised(text, misdirected=True))
+                raise UnreportedError(Unauthorised(text, misdirected=True))
             self._types = types
         return self._types
 
@@ -155,13 +155,13 @@ class WaldurTarget:
                 self._resources.setdefault(each.backend_id or "", each)
         return self._resources
 
-    def _rows(self, resource: str, month: Month) -> dict[str, UsageRow]:
-        """The amounts of a resource by component. Raises `HaltedError` if Waldur has two of one."""
-        rows: dict[str, UsageRow] = {}
+    def _rows(self, resource: str, month: Month) -> dict[str, ComponentUsageRow]:
+        """The amounts of a resource by component. Raises `UnreportedError` if Waldur has two of one."""
+        rows: dict[str, ComponentUsageRow] = {}
         for row in self._api.usages(month, resource):
             if row.type in rows:
                 text = f"Waldur has two usages of {row.type} in {month}, one without a plan. Ask its operators"
-                raise HaltedError(Blocked(text))
+                raise UnreportedError(Blocked(text))
             rows[row.type] = row
         return rows
 
@@ -171,7 +171,7 @@ class WaldurTarget:
         types = self._require_components()
         resource = self._known_resources().get(report.account)
         if resource is None:
-            raise HaltedError(Blocked(f"the offering has no resource with the backend_id {report.account[:100]}"))
+            raise UnreportedError(Blocked(f"the offering has no resource with the backend_id {report.account[:100]}"))
         # Of a component that the offering has no more, nothing can be taken back.
         ours = [each for each in report.components if each.amount or each.type in types]
         if not ours:
@@ -187,16 +187,16 @@ class WaldurTarget:
                 if each.type not in rows or rows[each.type].usage != each.amount:
                     has = rows[each.type].usage if each.type in rows else "nothing"
                     text = f"Waldur accepted {each.amount} {each.type} of {month} and then had {has}"
-                    raise HaltedError(Blocked(text))
+                    raise UnreportedError(Blocked(text))
             receipt = {"reported": 1}
         for each in ours:
             receipt["users"] = receipt.get("users", 0) + self._report_users(each, rows[each.type], others)
         return receipt
 
     def _others(
-        self, resource: str, month: Month, ours: Sequence[ComponentAmount], rows: Mapping[str, UsageRow]
+        self, resource: str, month: Month, ours: Sequence[ComponentAmount], rows: Mapping[str, ComponentUsageRow]
     ) -> Mapping[tuple[str, str], Decimal]:
-        """What Waldur has of users, by component and name. Raises `HaltedError` for values of another writer."""
+        """What Waldur has of users, by component and name. Raises `UnreportedError` for values of another writer."""
         until = self._settings.replaces_until
         replaces = until is not None and month_bounds(month)[0] <= until
         for each in ours:
@@ -218,11 +218,11 @@ class WaldurTarget:
                 )
         return found
 
-    def _another_writer(self, what: str) -> HaltedError:
+    def _another_writer(self, what: str) -> UnreportedError:
         text = (
             f"another program writes to this resource: {what}. Stop that program; then set replaces_until of targets."
         )
-        return HaltedError(Blocked(f"{text}{self.name} to replace what it wrote"))
+        return UnreportedError(Blocked(f"{text}{self.name} to replace what it wrote"))
 
     def _write(self, resource: str, month: Month, ours: Sequence[ComponentAmount]) -> None:
         """Report the amounts, of all components at once: `current_usages` of the resource keeps only these."""
@@ -233,22 +233,22 @@ class WaldurTarget:
             self._api.set_usage(body)
             return
         if now < first:
-            raise HaltedError(Blocked(f"{month} has not begun by the clock of this host"))
+            raise UnreportedError(Blocked(f"{month} has not begun by the clock of this host"))
         present = month_of(now)
         before = self._rows(resource, present)
         self._require_date(resource, present, before, now)
         try:
             self._api.set_usage({**body, "date": date_time(min(first + _MID_MONTH_S, now))})
-        except HaltedError as halted:
+        except UnreportedError as halted:
             if isinstance(halted.outcome, Blocked) and present != month and "date" in halted.outcome.answer:
                 outcome = msgspec.structs.replace(halted.outcome, answer=f"{halted.outcome.answer}{_STAFF_ONLY}")
-                raise HaltedError(outcome) from halted
+                raise UnreportedError(outcome) from halted
             raise
         if present != month:
             self._require_unchanged(resource, present, before, month)
 
-    def _require_date(self, resource: str, present: Month, rows: Mapping[str, UsageRow], now: int) -> None:
-        """Let the server show that it reads `date`. Raises `HaltedError` if it does not.
+    def _require_date(self, resource: str, present: Month, rows: Mapping[str, ComponentUsageRow], now: int) -> None:
+        """Let the server show that it reads `date`. Raises `UnreportedError` if it does not.
 
         One that ignores it writes to the present month the values that are there already.
         """
@@ -260,14 +260,16 @@ class WaldurTarget:
             self._reads_date = True
             return
         if isinstance(reply, Reply) and reply.status // 100 == 2:
-            raise HaltedError(Blocked(_IGNORES_DATE))
+            raise UnreportedError(Blocked(_IGNORES_DATE))
         outcome = self._api.outcome(reply)
         if isinstance(outcome, Blocked):
             outcome = Blocked(f"{present} and earlier cannot be told apart: {outcome.answer}")
-        raise HaltedError(outcome)
+        raise UnreportedError(outcome)
 
-    def _require_unchanged(self, resource: str, present: Month, before: Mapping[str, UsageRow], month: Month) -> None:
-        """Raises `HaltedError`, after having put back what was there, if a report of another month changed the present
+    def _require_unchanged(
+        self, resource: str, present: Month, before: Mapping[str, ComponentUsageRow], month: Month
+    ) -> None:
+        """Raises `UnreportedError`, after having put back what was there, if a report of another month changed the present
         one."""
         has = {name: row.usage for name, row in self._rows(resource, present).items()}
         had = {name: row.usage for name, row in before.items()}
@@ -275,9 +277,11 @@ class WaldurTarget:
             return
         self._api.set_usage({"resource": resource, "usages": _usages(dict.fromkeys(has, Decimal(0)) | had)})
         text = f"Waldur wrote a report of {month} into {present}. The earlier values of {present} were written back"
-        raise HaltedError(Unauthorised(text, misdirected=True))
+        raise UnreportedError(Unauthorised(text, misdirected=True))
 
-    def _report_users(self, component: ComponentAmount, row: UsageRow, found: Mapping[tuple[str, str], Decimal]) -> int:
+    def _report_users(
+        self, component: ComponentAmount, row: ComponentUsageRow, found: Mapping[tuple[str, str], Decimal]
+    ) -> int:
         """Report the shares of users, and zero for those of another writer that are replaced; return how many."""
         if not component.users:
             return 0

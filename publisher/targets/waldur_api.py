@@ -31,7 +31,7 @@ _JSON: Final = {"Content-Type": "application/json", "Accept": "application/json"
 _USABLE: Final = ("OK", "Updating", "Terminating")
 
 
-class HaltedError(Exception):
+class UnreportedError(Exception):
     """Nothing more is sent of a message; the outcome says why."""
 
     def __init__(self, outcome: Outcome) -> None:
@@ -59,7 +59,7 @@ class OfferingResource(msgspec.Struct, frozen=True):
     offering_uuid: str | None = None
 
 
-class UsageRow(msgspec.Struct, frozen=True):
+class ComponentUsageRow(msgspec.Struct, frozen=True):
     """The amount of a component of a resource in a month (`billing_period`: its first day)."""
 
     uuid: str
@@ -79,7 +79,7 @@ class UserUsageRow(msgspec.Struct, frozen=True):
     billing_period: str
 
 
-_Row = TypeVar("_Row", OfferingResource, UsageRow, UserUsageRow)
+_Row = TypeVar("_Row", OfferingResource, ComponentUsageRow, UserUsageRow)
 
 
 def first_day(month: Month) -> str:
@@ -93,7 +93,7 @@ def plain_uuid(value: str) -> str:
 
 
 class WaldurApi:
-    """Requests about one offering. All raise `HaltedError` if the answer is not a success."""
+    """Requests about one offering. All raise `UnreportedError` if the answer is not a success."""
 
     def __init__(self, url: str, offering: str, client: AuthorisedClient, identity: Identity) -> None:
         self._base = f"{url.rstrip('/').removesuffix('/api')}/api/"
@@ -117,10 +117,10 @@ class WaldurApi:
         ours = [row for row in rows if row.offering_uuid is None or plain_uuid(row.offering_uuid) == self._offering]
         return sorted(ours, key=lambda row: row.state not in _USABLE)
 
-    def usages(self, month: Month, resource: str | None = None) -> list[UsageRow]:
+    def usages(self, month: Month, resource: str | None = None) -> list[ComponentUsageRow]:
         """The amounts of a month: of a resource, or of all."""
         query = [*self._of(resource), ("billing_period", first_day(month))]
-        return _in_month(self._all(USAGES, query, UsageRow), month, resource)
+        return _in_month(self._all(USAGES, query, ComponentUsageRow), month, resource)
 
     def user_usages(self, month: Month, resource: str | None = None) -> list[UserUsageRow]:
         """The amounts of users in a month: of a resource, or of all."""
@@ -143,7 +143,7 @@ class WaldurApi:
                 return rows
             if not listed:
                 break
-        raise HaltedError(Transient(f"{path} of Waldur ended after {len(rows):,} rows, before its end"))
+        raise UnreportedError(Transient(f"{path} of Waldur ended after {len(rows):,} rows, before its end"))
 
     def _get(self, url: str) -> Reply:
         reply = self._client.request("GET", url, headers=_JSON)
@@ -152,14 +152,14 @@ class WaldurApi:
         outcome = self.outcome(reply)
         if isinstance(outcome, Unknown | Refused | Blocked):  # reading stores nothing
             outcome = Transient(outcome.answer)
-        raise HaltedError(outcome)
+        raise UnreportedError(outcome)
 
     def _decoded(self, reply: Reply, form: Any) -> Any:
         try:
             return msgspec.json.decode(reply.body, type=form)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             text = f"the answer is not the JSON that Waldur gives ({error}): {answers.describe(reply)}. Check the URL"
-            raise HaltedError(Transient(text)) from error
+            raise UnreportedError(Transient(text)) from error
 
     # --- writing
 
@@ -167,7 +167,7 @@ class WaldurApi:
         """Report the amounts of a resource for a month."""
         reply = self.try_usage(body)
         if not isinstance(reply, Reply) or reply.status // 100 != 2:
-            raise HaltedError(self.outcome(reply))
+            raise UnreportedError(self.outcome(reply))
 
     def try_usage(self, body: Mapping[str, Any]) -> Reply | Failure:
         """The same; return the answer."""
@@ -193,7 +193,7 @@ class WaldurApi:
 
     def _require_taken(self, reply: Reply | Failure) -> None:
         if not isinstance(reply, Reply) or reply.status // 100 != 2:
-            raise HaltedError(self.outcome(reply))
+            raise UnreportedError(self.outcome(reply))
 
     def outcome(self, reply: Reply | Failure) -> Outcome:
         """What an answer that is not a success means. 400 is about the state of the resource, its limits, or its

@@ -55,11 +55,12 @@ def targets(services: Simulator) -> dict[str, str]:
         'project = "accounting"\ntopic = "{}"\nattempts = 1\n',
         "https": 'type = "https"\nurl = "https://localhost:1/usage"\nattempts = 1\n',  # where nobody listens
         "auditor": 'type = "auditor"\nurl = "https://localhost:1"\nattempts = 1\n',
+        "waldur": f'type = "waldur"\nurl = "https://localhost:1"\nattempts = 1\noffering = "{"0" * 32}"\n',
         "directory": 'type = "directory"\npath = "out-{}"\n',
     }
     formats = {
         "sgas": {"ogf-ur"}, "ams": _OF_APEL, "https": {"ogf-ur", "utilization"},
-        "auditor": {"auditor-record"}, "directory": FORMATS.keys(),
+        "auditor": {"auditor-record"}, "waldur": {"waldur-usage"}, "directory": FORMATS.keys(),
     }  # fmt: skip
     if tables.keys() != TARGET_KINDS.keys():
         raise ValueError("a kind of target is missing")

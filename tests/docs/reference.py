@@ -6,6 +6,7 @@ import json
 import re
 import types
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -46,6 +47,7 @@ from publisher.config.schema import (
     ZoneName,
 )
 from publisher.config.types import Patterns
+from publisher.config.waldur import UsageComponentSettings, Uuid
 from publisher.text import duration_s, instant_s, months_of_age
 
 TABLES: dict[str, type[Settings]] = {
@@ -68,7 +70,8 @@ TABLES: dict[str, type[Settings]] = {
     "select": Selected,
     **{f'[targets.NAME] with type = "{name}"': kind.settings for name, kind in TARGET_KINDS.items()},
     "[targets.NAME] with the type of an add-on": AddOnSettings,
-    "components": ComponentSettings,
+    "components of AUDITOR": ComponentSettings,
+    "components of Waldur": UsageComponentSettings,
     "[metrics]": Metrics,
     "[notices]": Notices,
     "[log]": Log,
@@ -91,8 +94,9 @@ _VALIDATED = {
     get_args(FormatName)[1].func: "name of a format",
     get_args(Patterns)[2].func: "patterns",
     get_args(Amount)[1].func: "amount",
+    get_args(Uuid)[1].func: "UUID",
 }
-_PLAIN = {str: "text", int: "number", float: "number", bool: "boolean", Path: "path"}
+_PLAIN = {str: "text", int: "number", float: "number", Decimal: "number", bool: "boolean", Path: "path"}
 
 
 def own_fields(model: type[Settings]) -> Iterator[tuple[str, FieldInfo]]:
@@ -132,7 +136,7 @@ def default_text(field: FieldInfo, kind: str) -> str:
         return f'default `"{_duration_text(float(value))}"`'
     if isinstance(value, tuple | frozenset):
         value = sorted(value)
-    return f"default `{json.dumps(value)}`"
+    return f"default `{json.dumps(value, default=int)}`"
 
 
 def _duration_text(seconds: float) -> str:

@@ -112,7 +112,7 @@ def test_a_problem_with_an_add_on_names_the_key(site: AddOnSite, files: dict[str
     site.configure(text.replace('type = "example-file"', 'type = "example-fil"'))
     said = site.command("run")
     assert said.returncode == 2
-    assert "allowed: sgas, ams, https, directory, auditor, example-file" in said.stderr
+    assert "allowed: sgas, ams, https, directory, auditor, waldur, example-file" in said.stderr
     site.configure(text.replace('records = "example-json"', 'records = "example-jso"'))
     said = site.command("run")
     assert said.returncode == 2

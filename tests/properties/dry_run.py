@@ -13,7 +13,7 @@ from publisher.messages.steps import DUE, NotDue, Scope, Section
 from publisher.preview.diff import DiffRendering
 from publisher.preview.render import Rendering
 from publisher.publish.rehearse import Rehearsed, rehearse
-from publisher.reason import TRIED_AGAIN, ONLY_A_PERSON_RELEASES, ReasonCode, sentence
+from publisher.reason import ONLY_A_PERSON_RELEASES, TRIED_AGAIN, ReasonCode, sentence
 from publisher.reconcile.ledger import Ledger, RecordKeys
 from publisher.sources.base import Window
 from publisher.store.batches import Resend

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from formats.rule_codes import RULE_SENTENCES, Reason, RuleCode
 from formats.rules import BY_KEY, key_of
-from publisher.reason import TRIED_AGAIN, ONLY_A_PERSON_RELEASES, SENTENCES, ReasonCode, from_stored, sentence, stored
+from publisher.reason import ONLY_A_PERSON_RELEASES, SENTENCES, TRIED_AGAIN, ReasonCode, from_stored, sentence, stored
 
 VALUES = st.text(max_size=30) | st.integers(-(2**63), 2**63 - 1)
 

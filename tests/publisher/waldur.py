@@ -40,7 +40,7 @@ WaldurFault = Callable[[str, str], str]
 `stored` (cut, but stored), or a text that begins with `<`, the body of a 200; empty: nothing."""
 
 
-class _BadRequestError(Exception):
+class _UsageRefusedError(Exception):
     def __init__(self, field: str, text: str) -> None:
         super().__init__(text)
         self.body = {field: [text]} if field else [text]
@@ -111,7 +111,7 @@ class WaldurDouble:
         parts = path.removeprefix("/api/").strip("/").split("/")
         try:
             return self._got(parts, query) if method == "GET" else self._posted(parts, body, token)
-        except _BadRequestError as error:
+        except _UsageRefusedError as error:
             return 400, error.body
 
     def _got(self, parts: list[str], query: dict[str, list[str]]) -> tuple[int, Any]:
@@ -143,23 +143,23 @@ class WaldurDouble:
         amounts = {each["type"]: self._amount(each["amount"]) for each in body["usages"]}
         resource = next((each for each in self.resources.values() if each["uuid"] == body["resource"]), None)
         if resource is None:
-            raise _BadRequestError("resource", "Object with this uuid does not exist.")
+            raise _UsageRefusedError("resource", "Object with this uuid does not exist.")
         if self.reads_date and "date" in body:
             instant = int(datetime.fromisoformat(body["date"]).astimezone(UTC).timestamp())
             if instant > now:
-                raise _BadRequestError("date", "Cannot submit usage for future dates.")
+                raise _UsageRefusedError("date", "Cannot submit usage for future dates.")
             is_usage = any(COMPONENTS.get(name) == "usage" for name in amounts)
             if month_of(instant) < month_of(now) and is_usage and not is_staff:
-                raise _BadRequestError("date", BACKFILL)
+                raise _UsageRefusedError("date", BACKFILL)
         if resource["state"] not in _USABLE:
-            raise _BadRequestError("resource", "Resource is not in valid state.")
+            raise _UsageRefusedError("resource", "Resource is not in valid state.")
         if unknown := sorted(name for name in amounts if COMPONENTS.get(name) not in {"usage", "limit"}):
-            raise _BadRequestError("non_field_errors", f"These components are invalid: {', '.join(unknown)}.")
+            raise _UsageRefusedError("non_field_errors", f"These components are invalid: {', '.join(unknown)}.")
         for name, amount in amounts.items():
             there = sum(usage for (of, type_, _), usage in self.rows.items() if (of, type_) == (resource["uuid"], name))
             if name == "capped" and there + amount > LIMIT:
                 text = f"Total amount exceeds limit. Total amount: {there + amount}, limit: {LIMIT}."
-                raise _BadRequestError("", text)
+                raise _UsageRefusedError("", text)
         for name, amount in amounts.items():
             self.rows[resource["uuid"], name, f"{month_of(instant)}-01"] = amount
 
@@ -168,7 +168,7 @@ class WaldurDouble:
         if key is None:
             return 404, {"detail": "Not found."}
         if any(not 0 < len(each["username"]) <= 100 for each in items):
-            raise _BadRequestError("username", "Ensure this field has no more than 100 characters.")
+            raise _UsageRefusedError("username", "Ensure this field has no more than 100 characters.")
         self.users |= {(key, each["username"]): self._amount(each["usage"]) for each in items}
         return 201, None
 
@@ -177,7 +177,7 @@ class WaldurDouble:
         amount = Decimal(text)
         assert isinstance(text, str)
         if amount.as_tuple().exponent != -2 or len(amount.as_tuple().digits) > 20:
-            raise _BadRequestError("amount", "Ensure that there are no more than 2 decimal places.")
+            raise _UsageRefusedError("amount", "Ensure that there are no more than 2 decimal places.")
         return amount
 
     def _row(self, key: tuple[str, str, str]) -> dict[str, Any]:
