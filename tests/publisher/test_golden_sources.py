@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from formats.apel.fold import Fold, SyncFold
 from formats.base import Note
 from formats.benchmark import has_usable_benchmark
 from formats.calendar import period_of
@@ -44,7 +43,7 @@ READ = {
 VERSIONS = {
     "ogf-ur": ("",), "emi-car": ("",), "apel-job": ("0.3", "0.4"), "apel-summary": ("0.2", "0.4"),
     "apel-normalised-summary": ("0.3", "0.4"), "apel-sync": ("",), "utilization": ("json", "csv"),
-    "auditor-record": ("",), "xdmod-slurm": ("",),
+    "auditor-record": ("",), "waldur-usage": ("",), "xdmod-slurm": ("",),
 }  # fmt: skip
 FORMS = [(name, version) for name, versions in VERSIONS.items() for version in versions]
 
@@ -81,29 +80,19 @@ def made(name: str, version: str, jobs: Sequence[Job]) -> Iterator[str]:
         return
     jobs = [job for job in jobs if job.has_record]
     bodies: list[bytes] = []
-    if name == "apel-sync":
-        form = totals_format("apel-sync", view)
-        counts = SyncFold(view)
-        for job in jobs:
-            try:
-                counts.add(job)
-            except CannotRenderError as error:
-                held(job, error)
-        bodies += [form.record(count).body for count in counts.groups()]
-        message = form.message(bodies)
-    elif "summary" in name:
-        summaries = totals_format(name, view)
-        fold = Fold(view, normalised=summaries.normalised)
+    if FORMATS[name].totals is not None:
+        totals = totals_format(name, view)
+        fold = FORMATS[name].required_totals.fold(view)
         for job in jobs:
             try:
                 fold.add(job)
             except CannotRenderError as error:
                 held(job, error)
         for group in fold.groups():
-            rendered = summaries.record(group)
+            rendered = totals.record(group)
             bodies.append(rendered.body)
             noted(group.key.text, rendered.notes)
-        message = summaries.message(bodies)
+        message = totals.message(bodies)
     else:
         records = record_format(name, view)
         for job in jobs:
