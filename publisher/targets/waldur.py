@@ -36,7 +36,7 @@ from publisher.targets.base import (
     Unauthorised,
 )
 from publisher.targets.identity import Identity, TargetContext
-from publisher.targets.waldur_api import UnreportedError, OfferingResource, ComponentUsageRow, WaldurApi, plain_uuid
+from publisher.targets.waldur_api import ComponentUsageRow, OfferingResource, UnreportedError, WaldurApi, plain_uuid
 
 _EDGE_S: Final = 600
 """How far the clocks of this host and of Waldur may differ, and how long a report may take, at the turn of a month."""
@@ -269,8 +269,8 @@ class WaldurTarget:
     def _require_unchanged(
         self, resource: str, present: Month, before: Mapping[str, ComponentUsageRow], month: Month
     ) -> None:
-        """Raises `UnreportedError`, after having put back what was there, if a report of another month changed the present
-        one."""
+        """Raises `UnreportedError`, after having written back what was there, if a report of another month changed the
+        present one."""
         has = {name: row.usage for name, row in self._rows(resource, present).items()}
         had = {name: row.usage for name, row in before.items()}
         if all(has[name] == had.get(name, 0) for name in has) and has.keys() >= had.keys():
