@@ -6,9 +6,10 @@ import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Any, Final, TypeGuard, Union, get_args, get_origin
+from typing import Annotated, Any, Final, TypeGuard, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
 
 from publisher import plugins
 from publisher.config.schema import ADD_ON, LONGEST_NAME, TARGET_KINDS, AddOnSettings, Config, Target, TargetSettings
@@ -53,6 +54,17 @@ def explain(error: ValidationError, table: dict[str, Any], file: Path, text: str
     errors = sorted((each.as_error(file, lines.find(each.place)) for each in known), key=lambda one: one.line or 0)
     first, *errors[0].others = errors
     return first
+
+
+def wrong_value(field: FieldInfo, value: object) -> str | None:
+    """What is wrong with a value of a key alone; None: it may be right, as far as no other key decides."""
+    checked: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, *field.metadata])
+    try:
+        checked.validate_python(value)
+    except ValidationError as error:
+        found = error.errors()[0]
+        return _sentence(found, found.get("ctx", {}))
+    return None
 
 
 class _KeyProblem:

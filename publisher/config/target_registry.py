@@ -50,7 +50,7 @@ TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
             settings=HttpsSettings,
             factory="publisher.targets.https:HttpsTarget",
             sends_token=True,
-            is_offered=False,
+            asked=("records",),
         ),
         TargetKind(
             name="directory",
@@ -75,7 +75,6 @@ TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
             evidence="totals",
             sends_token=True,
             takes_apel=False,
-            asked=("offering",),
         ),
     )
 }
