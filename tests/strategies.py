@@ -6,21 +6,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from formats.job import Benchmark, Events, Host, Job, Transfer
+from publisher.testing.jobs import HOSTILE
 from tests.extent import short_or_whole
 
 often = settings(max_examples=max(short_or_whole(150, 500), settings().max_examples))
 """For what every job that can exist must do: more examples than hypothesis tries elsewhere."""
-
-HOSTILE = (
-    "", " ", "\t", "a\nb", "\r\n", "\x00", "\x01\x0b\x0c\x1b", "\x7f", "\x85", "\u2028x\u2029", "\ud800", "x\udfffy",
-    "\ufffe\uffff", "&amp;<b>\"'", "]]>", "<![CDATA[", "<!-- -->", "%%", "%27%23", "key: value",
-    "a" * 121, "n" * 10_000,
-    "\u202eabc\u202c", "\u05e9\u05dc\u05d5\u05dd", "\U0001f600", "e\u0301", "\u00e9\u00df",
-    " lead and trail ", "None", "null", "/", "//", "/x",
-    "-", ".", "a_b", "a..b", "n", "10.1.2.3", "::1", "[", "http://[", "\\", "/CN=a\nb", "CN=Ada,O=Grid\\, Inc",
-    "application/pkcs7-mime", "xapplication/x-pkcs7-mimex", "a\rb",
-)  # fmt: skip
-"""Texts that have broken somebody's publisher, or might."""
 
 SPECIAL_NUMBERS = (
     0, 1, -1, 32_767, 32_768, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, -(2**63), 2**64 - 1, 10**40,

@@ -6,51 +6,64 @@ stream of JSON objects by end.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import unquote
 
+from publisher.testing.services import HttpDouble, HttpRequest
+
 MOST_BYTES: Final = 2 << 20
 EXISTS: Final = "RECORD_EXISTS"
-Fault = Callable[[str, str], str]
-"""Called with method and path of each request; answers what goes wrong: a status, `cut` (nothing is stored), or
-`stored` (cut, but stored); empty: nothing."""
 
 
-class AuditorDouble:
+class AuditorDouble(HttpDouble):
     """See the module. `rows`: its records by id."""
 
+    refusal = (400, "Json deserialize error: refused")
+
     def __init__(self) -> None:
+        super().__init__()
         self.rows: dict[str, dict[str, Any]] = {}
-        self.requests: list[str] = []
-        self.fault: Fault = lambda _method, _path: ""
         self.shortened: Callable[[list[str]], list[str]] = lambda stream: stream
         """What is left of a stream that its database ends early."""
         self.ignores_repeats = False
         """Its option `ignore_record_exists_error`."""
-        self.lock = threading.Lock()
-        self.url = ""
 
-    @contextmanager
-    def running(self) -> Iterator[AuditorDouble]:
-        """Serve until the end of the `with` statement."""
-        server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"double": self}))
-        server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield self
-        finally:
-            server.shutdown()
-            server.server_close()
-            thread.join()
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The table of a target."""
+        return {"type": "auditor", "url": self.url}
+
+    def content(self) -> Iterable[tuple[str, Any]]:
+        """Its records."""
+        return self.rows.items()
+
+    def alter(self, key: str) -> None:
+        """Change an amount."""
+        row = copy.deepcopy(self.rows[key])
+        row["components"][0]["amount"] += 1
+        self.rows[key] = row
+
+    def remove(self, key: str) -> None:
+        """Remove a record."""
+        del self.rows[key]
+
+    def answer(self, request: HttpRequest) -> tuple[int, str]:
+        """What the service does."""
+        if len(request.body) > MOST_BYTES:
+            return 413, "larger than allowed"
+        if request.method == "GET":
+            return self.query(request.query) if request.path == "/records" else (200, "")
+        content = json.loads(request.body)
+        records = content if request.path == "/records" else [content]
+        problem = next(filter(None, map(_problem, records)), "")
+        if problem:
+            return 400, f"Json deserialize error: {problem}"
+        return self.update(content) if request.method == "PUT" else self.add(records)
 
     def add(self, records: list[dict[str, Any]]) -> tuple[int, str]:
         """Add records, all or none."""
@@ -111,47 +124,3 @@ def _problem(record: dict[str, Any]) -> str:
     if not all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", time) for time in times):
         return "time"
     return ""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    double: AuditorDouble
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_any(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        path, _, query = self.path.partition("?")
-        with self.double.lock:
-            self.double.requests.append(f"{self.command} {self.path}")
-            fault = self.double.fault(self.command, path)
-            if fault.isdigit():
-                self._answer(int(fault), "UNEXPECTED_ERROR" if fault == "500" else "a fault")
-                return
-            answer = None if fault == "cut" else self._done(path, query, body)
-        if answer is None or fault == "stored":
-            self.close_connection = True
-            return
-        self._answer(*answer)
-
-    do_GET = do_POST = do_PUT = do_any  # noqa: N815 - names of the library
-
-    def _done(self, path: str, query: str, body: bytes) -> tuple[int, str]:
-        if len(body) > MOST_BYTES:
-            return 413, "larger than allowed"
-        if self.command == "GET":
-            return self.double.query(query) if path == "/records" else (200, "")
-        content = json.loads(body)
-        records = content if path == "/records" else [content]
-        problem = next(filter(None, map(_problem, records)), "")
-        if problem:
-            return 400, f"Json deserialize error: {problem}"
-        return self.double.update(content) if self.command == "PUT" else self.double.add(records)
-
-    def _answer(self, status: int, text: str) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)

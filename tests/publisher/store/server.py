@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import os
 import pwd
 import shutil
@@ -17,6 +16,7 @@ from typing import Any, Final
 
 from publisher.store.database import SCHEMA, open_store
 from publisher.store.schema import metadata
+from publisher.testing.postgresql import DatabaseServer
 
 PASSWORD: Final = "5wordfish"
 """Of the user `guarded`."""
@@ -44,16 +44,12 @@ _EMPTY: Final = (
 )
 
 
-class PostgresqlServer:
+class PostgresqlServer(DatabaseServer):
     """A server that runs. Databases are made from a template that holds an empty store."""
 
     def __init__(self, sockets: Path) -> None:
-        import psycopg
-
-        self._connect = psycopg.connect
+        super().__init__(f"postgresql://postgres@/postgres?host={sockets}")
         self.sockets = sockets
-        self._numbers = itertools.count()
-        self._admin = self._connect(f"host={sockets} user=postgres dbname=postgres", autocommit=True)
         self._made: list[str] = []
         self._free: list[str] = []
         self.run(f"CREATE ROLE guarded LOGIN PASSWORD '{PASSWORD}'")
@@ -101,29 +97,10 @@ class PostgresqlServer:
         done = subprocess.run([*program, self.url(database)], check=True, capture_output=True, text=True)
         return "\n".join(line for line in done.stdout.splitlines() if not line.startswith(("\\", "--"))) + "\n"
 
-    def rows(self, database: str, query: str) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
-        with self._connect(self.url(database)) as session:
-            return session.execute(query).fetchall()
-
     def replace(self, database: str, template: str) -> None:
         """Put the content of another database in place of this one's."""
         self.run(f"DROP DATABASE {database} WITH (FORCE)")
         self.run(f"CREATE DATABASE {database} TEMPLATE {template}")
-
-    def cut_off(self, database: str) -> None:
-        """End the sessions of a database, and refuse new ones until `let_in`."""
-        self.run(f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
-        self.run("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = %s", database)
-
-    def let_in(self, database: str) -> None:
-        """Undo `cut_off`."""
-        self.run(f"ALTER DATABASE {database} ALLOW_CONNECTIONS true")
-
-    def run(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """Execute a statement as the server's master."""
-        cursor = self._admin.execute(statement, values or None)
-        return cursor.fetchall() if cursor.description else []
 
     def forget(self) -> None:
         """Empty the databases that were made, which is quicker than to make new ones."""
@@ -139,10 +116,6 @@ class PostgresqlServer:
         there = Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()
         ticks = sum(_ticks(pid, 4)) + sum(sum(_ticks(int(child), 2)) for child in there)
         return ticks / os.sysconf("SC_CLK_TCK")
-
-    def close(self) -> None:
-        """Hang up."""
-        self._admin.close()
 
 
 @contextmanager

@@ -1,0 +1,212 @@
+"""The doubles of our own services, as the suites of `publisher.testing` take them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from formats.apel.summary import read_group
+from formats.apel.text import parse
+from formats.xml.pieces import pieces
+from formats.xml.ogf_ur import FORMAT as OGF_UR
+from publisher.plugins import record_format
+from formats.view import View
+from formats.xdmod.slurm import record_id_of
+from publisher.simulator import Fault, Simulator
+from publisher.simulator.sgas_records import read
+from publisher.simulator.sgas_rows import UsageRecord, usage_record
+from publisher.testing import HttpDouble, HttpRequest
+
+_CREATED = re.compile(rb'createTime="[^"]*"|urf:createTime="[^"]*"')
+_CPU = re.compile(rb"(<CpuDuration[^>]*>PT)(\d+)(S<)")
+
+
+def undated(body: bytes) -> bytes:
+    """A record without createTime: of one version that was sent twice, any is right."""
+    return _CREATED.sub(b"", body)
+
+
+class _Simulated:
+    """One service of the simulator."""
+
+    def __init__(self, simulator: Simulator, service: str) -> None:
+        self.simulator = simulator
+        self._service: Any = service
+        simulator.faults.replace([])
+        simulator.sgas.reset()
+        simulator.apel.reset()
+        pki = simulator.pki
+        self._credentials = {
+            "certificate": str(pki.client.certificate), "key": str(pki.client.key),
+            "ca_directory": str(pki.ca_directory),
+        }  # fmt: skip
+
+    def fail(self, faults: Sequence[str]) -> None:
+        """As `publisher.testing.Fails`. A fault is passed over by those requests that an earlier one got."""
+        made: list[Fault] = []
+        skipped = 0
+        for fault in faults:
+            if not fault:
+                skipped += 1
+            elif fault.isdigit():
+                made.append(Fault("status", code=int(fault), service=self._service, skip=skipped, count=1))
+            else:
+                stored = fault == "stored"
+                made.append(Fault("reset", stored=stored, service=self._service, skip=skipped, count=1))
+        self.simulator.faults.replace(made)
+
+    def refuse(self, texts: Collection[str]) -> None:
+        """As `publisher.testing.Refuses`."""
+        refusal = [Fault("status", code=500, service=self._service, texts=tuple(texts))] if texts else []
+        self.simulator.faults.replace(refusal)
+
+
+class SgasDouble(_Simulated):
+    """The simulator's SGAS."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        super().__init__(simulator, "sgas")
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The table of a target."""
+        return {"type": "sgas", "url": self.simulator.sgas_url, "credentials": self._credentials}
+
+    def content(self) -> Iterable[tuple[str, Any]]:
+        """Its records."""
+        return [(record.record_id, _undated_row(record)) for record in self.simulator.sgas.records()]
+
+
+def sgas_row(body: bytes) -> UsageRecord:
+    """A usage record as SGAS stores it, without createTime."""
+    (values,) = read(record_format("ogf-ur", View(site="x")).message([body]))
+    return _undated_row(usage_record(values))
+
+
+def _undated_row(record: UsageRecord) -> UsageRecord:
+    return msgspec.structs.replace(record, create_time="")
+
+
+class ApelDouble(_Simulated):
+    """The simulator's AMS, with APEL's server after it."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        super().__init__(simulator, "publish")
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The table of a target."""
+        urls = {"url": self.simulator.ams_url, "auth_url": self.simulator.token_url}
+        return {"type": "ams", **urls, "records": "apel-summary", "credentials": self._credentials}
+
+    def content(self) -> Iterable[tuple[str, Any]]:
+        """Its summaries that have jobs."""
+        held = self.simulator.apel.holdings()
+        assert held.rejected == ()
+        groups = [group_of(row.fields) for row in held.summaries.values()]
+        return [(group.key.text, group) for group in groups if group.jobs]
+
+
+def group_of(fields: Mapping[str, str]) -> Any:
+    """A summary by its fields."""
+    text = "\n".join(f"{name}: {value}" for name, value in fields.items())
+    return summary(text.encode())
+
+
+def summary(body: bytes) -> Any:
+    """A summary as written."""
+    (record,) = parse(f"APEL-summary-message: v0.4\n{body.decode()}\n%%\n").records
+    return read_group(record)
+
+
+class HttpsDouble(HttpDouble):
+    """A service that replaces usage records by their ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: dict[str, bytes] = {}
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The table of a target."""
+        return {"type": "https", "url": f"{self.url}/usage", "records": "ogf-ur"}
+
+    def content(self) -> Iterable[tuple[str, Any]]:
+        """Its records."""
+        return self.rows.items()
+
+    def answer(self, request: HttpRequest) -> tuple[int, str]:
+        """It stores all records of a message."""
+        self.rows |= {each.record_id: undated(each.body) for each in pieces(request.body)}
+        return 200, "stored"
+
+
+class FolderDouble:
+    """A folder of plain files, of which the last record with an id counts."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        self.path = path
+        self._settings = settings
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The table of a target."""
+        return {"type": "directory", "path": str(self.path), **self._settings}
+
+    def files(self) -> list[Path]:
+        """The files, oldest first."""
+        found = self.path.iterdir() if self.path.exists() else ()
+        return sorted((each for each in found if each.is_file()), key=lambda each: each.stat().st_mtime_ns)
+
+    def content(self) -> Iterable[tuple[str, Any]]:
+        """The records that count."""
+        rows: dict[str, bytes] = {}
+        for file in self.files():
+            rows |= {each.record_id: undated(each.body) for each in pieces(file.read_bytes())}
+        return rows.items()
+
+    def alter(self, key: str) -> None:
+        """Change the CPU time of a record in its file."""
+        self._rewrite(key, lambda body: _CPU.sub(lambda cpu: cpu[1] + str(int(cpu[2]) + 1).encode() + cpu[3], body))
+
+    def remove(self, key: str) -> None:
+        """Remove a record from its file."""
+        self._rewrite(key, lambda _body: b"")
+
+    def _records(self, content: bytes) -> list[tuple[str, bytes]]:
+        return [(each.record_id, each.body) for each in pieces(content)]
+
+    def _message(self, bodies: Sequence[bytes]) -> bytes:
+        return record_format("ogf-ur", View(site="x")).message(bodies)
+
+    def _rewrite(self, key: str, change: Any) -> None:
+        for file in self.files():
+            records = self._records(file.read_bytes())
+            if any(name == key for name, _ in records):
+                times = file.stat()
+                changed = [change(body) if name == key else body for name, body in records]
+                file.write_bytes(self._message([body for body in changed if body]))
+                os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+class DailyDouble(FolderDouble):
+    """A folder with files of whole days for Open XDMoD, in which each line counts."""
+
+    def content(self) -> Iterable[tuple[str, Any]]:
+        """The lines of all files."""
+        return [pair for file in self.files() for pair in self._records(file.read_bytes())]
+
+    def alter(self, key: str) -> None:
+        """Change the cores of a run."""
+        self._rewrite(key, lambda line: line.replace(b"|1|1|1|", b"|1|2|1|"))
+
+    def _records(self, content: bytes) -> list[tuple[str, bytes]]:
+        return [(record_id_of(line), line + b"\n") for line in content.splitlines()]
+
+    def _message(self, bodies: Sequence[bytes]) -> bytes:
+        return b"".join(bodies)
