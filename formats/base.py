@@ -13,6 +13,7 @@ import msgspec
 
 from formats.columns import RecordColumns, Value
 from formats.job import Job
+from formats.rule_codes import RuleCode
 from formats.rules import TextRule
 from formats.totals import TotalsKind
 from formats.view import View
@@ -78,7 +79,12 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """How runs are added up, if the shape is `totals` or `sync`."""
     record_key: Callable[[Job, View], Hashable] | None = None
     """The receiver's key of the record of a run (None: the run has no record), if that is not its id: a record replaces
-    the earlier one with the same key."""
+    the earlier one with the same key, or is ignored."""
+    key_has_local_id: bool = True
+    """Whether `record_key` contains the local id, so that two runs of one source never have one key. If not, runs with
+    one end may have one key, also in one source: of two servers, for instance, in one resource."""
+    same_key: RuleCode = RuleCode.SAME_KEY
+    """Why a run is held if another one has its `record_key`."""
     dimensions: Callable[[Job, View], dict[str, Value]] | None = None
     """The fields, without the benchmark, by which the service adds up runs with these facts. Raises
     `CannotRenderError`. None: sums of the service show nothing about a single run."""

@@ -41,6 +41,8 @@ class RuleCode(StrEnum):
     NOT_IN_SOURCE = "not-in-source"
     NOT_PUBLISHED = "status-not-published"
     OUT_OF_RANGE = "out-of-range"
+    SAME_KEY = "same-key"
+    SAME_ROW = "same-row"
     TOO_LONG = "too-long"
     TOO_MANY_BYTES = "too-many-bytes"
     SIGNED_CARRIAGE_RETURN = "signed-carriage-return"
@@ -90,6 +92,18 @@ RULE_SENTENCES: Final[Mapping[str, str]] = {
     RuleCode.NOT_IN_SOURCE: _NOT_IN_SOURCE,
     RuleCode.NOT_PUBLISHED: "{field}: a run that is {status} is not published",
     RuleCode.OUT_OF_RANGE: "{field}: {value} is not in {least}..{largest} ({source})",
+    RuleCode.SAME_KEY: (
+        "LocalJobId: this run of source {source} and {first_record_id} of source {first_source} have the same site, "
+        "local id {local_id}, and end time, which are APEL's key of a job record: this record would replace the other. "
+        "If both are the same job, waive this one. If not, set `local_id_prefix` of one of the sources; this one is "
+        "then tried again. If the other is rejected or waived, name this one to `usage-publisher records retry`"
+    ),
+    RuleCode.SAME_ROW: (
+        "JobID: this run of source {source} and {first_record_id} of source {first_source} have the same resource, job "
+        "number, submission, and end, which are Open XDMoD's key, and it ignores the second without a word. If both "
+        "are the same job, waive this one. If not, publish each cluster as a resource of its own: a target for each, "
+        "with `sources` and `machine_name`"
+    ),
     RuleCode.TOO_LONG: "{field}: {length} characters; at most {longest} ({source})",
     RuleCode.TOO_MANY_BYTES: "{field}: {length} bytes in UTF-8; at most {longest_bytes} (the index of {source})",
     **{code: f"{{field}}: no message with this record can be signed: {why}" for code, why in UNSIGNABLE.items()},

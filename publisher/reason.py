@@ -53,7 +53,6 @@ class ReasonCode(StrEnum):
     PURGED_BEFORE_IT_CAME = "purged-before-it-came"
     """The other jobs of its month were purged before this one was read."""
     REFUSED = "refused"
-    SAME_KEY = "same-key"
     SENT_AGAIN = "sent-again"
     SOURCES_INCOMPLETE = "sources-incomplete"
     SOURCE_INCOMPLETE = "source-incomplete"
@@ -152,12 +151,6 @@ SENTENCES: Final[Mapping[str, str]] = {
     ),
     ReasonCode.PURGED_BEFORE_IT_CAME: _PURGED + "the other jobs of its month were purged from the store",
     ReasonCode.REFUSED: "{answer}",
-    ReasonCode.SAME_KEY: (
-        "LocalJobId: this run of source {source} and {first_record_id} of source {first_source} have the same site, "
-        "local id {local_id}, and end time, which are APEL's key of a job record: this record would replace the other. "
-        "If both are the same job, waive this one. If not, set `local_id_prefix` of one of the sources; this one is "
-        "then tried again. If the other is rejected or waived, name this one to `usage-publisher records retry`"
-    ),
     ReasonCode.SENT_AGAIN: "reconcile did not find it at the service as it was sent",
     ReasonCode.SOURCES_INCOMPLETE: _MAY_LACK_JOBS
     + "sources {sources} do not show that they have every job from {interval} on. If they have, set "

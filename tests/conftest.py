@@ -26,6 +26,7 @@ import hypothesis
 import pytest
 
 from publisher.errors import EXTRAS
+from publisher.testing import NOT_APPLICABLE
 from tests import temporary_files
 from tests.extent import RUN_LONG, short_or_whole
 
@@ -125,7 +126,7 @@ def _forbid_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not NO_SKIPS or report.outcome != "skipped" or hasattr(report, "wasxfail"):
         return
     reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    if REFERENCE_MISSING not in reason:
+    if REFERENCE_MISSING not in reason and NOT_APPLICABLE not in reason:
         report.outcome = "failed"
         report.longrepr = f"skipped where no test may skip (USAGE_PUBLISHER_NO_SKIPS): {reason}"
 

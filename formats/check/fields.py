@@ -16,6 +16,7 @@ from lxml import etree
 from formats.apel.text import parse as parse_text
 from formats.job import Job
 from formats.registry import FORMATS
+from formats.xdmod import slurm
 from formats.xml.read import parse as parse_xml
 from formats.xml.read import record_elements
 
@@ -47,6 +48,9 @@ def each_fields_of(format_name: str, message: bytes) -> Iterator[Fields]:
             yield fields
     elif form.content_type == "application/json":
         yield from (_gathered(_json_pairs(record, "")) for record in msgspec.json.decode(message, type=list[Any]))
+    elif form.content_type == slurm.CONTENT_TYPE:
+        for line in message.decode().removesuffix("\n").split("\n"):
+            yield _gathered((slurm.read_fields(line) or {}).items())
     else:
         yield from (_gathered(record.pairs) for record in parse_text(message.decode("ascii")).records)
 
@@ -138,6 +142,8 @@ _RECORD_ID: Final = _r("record_id", how="blanks and forbidden characters become 
 _GLOBAL_ID: Final = _r("global_id", "record_id", how="the global id, else the record id")
 _USER_NAME: Final = _r("user_dn", how="in slash form; sent, hashed, or withheld", settings=("dn", "dn_key"))
 _CORES: Final = _r("cores", "slots", how="cores, else slots")
+_FITTED: Final = "unfit characters become _, at most 255 bytes; Unknown if there is none"
+_EMPTY: Final = _r(how="always empty")
 _PROJECT: Final = _r("project", "account", how="the project, else the account")
 _BENCHMARK: Final = _r(
     "benchmarks", how="the preferred one, else HEPscore23, HEPSPEC, Si2k; three decimals", settings=("benchmark_type",)
@@ -315,6 +321,40 @@ RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
         "components/scores/value": _r("benchmarks", how="rounded to three decimals", settings=("components",)),
         "start_time": _r("end", "wall_ms", "start", how="end - wall time, or the start", settings=("start_from",)),
         "stop_time": _r("end", how="RFC 3339, UTC"),
+    },
+    "xdmod-slurm": {
+        "JobID": _r(
+            "array_id", "array_task", "local_id", how="the number, and the index of an array or HTCondor's process"
+        ),
+        "JobIDRaw": _r("local_id", how="the number alone"),
+        "Cluster": _r(
+            "endpoint_url", "cluster", how="the host of the endpoint, else the cluster", settings=("machine_name",)
+        ),
+        "Partition": _r("queue", how=_FITTED),
+        "QOS": _EMPTY,
+        "Account": _r("account", "project", "vo", how=f"the first that is known; {_FITTED}"),
+        "Group": _r("local_group", "vo", how=f"the first that is known, else Account; {_FITTED}"),
+        "GID": _EMPTY,
+        "User": _r(
+            "local_user", "user_dn", how=f"the local user, else the grid user; {_FITTED}", settings=("dn", "dn_key")
+        ),
+        "UID": _EMPTY,
+        "Submit": _r("submit", "start", how="the submission, else the start"),
+        "Eligible": _r("eligible"),
+        "Start": _r("start", "end", "wall_ms", how="the start, or end - wall time", settings=("start_from",)),
+        "End": _r("end"),
+        "Elapsed": _r("wall_ms", how="whole seconds, half up; Open XDMoD uses End - Start"),
+        "ExitCode": _r("exit_code", "exit_signal"),
+        "State": _r("end_reason", "status", how="the end if it is a state of Slurm, else by the status"),
+        "NNodes": _r("nodes", "hosts", how="nodes, else the number of hosts, else 1"),
+        "NCPUS": _CORES,
+        "ReqCPUS": _CORES,
+        "ReqMem": _EMPTY,
+        "ReqTRES": msgspec.structs.replace(_RECORD_ID, how="the record id, by which a line is found again"),
+        "AllocTRES": _r("cores", "slots", "nodes", "gpus"),
+        "Timelimit": _EMPTY,
+        "NodeList": _r("hosts", how="their names, characters that cannot be in one become _"),
+        "JobName": _r("name", how=_FITTED),
     },
 }
 """By format and field."""

@@ -10,7 +10,7 @@ The field ReqTRES, which XDMoD stores and does not use, has the record id: so a 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote, unquote
@@ -57,7 +57,7 @@ FIELDS: Final = (
 )  # fmt: skip
 """In the order of the shredder, with the names of sacct."""
 _FIELDS: Final = len(FIELDS)
-_CLUSTER, _SUBMIT, _START, _END, _ELAPSED, _RECORD_ID = 2, 10, 12, 13, 14, 21
+_JOB_ID, _CLUSTER, _SUBMIT, _START, _END, _ELAPSED, _RECORD_ID = 0, 2, 10, 12, 13, 14, 21
 _PARTITION, _ACCOUNT, _GROUP, _USER, _STATE, _NODES, _CPUS = 3, 5, 6, 8, 16, 17, 18
 _ROUNDING_S: Final = 1
 """Batch systems measure the wall time in milliseconds, and start and end in seconds."""
@@ -206,6 +206,15 @@ def _state(job: Job) -> str:
     return own if own in _OWN_STATES else _STATES[job.status]
 
 
+def key_of(job: Job, view: View) -> Hashable:
+    """XDMoD's key of the row of a run: resource, job number with index, submission, and end."""
+    try:
+        fields = XdmodSlurmFormat(view).record(job, 0).body.split(b"|", _END + 1)
+    except CannotRenderError:
+        return None
+    return fields[_CLUSTER], fields[_JOB_ID], fields[_SUBMIT], fields[_END]
+
+
 def file_of(line: bytes) -> str:
     """The file of a line, without suffix: its resource and the UTC day of its end."""
     fields = line.split(b"|", _END + 1)
@@ -269,6 +278,9 @@ FORMAT: Final = Format(
     content_type=CONTENT_TYPE,
     columns=read_columns,
     is_readable=True,
+    record_key=key_of,
+    key_has_local_id=False,
+    same_key=RuleCode.SAME_ROW,
     file_of=file_of,
     record_id_of=record_id_of,
 )

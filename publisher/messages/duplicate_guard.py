@@ -1,4 +1,4 @@
-"""Records that would count twice, or replace another job, at APEL: they are held.
+"""Records that would count twice at APEL, replace another job there, or be ignored by Open XDMoD: they are held.
 
 APEL identifies a job record by site, LocalJobId, and end time, not by the computing element.
 
@@ -8,7 +8,8 @@ The first is the one that the service has, or may have; else the one that was st
 all publishers, so they never hold both. A run that cannot be rendered, and so is held, does not block the other. A run
 that the service has counts with the key with which it was sent, even if its key changed (`key_changed`). Runs are
 looked up by local id (as spelled, and in upper and lower case) and end, a page at a time. A store with one source needs
-no look-up.
+no look-up. Open XDMoD's key has the job number alone, which two servers of one source may both give: there, runs with
+one end are looked up, and compared by their keys.
 
 **A delivered run whose key changed**: the run turns out to have another end time or local id. Its new record would be
 counted in addition to the first, and only a person can have that one removed. Summaries need no guard, since a group
@@ -20,7 +21,7 @@ and the run that settles what was in flight.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -114,8 +115,13 @@ class DuplicateGuard:
         self._source_prefixes = config.local_id_prefixes
         self._prefixes = {"", *config.local_id_prefixes.values()}
         self._has_prefixes = self._prefixes != {""}
-        self._record_key = format_of(form.name).record_key
-        self._applies: bool | None = None if self._record_key is not None else False
+        descriptor = format_of(form.name)
+        self._record_key = descriptor.record_key
+        self._has_local_id = descriptor.key_has_local_id
+        self._same_key = descriptor.same_key
+        self._applies: bool | None = (
+            None if self._record_key is not None and self._has_local_id else (self._record_key is not None)
+        )
 
     def applies(self, connection: Connection) -> bool:
         """Whether two runs of the store may have one key."""
@@ -126,7 +132,8 @@ class DuplicateGuard:
     def held(self, connection: Connection, page: Sequence[StoredRun]) -> dict[int, Reason]:
         """Return the runs that are to be held, by run id, each with the reason, which names both runs."""
         earlier = {} if self._target_id is None else sent_otherwise(connection, self._target_id)
-        pairs = self._same_end_and_id(connection, page, earlier)
+        alike = self._same_end_and_id if self._has_local_id else self._same_end_and_key
+        pairs = alike(connection, page, earlier)
         if not pairs:
             return {}
         others = {run.run_id: run for run in runs.by_ids(connection, sorted({other for _, other in pairs}))}
@@ -134,7 +141,7 @@ class DuplicateGuard:
         reasons: dict[int, Reason] = {}
         for run, other_id in pairs:
             other = others[other_id]
-            if other.source == run.source or other_id not in first:
+            if (other.source == run.source and self._has_local_id) or other_id not in first:
                 continue
             is_there = not first[other_id][0]
             if is_there:  # then it counts as it was sent, even if it changed since
@@ -142,7 +149,7 @@ class DuplicateGuard:
                 other = msgspec.structs.replace(other, job=job, awaits_grid_log=False)
             place = first.get(run.run_id, _LAST)
             if first[other_id] < place and self._replaces(run, other, is_there=is_there):
-                reasons.setdefault(run.run_id, _reason(run, other))
+                reasons.setdefault(run.run_id, self._reason(run, other))
         return reasons
 
     def _same_end_and_id(
@@ -169,6 +176,31 @@ class DuplicateGuard:
             if run_id != run.run_id
         ]
 
+    def _same_end_and_key(
+        self, connection: Connection, page: Sequence[StoredRun], earlier: Mapping[int, Job]
+    ) -> list[tuple[StoredRun, int]]:
+        """Runs of the page, each with the id of another run that has its key, now or when it was sent. Keys are
+        compared, not pairs: a node that fails ends thousands of runs in one second."""
+        ids = runs.ended_at(connection, {run.job.end for run in page if run.job.end is not None})
+        others = runs.by_ids(connection, sorted({*ids, *earlier} - {run.run_id for run in page}))
+        by_key: dict[Hashable, list[int]] = {}
+        for run in (*page, *others):
+            versions = [
+                run,
+                *([msgspec.structs.replace(run, job=earlier[run.run_id])] if run.run_id in earlier else []),
+            ]
+            for key in {self._key_of(version) for version in versions} - {None}:
+                by_key.setdefault(key, []).append(run.run_id)
+        return [(run, run_id) for run in page for run_id in by_key.get(self._key_of(run), ()) if run_id != run.run_id]
+
+    def _key_of(self, run: StoredRun) -> Hashable:
+        """The key of a run at the receiver; None if it has no record."""
+        assert self._record_key is not None  # else the guard does not apply
+        try:
+            return self._record_key(self._preparer.identified(run), self._view)
+        except CannotRenderError:
+            return None
+
     def _spellings(self, source: str, local_id: str) -> Collection[str]:
         """Local ids, as their sources spell them, that may be the same at APEL, which ignores case."""
         if not self._has_prefixes and local_id.isdigit():
@@ -192,21 +224,19 @@ class DuplicateGuard:
 
     def _replaces(self, run: StoredRun, other: StoredRun, *, is_there: bool) -> bool:
         """Whether a run has the key of another run that is at the service, or that waits and can be sent."""
-        try:
-            job, other_job = self._preparer.identified(run), self._preparer.identified(other)
-            if not is_there:
+        if not is_there:
+            try:
                 self._form.record(self._preparer.prepare(other), other.stored_at)
-        except CannotRenderError:
-            return False
-        assert self._record_key is not None  # else the guard does not apply
-        return self._record_key(job, self._view) == self._record_key(other_job, self._view)
+            except CannotRenderError:
+                return False
+        key = self._key_of(run)
+        return key is not None and key == self._key_of(other)
 
-
-def _reason(run: StoredRun, first: StoredRun) -> Reason:
-    return Reason.of(
-        ReasonCode.SAME_KEY,
-        source=run.source,
-        first_source=first.source,
-        first_record_id=shown(first.record_id),
-        local_id=shown(run.job.local_id),
-    )
+    def _reason(self, run: StoredRun, first: StoredRun) -> Reason:
+        return Reason.of(
+            self._same_key,
+            source=run.source,
+            first_source=first.source,
+            first_record_id=shown(first.record_id),
+            local_id=shown(run.job.local_id),
+        )

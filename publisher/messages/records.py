@@ -35,6 +35,8 @@ class PageRenderer:
         self._recipient = recipient
         self._format = form
         self._size = size
+        # Where a changed run is not sent, none counts under two keys.
+        self._sends_changed = recipient.settings is None or recipient.settings.second_version.sends_changed
         self._guard = (
             DuplicateGuard(
                 recipient.config,
@@ -104,6 +106,7 @@ class PageRenderer:
                 sent is not None
                 and connection is not None
                 and run.damage is None
+                and self._sends_changed
                 and is_key_changed(connection, self._format.name, run, sent)
             ):
                 reason = KEY_CHANGED

@@ -334,6 +334,11 @@ def named(connection: Connection, keys: Sequence[tuple[str, int]]) -> list[tuple
     return _by_local_id_and_end.rows(connection, keys)
 
 
+def ended_at(connection: Connection, ends: Iterable[int]) -> list[int]:
+    """The ids of the runs with one of these ends."""
+    return [row[0] for row in paging.rows_in(connection, select(runs.c.id), runs.c.end_time, ends)]
+
+
 def by_ids(connection: Connection, run_ids: Sequence[int]) -> list[StoredRun]:
     """The runs with these ids."""
     query = select(*RUN_COLUMNS).select_from(_joined)

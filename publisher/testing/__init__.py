@@ -13,18 +13,25 @@ from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite(*(f"publisher.testing.{name}" for name in ("delivery", "formats", "site", "sources", "targets")))
+pytest.register_assert_rewrite(
+    *(f"publisher.testing.{name}" for name in ("delivery", "formats", "site", "sources", "targets"))
+)
 
+from publisher.testing.formats import FormatSuite  # noqa: E402
 from publisher.testing.services import Alters, Fails, HttpDouble, HttpRequest, Refuses, Service  # noqa: E402
+from publisher.testing.sources import Facts, SourceSuite  # noqa: E402
 from publisher.testing.targets import NOT_APPLICABLE, TargetSuite  # noqa: E402
 
 __all__ = [
     "NOT_APPLICABLE",
     "Alters",
+    "Facts",
     "Fails",
+    "FormatSuite",
     "HttpDouble",
     "HttpRequest",
     "Refuses",
     "Service",
+    "SourceSuite",
     "TargetSuite",
 ]

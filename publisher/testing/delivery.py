@@ -251,5 +251,3 @@ class History:
             )
         self._numbers.add(number)
         return make_job(number, **{"end": end, **facts})
-
-

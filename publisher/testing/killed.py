@@ -15,7 +15,7 @@ from publisher.publish.context import Tools
 
 
 def main(table: Path, now: int, step: int) -> None:
-    """Publish at a time (epoch seconds) with a configuration in JSON, and die at the event with this number (from 0)."""
+    """Publish at a time (epoch seconds) with a configuration in JSON; die at the event with this number (from 0)."""
     count = 0
 
     def observe(_event: Event) -> None:

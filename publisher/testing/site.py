@@ -131,11 +131,14 @@ class FolderSite:
             clock=lambda: self.now,
             observer=self._observe,
             sleep=self.slept_s.append,
-            stopping=lambda: self.stop_when(),
+            stopping=self._interrupted,
             make_source=lambda name, settings: self.sources.get(name) or make_source(name, settings),
             make_target=self._make_target,
             backlog=self.backlog,
         )
+
+    def _interrupted(self) -> bool:
+        return self.stop_when()
 
     def _make_target(self, name: str, settings: Any, context: TargetContext) -> Target:
         return self.make_target(name, settings, context)

@@ -348,7 +348,9 @@ class TargetSuite:
             assert sorted((each.batch_id, each.payload) for each in sent) == messages
             held, reasons = site.in_state(NAME, State.HELD), site.reasons(NAME)
             named = {each.record_id: sentence(each.reason) for each in shown.held}
-            assert {name: reasons[name] for name in held & named.keys()} == {name: named[name] for name in held & named.keys()}
+            assert {name: reasons[name] for name in held & named.keys()} == {
+                name: named[name] for name in held & named.keys()
+            }
             assert named.keys() <= held
 
     # --- evidence

@@ -313,7 +313,7 @@ def test_of_two_runs_with_one_key_the_first_is_sent_though_it_was_rejected(tmp_p
     assert (len(site.in_state("apel", State.REJECTED)), len(site.in_state("apel", State.HELD))) == (1, 1)
     service.poison = set()
     plan = site.publisher.plan_republish("apel", WINDOW)
-    assert (plan.to_send, plan.to_hold, plan.held_again) == (5, {ReasonCode.SAME_KEY: 1}, 1)
+    assert (plan.to_send, plan.to_hold, plan.held_again) == (5, {RuleCode.SAME_KEY: 1}, 1)
     sent = site.republish("apel", NOVEMBER, NOVEMBER + 30 * 86_400).sent
     assert (sent.accepted, sent.held) == (5, 1)
 

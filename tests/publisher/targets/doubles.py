@@ -12,11 +12,10 @@ import msgspec
 
 from formats.apel.summary import read_group
 from formats.apel.text import parse
-from formats.xml.pieces import pieces
-from formats.xml.ogf_ur import FORMAT as OGF_UR
-from publisher.plugins import record_format
 from formats.view import View
 from formats.xdmod.slurm import record_id_of
+from formats.xml.pieces import pieces
+from publisher.plugins import record_format
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.sgas_records import read
 from publisher.simulator.sgas_rows import UsageRecord, usage_record
@@ -34,9 +33,10 @@ def undated(body: bytes) -> bytes:
 class _Simulated:
     """One service of the simulator."""
 
-    def __init__(self, simulator: Simulator, service: str) -> None:
+    def __init__(self, simulator: Simulator, service: str, refusal: int) -> None:
         self.simulator = simulator
         self._service: Any = service
+        self._refusal = refusal
         simulator.faults.replace([])
         simulator.sgas.reset()
         simulator.apel.reset()
@@ -62,7 +62,7 @@ class _Simulated:
 
     def refuse(self, texts: Collection[str]) -> None:
         """As `publisher.testing.Refuses`."""
-        refusal = [Fault("status", code=500, service=self._service, texts=tuple(texts))] if texts else []
+        refusal = [Fault("status", code=self._refusal, service=self._service, texts=tuple(texts))] if texts else []
         self.simulator.faults.replace(refusal)
 
 
@@ -70,7 +70,7 @@ class SgasDouble(_Simulated):
     """The simulator's SGAS."""
 
     def __init__(self, simulator: Simulator) -> None:
-        super().__init__(simulator, "sgas")
+        super().__init__(simulator, "sgas", 500)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -96,7 +96,7 @@ class ApelDouble(_Simulated):
     """The simulator's AMS, with APEL's server after it."""
 
     def __init__(self, simulator: Simulator) -> None:
-        super().__init__(simulator, "publish")
+        super().__init__(simulator, "publish", 400)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -172,7 +172,7 @@ class FolderDouble:
 
     def alter(self, key: str) -> None:
         """Change the CPU time of a record in its file."""
-        self._rewrite(key, lambda body: _CPU.sub(lambda cpu: cpu[1] + str(int(cpu[2]) + 1).encode() + cpu[3], body))
+        self._rewrite(key, lambda body: _CPU.sub(lambda cpu: cpu[1] + str(int(cpu[2]) + 10).encode() + cpu[3], body))
 
     def remove(self, key: str) -> None:
         """Remove a record from its file."""

@@ -21,7 +21,7 @@ class ExampleFormat:
         if not job.vo:
             raise CannotRenderError(RuleCode.ADD_ON, "vo", text="this format insists on one: add a mapping rule")
         values = {"site": job.site or self._site, "id": job.record_id, "user": job.local_user, "vo": job.vo}
-        body = json.dumps(values | {"end": job.end, "wall_s": job.wall_ms / 1000, "stored": created})
+        body = json.dumps(values | {"end": job.end, "wall_ms": job.wall_ms, "cpu_ms": job.cpu_ms, "cores": job.cores})
         return Rendered(body.encode("ascii"), record_id=job.record_id)
 
     def message(self, bodies):
