@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Final, Literal
 
 import msgspec
@@ -170,12 +171,12 @@ class ByDay:
         """The cells of what was sent, and those of what was accepted in the last `RECENT_S` of it."""
         expected: defaultdict[DayKey, DayCell] = defaultdict(DayCell)
         recent: defaultdict[DayKey, DayCell] = defaultdict(DayCell)
-        for entries in self._ledger.counted_pages(month):
+        for entries in chain(self._ledger.counted_pages(month), [self._ledger.moved_out(month.month)]):
             for entry in entries:
                 cell = self._cell(entry) if entry.run.sent else None
                 if cell is None:
                     continue
-                if entry.counted:
+                if entry.counted and not entry.is_ambiguous:
                     wall_s = entry.wall_s * self._ledger.processors_of(entry)
                     (recent if _is_recent(entry, now) else expected)[cell].plus(DayCell(1, wall_s, entry.cpu_s))
                 else:

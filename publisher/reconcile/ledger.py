@@ -21,6 +21,7 @@ from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
 from publisher.encoded_run import cpu_total_ms
 from publisher.errors import StoppedError
+from publisher.messages.duplicate_guard import sent_otherwise
 from publisher.messages.items import records_of
 from publisher.messages.recipient import Recipient
 from publisher.reason import ReasonCode
@@ -91,6 +92,11 @@ class LedgerRun(msgspec.Struct, frozen=True, gc=False):
         return self.run.end if self.version is None or self.version.end is None else self.version.end
 
     @property
+    def is_ambiguous(self) -> bool:
+        """Whether the service has one of several versions, and it is unknown which."""
+        return self.run.changed and self.run.version is not None and self.run.version.may_be_one_of_several
+
+    @property
     def counted(self) -> bool:
         """Whether the service accepted a version: accepted, superseded, or waived after being superseded."""
         return self.run.sent and self.run.state in _TAKEN
@@ -138,6 +144,19 @@ class Ledger:
         for found in self.store.pages(page):
             self.advanced(len(found))
             yield found
+
+    def moved_out(self, month: Month) -> list[LedgerRun]:
+        """The runs that ended in this month when they were sent, and end in another one now: they are listed there, but
+        the service counts them here."""
+        first, stop = month_bounds(month)
+        with self.store.read() as connection:
+            earlier = {
+                run_id: job
+                for run_id, job in sent_otherwise(connection, self.target_id).items()
+                if job.end is not None and first <= job.end < stop
+            }
+            entries = queries.entries_of(connection, self.target_id, sorted(earlier))
+        return [_entry(entry, earlier[entry.run_id]) for entry in entries if not first <= entry.end < stop]
 
     def counted_pages(self, month: MonthFound) -> Iterator[list[LedgerRun]]:
         """The same, and count the runs into the month."""

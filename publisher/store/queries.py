@@ -408,6 +408,16 @@ def page(
     return [_ledger_entry(row) for row in rows if row.state is not None], _next_place(rows, limit)
 
 
+def entries_of(connection: Connection, target_id: int, run_ids: Sequence[int]) -> list[LedgerEntry]:
+    """The deliveries of these runs to a target."""
+    query = (
+        select(*(runs.c[name] for name in _RUN), *_DELIVERY)
+        .join_from(runs, deliveries, deliveries.c.run_id == runs.c.id)
+        .where(deliveries.c.target_id == target_id)
+    )
+    return [_ledger_entry(row) for row in paging.rows_in(connection, query, runs.c.id, run_ids)]
+
+
 def _ledger_entry(row: Sequence[Any]) -> LedgerEntry:
     end, run_id, record_id, class_id, present, wall_ms, cpu_ms, state, *sent, confirmed_at, batch_id, code, why, at = (
         row

@@ -175,6 +175,15 @@ class DeliverySite(FolderSite):
             assert not outcome.busy
             return [each for each in result.differences(NAME) if each.kind not in {"superseded", "unsettled"}]
 
+    def differing(self, key: str) -> int:
+        """How many differences a reconciliation lists, that of this record or total among them. Where the service gives
+        sums only, all suspect jobs of a sum are one."""
+        listed = self.differences()
+        if self.target_settings.evidence_source == "query":
+            return len({each.detail for each in listed})
+        assert key in {each.record for each in listed}, f"{key} is not listed"
+        return len(listed)
+
     def confirmed(self) -> tuple[int, int]:
         """How many runs a reconciliation confirms, and how many are accepted."""
         with self.publisher.reconcile([NAME], _MONTHS) as result:

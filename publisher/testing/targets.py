@@ -210,10 +210,18 @@ class TargetSuite:
         self._evidence_agrees(site, service)
 
     def _evidence_agrees(self, site: DeliverySite, service: Service) -> None:
-        if "test_evidence_finds_what_differs_and_nothing_else" not in excluded(
+        """It lists nothing; and then the record that is altered at the service. Sums may not show that: after a fault it
+        may be unknown which version of a run is in them."""
+        if "test_evidence_finds_what_differs_and_nothing_else" in excluded(
             site.target_settings, service, several_hosts=False
         ):
-            assert site.differences() == []
+            return
+        assert isinstance(service, Alters)
+        assert site.differences() == []
+        accepted = sorted(site.in_state(NAME, State.ACCEPTED) & site.content().keys())
+        if accepted and site.target_settings.evidence_source != "query":
+            service.alter(accepted[-1])
+            assert site.differing(accepted[-1]) == 1
 
     # --- several hosts
 
@@ -369,14 +377,12 @@ class TargetSuite:
     def _finds_one(site: DeliverySite, service: Service, count: int) -> None:
         assert isinstance(service, Alters)
         site.source.page = 2000
-        site.add(*make_jobs(count))
+        site.add(*(make_job(number, user_dn=f"/DC=org/CN=User {number % 40}") for number in range(1, count + 1)))
         site.settle()
         assert site.differences() == []
         assert site.confirmed() == (count, count)
-        names_records = site.target_settings.evidence_source in {"records", "files"}
+        keys = sorted(key for key, _ in service.content())
         for number, change in enumerate((service.alter, service.remove), 1):
-            key = sorted(key for key, _ in service.content())[count // 2 % len(list(service.content())) - number]
+            key = keys[number * len(keys) // 3]
             change(key)
-            listed = site.differences()
-            assert len(listed) == number, f"{change.__name__} of one is {len(listed)} differences: {listed[:5]}"
-            assert not names_records or key in {each.record for each in listed}
+            assert site.differing(key) == number, f"after {change.__name__}: {site.differences()[:5]}"

@@ -78,8 +78,15 @@ def killed_at(site: CrashSite, command: Command, unit: Unit, steps: Iterable[int
     return worst
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("command", COMMANDS)
+OF_NO_SUITE: tuple[tuple[Command, Kind], ...] = (
+    ("publish", "cars"),
+    ("publish", "queue"),
+    *(("republish", kind) for kind in KINDS),
+)
+"""What `tests/publisher/targets/test_promises.py` does not kill at every event."""
+
+
+@pytest.mark.parametrize(("command", "kind"), OF_NO_SUITE)
 def test_killed_at_some_steps(make: Make, command: Command, kind: Kind) -> None:
     site = make(kind)
     count = steps_of(site, command, "event")

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.extent import RUN_WHOLE
+
 SITE = '[site]\nname = "EXAMPLE-SITE"\n[store]\nurl = "sqlite:///store.db"\n'
 
 
@@ -26,7 +28,7 @@ def installed(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
     """A folder into which the package was installed."""
     package, place = tmp_path_factory.mktemp("package"), tmp_path_factory.mktemp("installed")
     for name, text in files.items():
-        if name != "publisher.toml":
+        if name.startswith(("example_add_on/", "pyproject")):
             (package / name).parent.mkdir(exist_ok=True)
             (package / name).write_text(text, encoding="utf-8")
     options = ["--quiet", "--no-index", "--no-build-isolation", "--no-deps", "--disable-pip-version-check"]
@@ -74,8 +76,29 @@ def test_the_page_names_every_file_of_the_package(files: dict[str, str], root: P
     assert [name for name in files if f"(example-add-on/{name})" not in page] == []
     assert set(files) == {
         "pyproject.toml", "example_add_on/__init__.py", "example_add_on/log.py", "example_add_on/form.py",
-        "example_add_on/target.py", "publisher.toml",
+        "example_add_on/target.py", "publisher.toml", "test_example.py",
     }  # fmt: skip
+
+
+def test_a_target_with_its_format_double_and_suite_is_short(files: dict[str, str]) -> None:
+    names = ("example_add_on/form.py", "example_add_on/target.py", "test_example.py")
+    lines = [line for name in names for line in files[name].splitlines() if line.strip()]
+    assert len(lines) <= 100
+
+
+def test_the_package_keeps_the_promises(installed: Path, files: dict[str, str], root: Path, tmp_path: Path) -> None:
+    """Its author's suite, run as its author does: pytest in another process, with the package installed."""
+    (tmp_path / "test_example.py").write_text(files["test_example.py"], encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider -rs\n", encoding="utf-8")
+    chosen = [] if RUN_WHOLE else ["-k", "not history or 0"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *chosen, "test_example.py"],
+        check=False, capture_output=True, text=True, cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(installed), str(root)]), "COLUMNS": "200"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "not applicable: evidence is none" in done.stdout
+    assert "not applicable: second_version is replaces" in done.stdout
 
 
 def test_an_installed_package_brings_a_source_a_format_and_a_target(site: AddOnSite, files: dict[str, str]) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import unquote
 
+from formats.text import date_time
 from publisher.testing.services import HttpDouble, HttpRequest
 
 MOST_BYTES: Final = 2 << 20
@@ -30,6 +31,8 @@ class AuditorDouble(HttpDouble):
         self.rows: dict[str, dict[str, Any]] = {}
         self.shortened: Callable[[list[str]], list[str]] = lambda stream: stream
         """What is left of a stream that its database ends early."""
+        self.is_failing = False
+        """Whether it was told to fail at requests."""
         self.ignores_repeats = False
         """Its option `ignore_record_exists_error`."""
 
@@ -42,10 +45,25 @@ class AuditorDouble(HttpDouble):
         """Its records."""
         return self.rows.items()
 
+    def fail(self, faults: Sequence[str]) -> None:
+        """See `publisher.testing.Fails`."""
+        self.is_failing = bool(faults)
+        super().fail(faults)
+
     def alter(self, key: str) -> None:
-        """Change an amount."""
+        """Change a value, another one in another history."""
         row = copy.deepcopy(self.rows[key])
-        row["components"][0]["amount"] += 1
+        match len(self.requests) % 5:
+            case 0:
+                row["components"][0]["amount"] += 1
+            case 1:
+                row["components"][0]["scores"][0]["value"] += 0.001
+            case 2:
+                row["meta"]["subject"] = ["/DC=org/CN=Eve"]
+            case 3:
+                row["start_time"] = "2026-09-30T00:00:00Z"
+            case _:
+                row["stop_time"] = date_time(seconds(row["stop_time"]) + 1)
         self.rows[key] = row
 
     def remove(self, key: str) -> None:

@@ -81,6 +81,16 @@ class SgasDouble(_Simulated):
         """Its records."""
         return [(record.record_id, _undated_row(record)) for record in self.simulator.sgas.records()]
 
+    def alter(self, key: str) -> None:
+        """Change the wall time of a record."""
+        row = self.simulator.sgas._rows[key]
+        record = msgspec.structs.replace(row.record, wall="PT1000H")
+        self.simulator.sgas._rows[key] = msgspec.structs.replace(row, record=record)
+
+    def remove(self, key: str) -> None:
+        """Remove a record."""
+        self.simulator.sgas.forget([key])
+
 
 def sgas_row(body: bytes) -> UsageRecord:
     """A usage record as SGAS stores it, without createTime."""

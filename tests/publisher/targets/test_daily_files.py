@@ -11,11 +11,9 @@ from pydantic import ValidationError
 from formats.job import Job
 from formats.xdmod.slurm import record_id_of
 from publisher.config.targets import DirectorySettings
-from publisher.events import Event
 from publisher.reason import ReasonCode
-from publisher.sources.base import Window
 from publisher.store.schema import State
-from tests.publisher.site import NOVEMBER, Killed, ListSource, Site, make_job, make_jobs
+from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
 
 DAY = 86_400
 TODAY = NOVEMBER + 10 * DAY + 3600
@@ -99,57 +97,6 @@ def test_each_resource_has_its_files(daily: DailySite) -> None:
     assert {name: len(ids) for name, ids in daily.files().items()} == {"a-2026-11-01.log": 2, "b-2026-11-01.log": 1}
 
 
-def test_a_changed_run_is_superseded(daily: DailySite) -> None:
-    daily.source.add(slurm_job(1, NOVEMBER + 1))
-    daily.run()
-    daily.source.add(slurm_job(1, NOVEMBER + 2 * DAY, exit_code=9))
-    daily.run()
-    (record_id,) = daily.ids()
-    assert daily.site.states("xdmod") == {record_id: State.SUPERSEDED}
-    assert daily.site.reasons("xdmod")[record_id] is not None
-    assert list(daily.files()) == ["c1-2026-11-01.log"]
-
-
-@pytest.mark.parametrize("changes", ["not", "figures", "its day"])
-@pytest.mark.parametrize("event", ["BatchInFlight", "BatchAnswered"])
-def test_after_a_kill_the_files_and_the_ledger_agree(daily: DailySite, event: str, changes: str) -> None:
-    """The process dies before the file is written, or after it; then a run that may be in it has changed."""
-    daily.source.add(*(slurm_job(number, NOVEMBER + number) for number in range(1, 6)))
-    daily.site.collect()
-
-    def kill(happened: Event) -> None:
-        if type(happened).__name__ == event:
-            raise Killed
-
-    daily.site.watch = kill
-    with pytest.raises(Killed):
-        daily.site.publish("xdmod")
-    daily.site.reopen()
-    daily.site.watch = lambda _event: None
-    if changes != "not":
-        daily.source.add(slurm_job(2, NOVEMBER + 2 + (DAY if changes == "its day" else 0), exit_code=9))
-    daily.run()
-    daily.run()
-    ids = daily.ids()
-    assert len(ids) == 5
-    assert set(ids.values()) == {1}
-    states = daily.site.states("xdmod")
-    assert set(states) == set(ids)
-    changed = states.pop("ur-ce1.example.org-0002")
-    assert set(states.values()) == {State.ACCEPTED}
-    assert changed in ({State.ACCEPTED} if changes == "not" else {State.ACCEPTED, State.SUPERSEDED})
-    written = any(b"|9:0|" in (daily.path / name).read_bytes() for name in daily.files())
-    assert written or changed is (State.ACCEPTED if changes == "not" else State.SUPERSEDED)
-
-
-def test_what_is_shown_is_what_is_written(daily: DailySite) -> None:
-    daily.source.add(*make_jobs(3, cluster="c1", endpoint_url=None), slurm_job(9, TODAY - 5))
-    daily.site.collect()
-    shown = [each.payload for each in daily.site.publisher.rendering("xdmod-slurm", "xdmod", Window()).messages()]
-    daily.site.publish("xdmod")
-    assert shown == [(daily.path / name).read_bytes() for name in daily.files()]
-
-
 def test_reconcile_reads_the_files_back(daily: DailySite) -> None:
     daily.source.add(*(slurm_job(number, NOVEMBER + number) for number in range(1, 6)))
     daily.run()
@@ -183,3 +130,54 @@ def test_the_reason_of_a_superseded_run_is_that_it_changed(daily: DailySite) -> 
     daily.run()
     query = "SELECT reason FROM deliveries"
     assert daily.site.rows(query) == [(ReasonCode.CHANGED_AFTER_DELIVERY.value,)]
+
+
+ONE_ROW = {"submit": NOVEMBER, "exit_code": 0}
+
+
+def test_two_servers_in_one_resource_that_give_one_number(daily: DailySite) -> None:
+    """Their ids differ, and XDMoD reads the same number: it would ignore the second run without a word."""
+    first = slurm_job(1, NOVEMBER + 5, local_id="12.one", **ONE_ROW)
+    second = slurm_job(2, NOVEMBER + 5, local_id="12.two", **ONE_ROW)
+    others = (
+        slurm_job(3, NOVEMBER + 5, local_id="12[1].one", **ONE_ROW),
+        slurm_job(4, NOVEMBER + 6, local_id="12.two", **ONE_ROW),
+        slurm_job(5, NOVEMBER + 5, local_id="12.two", cluster="c2", **ONE_ROW),
+        slurm_job(6, NOVEMBER + 5, local_id="12.two", exit_code=0, submit=NOVEMBER + 1),
+    )
+    daily.source.add(first, second, *others)
+    daily.run()
+    assert set(daily.ids()) == {job.record_id for job in (first, *others)}
+    assert daily.site.in_state("xdmod", State.HELD) == {second.record_id}
+    said = daily.site.reasons("xdmod")[second.record_id]
+    assert said is not None
+    assert f"{first.record_id} of source c1 have the same resource, job number, submission, and end" in said
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_two_sources_in_one_resource_that_give_one_number(tmp_path: Path, late: bool) -> None:
+    """The first that was stored is sent; also if the other turns up when its file was written."""
+    daily = DailySite(tmp_path)
+    other = daily.site.sources["c2"] = ListSource("c2")
+    daily.site.table["sources"]["c2"] = {"type": "arc", "path": "x"}
+    daily.source.add(slurm_job(1, NOVEMBER + 5))
+    if late:
+        daily.run()
+    other.add(slurm_job(2, NOVEMBER + 5, local_id="1"))
+    daily.run()
+    assert daily.site.states("xdmod") == {
+        make_job(1).record_id: State.ACCEPTED, make_job(2).record_id: State.HELD,
+    }  # fmt: skip
+    daily.site.configure("xdmod", sources=["c2"])
+    daily.run()
+    assert set(daily.ids()) == {make_job(1).record_id}, "the resource has the first"
+
+
+def test_explain_names_the_facts_of_a_line(daily: DailySite) -> None:
+    daily.source.add(slurm_job(1, NOVEMBER + 5, queue="a|b"))
+    daily.site.collect()
+    (explained,) = daily.site.publisher.explanations("xdmod-slurm", "xdmod", make_job(1).record_id)
+    values = {each.field: (each.value, each.facts) for each in explained.values}
+    assert values["Partition"] == ("a_b", {"queue": "a|b"})
+    assert values["JobID"] == ("1", {"local_id": "1"})
+    assert [note.field for note in explained.notes] == ["Partition"]
