@@ -192,7 +192,7 @@ class DeliverySite(FolderSite):
             return sum(month.confirmed for month in months), accepted
 
 
-class History:
+class RandomHistory:
     """A random history of a site: late, changed, and vanished runs, faults, kills, and another host beside it."""
 
     def __init__(self, site: DeliverySite, seed: int) -> None:

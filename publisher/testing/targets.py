@@ -19,7 +19,7 @@ from publisher.preview.render import Rendering
 from publisher.reason import sentence
 from publisher.sources.base import Window
 from publisher.store.schema import State
-from publisher.testing.delivery import ANSWERS, NAME, OTHER_VO, DeliverySite, History
+from publisher.testing.delivery import ANSWERS, NAME, OTHER_VO, DeliverySite, RandomHistory
 from publisher.testing.jobs import make_job, make_jobs
 from publisher.testing.postgresql import DatabaseServer
 from publisher.testing.services import Alters, Fails, Refuses, Service
@@ -202,7 +202,7 @@ class TargetSuite:
     def test_a_history(self, make_site: Callable[..., DeliverySite], service: Service, seed: int) -> None:
         """Random changes, faults, and kills; then the service has what the ledger says, and evidence agrees."""
         site = make_site()
-        history = History(site, seed)
+        history = RandomHistory(site, seed)
         for _ in range(self.steps):
             history.step()
         site.settle()
@@ -210,8 +210,8 @@ class TargetSuite:
         self._evidence_agrees(site, service)
 
     def _evidence_agrees(self, site: DeliverySite, service: Service) -> None:
-        """It lists nothing; and then the record that is altered at the service. Sums may not show that: after a fault it
-        may be unknown which version of a run is in them."""
+        """It lists nothing; then the record that is altered at the service. Sums may not show that: after a fault it may
+        be unknown which version of a run is in them."""
         if "test_evidence_finds_what_differs_and_nothing_else" in excluded(
             site.target_settings, service, several_hosts=False
         ):
@@ -230,7 +230,7 @@ class TargetSuite:
     ) -> None:
         """The same on PostgreSQL, with another host that publishes in the middle of it."""
         site = make_site(database_server)
-        history = History(site, seed)
+        history = RandomHistory(site, seed)
         for _ in range(self.steps // 2):
             history.step_beside_another_host()
         site.settle()

@@ -30,7 +30,7 @@ CHANGED: Final = make_job(1, wall_s=200)
 DIFFERENCE: Final = "wall 100 s there, 200 s here"
 
 
-class Service(RecordReceiver):
+class VersionedService(RecordReceiver):
     """Keeps the first version of each record, and compares with it what is sent again."""
 
     def __init__(self, name: str = "mine") -> None:
@@ -58,10 +58,10 @@ class Service(RecordReceiver):
         return [row for row in self.rows.values() if (row.end or 0) // SECONDS_A_DAY == day]
 
 
-service = Service()
+service = VersionedService()
 
 
-def made(*_: Any) -> Service:
+def made(*_: Any) -> VersionedService:
     return service
 
 
@@ -87,7 +87,7 @@ def site(
 ) -> Iterator[Site]:
     """A site with one target, of the kind that an add-on describes."""
     global service  # noqa: PLW0603 - an add-on is a module
-    service = Service()
+    service = VersionedService()
     install(tmp_path / "package", monkeypatch, plugins.TARGETS, mine=f"{__name__}:{request.param}")
     found = Site(tmp_path, [source], [])
     found.table["targets"]["mine"] = {"type": "mine", "attempts": 2}
