@@ -35,7 +35,7 @@ class OwnSuite(TargetSuite):
 
     schedules = short_or_whole(10, 200)
     host_schedules = short_or_whole(1, 20)
-    steps = short_or_whole(6, 14)
+    steps = short_or_whole(5, 14)
     many = 100_000 if RUN_LONG else 300
     several_hosts = True
 
