@@ -210,8 +210,8 @@ class TargetSuite:
         self._evidence_agrees(site, service)
 
     def _evidence_agrees(self, site: DeliverySite, service: Service) -> None:
-        """It lists nothing; then what is altered at the service. Sums may not show that: after a fault it may be unknown
-        which version of a run is in them."""
+        """It lists nothing; then what is altered at the service. Sums may not show that: after a fault, it may be
+        unknown which version of a run is in them."""
         if "test_evidence_finds_what_differs_and_nothing_else" in excluded(
             site.target_settings, service, several_hosts=False
         ):

@@ -13,7 +13,7 @@ import msgspec
 from formats.apel.summary import read_group
 from formats.apel.text import parse
 from formats.view import View
-from formats.xdmod.slurm import record_id_of
+from formats.xdmod.slurm import FIELDS, record_id_of
 from formats.xml.pieces import pieces
 from publisher.plugins import record_format
 from publisher.simulator import Fault, Simulator
@@ -204,6 +204,12 @@ class FolderDouble:
                 os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
+def _with_another_core(line: bytes) -> bytes:
+    fields = line.split(b"|")
+    cores = FIELDS.index("NCPUS")
+    return b"|".join([*fields[:cores], str(int(fields[cores]) + 1).encode(), *fields[cores + 1 :]])
+
+
 class DailyDouble(FolderDouble):
     """A folder with files of whole days for Open XDMoD, in which each line counts."""
 
@@ -213,7 +219,7 @@ class DailyDouble(FolderDouble):
 
     def alter(self, key: str) -> None:
         """Change the cores of a run."""
-        self._rewrite(key, lambda line: line.replace(b"|1|1|1|", b"|1|2|1|"))
+        self._rewrite(key, _with_another_core)
 
     def _records(self, content: bytes) -> list[tuple[str, bytes]]:
         return [(record_id_of(line), line + b"\n") for line in content.splitlines()]

@@ -160,10 +160,10 @@ def test_two_sources_in_one_resource_that_give_one_number(tmp_path: Path, late: 
     daily = DailySite(tmp_path)
     other = daily.site.sources["c2"] = ListSource("c2")
     daily.site.table["sources"]["c2"] = {"type": "arc", "path": "x"}
-    daily.source.add(slurm_job(1, NOVEMBER + 5))
+    daily.source.add(slurm_job(1, NOVEMBER + 5, local_id="1.one"))
     if late:
         daily.run()
-    other.add(slurm_job(2, NOVEMBER + 5, local_id="1"))
+    other.add(slurm_job(2, NOVEMBER + 5, local_id="1.two"))
     daily.run()
     assert daily.site.states("xdmod") == {
         make_job(1).record_id: State.ACCEPTED, make_job(2).record_id: State.HELD,
