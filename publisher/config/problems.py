@@ -58,9 +58,9 @@ def explain(error: ValidationError, table: dict[str, Any], file: Path, text: str
 
 def wrong_value(field: FieldInfo, value: object) -> str | None:
     """What is wrong with a value of a key alone; None: it may be right, as far as no other key decides."""
-    checked: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, *field.metadata])
+    annotated: Any = Annotated[field.annotation, *field.metadata]
     try:
-        checked.validate_python(value)
+        TypeAdapter(annotated).validate_python(value)
     except ValidationError as error:
         found = error.errors()[0]
         return _sentence(found, found.get("ctx", {}))
