@@ -14,11 +14,11 @@ from pydantic import Discriminator, Tag
 
 from publisher import plugins
 from publisher.config.auditor import AuditorSettings
+from publisher.config.directory import DirectorySettings
 from publisher.config.target_kind import SecondVersion, TargetKind
 from publisher.config.targets import (
     AddOnSettings,
     AmsSettings,
-    DirectorySettings,
     HttpsSettings,
     SgasSettings,
     TargetSettings,

@@ -17,7 +17,7 @@ from publisher.reconcile.evidence import EvidenceDatabase, EvidenceRecord
 from publisher.reconcile.ledger import Ledger, LedgerRun, RecordKeys, kept_as
 from publisher.reconcile.result import Difference, Found, MonthFound
 from publisher.reconcile.sent_records import SentRecords
-from publisher.store import queries
+from publisher.store import ledger_entries
 from publisher.store.schema import State
 from publisher.targets.base import KeepsMessages
 from publisher.text import iso
@@ -185,7 +185,8 @@ class ByRecord:
         for page in self._database.unmatched(self._found.target):
             chosen = [one for one in page if one.end is None or month_of(one.end) in bounds]
             with self._ledger.store.read() as connection:
-                known = queries.states_of_records(connection, self._ledger.target_id, [one.key for one in chosen])
+                keys = [one.key for one in chosen]
+                known = ledger_entries.states_of_records(connection, self._ledger.target_id, keys)
             differences = []
             for one in chosen:
                 month = None if one.end is None else month_of(one.end)

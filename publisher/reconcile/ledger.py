@@ -26,11 +26,12 @@ from publisher.messages.items import records_of
 from publisher.messages.recipient import Recipient
 from publisher.reason import ReasonCode
 from publisher.reconcile.result import MonthFound
-from publisher.store import queries, runs
+from publisher.store import ledger_entries, runs
 from publisher.store.classes import classes_by_id
 from publisher.store.database import Store
+from publisher.store.ledger_entries import LedgerEntry
 from publisher.store.paging import Place
-from publisher.store.queries import LedgerEntry, PendingDelivery
+from publisher.store.queries import PendingDelivery
 from publisher.store.schema import State
 
 
@@ -133,7 +134,7 @@ class Ledger:
         def page(connection: Connection, after: Place | None) -> tuple[list[LedgerRun], Place | None]:
             if self._stopping():
                 raise StoppedError("interrupted", hint="What was found until then is confirmed; nothing was sent")
-            found, last = queries.page(connection, self.target_id, month_bounds(month), after, _PAGE)
+            found, last = ledger_entries.page(connection, self.target_id, month_bounds(month), after, _PAGE)
             versions = {
                 run.run_id: runs.version_of(connection, run.run_id, run.version.digest)
                 for run in found
@@ -155,7 +156,7 @@ class Ledger:
                 for run_id, job in sent_otherwise(connection, self.target_id).items()
                 if job.end is not None and first <= job.end < stop
             }
-            entries = queries.entries_of(connection, self.target_id, sorted(earlier))
+            entries = ledger_entries.entries_of(connection, self.target_id, sorted(earlier))
         return [_entry(entry, earlier[entry.run_id]) for entry in entries if not first <= entry.end < stop]
 
     def counted_pages(self, month: MonthFound) -> Iterator[list[LedgerRun]]:
@@ -188,7 +189,7 @@ class Ledger:
     def receipts(self, batch_ids: Sequence[int]) -> dict[int, dict[str, str]]:
         """The receipts of these batches, as far as they are kept."""
         with self.store.read() as connection:
-            return dict(queries.receipts(connection, batch_ids))
+            return dict(ledger_entries.receipts(connection, batch_ids))
 
     def facts(self, class_ids: Sequence[int]) -> dict[int, Job]:
         """The facts of these classes, with what the configuration adds."""

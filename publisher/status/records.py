@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from formats.calendar import SECONDS_A_DAY
 from formats.rule_codes import Reason
-from publisher.store import deliveries, paging, queries, registry
+from publisher.store import deliveries, ledger_entries, paging, queries, registry
 from publisher.store.database import Store
 from publisher.store.schema import State
 
@@ -68,5 +68,5 @@ def _of_target(
 def _accepted(connection: Connection, target_id: int, since: int) -> Iterator[tuple[str, int, Reason | None]]:
     """The accepted records of jobs that ended on the day from `since` on."""
     bounds = (since, since + SECONDS_A_DAY)
-    for entries in paging.pages(lambda after: queries.page(connection, target_id, bounds, after, _PAGE)):
+    for entries in paging.pages(lambda after: ledger_entries.page(connection, target_id, bounds, after, _PAGE)):
         yield from ((one.record_id, one.end, one.reason) for one in entries if one.state is State.ACCEPTED)

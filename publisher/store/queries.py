@@ -1,5 +1,4 @@
-"""Read the ledger: what waits, page by page with its runs; open end times; runs by end time; and what was sent to a
-target, run by run, as `reconcile` reads it, with its receipts."""
+"""Read the ledger: what waits, page by page with its runs; open end times; runs by end time."""
 
 from __future__ import annotations
 
@@ -25,7 +24,6 @@ from sqlalchemy import (
 
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
 from formats.rule_codes import Reason
-from publisher.encoded_run import run_key
 from publisher.store import dialect, paging
 from publisher.store.deliveries import WHOLE, Shard, in_state, state_where
 from publisher.store.schema import (
@@ -40,7 +38,7 @@ from publisher.store.schema import (
     sources,
 )
 from publisher.store.schema import runs as runs_table
-from publisher.store.stored_json import decoded, read_with, stored_reason
+from publisher.store.stored_json import read_with, stored_reason
 from publisher.store.stored_run import RUN_COLUMNS, StoredRun, run_or_damage, stored_run
 from publisher.store.stored_values import bytes_of, revision_of
 from publisher.store.stored_values import state_of as known_state
@@ -237,7 +235,7 @@ def _after(place: tuple[int, int]) -> ColumnElement[bool]:
     return tuple_(deliveries.c.end_time, deliveries.c.run_id) > tuple_(*place)
 
 
-def _ended_page(
+def ended_page(
     columns: Iterable[ColumnElement[Any]], bounds: tuple[int, int], after: tuple[int, int] | None, limit: int
 ) -> Select[Any]:
     """The next of the runs that ended within bounds (the second exclusive), by end time and id.
@@ -251,7 +249,7 @@ def _ended_page(
     return query.order_by(runs.c.end_time, runs.c.id).limit(limit)
 
 
-def _next_place(rows: Sequence[Any], limit: int) -> tuple[int, int] | None:
+def next_place(rows: Sequence[Any], limit: int) -> tuple[int, int] | None:
     """End time and run id of the last of these rows, which begin with them; None if there are no more."""
     return (rows[-1][0], rows[-1][1]) if len(rows) == limit else None
 
@@ -316,7 +314,7 @@ def ended_in(
     that count as waiting. Runs are selected first by the index over their ends, and then their deliveries are looked
     up.
     """
-    chosen = _ended_page((runs.c.id, runs.c.end_time), bounds, after, limit)
+    chosen = ended_page((runs.c.id, runs.c.end_time), bounds, after, limit)
     if only is not None:
         chosen = chosen.where(only)
     some = chosen.subquery("some")
@@ -347,117 +345,7 @@ def ended_in(
         for row in rows
         if row[2] is not None
     ]
-    return found, _next_place(rows, limit)
-
-
-class LedgerEntry(msgspec.Struct, frozen=True, gc=False):
-    """A run that a target selects, with its delivery.
-
-    `digest` and the sums are those of the present version. `sent`: the service accepted a version of it, or may have;
-    `changed`: that version is not the present one. `batch_id` is None for what an earlier publisher delivered,
-    according to an import. Sums in milliseconds. `changed_at`: when the delivery got its state.
-    """
-
-    run_id: int
-    record_id: str
-    class_id: int
-    digest: bytes
-    end: int
-    state: State
-    sent: bool
-    changed: bool
-    confirmed: bool
-    batch_id: int | None
-    version: SentVersion | None
-    reason: Reason | None
-    wall_ms: int
-    cpu_ms: int
-    changed_at: int = 0
-
-
-_RUN = ("end_time", "id", "record_id", "class_id", "digest", "wall_ms", "cpu_ms")
-_DELIVERY = (
-    deliveries.c.state,
-    deliveries.c.sent_digest,
-    deliveries.c.may_be_one_of_several,
-    deliveries.c.confirmed_at,
-    deliveries.c.batch_id,
-    deliveries.c.reason,
-    deliveries.c.reason_parameters,
-    deliveries.c.changed_at,
-)
-
-
-def page(
-    connection: Connection, target_id: int, bounds: tuple[int, int], after: tuple[int, int] | None, limit: int
-) -> tuple[list[LedgerEntry], tuple[int, int] | None]:
-    """The deliveries of the next runs that ended within bounds (the second exclusive), by end time and run id; and
-    where to continue (end time, run id), None at the end.
-
-    Runs are selected first, and then their deliveries are looked up: in the other order the database would read all
-    deliveries of the target for every page.
-    """
-    some = _ended_page((runs.c[name] for name in _RUN), bounds, after, limit).subquery("some")
-    on = and_(deliveries.c.target_id == target_id, deliveries.c.run_id == some.c.id)
-    query = (
-        select(*(some.c[name] for name in _RUN), *_DELIVERY)
-        .select_from(some.outerjoin(deliveries, on))
-        .order_by(some.c.end_time, some.c.id)
-    )
-    rows = connection.execute(query).all()
-    return [_ledger_entry(row) for row in rows if row.state is not None], _next_place(rows, limit)
-
-
-def entries_of(connection: Connection, target_id: int, run_ids: Sequence[int]) -> list[LedgerEntry]:
-    """The deliveries of these runs to a target."""
-    query = (
-        select(*(runs.c[name] for name in _RUN), *_DELIVERY)
-        .join_from(runs, deliveries, deliveries.c.run_id == runs.c.id)
-        .where(deliveries.c.target_id == target_id)
-    )
-    return [_ledger_entry(row) for row in paging.rows_in(connection, query, runs.c.id, run_ids)]
-
-
-def _ledger_entry(row: Sequence[Any]) -> LedgerEntry:
-    end, run_id, record_id, class_id, present, wall_ms, cpu_ms, state, *sent, confirmed_at, batch_id, code, why, at = (
-        row
-    )
-    version = sent_version(*sent)
-    return LedgerEntry(
-        run_id,
-        record_id,
-        class_id,
-        digest := bytes_of(present, f"the digest of run {record_id}"),
-        end,
-        known_state(state),
-        sent=version is not None or known_state(state) is State.ACCEPTED,
-        changed=version is not None and not version.is_known_as(digest),
-        confirmed=confirmed_at is not None,
-        batch_id=batch_id,
-        version=version,
-        reason=stored_reason(code, why),
-        wall_ms=wall_ms,
-        cpu_ms=cpu_ms,
-        changed_at=at,
-    )
-
-
-def receipts(connection: Connection, batch_ids: Iterable[int]) -> Iterator[tuple[int, dict[str, str]]]:
-    """The receipts of these batches, of accepted ones whose receipt is kept."""
-    query = select(batches.c.id, batches.c.receipt).where(batches.c.receipt.is_not(None))
-    for batch_id, receipt in paging.rows_in(connection, query, batches.c.id, sorted(set(batch_ids))):
-        yield batch_id, decoded(receipt, dict[str, str], "a receipt")
-
-
-def states_of_records(connection: Connection, target_id: int, record_ids: Sequence[str]) -> dict[str, State | None]:
-    """The states of the deliveries of these records to a target; None for a run that the target does not select.
-
-    Unknown records are not in the result.
-    """
-    joined = runs.outerjoin(deliveries, (deliveries.c.run_id == runs.c.id) & (deliveries.c.target_id == target_id))
-    query = select(runs.c.record_id, deliveries.c.state).select_from(joined)
-    rows = paging.rows_in(connection, query, runs.c.record_key, map(run_key, record_ids))
-    return {name: None if state is None else known_state(state) for name, state in rows}
+    return found, next_place(rows, limit)
 
 
 def last_taken(connection: Connection, target_id: int) -> int | None:
@@ -516,4 +404,4 @@ def runs_in(
         end, run_id = after
         query = query.where(tuple_(runs_table.c.end_time, runs_table.c.id) > tuple_(end, run_id))
     rows = connection.execute(query).all()
-    return [(stored_run(row[1:-1]), row[-1]) for row in rows], _next_place(rows, limit)
+    return [(stored_run(row[1:-1]), row[-1]) for row in rows], next_place(rows, limit)

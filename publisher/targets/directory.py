@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from formats.base import FILE_SUFFIXES
-from publisher.config.targets import DirectorySettings
+from publisher.config.directory import DirectorySettings
 from publisher.errors import TargetError
 from publisher.finding import Finding
 from publisher.targets import answers

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from publisher.config.targets import AmsSettings, DirectorySettings
+from publisher.config.directory import DirectorySettings
+from publisher.config.targets import AmsSettings
 from publisher.errors import UsageError
 from publisher.migrate.apel import from_apel
 from publisher.migrate.proposal import Proposal

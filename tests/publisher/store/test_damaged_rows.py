@@ -11,7 +11,7 @@ import pytest
 
 from formats.job import Job
 from publisher.errors import StoreCorruptError
-from publisher.store import batches, queries
+from publisher.store import batches, ledger_entries
 from publisher.store.schema import State
 from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import ListSource, Site, make_job, make_jobs
@@ -115,7 +115,7 @@ def test_a_batch_in_another_state_changes_nothing_and_is_found(site: Site, chang
     with pytest.raises(StoreCorruptError, match="batch 1 is in another state"), site.publisher.store.read() as reading:
         batches.get(reading, 1)
     with site.publisher.store.read() as reading:  # what was accepted stays so for what depends on it
-        assert dict(queries.receipts(reading, [1]))
+        assert dict(ledger_entries.receipts(reading, [1]))
 
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.ACCEPTED])

@@ -16,7 +16,7 @@ from publisher.config import file
 from publisher.encoded_run import encode_run
 from publisher.status import jobs
 from publisher.status.status import status
-from publisher.store import deliveries, groups, in_flight, newest_runs, queries, sums
+from publisher.store import deliveries, groups, in_flight, ledger_entries, newest_runs, queries, sums
 from publisher.store.admin import integrity, purge
 from publisher.store.database import Store, open_store
 from publisher.store.newest_runs import Newest
@@ -80,9 +80,9 @@ ANY: Final[dict[str, Question]] = {
     "report, what changed": lambda connection: queries.ended_in(connection, 1, WINDOW, AFTER, 10, changed_since=5),
     "reports, no longer": lambda connection: groups.with_jobs_before(connection, 1, groups.UTILIZATION, 20_000),
     "reports, periods": lambda connection: queries.periods_from(connection, 1, "month", NOVEMBER),
-    "reconcile, first page": lambda connection: queries.page(connection, 1, WINDOW, None, 10),
-    "reconcile, next page": lambda connection: queries.page(connection, 1, WINDOW, AFTER, 10),
-    "reconcile, records": lambda connection: queries.states_of_records(connection, 1, ["ur-2000"]),
+    "reconcile, first page": lambda connection: ledger_entries.page(connection, 1, WINDOW, None, 10),
+    "reconcile, next page": lambda connection: ledger_entries.page(connection, 1, WINDOW, AFTER, 10),
+    "reconcile, records": lambda connection: ledger_entries.states_of_records(connection, 1, ["ur-2000"]),
     "summaries as sent": lambda connection: groups.of_month(connection, 1, "summary", Month(2026, 11).number),
     "states": lambda connection: deliveries.states_of(connection, 1, [5, 6, 7]),
 }
@@ -141,8 +141,8 @@ def _fill(store: Store) -> None:
             ],
         ),
         batches: (
-            "id uid target_id state format records bytes latest_end created_at",
-            [(number, str(number), 1, 2, "emi-car", 10, 1, NOVEMBER, 0) for number in range(1, 400)],
+            "id uid target_id state format records bytes latest_end created_at closed_at",
+            [(number, str(number), 1, 2, "emi-car", 10, 1, NOVEMBER, 0, 0) for number in range(1, 400)],
         ),
         runs: (
             " ".join(runs.c.keys()),

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from formats.job import Job
 from formats.xdmod.slurm import record_id_of
-from publisher.config.targets import DirectorySettings
+from publisher.config.directory import DirectorySettings
 from publisher.reason import ReasonCode
 from publisher.store.schema import State
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from publisher.config import schema
-from publisher.config.targets import DirectorySettings
+from publisher.config.directory import DirectorySettings
 from publisher.errors import CredentialError
 from publisher.security.verify import open_signed
 from publisher.simulator.pki import Pki

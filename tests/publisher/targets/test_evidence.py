@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from publisher.config import schema
-from publisher.config.targets import DirectorySettings, SgasSettings
+from publisher.config.directory import DirectorySettings
+from publisher.config.targets import SgasSettings
 from publisher.errors import TargetError
 from publisher.security.exchange import Failure
 from publisher.security.http import Reply
