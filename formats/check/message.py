@@ -5,6 +5,7 @@ The caller has removed signatures and compression. Input is hostile: there is a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -28,6 +29,8 @@ from formats.rules import type_of
 from formats.text import date_time
 from formats.utilization.report import CSV_BEGINS, NotAReportError, builtins, check_report, read_report
 from formats.utilization.report import FORMAT as REPORT
+from formats.waldur.usage import FORMAT as WALDUR
+from formats.waldur.usage import AccountReport, read_reports
 from formats.xdmod.slurm import FORMAT as XDMOD
 from formats.xdmod.slurm import begins_as_lines, read_fields
 from formats.xml.read import CAR, FORMAT_OF_NAMESPACE, NotAMessageError, begins_as_xml, read, record_elements
@@ -157,6 +160,32 @@ def _inspect_report(payload: bytes) -> Inspection:
     return Inspection(REPORT.name, REPORT.title, REPORT.service, records, found)
 
 
+def _inspect_list(payload: bytes) -> Inspection:
+    try:
+        reports = read_reports(payload)
+    except (msgspec.MsgspecError, RecursionError):
+        return _inspect_auditor(payload)
+    return _inspect_waldur(reports[:MOST_RECORDS]) if reports else _inspect_auditor(payload)
+
+
+def _inspect_waldur(reports: Sequence[AccountReport]) -> Inspection:
+    records = tuple(
+        InspectedRecord(
+            number, one.account, None, {"month": one.month} | {c.type: str(c.amount) for c in one.components}
+        )
+        for number, one in enumerate(reports, 1)
+    )
+    violations = tuple(
+        Violation(
+            "error", number, shown(component.type), "the shares of users do not add up to the amount", WALDUR.title
+        )
+        for number, one in enumerate(reports, 1)
+        for component in one.components
+        if component.users and sum(user.usage for user in component.users) != component.amount
+    )
+    return Inspection(WALDUR.name, WALDUR.title, WALDUR.service, records, violations[:ENOUGH_VIOLATIONS])
+
+
 def _inspect_auditor(payload: bytes) -> Inspection:
     try:
         found = read_message(payload)
@@ -179,7 +208,7 @@ def _inspect_text(text: str, now: int | None) -> Inspection:
     if text.lstrip().startswith(("{", CSV_BEGINS)):
         return _inspect_report(text.encode())
     if text.lstrip().startswith("["):
-        return _inspect_auditor(text.encode())
+        return _inspect_list(text.encode())
     return _inspect_lines(text) if begins_as_lines(text) else _inspect_apel(text, now)
 
 

@@ -12,7 +12,6 @@ from sqlalchemy import ColumnElement
 from formats.calendar import Month, Period, PeriodKind, month_bounds, month_of, period_of
 from formats.rule_codes import Reason
 from formats.text import FIRST_INSTANT
-from publisher.collect import counted_once
 from publisher.config.schema import Target
 from publisher.config.schema import Target as TargetSettings
 from publisher.messages.steps import Scope
@@ -215,6 +214,8 @@ def sent_in(recipient: Recipient, window: Window, size: int) -> Iterator[Sequenc
 
 def _counted(recipient: Recipient, page: Sequence[StoredRun]) -> list[StoredRun]:
     """The runs of a page that count at a recipient: of a job in two sources, one."""
+    from publisher.collect import counted_once  # noqa: PLC0415 - loads the rules, which `status` need not
+
     settings = recipient.settings
     until = None if settings is None or settings.format.is_snapshot else settings.delivered_until
     with recipient.store.read() as connection:

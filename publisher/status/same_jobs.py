@@ -16,7 +16,6 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from formats.job import Job
-from publisher.collect.counted_once import is_counted_elsewhere
 from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import Config
 from publisher.job_ids import local_id
@@ -88,6 +87,8 @@ def _shared(
 
 def _counted(connection: Connection, target: str, run_ids: set[int]) -> set[int]:
     """Those of these runs that are not counted elsewhere at a target."""
+    from publisher.collect.counted_once import is_counted_elsewhere  # noqa: PLC0415 - loads the rules
+
     row = registry.get_target(connection, target)
     known = {} if row is None else deliveries_of(connection, row.id, sorted(run_ids))
     return {each for each in run_ids if each not in known or not is_counted_elsewhere(known[each])}

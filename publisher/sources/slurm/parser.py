@@ -256,10 +256,12 @@ class SlurmParser:
 
     def _refuse(self, layout: Layout, line: bytes, error: LineError) -> Outcome | list[Outcome]:
         """Refuse a line with enough fields. It is the beginning of a record if it begins as one, and does not end so,
-        or a text shifted its columns: that has delimiters and a line feed, and may have the records that follow.
+        or a text shifted its columns: that has delimiters and a line feed, and may have the records that follow. One
+        with more delimiters than any row has is only a name, or all later jobs would be held for it.
         """
         is_shifted = isinstance(error, ShiftedError)
-        if layout.begins(line) and (is_shifted or not layout.ends(line)):
+        may_be_two = is_shifted and line.count(layout.delimiter.encode()) < layout.columns + MOST_EXCESS
+        if layout.begins(line) and (may_be_two or not layout.ends(line)):
             self._begin([line])
             return Line.MORE
         is_rest = is_shifted and layout.is_rest(line)

@@ -40,13 +40,14 @@ _ADDRESS: Final = {
     "https": 'url = "https://localhost:1"',
     "directory": 'path = "out"',
     "auditor": 'url = "https://localhost:1"',
+    "waldur": f'url = "https://localhost:1"\noffering = "{"0" * 32}"\nby = "vo"',
 }
 _TARGETS: Final = [
     (kind, name)
     for kind in TARGET_KINDS
     for name in (names_of("record", "totals", "report") if kind == "directory" else ("", "emi-car", "apel-summary"))
     if (kind, name) not in {("sgas", "emi-car"), ("sgas", "apel-summary"), ("https", "")}
-    and not (kind == "auditor" and name)
+    and not (kind in {"auditor", "waldur"} and name)
 ]
 
 

@@ -81,7 +81,7 @@ def test_no_target_loses_no_job(fresh: Program) -> None:
         (("render", "ogf-ur", "--target", "nosuch"), "unknown target 'nosuch'"),
         (
             ("render", "nosuch"),
-            "apel-job, apel-normalised-summary, apel-summary, apel-sync, auditor-record, emi-car, ogf-ur, xdmod-slurm",
+            "apel-summary, apel-sync, auditor-record, emi-car, ogf-ur, waldur-usage, xdmod-slurm",
         ),
         (("republish", "nosuch", "--since", "2026-10", "--until", "2026-11"), "unknown target 'nosuch'"),
         (("republish", "files", "--since", "2026-10", "--until", "2026-11"), "this needs confirmation"),

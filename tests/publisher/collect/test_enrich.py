@@ -308,12 +308,12 @@ def test_errors_name_the_key(source: dict[str, Any], said: str) -> None:
 def test_an_unknown_kind_of_target_or_format_names_those_there_are() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"targets.spool.type: 'dir' is not a type of target; allowed: sgas, ams, https, directory, auditor; "
-        "did you mean 'directory'",
+        match=r"targets.spool.type: 'dir' is not a type of target; allowed: sgas, ams, https, directory, auditor, "
+        "waldur; did you mean 'directory'",
     ):
         config_of({}, type="dir")
     with pytest.raises(
         ConfigError, match=r"targets.spool.records: 'ur' is not a format; allowed: apel-job, apel-normal"
     ):
         config_of({}, records="ur")
-    assert set(TARGET_KINDS) == {"sgas", "ams", "https", "directory", "auditor"}
+    assert set(TARGET_KINDS) == {"sgas", "ams", "https", "directory", "auditor", "waldur"}

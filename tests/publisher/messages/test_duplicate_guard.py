@@ -22,7 +22,8 @@ OTHER_KEYS: list[dict[str, Any]] = [{"local_id": "5"}, {"end": 1_795_000_000}]
 
 
 def run_of(record_id: str, number: int = 7, **facts: Any) -> Job:
-    return make_job(number, record_id=record_id, global_id=record_id, **facts)
+    """Those of two elements are of two users: two jobs, not one that both give."""
+    return make_job(number, record_id=record_id, global_id=record_id, local_user=record_id, **facts)
 
 
 def site_of(folder: Path, *jobs: Job, service: RecordReceiver | None = None) -> Site:

@@ -304,7 +304,7 @@ def test_of_two_runs_with_one_key_the_first_is_sent_though_it_was_rejected(tmp_p
     service = RecordReceiver("apel", "ams")
     sources = [ListSource("ce1"), ListSource("ce2")]
     sources[0].add(*make_jobs(5))
-    sources[1].add(make_job(2, record_id="ur-ce2.example.org-0002"))
+    sources[1].add(make_job(2, record_id="ur-ce2.example.org-0002", wall_s=50))
     site = Site(tmp_path, sources, [service])
     site.configure("apel", batch_records=1)
     service.poison = {make_job(2).record_id}

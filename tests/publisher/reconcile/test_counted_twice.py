@@ -87,9 +87,9 @@ def test_two_targets_of_one_service(tmp_path: Path) -> None:
 
 
 def test_jobs_that_two_sources_gave_in_a_month(tmp_path: Path) -> None:
-    site = site_of(tmp_path, None, make_jobs(6), apel=summaries())
+    site = site_of(tmp_path, None, make_jobs(6, local_user="atlas001"), apel=summaries())
     pool = ListSource("pool")
-    facts = {"system": "slurm", "endpoint_url": None, "cluster": "c"}
+    facts = {"system": "slurm", "endpoint_url": None, "cluster": "c", "local_user": "pool001"}
     pool.add(*[make_job(number, record_id=f"ur-slurm/c/{number}", **facts) for number in range(1, 7)])
     site.sources["pool"] = pool
     site.table["sources"]["pool"] = {"type": "slurm", "path": "x"}

@@ -125,7 +125,7 @@ UNREADABLE = {
 }  # fmt: skip
 
 
-MAY_BE_RESTS = {"negative times", "an end before the start", "two lines glued", "a line that is too long"}
+MAY_BE_RESTS = {"two lines glued", "a line that is too long"}
 """They end as a record does, or may: a user can have written their beginning."""
 
 
