@@ -238,7 +238,7 @@ class WaldurFold:
             raise CannotRenderError(RuleCode.MISSING, "EndTime")
         month = month_of(job.end)
         key = ResourceMonth(month.year, month.month, account_of(job, self._options.by))
-        user = _text(_USER, job.local_user) if self._with_users else ""
+        user = _text(_USER, job.local_user, "local user, which is the username") if self._with_users else ""
         amounts = [(name, amount(job)) for name, _, amount, _ in self._components]
         known = self._months.setdefault(key, _GrowingUsage())
         known.add(job, user, amounts)
@@ -299,13 +299,13 @@ def options_of(view: View) -> WaldurOptions:
 
 def account_of(job: Job, by: AccountedBy) -> str:
     """The `backend_id` of the resource of a run. Raises `CannotRenderError` if it has none."""
-    return _text(_ACCOUNT, _OWNERS[by](job))
+    return _text(_ACCOUNT, _OWNERS[by](job), f"{by} of the job, which is the backend_id of its resource")
 
 
-def _text(rule: TextRule, value: str | None) -> str:
+def _text(rule: TextRule, value: str | None, what: str) -> str:
     text = fit.fitting_text(rule, value, []) if value else ""
     if not text:
-        raise CannotRenderError(RuleCode.MISSING, rule.field)
+        raise CannotRenderError(RuleCode.MISSING, what)
     return text
 
 

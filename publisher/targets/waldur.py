@@ -120,7 +120,9 @@ class WaldurTarget:
             self._require_components()
             number = len(self._known_resources())
         except UnreportedError as halted:
-            return [*findings, Finding(subject, "red", str(halted), "Check `url`, `offering`, and `components`")]
+            refused = isinstance(halted.outcome, Unauthorised) and not halted.outcome.misdirected
+            hint = "Renew the token" if refused else "Check `url`, `offering`, and `components`"
+            return [*findings, Finding(subject, "red", str(halted), hint)]
         if not number:
             return [*findings, Finding(subject, "yellow", "it has no resources", "Check `offering`")]
         return [*findings, Finding(subject, "green", f"it has the components; {number} accounts")]

@@ -147,7 +147,7 @@ def test_a_run_without_what_is_needed_is_held(facts: dict[str, Any], field: str)
     fold = WaldurFold(VIEW)
     with pytest.raises(CannotRenderError) as error:
         fold.add(make_job(1, **JOB | facts))
-    assert error.value.field == field
+    assert field in error.value.field
     assert list(fold.groups()) == []
 
 
