@@ -165,6 +165,13 @@ def deliveries_of(
     }
 
 
+def sent_as_they_are(connection: Connection, target_id: int, run_ids: Sequence[int]) -> set[int]:
+    """Those of these runs of which the present version was sent last."""
+    query = select(deliveries.c.run_id).join(runs, runs.c.id == deliveries.c.run_id)
+    query = query.where(deliveries.c.target_id == target_id, deliveries.c.sent_digest == runs.c.digest)
+    return {row[0] for row in paging.rows_in(connection, query, deliveries.c.run_id, run_ids)}
+
+
 Move = tuple[int, State, State, Reason | None]
 """Run id, present state, new state, reason."""
 

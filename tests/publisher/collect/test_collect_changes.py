@@ -155,6 +155,27 @@ def test_a_later_version_that_was_surely_not_stored_leaves_the_earlier_one_known
     assert site.counted("neic") == {(State.ACCEPTED if certain else State.SUPERSEDED): 1}
 
 
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_deselected_with_an_unknown_outcome_is_sent_when_it_is_selected_again(
+    tmp_path: Path, kind: str, stored: bool
+) -> None:
+    site, service = site_of(tmp_path, make_job(1), kind=kind)
+    site.collect()
+    cut = Unknown("the connection was cut")
+    service.answer = lambda _message, _accepted: cut
+    service.fault = lambda _message: None if stored else cut
+    site.publish()
+    for job, state in ((make_job(1, status="aborted"), State.SUPERSEDED), (make_job(1), State.WAITING)):
+        site.sources["ce1"].add(job)
+        site.collect()
+        assert site.counted("neic") == {state: 1}
+    service.fault, service.answer = (lambda _message: None), (lambda _message, accepted: accepted)
+    site.publish()
+    assert service.held == {make_job(1).record_id: 100}
+    assert site.counted("neic") == {State.ACCEPTED: 1}
+
+
 def test_what_was_surely_not_stored_is_accepted_in_its_later_version(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, make_job(1))
     site.collect()
