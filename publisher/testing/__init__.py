@@ -18,7 +18,7 @@ pytest.register_assert_rewrite(
 )
 
 from publisher.testing.formats import FormatSuite  # noqa: E402
-from publisher.testing.services import Alters, Fails, HttpDouble, HttpRequest, Refuses, Service  # noqa: E402
+from publisher.testing.services import Alters, Fails, HttpDouble, HttpRequest, KeepsTime, Refuses, Service  # noqa: E402
 from publisher.testing.sources import Facts, SourceSuite  # noqa: E402
 from publisher.testing.targets import NOT_APPLICABLE, TargetSuite  # noqa: E402
 
@@ -30,6 +30,7 @@ __all__ = [
     "FormatSuite",
     "HttpDouble",
     "HttpRequest",
+    "KeepsTime",
     "Refuses",
     "Service",
     "SourceSuite",

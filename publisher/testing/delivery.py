@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+from annotated_types import Le
+
 from formats.calendar import SECONDS_A_DAY, Month
 from formats.job import Job
 from publisher.config.targets import TargetSettings
@@ -22,7 +25,7 @@ from publisher.targets.identity import TargetContext
 from publisher.testing.jobs import NOVEMBER, OCTOBER, make_job
 from publisher.testing.memory import ListSource
 from publisher.testing.postgresql import DatabaseServer
-from publisher.testing.services import Fails, Refuses, Service
+from publisher.testing.services import Fails, KeepsTime, Refuses, Service
 from publisher.testing.site import FolderSite
 
 NAME: Final = "tested"
@@ -46,20 +49,39 @@ class DeliverySite(FolderSite):
     """See the module. `outcomes`: names of `ANSWERS`, or empty, for the next messages."""
 
     def __init__(
-        self, folder: Path, service: Service, value: Callable[[bytes], Any], server: DatabaseServer | None, **more: Any
+        self,
+        folder: Path,
+        service: Service,
+        value: Callable[[bytes], Any],
+        server: DatabaseServer | None,
+        complete: Callable[[Job], Job] = lambda job: job,
+        **more: Any,
     ) -> None:
-        """`value`: of a record as written, as the content of the service has it; `more`: settings of the target."""
+        """`value`: of a record as written, as the content of the service has it; `complete`: gives a run the facts that
+        the target needs; `more`: settings of the target."""
         self.source = ListSource("ce1", page=3)
         super().__init__(folder, [self.source], server, server.new_database() if server is not None else "")
         self.service = service
         self._value = value
+        self._complete = complete
+        if isinstance(service, KeepsTime):
+            service.now = lambda: self.now
         self.outcomes: list[str] = []
         self.messages: list[Message] = []
         self.limits: set[int | None] = set()
         self._lock = threading.Lock()
         usual = {"attempts": 1, "workers": 1, "batch_records": 2, "vo": [VO]}
-        self.table["targets"][NAME] = {**usual, **service.settings, **more}
+        self.table["targets"][NAME] = dict(service.settings)
+        self.configure(NAME, **{**usual, **service.settings, **more})
         self.make_target = self._watched
+
+    def configure(self, target: str, **settings: Any) -> None:
+        """As `FolderSite.configure`; but never more records in a message than the kind of target allows."""
+        settings_class = type(self.target_settings)
+        for limit in settings_class.model_fields["batch_records"].metadata:
+            if isinstance(limit, Le) and "batch_records" in settings:
+                settings["batch_records"] = min(settings["batch_records"], limit.le)
+        super().configure(target, **settings)
 
     @property
     def target_settings(self) -> TargetSettings:
@@ -68,6 +90,8 @@ class DeliverySite(FolderSite):
         return settings
 
     def _watched(self, name: str, settings: Any, context: TargetContext) -> Target:
+        if isinstance(self.service, KeepsTime):
+            context = msgspec.structs.replace(context, clock=self.service.now)
         target = make_target(name, settings, context)
         own_post = target.post
 
@@ -90,7 +114,7 @@ class DeliverySite(FolderSite):
 
     def add(self, *jobs: Job) -> None:
         """Let the source have these runs, or new versions of them."""
-        self.source.add(*jobs)
+        self.source.add(*map(self._complete, jobs))
 
     def collect_and_publish(self) -> None:
         """One run of the program, without reconciliation."""
@@ -119,6 +143,12 @@ class DeliverySite(FolderSite):
     def jobs(self) -> dict[str, Job]:
         """The last version of each run that was collected."""
         return {job.record_id: job for job in self.source.log if isinstance(job, Job)}
+
+    def keys(self) -> list[str]:
+        """The keys of the records that are accepted, or of the totals, that the service has."""
+        keys = self.content().keys()
+        is_totals = self.target_settings.format.shape == "totals"
+        return sorted(keys if is_totals else keys & self.in_state(NAME, State.ACCEPTED))
 
     def content(self) -> dict[str, Any]:
         """What the service has, each key once."""
@@ -157,12 +187,13 @@ class DeliverySite(FolderSite):
         assert not content, f"no run explains what the service has: {sorted(content)[:5]}"
 
     def _may_never_have_left(self, job: Job) -> bool:
-        """Whether a superseded run need not be at the service: it may have been delivered when it was deselected, and
-        where the first version is kept it stays superseded, until somebody decides, when it is selected again."""
+        """Whether a superseded run need not be at the service: it was deselected with an unknown outcome, and is so
+        still, or is another version than was sent where the first one is kept. Somebody must decide about it."""
+        if job.vo == OTHER_VO or self.target_settings.second_version.sends_changed:
+            return job.vo == OTHER_VO
+        as_sent = "SELECT 1 FROM deliveries JOIN runs ON id = run_id WHERE record_id = ? AND sent_digest = digest"
         versions = [each for each in self.source.log if isinstance(each, Job) and each.record_id == job.record_id]
-        if self.target_settings.second_version.sends_changed:
-            versions = [job]
-        return any(each.vo == OTHER_VO for each in versions)
+        return any(each.vo == OTHER_VO for each in versions) and not self.rows(as_sent, job.record_id)
 
     def _judge_totals(self, recipient: Recipient) -> None:
         form, kind = totals_format(recipient.format_name, recipient.view), recipient.format.required_totals
@@ -184,11 +215,13 @@ class DeliverySite(FolderSite):
             return [each for each in result.differences(NAME) if each.kind not in {"superseded", "unsettled"}]
 
     def differing(self, key: str) -> int:
-        """How many differences a reconciliation lists, that of this record or total among them. Where the service gives
-        sums only, all suspect jobs of a sum are one."""
+        """How many differences a reconciliation lists, that of this record among them. Where the service gives sums
+        only, all suspect jobs of a sum are one; of a total, all that differs is one."""
         listed = self.differences()
         if self.target_settings.evidence_source == "query":
             return len({each.detail for each in listed})
+        if self.target_settings.format.shape == "totals":
+            return len({(each.month, each.record) for each in listed})
         assert key in {each.record for each in listed}, f"{key} is not listed"
         return len(listed)
 

@@ -62,6 +62,15 @@ class Alters(Protocol):
         ...
 
 
+@runtime_checkable
+class KeepsTime(Protocol):
+    """A double that compares the times of messages with its clock. The suite gives it, and the target, the clock of the
+    site."""
+
+    now: Callable[[], float]
+    """Epoch seconds."""
+
+
 class HttpRequest(msgspec.Struct, frozen=True):
     """A request; names of `headers` in lower case."""
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 
 import pytest
 
+from formats.job import Job
 from publisher.config.targets import TargetSettings
 from publisher.events import BatchAnswered, BatchInFlight, Event
 from publisher.preview.render import Rendering
@@ -22,7 +23,7 @@ from publisher.store.schema import State
 from publisher.testing.delivery import ANSWERS, NAME, OTHER_VO, DeliverySite, RandomHistory
 from publisher.testing.jobs import make_job, make_jobs
 from publisher.testing.postgresql import DatabaseServer
-from publisher.testing.services import Alters, Fails, Refuses, Service
+from publisher.testing.services import Alters, Fails, KeepsTime, Refuses, Service
 
 NOT_APPLICABLE: Final = "not applicable"
 """How the reason of a promise begins that a descriptor excludes; pytest shows it as a skipped test."""
@@ -92,6 +93,10 @@ class TargetSuite:
         """A record or total as written, as the content of the double has it."""
         return body
 
+    def complete(self, job: Job) -> Job:
+        """A run of a test with the facts that the target needs besides the usual ones."""
+        return job
+
     def settings(self) -> Mapping[str, Any]:
         """Settings of the target besides those that the double gives."""
         return {}
@@ -111,7 +116,7 @@ class TargetSuite:
 
         def make(server: DatabaseServer | None = None, **more: Any) -> DeliverySite:
             settings = {**self.settings(), **more}
-            sites.append(DeliverySite(tmp_path, service, self.value, server, **settings))
+            sites.append(DeliverySite(tmp_path, service, self.value, server, self.complete, **settings))
             return sites[-1]
 
         yield make
@@ -178,6 +183,7 @@ class TargetSuite:
         table.write_text(json.dumps(site.table, default=str), encoding="utf-8")
         table.chmod(0o600)
         command = [sys.executable, "-m", "publisher.testing.killed", str(table), str(site.now), "2"]
+        command += ["keeps-time"] * isinstance(site.service, KeepsTime)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         process = subprocess.run(command, check=False, env=environment, cwd=site.folder, capture_output=True)  # noqa: S603
         assert process.returncode == -signal.SIGKILL, process.stderr.decode(errors="replace")
@@ -218,10 +224,10 @@ class TargetSuite:
             return
         assert isinstance(service, Alters)
         assert site.differences() == []
-        accepted = sorted(site.in_state(NAME, State.ACCEPTED) & site.content().keys())
-        if accepted and site.target_settings.evidence_source != "query":
-            service.alter(accepted[-1])
-            assert site.differing(accepted[-1]) == 1
+        keys = site.keys()
+        if keys and site.target_settings.evidence_source != "query":
+            service.alter(keys[-1])
+            assert site.differing(keys[-1]) == 1
 
     # --- several hosts
 

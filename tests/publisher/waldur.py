@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import parse_qs
 
 from formats.calendar import Month, month_of
@@ -59,7 +59,7 @@ class WaldurDouble:
         self.users: dict[tuple[tuple[str, str, str], str], Decimal] = {}
         self.requests: list[tuple[str, str, Any]] = []
         self.fault: WaldurFault = lambda _method, _path: ""
-        self.now = lambda: 0
+        self.now: Callable[[], float] = lambda: 0
         self.reads_date = True
         self.bulk = True
         """Whether it knows `set_user_usages`."""
@@ -69,7 +69,7 @@ class WaldurDouble:
         self.url = ""
 
     @contextmanager
-    def running(self) -> Iterator[WaldurDouble]:
+    def running(self) -> Iterator[Self]:
         """Serve until the end of the `with` statement."""
         server = ThreadingHTTPServer(("127.0.0.1", 0), type("WaldurHandler", (_WaldurHandler,), {"double": self}))
         server.daemon_threads = True
@@ -139,7 +139,7 @@ class WaldurDouble:
         return 404, {"detail": "Not found."}
 
     def _set_usage(self, body: dict[str, Any], *, is_staff: bool) -> None:
-        now, instant = self.now(), self.now()
+        now = instant = int(self.now())
         amounts = {each["type"]: self._amount(each["amount"]) for each in body["usages"]}
         resource = next((each for each in self.resources.values() if each["uuid"] == body["resource"]), None)
         if resource is None:

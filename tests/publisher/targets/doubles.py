@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import msgspec
 
 from formats.apel.summary import read_group
 from formats.apel.text import parse
+from formats.calendar import Month
 from formats.view import View
+from formats.waldur.usage import AccountReport, ResourceMonth
 from formats.xdmod.slurm import FIELDS, record_id_of
 from formats.xml.pieces import pieces
 from publisher.plugins import record_format
@@ -20,6 +23,8 @@ from publisher.simulator import Fault, Simulator
 from publisher.simulator.sgas_records import read
 from publisher.simulator.sgas_rows import UsageRecord, usage_record
 from publisher.testing import HttpDouble, HttpRequest
+from publisher.testing.services import in_turn
+from tests.publisher.waldur import WaldurDouble, settings_of
 
 _CREATED = re.compile(rb'createTime="[^"]*"|urf:createTime="[^"]*"')
 _CPU = re.compile(rb"(<CpuDuration[^>]*>PT)(\d+)(S<)")
@@ -226,3 +231,60 @@ class DailyDouble(FolderDouble):
 
     def _message(self, bodies: Sequence[bytes]) -> bytes:
         return b"".join(bodies)
+
+
+Amounts = Mapping[tuple[str, str], Decimal]
+"""By component and user (empty: of all users), without zeros."""
+
+
+class WaldurService(WaldurDouble):
+    """The double of Waldur, with three accounts. Its content are accounts by month, with their `Amounts`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("physics", "bio&x")
+        self._folder = folder
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The table of a target: of each run any amount is more than a hundredth, and the last is never zero."""
+        components = {"cpu_k_hours": {"amount": "core-hours", "divisor": "0.007"}, "gpu_hours": {"amount": "jobs"}}
+        return settings_of(self, self._folder, components=components, batch_records=1)
+
+    def content(self) -> Iterable[tuple[str, Amounts]]:
+        """What it has, by account and month."""
+        months = {Month(int(day[:4]), int(day[5:7])) for _, _, day in self.rows}
+        for month in sorted(months):
+            accounts: dict[str, dict[tuple[str, str], Decimal]] = {}
+            for (account, component, user), usage in self.amounts(month).items():
+                accounts.setdefault(account, {})[component, user] = usage
+            for account, usages in accounts.items():
+                yield ResourceMonth(month.year, month.month, account).text, usages
+
+    def fail(self, faults: Sequence[str]) -> None:
+        """As `publisher.testing.Fails`. With 403 among them an account is closed meanwhile; instead of 503 comes the
+        page of a proxy."""
+        self.resources["physics"]["state"] = "Terminated" if "403" in faults else "OK"
+        self.fault = in_turn(["<p>log in</p>" if fault == "503" else fault for fault in faults])
+
+    def alter(self, key: str) -> None:
+        """Change the total of an account."""
+        self._write(key, lambda usage: usage + Decimal("0.01"))
+
+    def remove(self, key: str) -> None:
+        """Set all usages of an account to zero."""
+        self._write(key, lambda _usage: Decimal(0))
+
+    def _write(self, key: str, change: Callable[[Decimal], Decimal]) -> None:
+        year, number, account = msgspec.json.decode(key, type=tuple[int, int, str])
+        month = Month(year, number)
+        for (owner, component, user), usage in self.amounts(month).items():
+            if owner == account:
+                self.write(account, component, month, str(change(usage)), user)
+
+
+def amounts(body: bytes) -> Amounts:
+    """What a report says."""
+    report = msgspec.json.decode(body, type=AccountReport)
+    said = {(each.type, ""): each.amount for each in report.components}
+    said |= {(each.type, user.username): user.usage for each in report.components for user in each.users}
+    return {name: amount for name, amount in said.items() if amount}

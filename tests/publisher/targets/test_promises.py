@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 
+from formats.job import Job
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki
 from publisher.testing import Service, TargetSuite
@@ -24,6 +26,8 @@ from tests.publisher.targets.doubles import (
     FolderDouble,
     HttpsDouble,
     SgasDouble,
+    WaldurService,
+    amounts,
     sgas_row,
     summary,
     undated,
@@ -133,6 +137,32 @@ class TestXdmod(OwnSuite):
     @pytest.fixture
     def service(self, tmp_path: Path) -> DailyDouble:
         return DailyDouble(tmp_path / "xdmod", records="xdmod-slurm")
+
+
+class TestWaldur(OwnSuite):
+    not_applicable = frozenset(
+        {
+            "a_changed_run_is_superseded",
+            "a_vanished_run_is_superseded",
+            "refused_records_stop_only_themselves",
+            "two_hosts_share_a_backlog",
+        }
+    )
+
+    @pytest.fixture
+    def service(self, tmp_path: Path) -> Iterator[WaldurService]:
+        """It refuses no records: what it refuses depends on the state of an account, which is held."""
+        with WaldurService(tmp_path).running() as double:
+            yield double
+
+    def complete(self, job: Job) -> Job:
+        """Accounts of several users. Runs whose cores change move to another account, or another user of one."""
+        number = int(job.local_id or 0) + (job.cores or 0) // 8
+        user = f"{job.user_dn} {number % 4}" if job.user_dn is not None else None
+        return msgspec.structs.replace(job, account="physics" if number % 3 else "bio&x", local_user=user)
+
+    def value(self, body: bytes) -> Any:
+        return amounts(body)
 
 
 @pytest.fixture(scope="module")
