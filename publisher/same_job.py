@@ -7,7 +7,10 @@ No id is common to all logs. Two runs are one job if all of this holds:
    both are known, are the same. Of a computing element and a batch system: the element's batch system is of this kind,
    and the run was in the time of the element's job; it ended with its payload, if the element has the end of this, else
    not more than the time of a long stage-out before it.
-3. Their local users, if both are known, are the same.
+3. Their local users, if both are known, are the same: nobody can take away another one's job.
+4. The run that counts held its cores as long as the other (and as many of them, where the ids are those that the user
+   may write), but for a difference in measuring. Else a user could have a long run stand behind a short one: the ids
+   of HTCondor-CE are attributes that he may set in his own ads, and those of two clusters may be equal.
 
 Chance cannot meet all of these, and a job that is not recognised is no worse off than before: `check` and `reconcile`
 look for it. Docs: reference/counted-once.md.
@@ -15,6 +18,7 @@ look for it. Docs: reference/counted-once.md.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -26,7 +30,10 @@ LATER_S: Final = 300
 LONGEST_STAGE_OUT_S: Final = 2 * 86_400
 ROUTED_TO: Final = "RoutedToJobId"
 ROUTED_FROM: Final = "RoutedFromJobId"
-"""HTCondor-CE's job has the id of its routed copy, and that copy the id of the job."""
+"""HTCondor-CE's job has the id of its routed copy, and that copy the id of the job. A user may write anything there."""
+_HTCONDOR_ID: Final = re.compile(r"\d{1,12}\.\d{1,12}", re.ASCII)
+_SHARE_OF_WALL: Final = 10
+"""By what part of it the wall time may be shorter in the other log, which leaves out the batch system's own work."""
 
 _SYSTEMS: Final[Mapping[str, frozenset[str]]] = {
     "slurm": frozenset({"slurm"}),
@@ -45,23 +52,41 @@ _COPIES: Final = frozenset({"auditor"})
 
 def ids_of(job: Job) -> tuple[str, ...]:
     """The ids in a batch system by which the other run of a job is looked up."""
-    routed = (job.extras.get(ROUTED_TO), job.extras.get(ROUTED_FROM))
-    return tuple(each for each in (job.local_id, *routed) if isinstance(each, str) and each)
+    routed = (each for each in (job.extras.get(ROUTED_TO), job.extras.get(ROUTED_FROM)) if isinstance(each, str))
+    return (*filter(None, [job.local_id]), *filter(_HTCONDOR_ID.fullmatch, routed))
 
 
 def rank(job: Job) -> int:
     """Which of several runs of a job counts: the lowest. A computing element knows user and VO, a batch system what
-    ran, and a collector less of both."""
-    return 0 if _is_of_element(job) else 2 if job.system in _COPIES else 1
+    ran, and a collector less of both. ARC is before what an ad says of itself."""
+    if job.is_of_grid:
+        return 0
+    return 1 if ROUTED_TO in job.extras else 3 if job.system in _COPIES else 2
+
+
+def is_of_element(job: Job) -> bool:
+    """Whether a run is that of a computing element, or says so: a user can write that into an ad of HTCondor."""
+    return rank(job) < 2
+
+
+def may_be_of_one_user(one: Job, other: Job) -> bool:
+    """Whether the local users of two runs are not known to be different."""
+    return not (one.local_user and other.local_user and one.local_user != other.local_user)
 
 
 def is_same_job(one: Job, other: Job) -> bool:
     """Whether two runs of different sources are one job; see the module."""
-    if one.local_user and other.local_user and one.local_user != other.local_user:
+    if not may_be_of_one_user(one, other):
         return False
-    if _is_of_element(one) != _is_of_element(other):
-        element, batch = (one, other) if _is_of_element(one) else (other, one)
-        return _ran_for(element, batch)
+    for element, batch in ((one, other), (other, one)):
+        if _is_routed(element, batch):
+            cores = {element.cores, batch.cores} - {None}
+            held_alike = _held_as_long(element, batch) and _held_as_long(batch, element) and len(cores) < 2
+            return held_alike and _ran_for(element, batch)
+        if element.is_of_grid and not batch.is_of_grid:
+            is_its_system = batch.system in _SYSTEMS.get(element.lrms or "", {batch.system})
+            same_id = _have_one_id(element, batch) and is_its_system
+            return same_id and _held_as_long(element, batch) and _ran_for(element, batch)
     if not _have_one_id(one, other):
         return False
     if one.cluster and other.cluster and one.cluster.lower() != other.cluster.lower():
@@ -70,8 +95,10 @@ def is_same_job(one: Job, other: Job) -> bool:
     return one.end is not None and one.end == other.end and len(starts) < 2
 
 
-def _is_of_element(job: Job) -> bool:
-    return job.is_of_grid or ROUTED_TO in job.extras
+def _is_routed(element: Job, batch: Job) -> bool:
+    """Whether the ads of HTCondor-CE and of a schedd name each other."""
+    named = (element.extras.get(ROUTED_TO), batch.extras.get(ROUTED_FROM))
+    return None not in named and named == (batch.local_id, element.local_id)
 
 
 def _have_one_id(one: Job, other: Job) -> bool:
@@ -81,14 +108,18 @@ def _have_one_id(one: Job, other: Job) -> bool:
     )
 
 
+def _held_as_long(counted: Job, other: Job) -> bool:
+    """Whether a run held its cores about as long as another one, so that it can count instead."""
+    if other.wall_ms is None:
+        return True
+    missing_ms = other.wall_ms - (counted.wall_ms or 0)
+    return missing_ms <= max(LATER_S * 1000, other.wall_ms // _SHARE_OF_WALL)
+
+
 def _ran_for(element: Job, batch: Job) -> bool:
-    """Whether a run of a batch system is that of a computing element's job."""
-    if ROUTED_TO in element.extras:
-        ids_agree = (element.extras[ROUTED_TO], batch.extras.get(ROUTED_FROM)) == (batch.local_id, element.local_id)
-    else:
-        ids_agree = _have_one_id(element, batch) and batch.system in _SYSTEMS.get(element.lrms or "", {batch.system})
+    """Whether a run of a batch system was in the time of a computing element's job."""
     begin = element.submit if element.submit is not None else element.start
-    if not ids_agree or begin is None or element.end is None or batch.start is None or batch.end is None:
+    if begin is None or element.end is None or batch.start is None or batch.end is None:
         return False
     if element.execution_end is not None and abs(batch.end - element.execution_end) > LATER_S:
         return False

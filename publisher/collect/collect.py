@@ -16,7 +16,7 @@ from publisher.collect import counted_once
 from publisher.collect.grid_join import GridJoin
 from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import GridLog
-from publisher.encoded_run import EncodedRun, UsageNote
+from publisher.encoded_run import EncodedRun, UsageNote, run_key
 from publisher.errors import SourceError
 from publisher.events import Observer, PageStored
 from publisher.sources.base import Cursor, EncodedPage, Page, Reader, Recognising, Window, encode_page
@@ -191,6 +191,10 @@ def _store_page(
         )
         unreadable = suspects.undecided(connection, page.unreadable)
         unreadable = suspects.doubt_given(connection, unreadable, [plan.target_id for plan in plans], now)
+        doubted = [run_key(item.given.record_id) for item in unreadable if item.given is not None]
+        if doubted and (same := same_jobs.linked_with(connection, doubted)):
+            for plan in plans:  # what may be forged takes the place of no other run
+                counted_once.decide(connection, plan.target_id, plan.filter, same, now)
         unreadable_new = registry.keep_unreadable(
             connection, row.id, unreadable, now, again=again, first_read=first is not None
         )
@@ -243,7 +247,7 @@ def store_runs(
     unpurged = purge.drop_purged(connection, found, pseudonyms)
     upserted = runs.upsert(connection, interner, pseudonyms.over(unpurged.runs), now, verified=verified)
     notes = usage_notes.record(connection, interner.source_id, unpurged.runs, upserted.put)
-    same = counted_once.link(connection, interner.source_id, unpurged.runs, upserted.put)
+    same = counted_once.link(connection, interner.source_id, upserted.put)
     enqueue_runs(connection, upserted.put, plans, now, first_read_of=first_read_of, read=interner.classes)
     for plan in plans if same else ():
         counted_once.decide(connection, plan.target_id, plan.filter, same, now)

@@ -7,7 +7,12 @@ transaction writes at a time, so no publisher can take a run that is decided on:
 The run that counts is the one that the service has, or may have; else that of the computing element, then that of the
 batch system, then that of a collector, then the one that was stored first (`publisher.same_job.rank`). A target of
 whole periods replaces what it sent: there only what is in flight right now comes before this order. A run that a person
-waived does not count, and neither does one that the target does not select: then the other one is sent.
+waived does not count, and neither does one that the target does not select: then the other one is sent. What a user may
+have forged, and what is damaged in the store, is held and takes the place of no other run.
+
+Runs are linked over others: ARC's and AUDITOR's with Slurm's. Of all that are linked, a run stands for at most one of
+each other source, the one that ended last: a job that was requeued has several, all of which used cores. So at least as
+many runs count as any one source has, whatever a user writes into his jobs.
 """
 
 from __future__ import annotations
@@ -16,39 +21,36 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from formats.fit import shown
+from formats.identity import index_key
 from formats.rule_codes import Reason
 from publisher.collect.target_filter import TargetFilter, still_selected
-from publisher.encoded_run import EncodedRun
 from publisher.job_ids import local_id
 from publisher.reason import ReasonCode
-from publisher.same_job import LATER_S, LONGEST_STAGE_OUT_S, ids_of, is_same_job, rank
-from publisher.store import deliveries, groups, paging, registry, runs, same_jobs, transitions
+from publisher.same_job import LATER_S, LONGEST_STAGE_OUT_S, ids_of, is_same_job, may_be_of_one_user, rank
+from publisher.store import deliveries, groups, registry, runs, same_jobs, transitions
 from publisher.store.deliveries import DeliveryState
 from publisher.store.runs import UpsertedRun
 from publisher.store.schema import State
-from publisher.store.schema import runs as table
-from publisher.store.stored_run import StoredRun
+from publisher.store.stored_run import StoredRun, run_or_damage
 
 _ROUTED: Final = b"Routed"
 """In an encoded run that may have an id of HTCondor-CE: to decode all would take longer than the look-up."""
 _PAGE: Final = 1_000
 
 
-def link(
-    connection: Connection, source_id: int, found: Sequence[EncodedRun], put: Sequence[UpsertedRun]
-) -> Collection[int]:
+def link(connection: Connection, source_id: int, put: Sequence[UpsertedRun]) -> Collection[int]:
     """Find the runs of other sources that are the same jobs as those just stored; return all runs concerned, also those
     that were the same job as an earlier version."""
-    finished = [item.run_id for item in put if item.finished]
+    finished = [item for item in put if item.finished]
     if not finished or not registry.has_several_sources(connection):
         return ()
-    parted = same_jobs.forget(connection, [item.run_id for item in put if item.finished and not item.fresh])
+    parted = same_jobs.forget(connection, [item.run_id for item in finished if not item.fresh])
     pairs = [
         (run.run_id, other.run_id)
-        for run, other in _candidates(connection, source_id, found, finished)
+        for run, other in _candidates(connection, source_id, finished)
         if run.job.has_record and other.job.has_record and is_same_job(run.job, other.job)
     ]
     same_jobs.add(connection, pairs)
@@ -56,25 +58,38 @@ def link(
 
 
 def _candidates(
-    connection: Connection, source_id: int, found: Sequence[EncodedRun], run_ids: Sequence[int]
+    connection: Connection, source_id: int, finished: Sequence[UpsertedRun]
 ) -> Iterator[tuple[StoredRun, StoredRun]]:
     """Runs with those of other sources that have the same id and ended at about the same time."""
-    routed = {run.key: ids_of(run.job()) for run in found if _ROUTED in run.packed}
     ids: set[str] = set()
-    by_key: defaultdict[str, dict[int, int | None]] = defaultdict(dict)
-    query = select(table.c.id, table.c.local_id, table.c.end_time, table.c.record_key)
-    for run_id, own, end, key in paging.rows_in(connection, query, table.c.id, run_ids):
-        for each in {own, *routed.get(bytes(key), ())} - {None}:
-            ids.add(each)
-            by_key[local_id(each).key][run_id] = end
+    by_key: defaultdict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+    for item in finished:
+        run, end = item.encoded, item.end_time
+        if run is None or end is None:
+            continue
+        own = () if run.local_id is None else (run.local_id,)
+        for each in ids_of(run.job()) if _ROUTED in run.packed else own:
+            ids.add(index_key(each))
+            by_key[_key(each)][item.run_id] = end
     near = [
         (run_id, other.run_id)
         for other in same_jobs.of_other_sources(connection, source_id, ids)
-        for run_id, end in by_key[local_id(other.local_id).key].items()
-        if end is not None and abs(end - other.end) <= LONGEST_STAGE_OUT_S + LATER_S
+        for run_id, end in by_key[_key(other.local_id)].items()
+        if abs(end - other.end) <= LONGEST_STAGE_OUT_S + LATER_S
     ]
-    stored = {run.run_id: run for run in runs.by_ids(connection, sorted({each for pair in near for each in pair}))}
+    stored = _stored(connection, {each for pair in near for each in pair})
     yield from ((stored[run_id], stored[other_id]) for run_id, other_id in near)
+
+
+def _key(text: str) -> tuple[str, str]:
+    """What the ids of one job have in common: without the part, all of an array or a cluster would be compared."""
+    known = local_id(text)
+    return known.key, known.part or "0"
+
+
+def _stored(connection: Connection, run_ids: Collection[int]) -> dict[int, StoredRun]:
+    """Runs by their ids. A damaged one stops no other."""
+    return {run.run_id: run for run in runs.by_ids(connection, sorted(run_ids), run_or_damage)}
 
 
 def decide_all(connection: Connection, target_id: int, selection: TargetFilter, now: int) -> None:
@@ -86,7 +101,7 @@ def decide_all(connection: Connection, target_id: int, selection: TargetFilter, 
 def decide(connection: Connection, target_id: int, selection: TargetFilter, run_ids: Collection[int], now: int) -> None:
     """Decide which of these runs, and of those that are the same jobs, count at a target."""
     links = dict.fromkeys(run_ids, frozenset[int]()) | same_jobs.linked(connection, run_ids)
-    stored = {run.run_id: run for run in runs.by_ids(connection, sorted(links))}
+    stored = _stored(connection, links)
     known = deliveries.deliveries_of(connection, target_id, sorted(links))
     instead = _not_counted(links, stored, known, periods=selection.is_snapshot)
     waived = {run_id: known[run_id] for run_id in instead if not is_counted_elsewhere(known[run_id])}
@@ -122,7 +137,7 @@ def not_counted(
     if target_id is not None:
         known = deliveries.deliveries_of(connection, target_id, sorted(links))
         return {run_id for run_id, each in known.items() if is_counted_elsewhere(each)}
-    stored = {run.run_id: run for run in runs.by_ids(connection, sorted(links))}
+    stored = _stored(connection, links)
     planned: dict[int, DeliveryState] = {}
     for run_id, run in stored.items():
         end = run.job.end or 0
@@ -151,15 +166,33 @@ def _not_counted(
             return delivery.state is State.IN_FLIGHT
         return delivery.sent or delivery.state in {State.ACCEPTED, State.SUPERSEDED}
 
-    due = [run_id for run_id, each in known.items() if each.state is not State.WAIVED or is_counted_elsewhere(each)]
-    counted: set[int] = set()
+    def may_count(run_id: int) -> bool:
+        each = known[run_id]
+        if each.state is State.WAIVED:
+            return is_counted_elsewhere(each)
+        is_doubted = each.state is State.HELD and each.reason == ReasonCode.MAY_BE_FORGED.value
+        return stays(each) or not (is_doubted or stored[run_id].damage is not None)
+
+    def order(run_id: int) -> tuple[bool, int, int, int]:
+        job = stored[run_id].job
+        return not stays(known[run_id]), rank(job), -(job.end or 0), run_id
+
     instead: dict[int, int] = {}
-    for run_id in sorted(due, key=lambda each: (not stays(known[each]), rank(stored[each].job), each)):
-        others = counted.intersection(links[run_id])
+    stands_for: dict[int, set[str]] = {}
+    jobs = same_jobs.connected(links)
+    for run_id in sorted(filter(may_count, known), key=order):
+        run = stored[run_id]
+        others = [
+            other
+            for other in jobs[run_id]
+            if run.source not in stands_for.get(other, {run.source}) and may_be_of_one_user(run.job, stored[other].job)
+        ]
         if others and not stays(known[run_id]):
-            instead[run_id] = min(others)
+            counted = min(others, key=lambda each: (each not in links[run_id], order(each)))
+            instead[run_id] = counted
+            stands_for[counted].add(run.source)
         else:
-            counted.add(run_id)
+            stands_for[run_id] = {run.source}
     return instead
 
 

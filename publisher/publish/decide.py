@@ -60,6 +60,7 @@ def retry(
         )
     if not record_ids:
         moved = in_flight.let_wait(connection, target_id, state, now)
+        counted_once.decide_all(connection, target_id, plan.filter, now)
     else:
         ids = _in_state(connection, target_id, target, state, record_ids)
         if state is State.SUPERSEDED:
@@ -68,6 +69,7 @@ def retry(
         else:
             duplicate_guard.forget_first(connection, target_id, ids)
         deliveries.move(connection, target_id, [(run_id, state, State.WAITING, None) for run_id in ids], now)
+        counted_once.decide(connection, target_id, plan.filter, ids, now)  # of those held as perhaps forged
         moved = len(ids)
     registry.record_action(connection, f"retry {state.word}", target, ", ".join(record_ids) or f"all {moved}", now)
     return moved

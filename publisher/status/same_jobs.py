@@ -19,7 +19,7 @@ from formats.job import Job
 from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import Config
 from publisher.job_ids import local_id
-from publisher.same_job import LATER_S, ids_of, rank
+from publisher.same_job import LATER_S, ids_of, is_of_element
 from publisher.store import paging, registry, runs
 from publisher.store.deliveries import deliveries_of
 from publisher.store.schema import classes
@@ -130,8 +130,8 @@ def _may_be_same_job(one: Job, other: Job) -> bool:
     """Whether two runs of different sources may be one job; see the module."""
     if not any(local_id(first).may_be(local_id(second)) for first in ids_of(one) for second in ids_of(other)):
         return False
-    if rank(one) == 0 or rank(other) == 0:
-        return (rank(one) == 0 and _is_within(other, one)) or (rank(other) == 0 and _is_within(one, other))
+    if is_of_element(one) or is_of_element(other):
+        return (is_of_element(one) and _is_within(other, one)) or (is_of_element(other) and _is_within(one, other))
     if one.cluster and other.cluster and one.cluster.lower() != other.cluster.lower():
         return False
     return one.end is not None and one.end == other.end

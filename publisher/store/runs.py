@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -64,7 +64,7 @@ class UpsertedRun(msgspec.Struct, frozen=True, gc=False):
     """A run that was inserted or changed. `fresh`: it was not stored as finished before.
 
     `before`: the digest of the version stored until now, if that was finished. `restored`: the digest of the run, if
-    what was stored of it was damaged.
+    what was stored of it was damaged. `encoded`: the run, if it was just read.
     """
 
     run_id: int
@@ -74,6 +74,7 @@ class UpsertedRun(msgspec.Struct, frozen=True, gc=False):
     fresh: bool
     before: bytes | None = None
     restored: bytes | None = None
+    encoded: EncodedRun | None = None
 
 
 class Upserted(msgspec.Struct, frozen=True):
@@ -207,7 +208,10 @@ def _insert_new(connection: Connection, interner: Interner, new: list[EncodedRun
     run_ids = dialect.allocate_run_ids(connection, runs, len(new))
     found = list(zip(new, class_ids, run_ids, strict=True))
     insert_runs.run(connection, [row_of(run, class_id, run_id, now) for run, class_id, run_id in found])
-    return [UpsertedRun(run_id, class_id, run.end, run.finished, run.finished) for run, class_id, run_id in found]
+    return [
+        UpsertedRun(run_id, class_id, run.end, run.finished, run.finished, encoded=run)
+        for run, class_id, run_id in found
+    ]
 
 
 def _change(
@@ -232,6 +236,7 @@ def _replace(
             run.finished,
             fresh=run.finished and not before.finished,
             before=before.digest if before.finished else None,
+            encoded=run,
         )
         for (run, before), class_id in zip(changed, class_ids, strict=True)
     ]
@@ -339,10 +344,12 @@ def ended_at(connection: Connection, ends: Iterable[int]) -> list[int]:
     return [row[0] for row in paging.rows_in(connection, select(runs.c.id), runs.c.end_time, ends)]
 
 
-def by_ids(connection: Connection, run_ids: Sequence[int]) -> list[StoredRun]:
-    """The runs with these ids."""
+def by_ids(
+    connection: Connection, run_ids: Sequence[int], make: Callable[[Sequence[Any]], StoredRun] = stored_run
+) -> list[StoredRun]:
+    """The runs with these ids. `make`: `run_or_damage`, where a damaged one must not stop the others."""
     query = select(*RUN_COLUMNS).select_from(_joined)
-    return [stored_run(row) for row in paging.rows_in(connection, query, runs.c.id, run_ids)]
+    return [make(row) for row in paging.rows_in(connection, query, runs.c.id, run_ids)]
 
 
 def in_order(connection: Connection, run_ids: Iterable[int]) -> Iterator[StoredRun]:

@@ -11,22 +11,28 @@ from sqlalchemy import Connection, TextClause, delete, select, text
 
 from publisher.job_ids import local_id
 from publisher.store import dialect, paging
-from publisher.store.schema import classes, runs, same_jobs
+from publisher.store.schema import runs, same_jobs
 
-_BEGINNINGS: Final[Mapping[str, TextClause]] = {
+_OF_OTHERS: Final = (
+    "JOIN classes ON classes.id = runs.class_id AND classes.source_id <> :source WHERE runs.finished = 1"
+)
+_FROM: Final[Mapping[str, str]] = {
+    "sqlite": "SELECT runs.id, runs.local_id, runs.end_time FROM json_each(:keys) AS asked CROSS JOIN runs ON",
+    "postgresql": "SELECT runs.id, runs.local_id, runs.end_time "
+    "FROM json_array_elements_text(CAST(:keys AS JSON)) AS asked(value) JOIN runs ON",
+}
+_WHOLE: Final = {name: text(f"{start} runs.local_id = asked.value {_OF_OTHERS}") for name, start in _FROM.items()}
+_WITH_HOST: Final[Mapping[str, TextClause]] = {
     "sqlite": text(
-        "SELECT runs.id, runs.local_id, runs.end_time FROM json_each(:keys) AS asked CROSS JOIN runs "
-        "ON runs.local_id >= asked.value || '.' AND runs.local_id < asked.value || '/' "
-        "JOIN classes ON classes.id = runs.class_id AND classes.source_id <> :source WHERE runs.finished = 1"
+        f"{_FROM['sqlite']} runs.local_id >= asked.value || '.:' AND runs.local_id < asked.value || '/' {_OF_OTHERS}"
     ),
     "postgresql": text(
-        "SELECT runs.id, runs.local_id, runs.end_time FROM json_array_elements_text(CAST(:keys AS JSON)) AS asked "
-        "JOIN runs ON runs.local_id >= (asked.value || '.') COLLATE \"C\" "
-        "AND runs.local_id < (asked.value || '/') COLLATE \"C\" "
-        "JOIN classes ON classes.id = runs.class_id AND classes.source_id <> :source WHERE runs.finished = 1"
+        f"{_FROM['postgresql']} runs.local_id >= (asked.value || '.:') COLLATE \"C\" "
+        f"AND runs.local_id < (asked.value || '/') COLLATE \"C\" {_OF_OTHERS}"
     ),
 }
-"""Ids that begin with a number, such as `4711.server`: `/` is the character after the full stop."""
+"""Ids that begin with a number and go on with a host, such as `4711.server`: `:` is the character after the digits, `/`
+the one after the full stop. HTCondor's processes are left out: a cluster may have a hundred thousand."""
 
 
 class LookedUp(msgspec.Struct, frozen=True, gc=False):
@@ -39,16 +45,19 @@ class LookedUp(msgspec.Struct, frozen=True, gc=False):
 
 def of_other_sources(connection: Connection, source_id: int, ids: Collection[str]) -> list[LookedUp]:
     """The finished runs of other sources with one of these ids, in any spelling with which they may be the same job."""
-    keys = {local_id(each).key for each in ids}
-    query = (
-        select(runs.c.id, runs.c.local_id, runs.c.end_time)
-        .join(classes, runs.c.class_id == classes.c.id)
-        .where(runs.c.finished == 1, classes.c.source_id != source_id)
-    )
-    rows: list[Any] = list(paging.rows_in(connection, query, runs.c.local_id, keys.union(ids)))
-    for some in paging.chunks(key for key in keys if key.isdecimal()):
-        values = {"keys": msgspec.json.encode(some).decode(), "source": source_id}
-        rows += connection.execute(_BEGINNINGS[connection.dialect.name], values)
+    whole, numbers = set(ids), set[str]()
+    for each in map(local_id, ids):
+        if each.part is None or each.part == "0":
+            whole.add(each.key)
+            if each.key.isdecimal():
+                numbers.add(each.key)
+        if each.key.isdecimal():
+            whole.add(f"{each.key}.{each.part or 0}")
+    rows: list[Any] = []
+    for asked, statement in ((whole, _WHOLE), (numbers, _WITH_HOST)):
+        for some in paging.chunks(asked):
+            values = {"keys": msgspec.json.encode(some).decode(), "source": source_id}
+            rows += connection.execute(statement[connection.dialect.name], values)
     return [LookedUp(*row) for row in {row[0]: row for row in rows if row[2] is not None}.values()]
 
 
@@ -84,6 +93,26 @@ def linked(connection: Connection, run_ids: Iterable[int]) -> dict[int, set[int]
             found[run_id].add(other_id)
         new = {other for others in found.values() for other in others} - asked
     return dict(found)
+
+
+def linked_with(connection: Connection, keys: Iterable[bytes]) -> list[int]:
+    """The runs that are the same job as one with one of these keys."""
+    query = select(same_jobs.c.run_id)
+    return [row[0] for row in paging.rows_in(connection, query, same_jobs.c.other_key, keys)]
+
+
+def connected(links: Mapping[int, Collection[int]]) -> dict[int, set[int]]:
+    """By run id: the runs that are linked with a run, over others too, and itself."""
+    found: dict[int, set[int]] = {}
+    for run_id in links:
+        if run_id in found:
+            continue
+        new, whole = {run_id}, set[int]()
+        while new:
+            whole |= new
+            new = {other for each in new for other in links[each]} - whole
+        found |= dict.fromkeys(whole, whole)
+    return found
 
 
 def pages(connection: Connection, size: int) -> Iterable[list[int]]:

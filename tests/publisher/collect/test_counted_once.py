@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from formats.job import Job
-from publisher.sources.base import Window
+from publisher.sources.base import Unreadable, Window
+from publisher.store import same_jobs
 from publisher.store.schema import State
 from publisher.targets.base import Accepted, Transient, Unknown
 from tests.extent import short_or_whole
 from tests.properties.dry_run import assert_publishes_what_is_shown
 from tests.publisher.receivers import RecordReceiver, SummaryReceiver, once
-from tests.publisher.site import ListSource, Site, make_job
+from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
 
 RECORDS: Final = ("sgas", "car")
 JOBS: Final = 6
@@ -221,6 +224,104 @@ def test_a_routed_job_and_its_copy_name_each_other(site: Site, first: str) -> No
     for source, each in order if first == "ce" else order[::-1]:
         given(site, source, each)
     assert site.in_state("sgas", State.WAIVED) == {batch(1).record_id}
+
+
+# --- what a user may write: it makes no job disappear
+
+
+def ads(**facts: Any) -> tuple[Job, Job]:
+    """Ads of HTCondor-CE and of a schedd that name each other; `facts`: of the second."""
+    common = {"system": "htcondor", "global_id": None, "lrms": None}
+    ce = element(1, local_id="12.0", wall_ms=1_000_000, submit=NOVEMBER, extras={"RoutedToJobId": "77.0"}, **common)
+    return ce, batch(
+        1, **common | {"local_id": "77.0", "extras": {"RoutedFromJobId": "12.0"}, "wall_ms": 1_010_000} | facts
+    )
+
+
+FORGED: Final[dict[str, tuple[Job, Job]]] = {
+    "a long run behind a short one": ads(wall_ms=2_000_000),
+    "a short run before a long one": ads(wall_ms=1),
+    "a run of several cores behind that of a single one": ads(cores=8),
+    "a run of another user": ads(local_user="victim"),
+    "an ad that names the job of another": ads(extras={}),
+    "an id that is none": ads(local_id="77.0\x01", extras={"RoutedFromJobId": "12.0", "RoutedToJobId": "12.0\0"}),
+    "a number of another cluster": (element(1, wall_ms=10_000), batch(1, wall_ms=7_200_000)),
+}
+
+
+@pytest.mark.either_store
+@pytest.mark.parametrize("name", FORGED)
+def test_no_run_is_hidden_behind_another(site: Site, name: str) -> None:
+    sources = ("ce", "pool") if len(name) % 2 else ("pool", "ce")
+    jobs = dict(zip(("ce", "pool"), FORGED[name], strict=True))
+    for source in sources:
+        given(site, source, jobs[source])
+    site.publish()
+    assert State.WAIVED not in site.states("sgas").values()
+    assert site.receivers["sums"].total()[0] == 2  # type: ignore[attr-defined]
+
+
+def test_ads_that_name_each_other_are_one_job(site: Site) -> None:
+    ce, pool = ads()
+    given(site, "ce", ce)
+    given(site, "pool", pool)
+    assert site.in_state("sgas", State.WAIVED) == {pool.record_id}
+
+
+@pytest.mark.parametrize("seed", range(short_or_whole(4, 60)))
+def test_as_many_runs_count_as_a_source_has(tmp_path: Path, seed: int) -> None:
+    """A requeued job, also copied by a collector that no rule compares with the computing element, in any order."""
+    chance = random.Random(seed)
+    site = site_in(tmp_path)
+    site.sources["copies"] = ListSource("copies")
+    site.table["sources"]["copies"] = {**site.table["sources"]["pool"]}
+    site.reopen()
+    end = make_job(1).end or 0
+    first, second, last = (batch(1, record_id=f"ur/{ago}", end=end - ago, submit=None) for ago in (60, 40, 20))
+    copy = batch(1, system="auditor", record_id="copy", end=last.end, start=last.start, local_user=None)
+    read = [("ce", element(1)), ("copies", copy), *(("pool", run) for run in (first, second, last))]
+    chance.shuffle(read)
+    for source, job in read:
+        given(site, source, job)
+        if not chance.randrange(3):
+            site.publish("sgas")
+    site.publish()
+    for name in ("car", "sums"):
+        expected = {element(1).record_id, first.record_id, second.record_id}
+        assert site.in_state(name, State.ACCEPTED) == expected, name
+    assert site.receivers["sums"].total()[0] == 3  # type: ignore[attr-defined]
+    assert len(site.receivers["sgas"].held) >= 3
+    site.assert_counters_right()
+
+
+def test_what_may_be_forged_takes_the_place_of_no_run(site: Site) -> None:
+    forged = element(1)
+    given(site, "ce", forged)
+    given(site, "pool", batch(1))
+    assert site.in_state("sgas", State.WAIVED) == {batch(1).record_id}
+    site.sources["ce"].add(Unreadable("log", 1, 0, "a user may have written it", b"", given=forged))
+    site.collect("ce")
+    assert site.states("sgas") == {forged.record_id: State.HELD, batch(1).record_id: State.WAITING}
+    site.publisher.retry(State.HELD, "sgas", [forged.record_id])
+    assert site.states("sgas") == {forged.record_id: State.WAITING, batch(1).record_id: State.WAIVED}
+
+
+def test_a_damaged_run_stops_no_other(site: Site) -> None:
+    given(site, "ce", element(1))
+    with closing(sqlite3.connect(site.store_file)) as connection, connection:
+        connection.execute("UPDATE runs SET digest = x'00'")
+    given(site, "pool", batch(1))
+    site.publish("sgas")
+    assert set(site.receivers["sgas"].held) == {batch(1).record_id}
+
+
+def test_processes_of_a_cluster_are_not_compared(site: Site) -> None:
+    """A cluster may have a hundred thousand: to compare all with all would stop the collection."""
+    common = {"system": "htcondor", "global_id": None}
+    given(site, "ce", *(element(number, local_id=f"7.{number}", **common) for number in range(1, 10)))
+    with site.publisher.store.read() as connection:
+        matches = same_jobs.of_other_sources(connection, 0, ["7.0", "7.3"])
+    assert [match.local_id for match in matches] == ["7.3"]
 
 
 @pytest.mark.parametrize("schedule", range(short_or_whole(10, 200)))
