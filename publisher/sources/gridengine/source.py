@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,7 +58,15 @@ class GridEngineParser:
     def __init__(self, cluster: str) -> None:
         self._cluster = Cluster(cluster)
         self._waiting = PendingSlaves(PeTask)
-        self._joiner = RecordJoiner(self.parse, self._completes, _is_rest, self.alone, _may_end, self.doubt)
+        self._joiner = RecordJoiner(
+            self.parse,
+            self._completes,
+            _is_rest,
+            self.alone,
+            ends_any=_ends_any,
+            is_open=_is_open,
+            doubt=self.doubt,
+        )
         self.release = self._joiner.release
 
     def file_begins(self, file: str) -> None:
@@ -210,14 +218,16 @@ def _is_rest(line: bytes) -> bool:
     return line.count(b":") >= colon.FEWEST_TAIL and colon.is_rest(line.decode("latin-1"))
 
 
-def _may_end(lines: Sequence[bytes], at: int) -> bool:
-    """Whether a record may have the end of the one that begins with the first: users write all of it but its tail.
+def _ends_any(line: bytes) -> bool:
+    """Whether a line that is not a record ends as one does, whatever that record is."""
+    return line.count(b":") + 1 < colon.FEWEST_FIELDS and _is_rest(line)
+
+
+def _is_open(first: bytes, _lines: Iterator[bytes]) -> bool:
+    """Whether a line was cut off in a text of a user, so that any line may have its end: users write all but the tail.
 
     Texts of users are the job name to the account, and the category: a line torn elsewhere has no text that is open.
     """
-    if lines[at].count(b":") + 1 < colon.FEWEST_FIELDS and _is_rest(lines[at]):
-        return True  # of whatever record: the lines before it are suspect
-    first = lines[0]
     colons = first.count(b":")
     if _IN_ACCOUNT < colons < _IN_CATEGORY and first.split(b":")[_IN_ACCOUNT - 1].isdigit():
         return False

@@ -9,14 +9,16 @@ been cut off by a full disk, and the last be of another record. If no such line 
 its end is in a line that is a record by itself: runs up to the last line that may have it are suspect, and the lines
 after that are read normally.
 
-Memory is bounded, and so is the number of suspects: at most `MAX_HELD_BYTES` are held.
+Memory is bounded, and so is the number of suspects: at most `MAX_HELD_BYTES` are held. Time is proportional to the
+lines: a user can write many that are cut off, and the end of the record of each would be searched in all lines held.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +30,10 @@ MAX_HELD_BYTES: Final = 1 << 17
 SUSPECT: Final = "this line may be text of a user. Its job is counted nowhere until somebody accepts it"
 AFTER_CUT: Final = f"after a record that is cut off in a user's text: {SUSPECT}"
 
+_LOOKS_PER_LINE: Final = 16
+"""For each line held, so many lines are looked at in the search for the end of a record that was cut off: enough for as
+many damaged records as a full disk makes among the lines held. Beyond it, any line may be the end."""
+
 Parse = Callable[[bytes], Outcome | list[Outcome]]
 
 
@@ -38,8 +44,10 @@ class RecordJoiner:
     is also called with joined records, including their line feeds. `completes(first, line)` says whether a line can be
     the last of the broken record that begins with the first; `is_rest(line)`, whether a line that is not a record ends
     one that does not begin in it. `run_of`: the finished run of a line by itself, without any effect on the parser.
-    `may_end(lines, at)`: whether the record at an index may have the end of the one that begins with the first; without
-    it, any may, since a user's text may have all of a record up to that end. `doubt`: see `line_parser.MergingParser`.
+    `ends_any(line)`: whether a line ends a record, whatever its first line is. `may_end(first, line)`: whether another
+    line may have the end of the record that begins with the first; without it, any may, since a user's text may have
+    all of a record up to that end. `is_open(first, lines)`: whether that end may be in lines after the first at all.
+    `doubt`: see `line_parser.MergingParser`.
     """
 
     def __init__(
@@ -48,21 +56,24 @@ class RecordJoiner:
         completes: Callable[[bytes, bytes], bool],
         is_rest: Callable[[bytes], bool] = lambda _line: False,
         run_of: Callable[[bytes], Job | None] = lambda _line: None,
-        may_end: Callable[[Sequence[bytes], int], bool] = lambda _lines, _at: True,
+        ends_any: Callable[[bytes], bool] = lambda _line: False,
+        may_end: Callable[[bytes, bytes], bool] = lambda _first, _line: True,
+        is_open: Callable[[bytes, Iterator[bytes]], bool] = lambda _first, _lines: True,
         doubt: Callable[[bytes], UnreadableLine | None] = lambda _line: None,
     ) -> None:
         self.holds = False
         self._doubt = doubt
-        self._may_end = may_end
+        self._ends_any, self._may_end, self._is_open = ends_any, may_end, is_open
         self._is_rest = is_rest
         self._run_of = run_of
         self._parse = parse
         self._completes = completes
         self._held: deque[bytes] = deque()
         self._bytes = 0
+        self._looks_left = 0
         self._suspect_left = 0
-        """The index of the last held line that is suspect since it may end a record that was given up: another cut line
-        between may be text of that record too."""
+        """The index of the last held line that ends any record, or may end one that was given up: lines up to it are
+        suspect, since another cut line between may be text of that record too."""
         self._deciding = False
 
     def refused(self, line: bytes, reason: str, *, cut: bool, whole: bool = False) -> Outcome:
@@ -109,10 +120,13 @@ class RecordJoiner:
     def _hold(self, line: bytes) -> None:
         self._held.append(line)
         self._bytes += len(line) + 1
+        self._looks_left += _LOOKS_PER_LINE
+        if self._ends_any(line):
+            self._suspect_left = len(self._held) - 1
 
     def _clear(self) -> None:
         self._held.clear()
-        self._bytes = self._suspect_left = 0
+        self._bytes = self._looks_left = self._suspect_left = 0
 
     @contextmanager
     def _decision(self) -> Iterator[None]:
@@ -168,10 +182,7 @@ class RecordJoiner:
         """
         outcomes: list[Outcome] = []
         first = True
-        lines, count = list(self._held), len(self._held)
-        last_suspect = count - 1  # searched from the end, since this is called for each of many damaged lines
-        while last_suspect > self._suspect_left and not self._may_end(lines, last_suspect):
-            last_suspect -= 1
+        count, last_suspect = len(self._held), self._last_suspect()
         while self._held:
             line, back = self._held[0], len(self._held) - present
             outcome = self._parse(line)
@@ -194,3 +205,21 @@ class RecordJoiner:
                 outcomes.append(msgspec.structs.replace(doubted, raw=line, back=back))
         self._suspect_left = max(0, last_suspect - (count - len(self._held)))
         return outcomes
+
+    def _last_suspect(self) -> int:
+        """The index of the last held line that may have the end of the record that begins with the first."""
+        first = self._held[0]
+        last = len(self._held) - 1
+        for at, line in zip(range(last, self._suspect_left, -1), reversed(self._held), strict=False):
+            self._looks_left -= 1
+            if self._looks_left < 0:
+                return at
+            if self._may_end(first, line):  # if it is not open up to here, it is not up to any line before either
+                return at if self._is_open(first, self._lines_to(at)) else self._suspect_left
+        return self._suspect_left
+
+    def _lines_to(self, last: int) -> Iterator[bytes]:
+        """The held lines after the first."""
+        for line in islice(self._held, 1, last + 1):
+            self._looks_left -= 1
+            yield line

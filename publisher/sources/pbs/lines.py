@@ -9,7 +9,7 @@ seconds. Nothing is guessed: a line of another form is a `LineError` with a reas
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -201,22 +201,20 @@ class RestOfRecord:
         if b"user=" in line or (_FRAMED.match(line) and line[20:21] in _OF_RUNS):
             return False
         user, owner = _USER.search(first), _OWNER.search(line)
-        return (user is None or owner is None or user[1] == owner[1]) and self._has_end(first, line)
+        return (user is None or owner is None or user[1] == owner[1]) and self.may_end(first, line)
 
-    def may_end(self, lines: Sequence[bytes], at: int) -> bool:
-        """The same for a line that is a record by itself too: a user's text may have its beginning, and an owner.
+    def is_open(self, first: bytes, lines: Iterator[bytes]) -> bool:
+        """Whether lines after the first may have the end of its record.
 
         After a record cut off before its owner, that is in the line with its rest or before, so jobs of others are not
         held for a line that a full disk cut. Texts have no greatest length: TORQUE takes any account and request.
         """
-        if is_rest(lines[at]):
-            return True  # of whatever record: the lines before it are suspect
-        if not self._has_end(lines[0], lines[at]):
-            return False
-        user = _USER.search(lines[0]) if self._has_owner and b" owner=" not in lines[0] else None
-        return user is None or any(user[1] in _OWNER.findall(line) for line in lines[1 : at + 1])
+        user = _USER.search(first) if self._has_owner and b" owner=" not in first else None
+        return user is None or any(user[1] in _OWNER.findall(line) for line in lines)
 
-    def _has_end(self, first: bytes, line: bytes) -> bool:
+    def may_end(self, first: bytes, line: bytes) -> bool:
+        """Whether a line has what the server writes at the end of the record that begins with the first, and is of the
+        same second. It may be a record by itself: a user's text may have the beginning of one, and an owner."""
         key = b" end=" if first[20:21] in {b"E", b"R"} else b" start="
         lacks = [b" queue=", b" start=", key] if b" queue=" not in first else [key]
         if not all(each in line for each in lacks):

@@ -27,7 +27,7 @@ from publisher.sources.logs.lines import LineSource
 from publisher.sources.logs.reader import LogReader, Reading
 from publisher.sources.pbs.history import USUAL_LIMITS, HistoryLimits, JobPaths
 from publisher.sources.pbs.jobs import PBS, TORQUE, Dialect
-from publisher.sources.pbs.lines import LocalClock, PbsLogEntry, RestOfRecord, attributes, frame
+from publisher.sources.pbs.lines import LocalClock, PbsLogEntry, RestOfRecord, attributes, frame, is_rest
 
 _DAY: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:[._-][\w.-]*)?", re.ASCII)
 _EXPECTED: Final = "accounting file, which the server names by its day, such as 20261101"
@@ -54,7 +54,9 @@ class PbsParser:
         self._earlier_bytes = 0
         """Of the lines whose runs are held for their earlier time, one after the other."""
         rest = RestOfRecord(self._clock, has_owner=dialect.has_owner)
-        self._joiner = RecordJoiner(self.parse, rest, run_of=self.alone, may_end=rest.may_end)
+        self._joiner = RecordJoiner(
+            self.parse, rest, run_of=self.alone, ends_any=is_rest, may_end=rest.may_end, is_open=rest.is_open
+        )
         self.release = self._joiner.release
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 from publisher.config import schema
 from publisher.sources.base import Window
-from publisher.sources.dqs import DqsSource
-from publisher.sources.gridengine.source import GridEngineSource
+from publisher.sources.dqs import DqsParser, DqsSource
+from publisher.sources.gridengine.source import GridEngineParser, GridEngineSource
 from publisher.sources.limits import SHORTENED
-from publisher.sources.logs.broken_record import MAX_HELD_BYTES
-from publisher.sources.pbs.source import TorqueSource
+from publisher.sources.logs.broken_record import MAX_HELD_BYTES, RecordJoiner
+from publisher.sources.logs.line_parser import LineHolder, LineParser
+from publisher.sources.pbs.jobs import PBS, TORQUE
+from publisher.sources.pbs.source import PbsParser, TorqueSource
 from tests.publisher.sources.log_reading import Seen, read_on
 
 AT = "11/01/2026 00:00:10"
@@ -153,3 +159,62 @@ def test_dqs(tmp_path: Path) -> None:
     seen = read_on(DqsSource("dqs", schema.SourceSettings(type="dqs", path=path)), Seen())
     assert [(job.local_id, job.name) for job in seen.jobs.values()] == [("1", "a\nb"), ("3", "x")]
     assert [(each.line, each.suspect and each.suspect.local_id) for each in seen.unreadable] == [(3, None), (4, "7")]
+
+
+@pytest.mark.parametrize("line", [b"cut", b"end"])
+def test_many_cut_lines_are_looked_at_in_proportion_to_their_number(line: bytes) -> None:
+    """A user can write them: the search for the end of the first in all of the others would be quadratic."""
+    looks = 0
+
+    def may_end(_first: bytes, line: bytes) -> bool:
+        nonlocal looks
+        looks += 1
+        return line == b"end"
+
+    def is_open(_first: bytes, lines: Iterator[bytes]) -> bool:
+        nonlocal looks
+        looks += sum(1 for _ in lines)
+        return False
+
+    joiner = RecordJoiner(
+        lambda line: joiner.refused(line, "cut", cut=True),
+        lambda _first, _line: False,
+        may_end=may_end,
+        is_open=is_open,
+    )
+    count = 2 * MAX_HELD_BYTES // (len(line) + 1)
+    joiner.refused(line, "cut", cut=True)
+    refused = sum(len(outcome) for _ in range(count - 1) if isinstance(outcome := joiner.take(line), list))
+    assert refused + len(joiner.release()) == count
+    assert looks <= 20 * count
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: GridEngineParser("c"), b"a:b:c"),
+        (lambda: DqsParser("c"), b"a:b:c"),
+        (lambda: PbsParser(TORQUE, "UTC", None), f"{AT};E;1.s;user=u account=a".encode()),
+        (lambda: PbsParser(PBS, "UTC", None), f"{AT};E;1.s;user=u account=a start=5 queue=q end=5".encode()),
+    ],
+)
+def test_many_cut_lines_take_calls_in_proportion(make: Callable[[], LineParser], line: bytes) -> None:
+    def calls_for(lines: int) -> int:
+        calls, parser, before = 0, make(), sys.getprofile()
+
+        def count(_frame: object, _event: str, _argument: object) -> None:
+            nonlocal calls
+            calls += 1
+
+        sys.setprofile(count)
+        try:
+            for _ in range(lines):
+                parser.parse(line)
+            assert isinstance(parser, LineHolder)
+            outcomes = parser.release()
+        finally:
+            sys.setprofile(before)
+        assert len(outcomes) == lines
+        return calls
+
+    assert calls_for(1_000) < 5 * calls_for(250)
