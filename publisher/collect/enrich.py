@@ -24,6 +24,7 @@ from formats.hosts import infrastructure_of
 from formats.job import Benchmark, Job
 from formats.names import parse_fqan, token_groups_of_vo
 from publisher.config.schema import BenchmarkRule, Config, MapRule, SourceSettings
+from publisher.config.types import EXCLUDES
 from publisher.encoded_run import LOCAL, class_needs_hosts, class_needs_local_user
 
 _FACTS: Final = {"dn": "user_dn"} | {name: name for name in (*LOCAL, "queue", "token_issuer", "token_subject")}
@@ -44,6 +45,22 @@ class Matcher:
         if not text:
             return False
         return text in self._plain or (self._wild is not None and self._wild.match(text) is not None)
+
+
+class NameSelection:
+    """A compiled `publisher.config.types.NameFilter`. `key`: its setting."""
+
+    def __init__(self, key: str, patterns: Sequence[str]) -> None:
+        self.key = key
+        included = [pattern for pattern in patterns if not pattern.startswith(EXCLUDES)]
+        self._included = Matcher(included) if included else None
+        self._excluded = Matcher([pattern.removeprefix(EXCLUDES) for pattern in patterns if pattern not in included])
+
+    def selects(self, *names: str | None) -> bool:
+        """Whether something with these names is selected: one of them is included, and none is excluded."""
+        if any(map(self._excluded.matches, names)):
+            return False
+        return self._included is None or any(map(self._included.matches, names))
 
 
 class Mapping:

@@ -12,9 +12,11 @@ from sqlalchemy import Connection, select
 from formats.calendar import period_of, periods_between
 from formats.job import Job
 from formats.names import vo_of
-from publisher.collect.enrich import Enrichers
+from publisher.collect.enrich import Enrichers, NameSelection
+from publisher.config.rules import JobFilter
 from publisher.config.schema import Config, Target
 from publisher.config.types import Settings, came_later, planning_settings
+from publisher.encoded_run import class_needs_local_user
 from publisher.store import paging
 from publisher.store.classes import JobClass, awaits_grid_log, classes_by_id
 from publisher.store.grid_jobs import class_ids
@@ -43,6 +45,10 @@ class TargetFilter:
         self._vos = frozenset(target.vo)
         self._skip_unknown_vo = target.for_unknown_vo == "skip"
         self._sources = frozenset(target.sources)
+        jobs = target.jobs or JobFilter.model_construct()
+        self._user = NameSelection("user", jobs.user)
+        self._queue = NameSelection("queue", jobs.queue)
+        self._project = NameSelection("project", jobs.project)
         self._skip_local = target.skips_local_jobs
         self.is_snapshot = target.format.is_snapshot
         """Whether summaries or reports are sent: each covers many runs and replaces the one sent before."""
@@ -92,7 +98,24 @@ class TargetFilter:
             return "it is a slave record: the record of its run has what it used"
         if awaits_grid_log(facts):
             return None  # decided once its owner is known; held until then
+        if (excluded_by := self._excluded_by(facts)) is not None:
+            return excluded_by
         return self._why_not_whose(self._enrichers.apply(source, facts))
+
+    def _excluded_by(self, facts: Job) -> str | None:
+        # The class of a run with both DN and VO has no local names (`encoded_run.class_needs_local_user`). The run
+        # itself may: with them, a run and its class would be decided differently.
+        local = class_needs_local_user(facts)
+        user, project = (facts.local_user, facts.project) if local else (None, None)
+        for selection, names in (
+            (self._user, (user, facts.user_dn)),
+            (self._queue, (facts.queue,)),
+            (self._project, (project,)),
+        ):
+            if not selection.selects(*names):
+                known = next(filter(None, names), "unknown")
+                return f"`jobs.{selection.key}` of the target does not select its {selection.key} ({known})"
+        return None
 
     def _why_not_whose(self, job: Job) -> str | None:
         if self._skip_local and is_local(job):

@@ -17,6 +17,7 @@ from publisher.config.types import (
     Folders,
     Instant,
     KeyProblem,
+    NameFilter,
     Number,
     Patterns,
     Seconds,
@@ -144,6 +145,19 @@ class GridLog(Settings):
         description="How long after its end a job without an entry is held before it counts as local.",
     )
     require: Switch = Field(default=False, description="Every job must have an entry: a job without one stays held.")
+
+
+class JobFilter(Settings):
+    """`jobs = { user = "!test*" }` of a target: a pattern that begins with `!` excludes what it matches."""
+
+    user: NameFilter = Field(
+        default=(),
+        description="Account of the user, or the distinguished name; only the latter of jobs that have it and a VO.",
+    )
+    queue: NameFilter = Field(default=(), description="Queue or partition.")
+    project: NameFilter = Field(
+        default=(), description="Project of the batch system; unknown of jobs with distinguished name and VO."
+    )
 
 
 class Selected(Settings):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -46,6 +46,16 @@ def _one_or_several(value: object) -> object:
 def _not_empty(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value or not all(value):
         raise ValueError('must be a pattern such as "atlas*", or a list of patterns')
+    return value
+
+
+EXCLUDES: Final = "!"
+"""Begins a pattern of a `NameFilter` that excludes what it matches."""
+
+
+def _excluding(value: tuple[str, ...]) -> tuple[str, ...]:
+    if EXCLUDES in value:
+        raise ValueError("'!' alone excludes nothing; write the pattern after it, such as '!test*'")
     return value
 
 
@@ -124,6 +134,9 @@ Folders = Annotated[tuple[FilePath, ...], BeforeValidator(_one_or_several)]
 """One folder or a list of them."""
 Patterns = Annotated[tuple[str, ...], BeforeValidator(_one_or_several), AfterValidator(_not_empty)]
 """One pattern or a list of them, one of which must match: `*`, `?`, and `[...]` as in the shell, case-sensitive."""
+
+NameFilter = Annotated[Patterns, AfterValidator(_excluding)]
+"""Patterns of names, of which those that begin with `!` exclude what they match."""
 
 
 class Settings(BaseModel):

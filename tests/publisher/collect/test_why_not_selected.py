@@ -39,6 +39,12 @@ def site_of(folder: Path, *, settings: dict[str, Any], facts: dict[str, Any]) ->
             "its status (failed) is not in `statuses` of the target (completed)",
         ),
         ({}, {"sources": ["ce2"]}, "its source (ce1) is not in `sources`"),
+        ({}, {"jobs": {"user": "!/DC=*"}}, "`jobs.user` of the target does not select its user (/DC="),
+        (LOCAL | {"local_user": "test1"}, {"jobs": {"user": ["!test*"]}}, "does not select its user (test1)"),
+        (LOCAL | {"local_user": "ada"}, {"jobs": {"user": ["bob", "a*", "!ada"]}}, "does not select its user (ada)"),
+        (LOCAL | {"local_user": None}, {"jobs": {"user": "a*"}}, "does not select its user (unknown)"),
+        ({"queue": "test"}, {"jobs": {"queue": ["main", "long"]}}, "does not select its queue (test)"),
+        (LOCAL | {"project": "p1"}, {"jobs": {"project": "!p?"}}, "does not select its project (p1)"),
         ({}, {"since": iso(NOW)}, f"it ended before `since` of the target, {iso(NOW)}"),
         ({"slave": True}, {}, "it is a slave record"),
         ({"status": "running", "end": None}, {}, "its status (running)"),
@@ -61,6 +67,23 @@ def test_a_run_that_a_target_does_not_want(
         assert reported.not_selected == known.not_selected["neic"]
         (reported,) = site.publisher.explanations("ogf-ur", None, make_job(1).record_id)
         assert reported.not_selected is None
+
+
+@pytest.mark.parametrize(
+    ("facts", "settings"),
+    [
+        ({"local_user": "pool01"}, {"jobs": {"user": "!pool*"}}),
+        (LOCAL | {"local_user": "alice"}, {"jobs": {"user": ["a*", "!b*"]}}),
+        (LOCAL | {"local_user": None}, {"jobs": {"user": "!b*"}}),
+        ({"queue": "main"}, {"jobs": {"queue": "m[a-b]in"}}),
+    ],
+)
+def test_a_run_that_a_target_selects_by_name(tmp_path: Path, facts: dict[str, Any], settings: dict[str, Any]) -> None:
+    """A job with DN and VO is selected by these, whatever account of a pool it ran under."""
+    site = site_of(tmp_path, settings=settings, facts=facts)
+    (known,) = site.publisher.job(make_job(1).record_id)
+    assert known.not_selected == {}
+    assert "neic" in {place.target for place in known.whereabouts}
 
 
 def test_it_is_the_rules_of_the_configuration_that_decide(tmp_path: Path) -> None:
