@@ -87,7 +87,7 @@ RULE_SENTENCES: Final[Mapping[str, str]] = {
     RuleCode.NOT_ASCII: "{field}: {value} is not ASCII, and `ascii_names` does not change values in APEL's key",
     RuleCode.NOT_A_NUMBER: "{field}: {value} is not a job number, with an array index or without, as Open XDMoD needs "
     "it. Waive it, or leave out such jobs (`sources`, `statuses` of the target)",
-    RuleCode.NOT_HOST_NAME: "{field}: {value} is not a host name of at most {longest} characters ({source}). Set "
+    RuleCode.NOT_HOST_NAME: "{field}: {value} is not a host name, or longer than {longest} characters. Set "
     "`machine_name` of the target",
     RuleCode.NOT_IN_SOURCE: _NOT_IN_SOURCE,
     RuleCode.NOT_PUBLISHED: "{field}: a run that is {status} is not published",

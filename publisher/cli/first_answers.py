@@ -150,24 +150,24 @@ class Answers:
         (source,), (target,) = self.tables["sources"].values(), self.tables["targets"].values()
         kind, form = SOURCE_KINDS.get(source["type"]), FORMATS[target["records"]]
         if zone is not None or (self._asks and kind is not None and kind.writes_local_time):
-            question = "Time zone of its logs, such as Europe/Oslo"
+            question = "Time zone in which the batch system writes its logs, such as Europe/Oslo"
             ask(question, zone, self._setter(source, "timezone"), discovery.time_zone(os.environ))
         scored = not form.needs_benchmark or (
             kind is not None and kind.has_scores and ("path" not in source or _has_scores(Path(source["path"])))
         )
         if benchmark is not None or not scored:
-            question = "Score of one core, such as HEPscore23:14.2"
+            question = "Benchmark and its score of one core, such as HEPscore23:14.2"
             accept = self._setter(source, "benchmark", benchmark_of)
-            self._ask_if_known(question, benchmark, accept, "--benchmark", "its jobs are held")
+            self._ask_if_known(question, benchmark, accept, "--benchmark", "benchmark", "its jobs are held")
         if since is not None or (
             kind is not None and not kind.knows_first_day and (form.is_snapshot or form.file_of is not None)
         ):
-            question = "Since when its logs have every job, such as 2026-10-01"
+            question = "Day from which on the logs contain every job, such as 2026-10-01"
             accept = self._setter(source, "complete_since")
-            self._ask_if_known(question, since, accept, "--complete-since", "its months are held")
+            self._ask_if_known(question, since, accept, "--complete-since", "complete_since", "no month is sent")
 
     def _ask_if_known(
-        self, question: str, given: str | None, accept: Callable[[str], None], option: str, otherwise: str
+        self, question: str, given: str | None, accept: Callable[[str], None], option: str, key: str, otherwise: str
     ) -> None:
         """Ask for what may be unknown, if the person is asked at all; report it if it stays unknown."""
         answers: list[str] = []
@@ -180,7 +180,7 @@ class Answers:
         if given is not None or self._asks:
             ask(f"{question} ({UNKNOWN} if unknown)", given, accept_or_note, UNKNOWN)
         if answers in ([], [UNKNOWN]):
-            self._report(f"{question} ({option}): unknown, and until it is set {otherwise}")
+            self._report(f"`{key}` of the source is not set ({option}): {otherwise} until it is")
 
     def _setter(self, table: dict[str, Any], key: str, parse: Callable[[str], object] = str) -> Callable[[str], None]:
         """What accepts an answer as the value of a key; a value that is wrong leaves the table as it was."""

@@ -181,9 +181,10 @@ class _ProgressDisplay:
             say(*lines)
 
     def _answer(self, event: RetryPlanned) -> str:
-        """What was answered, the first time; its hint is shown if the run stops because of it."""
+        """What was answered; its hint is shown if the run stops because of it."""
         previous, self._answers[event.target] = self._answers.get(event.target), event.answer
-        return "the same" if previous == event.answer else event.answer.partition(". ")[0].rstrip(".")
+        answer = event.answer.partition(". ")[0].rstrip(".")
+        return f"{answer}, as before" if previous == event.answer else answer
 
     def _draw(self) -> None:
         now = self._clock()

@@ -93,7 +93,7 @@ def _explain(target: str, plan: RepublishPlan, shape: str, second_version: Secon
     else:
         _explain_counts(counts, second_version)
     if plan.to_hold:
-        say(f"  {sum(plan.to_hold.values()):,} will be held, {plan.held_again:,} of them as now:")
+        say(f"  {sum(plan.to_hold.values()):,} will be held; {plan.held_again:,} of them are held now:")
     for code, jobs in plan.to_hold.items():
         reason = plan.reasons[code]
         of_first = ", for example" if jobs > 1 and reason.parameters else ""

@@ -219,11 +219,17 @@ def _target_word(item: TargetStatus) -> Text:
     if item.certificate_days_left is not None and item.certificate_days_left < _FEW_DAYS:
         return level_text("yellow", f"certificate ends in {counted(item.certificate_days_left, 'day')}")
     if item.shadow or item.rejected or item.held or item.superseded:
-        return level_text("yellow", "a shadow: nothing is sent" if item.shadow else "needs a decision")
+        return level_text("yellow", "a shadow: nothing is sent" if item.shadow else _undelivered_word(item))
     if item.waiting > item.not_due or item.in_flight:
         early = item.due_at is not None
         return level_text("green" if early else "yellow", f"waiting until {iso(item.due_at)}" if early else "waiting")
     return _word_of_settled(item)
+
+
+def _undelivered_word(item: TargetStatus) -> str:
+    """How many jobs of each kind are not delivered until somebody acts."""
+    counts = {"rejected": item.rejected, "held": item.held, "superseded": item.superseded}
+    return ", ".join(f"{jobs:,} {state}" for state, jobs in counts.items() if jobs)
 
 
 def _word_of_settled(item: TargetStatus) -> Text:
@@ -261,7 +267,7 @@ def _advice(found: Status) -> list[str]:
     if any(unread and each.error is None for unread, each in zip(never_read, found.sources.values(), strict=True)):
         advice.append("Never read:         usage-publisher check, then usage-publisher run")
     if any(each.error for each in found.sources.values()) or any(each.last_error for each in targets.values()):
-        advice.append("Problems:           usage-publisher check tests everything; what could not be sent waits")
+        advice.append("Problems:           usage-publisher check says what to do; nothing is lost")
     if any(each.last_collected and not each.read_to_end and not each.error for each in found.sources.values()):
         advice.append("Not read to the end: usage-publisher collect reads the rest")
     if any(source.suspect for source in found.sources.values()):
@@ -322,7 +328,7 @@ def _advice_on_evidence(name: str, target: TargetStatus) -> list[str]:
     if target.evidence == "none":
         if target.confirmed == target.accepted:  # there is nothing to confirm, or a file confirmed everything
             return []
-        return ["the service gives no evidence of what it has; see the setting `evidence`"]
+        return ["not confirmed: nothing shows what the service has; name a file with its list in `evidence`"]
     advice = []
     if target.unconfirmed_days:
         jobs = counted(target.accepted - target.confirmed, "job")

@@ -164,11 +164,11 @@ def notice(settings: Notices, site: str, began: Sequence[Problem], ended: Mappin
     mail["Date"] = format_datetime(_utc(now))
     mail["Message-ID"] = make_msgid(domain=socket.getfqdn())
     mail["Auto-Submitted"] = "auto-generated"
-    first = began[0].key if began else f"over: {next(iter(ended))}"
+    first = began[0].key if began else f"solved: {next(iter(ended))}"
     more = len(began) + len(ended) - 1
     mail["Subject"] = safe(f"usage-publisher {site}: {first}" + (f" and {more} more" if more else ""))
     lines = [safe(problem.text) for problem in began]
-    lines += [f"Over: {safe(key)}, which began {_utc(since):%Y-%m-%d %H:%M} UTC." for key, since in ended.items()]
+    lines += [f"Solved: {safe(key)}, which began {_utc(since):%Y-%m-%d %H:%M} UTC." for key, since in ended.items()]
     mail.set_content("\n\n".join([*lines, ADVICE]) + "\n")
     return mail
 

@@ -274,7 +274,7 @@ def _directory(directory: Path, settings: Mapping[str, Credentials], at: datetim
         "authorities",
         "green",
         said,
-        "" if lists else "Without lists, no certificate counts as revoked. fetch-crl downloads them",
+        "" if lists else "Without revocation lists, revoked certificates are accepted. fetch-crl downloads them",
     )
     if bad:
         yield Finding("authorities", "yellow", f"cannot be read: {_some(bad)}", "Install the distribution again")

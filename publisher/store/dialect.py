@@ -156,7 +156,7 @@ def _cannot_open(path: Path, error: OSError) -> StoreError:
         )
     return StoreError(
         f"the store {path} cannot be created or opened: {error.strerror}",
-        hint="Give the publisher's user a private folder (mode 0700), or set store.url",
+        hint=f"Check that {name_of(os.geteuid())} owns the folder {path.parent} and may write there, or set store.url",
     )
 
 

@@ -37,7 +37,7 @@ def render() -> str:
         '.\\" Made from the commands by `pytest tests/docs --rewrite-golden`; edit publisher/cli instead.',
         '.TH USAGE-PUBLISHER 1 "" "usage publisher" "User commands"',
         ".SH NAME",
-        "usage\\-publisher \\- accounts for finished batch jobs and publishes them to accounting services",
+        "usage\\-publisher \\- send usage records of batch jobs to accounting services",
         ".SH SYNOPSIS",
         ".B usage\\-publisher",
         "[\\fB\\-\\-config\\fR \\fIFILE\\fR]",

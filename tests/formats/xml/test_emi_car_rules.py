@@ -301,7 +301,7 @@ def test_machine_name_is_any_host_name(host: str) -> None:
 
 def test_an_ipv6_endpoint_is_held_and_the_remedy_named() -> None:
     facts: dict[str, Any] = {"endpoint_url": "https://[2001:db8::1]:443/arex", "endpoint_type": "org.nordugrid.arcrest"}
-    with pytest.raises(CannotRenderError, match=r"2001:db8::1 is not a host name .*. Set `machine_name` of the target"):
+    with pytest.raises(CannotRenderError, match=r"2001:db8::1 is not a host name, or .*. Set `machine_name` of"):
         render(**facts)
     rendered = render(View(site="S", machine_name="ce1.example.org"), **facts)
     assert values(rendered, "MachineName") == ["ce1.example.org"]

@@ -81,14 +81,14 @@ def test_machine_name_is_any_host_name_that_sgas_takes(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["2001:db8::1", "a b", "ce1..example.org", "ce1.example.org.", "-a", "a-", "ce1:443"])
 def test_machine_name_that_is_not_a_host_name_is_held_and_the_remedy_named(host: str) -> None:
-    with pytest.raises(CannotRenderError, match=r"MachineName: .* is not a host name .*. Set `machine_name` of the"):
+    with pytest.raises(CannotRenderError, match=r"MachineName: .* is not a host name, or .*. Set `machine_name` of"):
         render(cluster=host)
     view = View(site="S", machine_name="ce1.example.org")
     assert values(render(view, cluster=host), "MachineName") == ["ce1.example.org"]
 
 
 def test_an_ipv6_endpoint_is_held_and_the_remedy_named() -> None:
-    with pytest.raises(CannotRenderError, match=r"2001:db8::1 is not a host name .*. Set `machine_name` of the target"):
+    with pytest.raises(CannotRenderError, match=r"2001:db8::1 is not a host name, or .*. Set `machine_name` of"):
         render(endpoint_url="https://[2001:db8::1]:443/arex")
 
 

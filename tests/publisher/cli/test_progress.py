@@ -135,7 +135,7 @@ def test_the_same_answer_is_not_reported_at_length_again(capsys: pytest.CaptureF
     watch(TargetPaused("neic", answer))
     assert capsys.readouterr().err.splitlines() == [
         "neic: no connection; trying again in 1.0 s",
-        "neic: the same; trying again in 1.0 s",
+        "neic: no connection, as before; trying again in 1.0 s",
         "other: no connection; trying again in 1.0 s",
         f"neic: stopped: {answer}",
     ]

@@ -152,8 +152,8 @@ def test_the_page_says_what_is_unconfirmed_or_that_there_is_no_evidence() -> Non
 def test_what_is_confirmed_and_what_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     none = screen(capsys, {}, {})
     assert "no evidence" in none
-    assert "neic: the service gives no evidence of what it has" in none
-    assert "gives no evidence" in screen(capsys, {}, {"confirmed": 6})
+    assert "neic: not confirmed: nothing shows what the service has" in none
+    assert "nothing shows what the service has" in screen(capsys, {}, {"confirmed": 6})
     assert "evidence" not in screen(capsys, {}, {"confirmed": 7})  # by `reconcile --file`
     fresh = screen(capsys, {}, {"evidence": "query", "unconfirmed_days": 0})
     assert "evidence" not in fresh

@@ -100,7 +100,7 @@ def test_a_problem_is_reported_once_and_its_end_once(store: Store, settings: Not
     for _ in range(2):
         send_notices(store, settings, "EXAMPLE-SITE", status(), NOW + 3600)
     assert len(box.mails) == 2
-    assert "over: target neic: rejected" in box.mails[1]["Subject"]
+    assert "solved: target neic: rejected" in box.mails[1]["Subject"]
     send_notices(store, settings, "EXAMPLE-SITE", status(rejected=1), NOW + 7200)
     assert len(box.mails) == 3
 
@@ -114,7 +114,7 @@ def test_what_begins_and_ends_together_is_one_mail(store: Store, settings: Notic
     text = box.mails[1].get_content()
     assert "valid for 3 more days" in text
     assert "HTTP 503" in text
-    assert "Over: target neic: rejected" in text
+    assert "Solved: target neic: rejected" in text
 
 
 def test_a_mail_that_was_not_taken_is_tried_again(store: Store, settings: Notices, box: Box) -> None:
@@ -190,7 +190,7 @@ def test_held_records_are_reported_as_long_as_they_are_held(tmp_path: Path, sett
     with cluster.publisher() as publisher:
         publisher.run()
         send_notices(publisher.store, settings, "S", publisher.status(), CLUSTER_NOW)
-    assert "over: target spool: held, no-benchmark" in box.mails[-1]["Subject"]
+    assert "solved: target spool: held, no-benchmark" in box.mails[-1]["Subject"]
 
 
 def test_what_is_released_soon_is_reported_after_a_while() -> None:
