@@ -127,7 +127,8 @@ class Publisher:
         if not self.config.sources:
             raise UsageError("no source is configured", hint="Add a table [sources.NAME] to the configuration")
         store, tools, settings = self.store, self.tools, self.config.sources
-        sources = {name: tools.make_source(name, settings[name]) for name in names or settings}
+        present = [name for name, source in settings.items() if not source.retired]
+        sources = {name: tools.make_source(name, settings[name]) for name in names or present}
         with store.lock("collect") as held:
             if not held:
                 return None

@@ -16,12 +16,13 @@ from formats.calendar import Month, month_numbered, month_of, months_before
 from formats.job import Job
 from publisher.collect.collect import TargetPlan
 from publisher.collect.enrich import Enrichers
+from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import Config
 from publisher.errors import PublisherError, StoreError, UsageError
 from publisher.finding import Finding
 from publisher.messages.item import view_of
 from publisher.store import registry, suspects
-from publisher.store.admin import backup, engine, erase, integrity, purge, rolling_check
+from publisher.store.admin import backup, engine, erase, integrity, purge, rename, rolling_check
 from publisher.store.admin.backup import Backup, TableCopied, exclusive
 from publisher.store.admin.erase import Forgotten, TotalsReceiver
 from publisher.store.admin.integrity import Miscounted
@@ -196,6 +197,23 @@ class StoreMaintenance:
                 self._store.adopt_mark()
         return why
 
+    def rename_source(self, before: str, after: str) -> int:
+        """Rename a source as the configuration did; return how many of its jobs were ever stored.
+
+        Raises `UsageError`: see `publisher.store.admin.rename`.
+        """
+        from publisher.spool import spooler  # noqa: PLC0415 - a leaf
+
+        if before in self._config.sources or after not in self._config.sources:
+            raise UsageError(
+                f"the configuration must have [sources.{after}], and not [sources.{before}]",
+                hint="Rename its table first",
+            )
+        with exclusive(self._store, self._config.targets), self._store.write() as connection:
+            jobs = rename.rename_source(connection, before, after, self._clock())
+            spooler.remove(connection)  # spooled objects have the name: the contexts are filled again
+        return jobs
+
     def backup(self, file: Path) -> Backup:
         """Write a verified backup while a publisher works: see `publisher.store.admin.backup`."""
         return backup.backup(self._store, file)
@@ -286,9 +304,15 @@ class StoreMaintenance:
         self._prepare()
         receivers = self._receivers()
         enrichers = Enrichers(self._config)
+        filters = [TargetFilter(name, target, self._config) for name, target in self._config.targets.items()]
 
         def same(job_class: JobClass, renamed: Job) -> str | None:
             before, after = (enrichers.apply(job_class.source, facts) for facts in (job_class.facts, renamed))
+            for selection in filters:
+                if (selection.why_not(job_class.source, job_class.facts) is None) != (
+                    selection.why_not(job_class.source, renamed) is None
+                ):
+                    return f"target {selection.name} selects jobs by this name: without it, others would be sent"
             differing = [
                 field
                 for field in before.__struct_fields__

@@ -191,7 +191,7 @@ def _source_word(item: SourceStatus) -> Text:
         return level_text("red", item.error)
     if item.times_in_future:
         return level_text("yellow", "read while a clock was wrong")
-    if item.last_collected is None:
+    if item.last_collected is None and not item.retired:
         return level_text("yellow", "never read")
     words = (
         (not item.read_to_end, "not read to its end"),
@@ -203,7 +203,7 @@ def _source_word(item: SourceStatus) -> Text:
         (item.cpu_doubtful, "some CPU times are doubtful"),
     )
     word = next((word for holds, word in words if holds), None)
-    return level_text("yellow", word) if word else level_text("green", "read to its end")
+    return level_text("yellow", word) if word else level_text("green", "retired" if item.retired else "read to its end")
 
 
 def _confirmed_text(item: TargetStatus) -> object:

@@ -136,6 +136,19 @@ def accept_restored(yes: Yes = False) -> None:
         _say("nothing to accept: the store has a record of everything that was sent" if why is None else "accepted")
 
 
+def rename_source(
+    before: Annotated[str, typer.Argument(metavar="OLD", help="Its name in the store.")],
+    after: Annotated[str, typer.Argument(metavar="NEW", help="Its name in the configuration.")],
+) -> None:
+    """Rename a source in the store after its table in the configuration was renamed. Nothing is sent again."""
+    with session.publisher() as publisher:
+        jobs = publisher.maintenance.rename_source(before, after)
+    if session.json:
+        json_object({"source": after, "was": before, "jobs": jobs})
+    else:
+        _say(f"{before} is {after} now: {counted(jobs, 'job')}")
+
+
 def purge(
     before: Annotated[
         str | None,
@@ -304,6 +317,7 @@ _COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "check": check,
     "backup": backup,
     "accept-restored": accept_restored,
+    "rename-source": rename_source,
     "copy": copy,
     "purge": purge,
     "forget": forget,

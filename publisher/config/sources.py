@@ -201,6 +201,10 @@ class SourceSettings(Settings):
     complete_since: PlansAgain[Instant | None] = Field(
         default=None, description="The source has every job since this time; for logs that do not show it."
     )
+    retired: KeepsPlan[Switch] = Field(
+        default=False,
+        description="It is not read any more: all that it had was collected. Its jobs keep their settings.",
+    )
     cluster: KeepsPlan[str | None] = Field(
         default=None, description="Name of the cluster or cell if the source has none."
     )

@@ -89,6 +89,9 @@ def known_until(store: Store, config: Config, settings: TargetSettings, now: int
     present end, or was read with a wrong clock (later than the present instant `now`)."""
     reads: list[int] = []
     for name in fed_by(config, settings):
+        if config.sources[name].retired:
+            reads.append(now)
+            continue
         with store.read() as connection:
             row = registry.get_source(connection, name)
         read = past(row.last_collected, now) if row is not None and row.at_end else None

@@ -92,7 +92,10 @@ _SOURCES: Final[Mapping[str, tuple[str, Callable[[SourceStatus], _Value]]]] = {
     "source_jobs": ("Runs stored from the source.", lambda item: item.jobs),
     "source_unreadable": ("Lines of the input that could not be read as a job.", lambda item: item.unreadable),
     "source_suspect": ("Jobs held because a user may have made them.", lambda item: item.suspect),
-    "source_last_collected_timestamp_seconds": ("When the source was last read.", lambda item: item.last_collected),
+    "source_last_collected_timestamp_seconds": (
+        "When the source was last read; not of a retired one.",
+        lambda item: None if item.retired else item.last_collected,
+    ),
     "source_last_job_end_timestamp_seconds": ("End of the last job read.", lambda item: item.last_job_end),
     "source_read_to_end": ("1: the last read came to the source's end.", lambda item: int(item.read_to_end)),
     "source_silent": ("1: no job for longer than expect_every.", lambda item: int(item.silent)),

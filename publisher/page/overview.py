@@ -144,7 +144,7 @@ def problems(status: Status) -> list[tuple[str, str]]:
 def _source_problems(one: SourceStatus) -> Iterable[str]:
     if one.error:
         yield one.error
-    elif one.last_collected is None and not one.times_in_future:
+    elif one.last_collected is None and not (one.times_in_future or one.retired):
         yield "never read: run `usage-publisher check`, then `usage-publisher run`"
     if one.ends_in_future:
         yield "the last job ends in the future: a clock is wrong"

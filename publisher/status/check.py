@@ -293,6 +293,9 @@ def _credentials(config: Config, now: int) -> Iterator[Finding]:
 
 def _sources(config: Config) -> Iterator[Finding]:
     for name, settings in config.sources.items():
+        if settings.retired:
+            yield Finding(f"source {name}", "green", "it is retired, and not read any more")
+            continue
         try:
             for finding in make_source(name, settings).check():
                 about = f"source {name}"

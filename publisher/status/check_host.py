@@ -122,7 +122,7 @@ def collected(config: Config, store: Store, now: int) -> Iterator[Finding]:
         yield from _clock(subject, found.times_in_future)
         if found.times_in_future:
             continue
-        if found.last_collected is None:
+        if found.last_collected is None and not found.retired:
             yield Finding(subject, "yellow", "was never read", f"Run usage-publisher collect {name}")
             continue
         last = f"the last ended {iso(found.last_job_end)}" if found.last_job_end is not None else "none has ended"

@@ -60,6 +60,8 @@ class SourceStatus(msgspec.Struct, frozen=True):
     """Stored runs with this `UsageNote`."""
     suspect: int = 0
     """Pieces of the unreadable input that have a job, which is held: a user may have made it."""
+    retired: bool = False
+    """The configuration says that it is not read any more."""
 
 
 class TargetStatus(msgspec.Struct, frozen=True):
@@ -232,7 +234,8 @@ def _earlier(oldest_open: int | None, known_until: int | None) -> int | None:
 
 def _known_until(sources: dict[str, SourceStatus]) -> int | None:
     """The time up to which every source was read."""
-    reads = [source.last_collected if source.read_to_end else None for source in sources.values()]
+    present = [source for source in sources.values() if not source.retired] or [*sources.values()]
+    reads = [source.last_collected if source.read_to_end else None for source in present]
     known = [read for read in reads if read is not None]
     return min(known) if known and len(known) == len(reads) else None
 
@@ -250,11 +253,11 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
             error = registry.unread_error(connection, row.id) if row is not None else None
             notes = usage_notes.count(connection, row.id) if row is not None else {}
             suspect = suspects.count(connection, [name]) if row is not None and row.unreadable else 0
-    expect = config.sources[name].expect_every
+    expect, retired = config.sources[name].expect_every, config.sources[name].retired
     if row is None:
-        return SourceStatus(0, 0, 0, None, None, read_to_end=False, silent=False, error=None)
+        return SourceStatus(0, 0, 0, None, None, read_to_end=retired, silent=False, error=None, retired=retired)
     quiet_s = elapsed_s(last_end, now)
-    silent = expect is not None and (quiet_s is None or quiet_s > expect)
+    silent = expect is not None and not retired and (quiet_s is None or quiet_s > expect)
     times, in_future = _times({"last_collected": row.last_collected}, now)
     return SourceStatus(
         jobs=row.jobs,
@@ -262,9 +265,9 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
         skipped=row.skipped,
         last_collected=times["last_collected"],
         last_job_end=row.last_job_end,
-        read_to_end=row.at_end and not unread,
+        read_to_end=(row.at_end or retired) and not unread,
         silent=silent,
-        error=row.last_error or error,
+        error=error if retired else row.last_error or error,
         waiting=waiting_in(row.cursor),
         unread_files=len(unread),
         ends_in_future=row.last_job_end is not None and row.last_job_end > now + FUTURE_S,
@@ -272,6 +275,7 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
         cpu_sampled=notes.get(UsageNote.CPU_SAMPLED, 0),
         cpu_doubtful=notes.get(UsageNote.CPU_DOUBTFUL, 0),
         suspect=suspect,
+        retired=retired,
     )
 
 

@@ -89,7 +89,8 @@ ON_EVERY_TARGET: Final[list[tuple[str, tuple[str, ...]]]] = [
 ]
 
 
-NAMES: Final = sorted({*COMMANDS, *(name for name, _ in (*ON_EVERY_TARGET, *OF_FORMATS))})
+RENAMED: Final = "store-rename-source"
+NAMES: Final = sorted({*COMMANDS, RENAMED, *(name for name, _ in (*ON_EVERY_TARGET, *OF_FORMATS))})
 
 
 def on_every_target(folder: Path, fixtures: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -135,6 +136,9 @@ def answers(
             for words in commands:
                 found = site("--json", *words).object
                 answers[_kind_of(name, found)].append(found)
+        if number == 1:  # last of all, since no other command knows the source by its new name
+            site.configure(text.replace("[sources.torque]", "[sources.main]"))
+            answers[RENAMED].append(site("--json", "store", "rename-source", "torque", "main").object)
     for name, found in on_every_target(tmp_path_factory.mktemp("every-target"), fixtures):
         kind = _kind_of(name, found)
         assert name in {kind, "render-explain"}, found  # utilization has no records to explain

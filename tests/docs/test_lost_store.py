@@ -86,8 +86,10 @@ class GeneratedJob:
 class LostSite(Walk):
     """A site whose publisher worked for some time; `section` of the page is walked."""
 
-    def __init__(self, section: str, folder: Path, simulator: Simulator, pki: Pki) -> None:
-        super().__init__("how-to/lost-store.md", folder, simulator, pki)
+    def __init__(
+        self, section: str, folder: Path, simulator: Simulator, pki: Pki, page: str = "how-to/lost-store.md"
+    ) -> None:
+        super().__init__(page, folder, simulator, pki)
         parts = re.split(r"^## (.*)$", self.text, flags=re.MULTILINE)
         self.sections = dict(zip(parts[1::2], parts[2::2], strict=True))
         self.text = self.sections[section]

@@ -60,7 +60,7 @@ def test_a_configuration_that_is_shown_is_read(page: Path, text: str, tmp_path: 
         assert parse(completed(page, table), tmp_path / "publisher.toml").site.name
 
 
-WALKED: Final = ("move-from-", "commands.md")
+WALKED: Final = ("move-from-", "life-of-a-site.md", "commands.md")
 """Pages whose commands another test runs from the first to the last, and the reference, which has usages."""
 
 LEFT_OUT: Final = {
