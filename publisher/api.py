@@ -272,7 +272,7 @@ class Publisher:
     # --- reports, and the archive
 
     def view(self, name: str, request: ReportRequest) -> Report:
-        """A report of any view (`publisher.report.report.VIEWS`): columns, rows, and what a picture shows."""
+        """A report of any view (`publisher.report.view_kind.VIEW_KINDS`): columns, rows, and what a picture shows."""
         from publisher.report.views import make  # noqa: PLC0415
 
         return make(name, self._report_context(request), request)

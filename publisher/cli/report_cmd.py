@@ -1,6 +1,6 @@
 """report VIEW: utilization, totals, occupation, and the other views, as a table, data, a chart, a picture, or a page.
 
-Each view is a command with the options in `publisher.report.report.TAKEN`.
+Each view is a command, made from its descriptor (`publisher.report.view_kind`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from publisher.cli.output import exact, is_utf8, json_object, picture, say, writ
 from publisher.cli.session import session
 from publisher.cli.table import plain_width, show_lines, show_table
 from publisher.errors import UsageError
+from publisher.report.view_kind import OPTIONS, VIEW_KINDS, ViewKind
 from publisher.text import counted, safe
 
 if TYPE_CHECKING:
@@ -47,59 +48,12 @@ def _option(kind: Any, name: str, text: str, metavar: str | None = None) -> Any:
     return Annotated[kind, typer.Option(name, metavar=metavar, help=text)]
 
 
-def _pattern(name: str, text: str) -> Any:
-    return _option(str | None, name, f"{text}.", "PATTERN")
-
-
 _INTERVAL: Final[dict[str, Any]] = {
     "since": _option(str | None, "--since", "Start (inclusive), UTC. Default: 30 days before the end.", "TIME"),
     "until": _option(str | None, "--until", "End (exclusive), UTC. Default: now.", "TIME"),
     "days": _option(int | None, "--days", "The N days before the end, instead of --since.", "N"),
     "month": _option(str | None, "--month", "A whole month, instead of --since and --until: 2026-11.", "MONTH"),
 }
-_OF_VIEWS: Final[dict[str, Any]] = {
-    "by": _option(str | None, "--by", "Group by a key such as user, vo, queue, host, or month.", "KEY[,KEY]"),
-    "bin": _option(str | None, "--bin", "Size of the bins. Default: 1h.", "DURATION"),
-    "bins": _option(int | None, "--bins", "Number of bins, instead of their size.", "N"),
-    "measure": _option(Literal["queue", "cpu"] | None, "--measure", "What to show. Default: queue."),
-    "counted": _option(
-        Literal["overlapping", "started", "ended"] | None,
-        "--counted", "Count runs that overlap the interval, started in it, or ended in it.",
-    ),
-    "period": _option(
-        Literal["day", "week", "month", "year"] | None, "--period", "Length of a period. Default: month."
-    ),
-    "timezone": _option(str | None, "--timezone", "Time zone in which days and months begin. Default: UTC.", "ZONE"),
-    "resource": _option(
-        Literal["cores", "memory", "vmem", "gpus"] | None, "--resource", "Which resource. Default: cores."
-    ),
-    "user": _pattern("--user", "Only jobs of these users"),
-    "group": _pattern("--group", "Only jobs of these groups"),
-    "vo": _pattern("--vo", "Only jobs of these VOs"),
-    "project": _pattern("--project", "Only jobs of these projects"),
-    "queue": _pattern("--queue", "Only jobs in these queues"),
-    "host": _pattern("--host", "Only jobs on these hosts"),
-    "status": _pattern("--status", "Only jobs with this status, such as completed or failed"),
-    "job": _pattern("--job", "Only jobs with this id (of an array: all tasks) or name"),
-    "task": _pattern("--task", "Only these array tasks, such as 3 or 1-10:2"),
-    "account": _pattern("--account", "Only jobs on these accounts"),
-    "department": _pattern("--department", "Only jobs of these departments"),
-    "complex": _pattern("--complex", "Only jobs that requested this resource (DQS, Grid Engine)"),
-    "pe": _pattern("--pe", "Only jobs in these parallel environments"),
-    "slots": _pattern("--slots", "Only jobs with this number of slots"),
-    "cluster": _pattern("--cluster", "Only jobs of these clusters"),
-    "reservation": _pattern("--reservation", "Only jobs in these advance reservations"),
-    "dn": _pattern("--dn", "Only jobs of these distinguished names"),
-    "archive": _option(Path | None, "--archive", "Read runs from an archive instead of the store.", "DIR"),
-    "dask": _option(
-        str | None, "--dask", "Read the archive with the Dask cluster of this scheduler.", "ADDRESS"
-    ),
-    "stat-file": _option(Path | None, "--stat-file", "DQS' samples of the queues.", "FILE"),
-    "sort": _option(
-        str | None, "--sort", "Sort by this column: numbers largest first, +COLUMN smallest first.", "COLUMN"
-    ),
-    "top": _option(int | None, "--top", "Show only the N largest; one row or bar sums up the others.", "N"),
-}  # fmt: skip
 _OUTPUT: Final[dict[str, Any]] = {
     "form": _option(
         Literal["table", "csv", "json", "md", "term", "png", "svg", "pdf", "ps", "html"] | None,
@@ -118,30 +72,32 @@ _OUTPUT: Final[dict[str, Any]] = {
 
 def register(app: typer.Typer) -> None:
     """Add a command for each view."""
-    from publisher.report.report import TAKEN, VIEWS  # noqa: PLC0415
-
     group = CommandGroup(help="Report how the site was used: `report VIEW --help` lists the options of a view.")
-    for view, text in VIEWS.items():
-        group.command(view, help=text, epilog="A PATTERN may contain * and ?, as in the shell.")(
-            _command(view, TAKEN[view])
+    for kind in VIEW_KINDS.values():
+        group.command(kind.name, help=kind.summary, epilog="A PATTERN may contain * and ?, as in the shell.")(
+            _command(kind)
         )
     group.command("statements")(statements)
     app.add_typer(group, name="report")
 
 
-def _command(view: str, taken: frozenset[str]) -> Callable[..., None]:
+def _command(kind: ViewKind) -> Callable[..., None]:
     """The command of a view, with a parameter for each option that it takes."""
-    own = {name: kind for name, kind in _OF_VIEWS.items() if name in taken}
-    kinds = {name.replace("-", "_"): kind for name, kind in (_INTERVAL | own | _OUTPUT).items()}
+    own = {
+        name: _option(option.value | None, f"--{name}", option.text, option.metavar)
+        for name, option in OPTIONS.items()
+        if name in kind.options
+    }
+    kinds = {name.replace("-", "_"): annotated for name, annotated in (_INTERVAL | own | _OUTPUT).items()}
 
     def command(**given: Any) -> None:
-        _report(view, own, {name: value for name, value in given.items() if value is not None})
+        _report(kind, own, {name: value for name, value in given.items() if value is not None})
 
     command.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
         inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=False if name == "grid" else None, annotation=kind
+            name, inspect.Parameter.KEYWORD_ONLY, default=False if name == "grid" else None, annotation=annotated
         )
-        for name, kind in kinds.items()
+        for name, annotated in kinds.items()
     ])  # fmt: skip
     command.__annotations__ = kinds
     return command
@@ -159,13 +115,13 @@ class _OutputChoice(msgspec.Struct, frozen=True, kw_only=True):
     plot: int | None = None
 
 
-def _report(view: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def _report(kind: ViewKind, own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     choice = _choice(given)
-    request = _request(view, {name: given[key] for name in own if (key := name.replace("-", "_")) in given}, given)
+    request = _request(kind, {name: given[key] for name in own if (key := name.replace("-", "_")) in given}, given)
     if choice.form in _FOR_READING and "bin" in own and request.bin_s is None and request.bins is None:
         request = msgspec.structs.replace(request, bin_s=_readable_bin_s(request.stop - request.start))
     with session.publisher() as publisher:
-        made = publisher.view(view, request)
+        made = publisher.view(kind.name, request)
     if choice.form not in (*_PICTURES, "term"):
         _give(made, choice)
         return
@@ -173,13 +129,13 @@ def _report(view: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> None
     _give_picture(made, choice)
 
 
-def _request(view: str, own: Mapping[str, Any], given: Mapping[str, Any]) -> ReportRequest:
+def _request(kind: ViewKind, own: Mapping[str, Any], given: Mapping[str, Any]) -> ReportRequest:
     from formats.utilization.measure import KEYS  # noqa: PLC0415
     from publisher.report.request import ReportRequest, require_zone_used  # noqa: PLC0415
 
     keys = tuple(key.strip() for key in own["by"].split(",")) if own.get("by") else ()
     if "timezone" in own:
-        require_zone_used(view, keys)
+        require_zone_used(kind, keys)
     since, until = _interval(given.get("since"), given.get("until"), given.get("days"), given.get("month"))
     return ReportRequest(
         start=since,
@@ -385,7 +341,7 @@ def _chosen_plot(made: Report, choice: _OutputChoice) -> Plot:
     if not made.plots:
         if made.nothing:
             raise UsageError("there is nothing to draw", hint="Select other runs, or another interval")
-        add = "Add --by KEY, or choose" if made.view in {"totals", "waiting"} else "Choose"
+        add = "Add --by KEY, or choose" if VIEW_KINDS[made.view].pictured_by_key else "Choose"
         raise UsageError(f"the view {made.view} has no picture for these options", hint=f"{add} another --format")
     number = 1 if choice.plot is None else choice.plot
     if not 1 <= number <= len(made.plots):

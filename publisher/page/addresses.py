@@ -35,14 +35,8 @@ QUERY_NAMES: Final = frozenset(
     }
 )
 """The names that a query may have."""
-_LABELS: Final = {"job": "Job", "scarce": "Scarce resources", "waiting": "Waiting times"}
 _PATH: Final = re.compile(r"/[a-z]*")
 _MOST_LETTERS: Final = 2_000
-
-
-def label_of(view: str) -> str:
-    """The name of a view in the menu and in headings."""
-    return _LABELS.get(view, view.capitalize())
 
 
 def path_of(view: str) -> str:

@@ -26,7 +26,6 @@ from publisher.page.addresses import (
     LOGIN,
     OVERVIEW,
     QUERY_NAMES,
-    label_of,
     login_for,
     path_of,
     return_address,
@@ -36,7 +35,7 @@ from publisher.page.history import MOST_RUNS, history_page
 from publisher.page.html import markup
 from publisher.page.middleware import SecurityMiddleware
 from publisher.page.overview import MOST_LISTED, RecentUsage, RecordQuery, overview_page, records_page
-from publisher.report.report import VIEWS
+from publisher.report.view_kind import CHARGES, JOB, TOTALS, VIEW_KINDS, ViewKind
 from publisher.status.records import ListedRecord
 from publisher.status.status import Status
 from publisher.store.history import ProgramRun
@@ -70,7 +69,7 @@ class PageContent(msgspec.Struct, frozen=True, kw_only=True):
     """Report to the administrator of the server what its users should not know."""
     people: People | None
     sessions: Sessions
-    offered: Callable[[], Collection[str]] = lambda: VIEWS
+    offered: Callable[[], Collection[str]] = lambda: VIEW_KINDS
     """The views that have something to show, for the menu."""
 
 
@@ -163,7 +162,7 @@ class _PageHandlers:
         return await self._shown(request, make, None)
 
     def _usage(self, person: Person) -> RecentUsage | None:
-        if not person.may("totals"):
+        if not person.may(TOTALS.name):
             return None
         try:
             return self._site.reports().usage(person)
@@ -192,7 +191,7 @@ class _PageHandlers:
                 for one in self._site.listed(state, target, MOST_LISTED, asked.since)
             ]
             around = self._around(person, "records")
-            return _page(records_page(asked, status, found, with_ids=person.may("job"), around=around))
+            return _page(records_page(asked, status, found, with_ids=person.may(JOB.name), around=around))
 
         return await self._shown(request, make, STATUS)
 
@@ -214,7 +213,7 @@ class _PageHandlers:
             try:
                 return self._site.reports().view(view, _query(request, person), person, around)
             except StoreMissingError as error:
-                context = {"title": label_of(view), "problem": str(error)}
+                context = {"title": VIEW_KINDS[view].title, "problem": str(error)}
                 return _page(markup("message.html", {**context, **around}), 400)
 
         return await self._shown(request, make, view)
@@ -226,7 +225,7 @@ class _PageHandlers:
         def make(person: Person) -> Response:
             return self._site.reports().statement(form, _query(request, person), person)
 
-        return await self._shown(request, make, "charges")
+        return await self._shown(request, make, CHARGES.name)
 
     async def download(self, request: Request) -> Response:
         """A view as a plot, CSV, or JSON."""
@@ -242,7 +241,7 @@ class _PageHandlers:
 
         def make(person: Person) -> Response:
             views = [
-                {"href": path_of(view), "label": label_of(view), "help": VIEWS[view]} for view in self._views(person)
+                {"href": path_of(kind.name), "label": kind.title, "help": kind.summary} for kind in self._views(person)
             ]
             roles = ROLES if self._site.people is not None else {}
             context = {"title": "Help", "views": views, "roles": roles, "publishing": person.may(STATUS)}
@@ -338,20 +337,20 @@ class _PageHandlers:
 
     # --- the menu
 
-    def _views(self, person: Person) -> list[str]:
+    def _views(self, person: Person) -> list[ViewKind]:
         """The views of the menu: those that a person may see and that have something to show."""
         offered = self._site.offered()
-        return [view for view in VIEWS if view in offered and person.may(view)]
+        return [kind for name, kind in VIEW_KINDS.items() if name in offered and person.may(name)]
 
     def _landing(self, person: Person) -> str:
         """The page that a person arrives at: the overview, or the first view that the person may see."""
-        if person.may(STATUS) or person.may("totals"):
+        if person.may(STATUS) or person.may(TOTALS.name):
             return OVERVIEW
-        views = self._views(person) or [view for view in VIEWS if person.may(view)]
-        return path_of(views[0]) if views else "/help"
+        views = self._views(person) or [kind for name, kind in VIEW_KINDS.items() if person.may(name)]
+        return path_of(views[0].name) if views else "/help"
 
     def _around(self, person: Person, current: str) -> dict[str, Any]:
-        items = [(view, label_of(view), path_of(view)) for view in self._views(person)]
+        items = [(kind.name, kind.title, path_of(kind.name)) for kind in self._views(person)]
         if self._landing(person) == OVERVIEW:
             items.insert(0, (OVERVIEW, "Overview", OVERVIEW))
         items.append(("help", "Help", "/help"))
@@ -361,7 +360,7 @@ class _PageHandlers:
 
 def _known(request: Request) -> str:
     view: str = request.path_params["view"]
-    if view not in VIEWS:
+    if view not in VIEW_KINDS:
         raise HTTPException(404)
     return view
 

@@ -18,23 +18,20 @@ from collections.abc import Callable
 from glob import escape
 from pathlib import Path
 from threading import Lock
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 
 from publisher.errors import ConfigError
-from publisher.report.report import VIEWS
+from publisher.report.view_kind import VIEW_KINDS, Role
 from publisher.security.credentials import read_secret
 from publisher.text import elapsed_s
 
-Role = Literal["user", "manager", "admin"]
 ROLES: Final[dict[Role, str]] = {
     "user": "Sees reports of the user's own finished jobs only.",
     "manager": "Sees the state of publishing and the reports of the whole site, but no single jobs.",
     "admin": "Sees everything.",
 }
-_OF_USERS: Final = frozenset({"utilization", "totals", "waiting", "charges", "paths", "job"})
-_OF_MANAGERS: Final = frozenset({"utilization", "totals", "occupation", "waiting", "scarce", "charges", "load"})
 STATUS: Final = "status"
 
 
@@ -72,7 +69,7 @@ class Person(msgspec.Struct, frozen=True):
         return view in self.views
 
 
-EVERYBODY: Final = Person("", "", "admin", frozenset({*VIEWS, STATUS}), None)
+EVERYBODY: Final = Person("", "", "admin", frozenset({*VIEW_KINDS, STATUS}), None)
 """The person of every request if there is no token file: then only this host can connect."""
 
 
@@ -152,9 +149,8 @@ def _people(read: _File, file: Path) -> dict[str, Person]:
 
 
 def _allowed(role: Role) -> frozenset[str]:
-    if role == "admin":
-        return EVERYBODY.views
-    return _OF_MANAGERS | {STATUS} if role == "manager" else _OF_USERS
+    views = frozenset(name for name, kind in VIEW_KINDS.items() if role in kind.roles)
+    return views if role == "user" else views | {STATUS}
 
 
 MOST: Final = 10_000

@@ -23,7 +23,8 @@ from publisher.page.charts import drawing
 from publisher.report.output import heading as column_heading
 from publisher.report.output import is_text, shown_columns, text_rows
 from publisher.report.plot.style import interval_text, shortened
-from publisher.report.report import VIEWS, Plot, Report
+from publisher.report.report import Plot, Report
+from publisher.report.view_kind import VIEW_KINDS
 from publisher.text import cell_text, counted, iso, safe
 
 _FOLDER: Final = "templates"
@@ -162,7 +163,8 @@ def report_page(report: Report, choice: Choice, around: Mapping[str, Any]) -> st
         "report.html",
         {
             "title": safe(report.title), "site": safe(report.site), "heading": heading(report),
-            "about": VIEWS.get(report.view, ""), "interval": interval_text(report.start, report.stop, report.timezone),
+            "about": VIEW_KINDS[report.view].summary,
+            "interval": interval_text(report.start, report.stop, report.timezone),
             "charts": charts, "kinds": kinds,
             "measures": len(set(kinds)) > 1, "pictured": bool(report.plots), "look": choice,
             "styled": any(chart.kind == "time" for chart in charts),
@@ -177,13 +179,13 @@ def report_page(report: Report, choice: Choice, around: Mapping[str, Any]) -> st
 
 def form_page(view: str, title: str, problem: str | None, around: Mapping[str, Any]) -> str:
     """The form of a view without a report: why there is none, if that is a `problem`."""
-    context = {"title": title, "about": VIEWS[view], "interval": "", "problem": problem and safe(problem)}
+    context = {"title": title, "about": VIEW_KINDS[view].summary, "interval": "", "problem": problem and safe(problem)}
     return markup("form_page.html", {**context, **around})
 
 
 def about(report: Report) -> str:
     """A line under the title: what the view shows, and the interval."""
-    said = VIEWS.get(report.view, "")
+    said = VIEW_KINDS[report.view].summary
     return f"{said} From {interval_text(report.start, report.stop, report.timezone)}."
 
 
@@ -194,6 +196,6 @@ def heading(report: Report) -> str:
 
 def _measure(plot: Plot, report: Report) -> str:
     """The class of a plot of one of utilization's two measures: titles of plots of CPU utilization begin with CPU."""
-    if report.view != "utilization" or len(report.plots) < 2:
+    if "measure" not in VIEW_KINDS[report.view].options or len(report.plots) < 2:
         return ""
     return "measure-cpu" if plot.title.startswith("CPU") else "measure-queue"

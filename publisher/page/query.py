@@ -13,17 +13,12 @@ from typing import Final, Literal, cast, get_args
 import msgspec
 
 from formats.calendar import month_bounds, month_of
-from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
 from publisher.page.auth import Person
 from publisher.page.html import Choice
-from publisher.report.report import TAKEN, keys_text
-from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, PERIODS, PeriodName, ReportRequest, Resource
-from publisher.report.selection import BY_PERIOD, GROUPED_BY
-from publisher.report.views.charges import CHARGED_BY
-from publisher.report.views.load import LOAD_BY
-from publisher.report.views.occupation import OCCUPATION_BY
-from publisher.report.views.waiting import SIZE
+from publisher.report.report import keys_text
+from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, ReportRequest
+from publisher.report.view_kind import PERIODS, PeriodName, Resource, ViewKind
 from publisher.text import duration_s, iso, moment_s
 
 DAY_S: Final = 86_400
@@ -39,14 +34,6 @@ _PATTERNS: Final = ("queue", "host", "complex", "group", "user", "job", "vo", "p
 _MOST_LETTERS: Final = 200
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _RESOURCES: Final[tuple[str, ...]] = get_args(Resource)
-_BY: Final[Mapping[str, tuple[str, ...]]] = {
-    "utilization": GROUPED_BY, "totals": BY_PERIOD, "occupation": OCCUPATION_BY, "waiting": (*BY_PERIOD, SIZE),
-    "charges": CHARGED_BY, "load": LOAD_BY,
-}  # fmt: skip
-_BY_TWO: Final = frozenset({"totals", "occupation", "waiting"})
-_BY_DEFAULT: Final[Mapping[str, str]] = {"totals": "user", "waiting": "queue"}
-_SELECTED_BY: Final[Mapping[str, tuple[str, ...]]] = {"job": ("job", "task"), "load": ("queue", "host", "complex")}
-"""The filters of views that do not take all of them."""
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,15 +57,15 @@ class PageQuery(msgspec.Struct, frozen=True):
 
 
 def parse(
-    view: str, query: Mapping[str, str], now: int, known: tuple[int | None, int | None], person: Person
+    kind: ViewKind, query: Mapping[str, str], now: int, known: tuple[int | None, int | None], person: Person
 ) -> PageQuery:
     """Parse a query of a view. `known`: ends of the first and the last run, epoch seconds. Raises `UsageError`."""
     for name, value in query.items():
         if len(value) > _MOST_LETTERS:
             raise UsageError(f"{name} has more than {_MOST_LETTERS} characters")
-    start, stop = _month(query, now) if view == "charges" else _interval(query, now, known)
-    filters = {key: query[key] for key in _SELECTED_BY.get(view, KEYS) if query.get(key)}
-    if view == "job" and "job" not in filters:
+    start, stop = _month(query, now) if kind.interval == "month" else _interval(query, now, known)
+    filters = {key: query[key] for key in kind.filters if query.get(key)}
+    if not filters.keys() >= {*kind.required}:
         raise UsageError("no job is selected", hint="Fill in its id, or a pattern of its name")
     if person.owner is not None:
         filters["user"] = person.owner
@@ -88,8 +75,8 @@ def parse(
         filters=filters,
         bin_s=_bin_s(query.get("bin", ""), stop - start, _FEWER_BINS if query.get("by") else _ABOUT_BINS),
         measure="cpu" if query.get("measure") == "cpu" else "queue",
-        by=("user",) if view == "charges" and person.owner is not None else _by(view, query),
-        period=cast("PeriodName", _one_of(query, "period", PERIODS, "day" if view == "occupation" else "month")),
+        by=(kind.user_key,) if kind.user_key and person.owner is not None else _by(kind, query),
+        period=cast("PeriodName", _one_of(query, "period", PERIODS, kind.page_period)),
         resource=cast("Resource", _one_of(query, "resource", _RESOURCES, "cores")),
         running=person.owner is None,
         sort=query.get("sort") or None,
@@ -149,13 +136,13 @@ def _bin_s(text: str, length_s: int, about: int) -> int:
     return int(size_s)
 
 
-def _by(view: str, query: Mapping[str, str]) -> tuple[str, ...]:
-    allowed = _BY.get(view, ())
-    given = [query.get("by", _BY_DEFAULT.get(view, "")), query.get("by2", "")]
+def _by(kind: ViewKind, query: Mapping[str, str]) -> tuple[str, ...]:
+    allowed = kind.keys
+    given = [query.get("by", kind.page_key), query.get("by2", "")]
     keys = tuple(dict.fromkeys(key for key in given if key))
     for key in keys:
         if key not in allowed:
-            raise UsageError(f"by: {key!r} is not a key of {view}; its keys are: {', '.join(allowed) or 'none'}")
+            raise UsageError(f"by: {key!r} is not a key of {kind.name}; its keys are: {', '.join(allowed) or 'none'}")
     return keys
 
 
@@ -178,36 +165,39 @@ def choice(query: Mapping[str, str]) -> Choice:
     )
 
 
-def fields(view: str, query: Mapping[str, str], now: int, person: Person) -> tuple[Field, ...]:
+def fields(kind: ViewKind, query: Mapping[str, str], now: int, person: Person) -> tuple[Field, ...]:
     """The fields of a view's form, filled in from a query. An empty `since` stays empty."""
-    interval = _interval_fields(view, query, now)
-    found: list[Field] = [] if view == "job" else interval
+    interval = _interval_fields(kind, query, now)
+    found: list[Field] = [] if kind.interval == "optional" else interval
     # Other filters of the address get a field too, so that submitting the form keeps them.
-    others = tuple(key for key in _SELECTED_BY.get(view, KEYS) if key not in _PATTERNS and query.get(key))
-    for key in (*_SELECTED_BY.get(view, _PATTERNS), *others):
+    usual = _PATTERNS if {*_PATTERNS} <= {*kind.filters} else kind.filters
+    others = tuple(key for key in kind.filters if key not in usual and query.get(key))
+    for key in (*usual, *others):
         mine = key == "user" and person.owner is not None
         value = person.name if mine else query.get(key, "")
-        hint = "id or name" if (view, key) == ("job", "job") else "any"
+        hint = "id or name" if key in kind.required else "any"
         found.append(Field(name=key, label=_label(key), value=value, hint="" if mine else hint, fixed=mine))
-    if view == "job":
+    if kind.interval == "optional":
         found += interval
-    if view == "utilization":
+    if "measure" in kind.options:
         sizes = ("15m", "1h", "6h", "1d", "7d")
         found.append(
             _select("bin", "Bin", query.get("bin", ""), (("", "automatic"), *((size, size) for size in sizes)))
         )
-    if (allowed := _BY.get(view, ())) and not (view == "charges" and person.owner is not None):
-        label = "Stacked by" if view == "utilization" else "By"
-        none = "as configured" if view == "charges" else "nothing"
-        options = (("", none), *((key, _label(key)) for key in allowed))
-        found.append(_select("by", label, query.get("by", _BY_DEFAULT.get(view, "")), options))
-        if view in _BY_TWO:
+    if kind.keys and not (kind.user_key and person.owner is not None):
+        label = "Stacked by" if "measure" in kind.options else "By"
+        none = "as configured" if kind.user_key else "nothing"
+        options = (("", none), *((key, _label(key)) for key in kind.keys))
+        found.append(_select("by", label, query.get("by", kind.page_key), options))
+        if kind.most_keys > 1:
             found.append(_select("by2", "And by", query.get("by2", ""), options))
-    if view == "occupation":
-        found.append(_select("period", "Period", query.get("period", "day"), tuple((one, one) for one in PERIODS)))
+    if "resource" in kind.options:
+        found.append(
+            _select("period", "Period", query.get("period", kind.page_period), tuple((one, one) for one in PERIODS))
+        )
         resources = tuple((one, one) for one in _RESOURCES)
         found.append(_select("resource", "Resource", query.get("resource", "cores"), resources))
-    if "top" in TAKEN[view]:
+    if "top" in kind.options:
         found.append(Field(name="sort", label="Sort by", value=query.get("sort", ""), hint="column"))
         found.append(Field(name="top", label="Top", value=query.get("top", ""), type="number", hint="all"))
     return tuple(found)
@@ -219,8 +209,8 @@ def chosen(fields: Iterable[Field]) -> str:
     return ", ".join(f"{field.name}: {field.value}" for field in named)
 
 
-def _interval_fields(view: str, query: Mapping[str, str], now: int) -> list[Field]:
-    if view == "charges":
+def _interval_fields(kind: ViewKind, query: Mapping[str, str], now: int) -> list[Field]:
+    if kind.interval == "month":
         return [Field(name="month", label="Month", value=query.get("month") or (iso(now) or "")[:7], type="month")]
     days = query.get("days", str(DEFAULT_DAYS))
     length = int(days) if re.fullmatch(r"[1-9][0-9]{0,5}", days) else DEFAULT_DAYS

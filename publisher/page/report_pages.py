@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, Response
 
 from publisher.errors import UsageError
 from publisher.page import query as page_query
-from publisher.page.addresses import label_of, path_of, with_query
+from publisher.page.addresses import path_of, with_query
 from publisher.page.auth import Person
 from publisher.page.html import form_page, report_page
 from publisher.page.overview import RecentUsage, UsageRow
@@ -23,6 +23,7 @@ from publisher.report.report import UNKNOWN_NAME, Report, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.statements.files import Kind, document
 from publisher.report.statements.statement import Statements
+from publisher.report.view_kind import CHARGES, TOTALS, VIEW_KINDS, ViewKind
 from publisher.text import iso, safe
 
 _AT_A_TIME: Final = 2
@@ -65,28 +66,29 @@ class ReportPages:
 
     def view(self, view: str, query: Mapping[str, str], person: Person, around: Mapping[str, Any]) -> Response:
         """The page of a view: its form, and the report."""
-        form = page_query.fields(view, query, self._source.clock(), person)
+        kind = VIEW_KINDS[view]
+        form = page_query.fields(kind, query, self._source.clock(), person)
         around = {
             **around, "fields": form, "chosen": page_query.chosen(form), "action": path_of(view),
-            "measures": view == "utilization",
+            "measures": "measure" in kind.options,
         }  # fmt: skip
-        if view == "job" and not query.get("job"):
-            return _html(form_page(view, label_of(view), None, around))
+        if not all(map(query.get, kind.required)):
+            return _html(form_page(view, kind.title, None, around))
         try:
             asked = self._parsed(view, query, person)
             report = self._report(view, asked.request, person)
         except UsageError as error:
-            return _html(form_page(view, label_of(view), str(error), around), 400)
+            return _html(form_page(view, kind.title, str(error), around), 400)
         files = [(label, with_query(f"/{view}.{form}", query)) for form, (label, _kind) in _TABLES.items()]
-        statements, hint = _statements(report, asked.request, query) if view == "charges" else ([], "")
-        context = {"files": files, "statements": statements, "statement_hint": hint, "prints": _prints(view, report)}
+        statements, hint = _statements(report, asked.request, query) if kind.statements else ([], "")
+        context = {"files": files, "statements": statements, "statement_hint": hint, "prints": _prints(kind, report)}
         return _html(report_page(report, asked.choice, {**around, **context}))
 
     def statement(self, form: str, query: Mapping[str, str], person: Person) -> Response:
         """The statement of a payer as a file; users get their own."""
         if form not in _STATEMENTS:
             raise HTTPException(404)
-        asked = self._parsed("charges", query, person).request
+        asked = self._parsed(CHARGES.name, query, person).request
         with self._busy:
             made = self._source.statements(asked)
             if not asked.filters.keys() <= {made.by}:
@@ -129,15 +131,15 @@ class ReportPages:
         """The core hours of the last 30 days for the first page: by VO; where no job has one, by user or queue."""
         for by in ("vo", "user" if person.owner is None else "queue"):
             query = {"by": by, "sort": "core_h"}
-            asked = self._parsed("totals", {**query, "top": str(_MOST_NAMES)}, person)
-            report = self._report("totals", asked.request, person)
+            asked = self._parsed(TOTALS.name, {**query, "top": str(_MOST_NAMES)}, person)
+            report = self._report(TOTALS.name, asked.request, person)
             if any(row[0] for row in report.rows):
                 break
         return RecentUsage(
             by=keys_text((by,)),
             interval=interval_text(report.start, report.stop),
             rows=_usage_rows(report),
-            href=with_query(path_of("totals"), query),
+            href=with_query(path_of(TOTALS.name), query),
             mine=person.owner is not None,
             problem=report.nothing and safe(report.nothing),
         )
@@ -147,7 +149,7 @@ class ReportPages:
         return self._ends()[1] is not None
 
     def _parsed(self, view: str, query: Mapping[str, str], person: Person) -> page_query.PageQuery:
-        return page_query.parse(view, query, self._source.clock(), self._ends(), person)
+        return page_query.parse(VIEW_KINDS[view], query, self._source.clock(), self._ends(), person)
 
     def _ends(self) -> tuple[int | None, int | None]:
         return self._source.reports().known()
@@ -178,10 +180,10 @@ def _file(content: bytes, name: str, content_type: str) -> Response:
     return Response(content, 200, {"Content-Disposition": f'attachment; filename="{name}"'}, content_type)
 
 
-def _prints(view: str, report: Report) -> list[dict[str, Any]]:
+def _prints(kind: ViewKind, report: Report) -> list[dict[str, Any]]:
     """The files of each plot; of utilization, the one of the measure that the form selects."""
-    forms = [(f"/{view}.{form}", label) for form, (label, _kind) in _PLOTS.items()]
-    if len(report.plots) < 2 or view == "utilization":
+    forms = [(f"/{kind.name}.{form}", label) for form, (label, _kind) in _PLOTS.items()]
+    if len(report.plots) < 2 or "measure" in kind.options:
         return [{"title": "Plot", "plot": None, "forms": forms}] if report.plots else []
     return [
         {"title": safe(plot.title), "plot": place, "forms": forms} for place, plot in enumerate(report.plots, start=1)

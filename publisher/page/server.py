@@ -22,7 +22,7 @@ from publisher.errors import PublisherError, StoreMissingError, UsageError
 from publisher.page.app import PageContent, application
 from publisher.page.auth import People, Person, Sessions
 from publisher.page.middleware import Proxies, ProxyMiddleware, TimeoutMiddleware
-from publisher.report.report import VIEWS
+from publisher.report.view_kind import VIEW_KINDS, Need
 from publisher.security.connections import Listener, bound_socket, is_loopback
 from publisher.security.credentials import load_certificates, load_credentials
 from publisher.store import registry
@@ -177,14 +177,14 @@ class _SiteReports:
 def offered_views(config: Config) -> frozenset[str]:
     """The views for which the configuration has what they need."""
     sources = config.sources.values()
-    needs = {
-        "charges": config.charges.prices or config.charges.adjustments,
-        "load": any(source.stat_file for source in sources),
-        "paths": any(
+    has: dict[Need, bool] = {
+        "prices": bool(config.charges.prices or config.charges.adjustments),
+        "samples": any(source.stat_file for source in sources),
+        "events": any(
             source.kind.has_events or not source.kind.factory for source in sources
         ),  # add-ons may have events
     }
-    return frozenset(view for view in VIEWS if needs.get(view, True))
+    return frozenset(name for name, kind in VIEW_KINDS.items() if kind.needs is None or has[kind.needs])
 
 
 def _site(

@@ -17,9 +17,9 @@ import msgspec
 from formats.calendar import Month
 from publisher.errors import PublisherError, UsageError
 from publisher.report.archive import FILE, ArchiveRuns, folder_of, months_about
-from publisher.report.frame import Interval
 from publisher.report.request import ReportRequest
 from publisher.report.selection import PartialReport, Selection, selected
+from publisher.report.view_kind import Interval
 
 CONNECT_S: Final = 10
 _Part = TypeVar("_Part", bound=PartialReport)

@@ -8,7 +8,7 @@ the fields of an entry in `publisher.messages.entries`; a test compares both.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -48,8 +48,6 @@ ROW: Final = "row"
 """A column of numbers: the ids of the runs in the store."""
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
-Interval = Literal["overlapping", "started", "ended"]
-"""Which runs belong to an interval: those that overlap it, started in it, or ended in it."""
 
 
 class Coding:

@@ -17,7 +17,8 @@ from publisher.errors import UsageError
 from publisher.report.output import grouping_columns, heading
 from publisher.report.plot.style import instants_of
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, others
-from publisher.report.request import PERIODS, ReportRequest
+from publisher.report.request import ReportRequest
+from publisher.report.view_kind import PERIODS
 from publisher.text import did_you_mean
 
 _TIMES: Final = frozenset({"start", "period", *PERIODS})

@@ -13,8 +13,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from formats.utilization.measure import KEYS
-
 UNKNOWN_NAME: Final = "(unknown)"
 """The name of a group without a name, or of a host that no source names."""
 _OTHERS: Final = re.compile(r"others \([\d,]+\)")
@@ -34,35 +32,6 @@ def is_others(label: str) -> bool:
     """Whether a label is one of `others`."""
     return _OTHERS.fullmatch(label) is not None
 
-
-VIEWS: Final[Mapping[str, str]] = {
-    "utilization": "Queue and CPU utilization in time bins, by DQS' formulas.",
-    "totals": "Jobs, wall time, CPU time, and core hours, summed by up to two keys.",
-    "occupation": "The share of cores, memory, or GPUs in use, by day, week, month, or year.",
-    "waiting": "How long jobs waited: mean, median, p90, and p99.",
-    "scarce": "Which resources are scarce: high occupation and long waiting times.",
-    "charges": "The charges of users or projects for a month, from the price list.",
-    "paths": "The sequences of events of jobs, and how often each occurred.",
-    "load": "Samples of DQS' stat_file: active queues, all queues, states, and load.",
-    "job": "One job in full.",
-}
-"""What each view shows, by its name."""
-
-_PATTERNS: Final = frozenset(KEYS)
-_RANKED: Final = frozenset({"sort", "top"})
-_OF_RUNS: Final = _PATTERNS | _RANKED | {"counted", "archive"}
-TAKEN: Final[Mapping[str, frozenset[str]]] = {
-    "utilization": _OF_RUNS | {"by", "bin", "bins", "measure", "dask"},
-    "totals": _OF_RUNS | {"by", "timezone", "dask"},
-    "occupation": _OF_RUNS | {"by", "period", "timezone", "resource", "dask"},
-    "waiting": _OF_RUNS | {"by", "timezone"},
-    "scarce": _OF_RUNS,
-    "charges": _PATTERNS | _RANKED | {"by", "archive", "dask"},
-    "paths": _OF_RUNS,
-    "load": _RANKED | {"by", "bin", "bins", "stat-file", "queue", "host", "complex", "archive"},
-    "job": frozenset({"job", "task", "user", "archive"}),
-}
-"""By view the options of its command, without their dashes. Every view also takes an interval."""
 
 Cell = str | int | float | Decimal | None
 Kind = Literal["text", "instant", "count", "number", "ratio", "money"]

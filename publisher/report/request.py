@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final
 
 import msgspec
 
 from formats.utilization.measure import Bins
 from formats.utilization.report import Measure
 from publisher.errors import UsageError
-from publisher.report.frame import Interval
-from publisher.report.report import TAKEN
+from publisher.report.view_kind import PERIODS, Interval, PeriodName, Resource, ViewKind
 from publisher.text import did_you_mean
 
 DEFAULT_BIN_S: Final = 3600
 FIRST_INSTANT, LIMIT_INSTANT = -62_135_596_800, 253_402_300_800
 """The instants that can be written: from the year 1 to the year 9999; the second is exclusive."""
-
-PeriodName = Literal["day", "week", "month", "year"]
-Resource = Literal["cores", "memory", "vmem", "gpus"]
 
 
 class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,27 +77,23 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.start < FIRST_INSTANT or self.stop >= LIMIT_INSTANT:
             raise UsageError("the interval must be in the years 1 to 9999")
 
-    def require_by(self, view: str, allowed: tuple[str, ...], most: int) -> None:
+    def require_keys(self, kind: ViewKind) -> None:
         """Raises `UsageError` for keys that the view does not have, or for too many."""
         for key in self.by:
-            if not allowed:
-                raise UsageError(f"{view} cannot be grouped", hint="Omit --by")
-            if key not in allowed:
-                known = f"choose one of: {', '.join(allowed)}"
-                raise UsageError(f"{view} cannot be grouped by {key!r}; {known}{did_you_mean(key, allowed)}")
-        if len(self.by) > most or len(set(self.by)) < len(self.by):
-            number = {1: "one key", 2: "one key or two different keys"}[most]
-            raise UsageError(f"--by: {view} is grouped by {number}")
+            if not kind.keys:
+                raise UsageError(f"{kind.name} cannot be grouped", hint="Omit --by")
+            if key not in kind.keys:
+                known = f"choose one of: {', '.join(kind.keys)}"
+                raise UsageError(f"{kind.name} cannot be grouped by {key!r}; {known}{did_you_mean(key, kind.keys)}")
+        if len(self.by) > kind.most_keys or len(set(self.by)) < len(self.by):
+            number = {1: "one key", 2: "one key or two different keys"}[kind.most_keys]
+            raise UsageError(f"--by: {kind.name} is grouped by {number}")
 
 
-PERIODS: Final[tuple[str, ...]] = get_args(PeriodName)
-
-
-def require_zone_used(view: str, by: tuple[str, ...]) -> None:
+def require_zone_used(kind: ViewKind, by: tuple[str, ...]) -> None:
     """Raises `UsageError` for a time zone without effect: neither the view nor `by` has a period."""
-    taken = TAKEN[view]
-    if "by" in taken and "period" not in taken and not set(by) & set(PERIODS):
+    if "by" in kind.options and "period" not in kind.options and not set(by) & set(PERIODS):
         raise UsageError(
-            f"--timezone has no effect: {view} is not grouped by a period",
+            f"--timezone has no effect: {kind.name} is not grouped by a period",
             hint="Omit it, or add --by day, week, month or year",
         )

@@ -23,9 +23,10 @@ from publisher.encoded_run import class_values, unpack
 from publisher.errors import UsageError
 from publisher.events import Observer, WorkAdvanced
 from publisher.report.columns import ClassColumns, ColumnMaker
-from publisher.report.frame import ROW, Coding, Frame, Interval, Runs
+from publisher.report.frame import ROW, Coding, Frame, Runs
 from publisher.report.request import ReportRequest
-from publisher.report.selection import ON_CLUSTER, PartialReport, Selection, selected
+from publisher.report.selection import PartialReport, Selection, selected
+from publisher.report.view_kind import VIEW_KINDS, Interval
 from publisher.sources.dqs import SEVERAL_LINES, without_slaves
 from publisher.status.jobs import count_in
 from publisher.store import suspects
@@ -191,8 +192,9 @@ class ReportContext:
     def runs(self, request: ReportRequest) -> Runs:
         """The runs that the request is about."""
         if request.dask is not None:
+            computed = [kind.name for kind in VIEW_KINDS.values() if kind.on_cluster]
             raise UsageError(
-                f"--dask: a cluster computes only {', '.join(ON_CLUSTER[:-1])} and {ON_CLUSTER[-1]}",
+                f"--dask: a cluster computes only {', '.join(computed[:-1])} and {computed[-1]}",
                 hint="Omit --dask, or choose another view",
             )
         if request.archive is not None:

@@ -18,8 +18,9 @@ from publisher.job_ids import JobPattern
 from publisher.messages.entries import word_test
 from publisher.report.calendar import edges, periods, zone_of
 from publisher.report.column_tally import Ints
-from publisher.report.frame import AMOUNTS, UNKNOWN, Coding, Frame, Interval, Mask, Runs
-from publisher.report.request import PERIODS, ReportRequest
+from publisher.report.frame import AMOUNTS, UNKNOWN, Coding, Frame, Mask, Runs
+from publisher.report.request import ReportRequest
+from publisher.report.view_kind import PERIODS, Interval
 
 MOST_SHOWN: Final = 10
 """The most values that are named if nothing matches."""
@@ -179,11 +180,6 @@ def some(values: set[str]) -> str:
     return ", ".join(shown) + (" ..." if len(values) > len(shown) else "")
 
 
-GROUPED_BY: Final = tuple(key for key in KEYS if key != "job")
-"""The keys of groups. A run on several hosts counts under its first, one with several resources under all together."""
-BY_PERIOD: Final = (*GROUPED_BY, *PERIODS)
-
-
 def columns_of(by: tuple[str, ...]) -> frozenset[str]:
     """The columns of the keys."""
     return frozenset(by) - frozenset(PERIODS)
@@ -279,10 +275,6 @@ class PartialReport(Protocol):
     def add(self, other: Self, /) -> None:
         """Add the result for other runs."""
         ...
-
-
-ON_CLUSTER: Final = ("utilization", "totals", "charges", "occupation")
-"""The views that a cluster computes, because sums of months can be added; others need all runs of a job at once."""
 
 
 def selected(

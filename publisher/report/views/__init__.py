@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
-from publisher.errors import UsageError
 from publisher.report.ranking import ranked
-from publisher.report.report import VIEWS, Report
+from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.text import counted, unknown_name
+from publisher.report.view_kind import VIEW_KINDS, view_kind
+from publisher.text import counted
 
 
 class ReportView(Protocol):
@@ -23,22 +23,17 @@ class ReportView(Protocol):
         ...
 
 
-_OF_NO_RUNS: Final = frozenset({"load"})
-"""Views of samples instead of runs."""
-_MODULES: Final = {name: f"publisher.report.views.{name}" for name in VIEWS}
-
-
 def make(name: str, context: ReportContext, request: ReportRequest) -> Report:
     """The report of a view. Raises `UsageError` for an unknown view, and for options that it does not support."""
-    if name not in _MODULES:
-        raise UsageError(unknown_name("view", name, VIEWS))
-    view: ReportView = importlib.import_module(_MODULES[name]).view
+    kind = view_kind(name)
+    request.require_keys(kind)
+    view: ReportView = importlib.import_module(f"publisher.report.views.{kind.name}").view
     return with_purged(_with_suspects(ranked(view(context, request), request), context), context, request)
 
 
 def _with_suspects(report: Report, context: ReportContext) -> Report:
     """The report with a note on the suspect jobs that are not counted."""
-    count = 0 if report.view in _OF_NO_RUNS else context.suspects()
+    count = context.suspects() if VIEW_KINDS[report.view].of_runs else 0
     if not count:
         return report
     note = (
@@ -50,7 +45,7 @@ def _with_suspects(report: Report, context: ReportContext) -> Report:
 
 def with_purged(report: Report, context: ReportContext, request: ReportRequest) -> Report:
     """The report with a note on the months of its interval that were purged from the store, and how many runs."""
-    if report.view in _OF_NO_RUNS:
+    if not VIEW_KINDS[report.view].of_runs:
         return report
     gone, note = context.purged(request), context.purged_note(request)
     if not gone:

@@ -37,9 +37,9 @@ from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Met, Selection, distinct
 from publisher.report.statements.statement import Adjusted, LostRuns, Statement, StatementItem, Statements, notes_on
+from publisher.report.view_kind import CHARGES
 from publisher.report.views.nodes import REQUIRED, Placing
 
-CHARGED_BY: Final = ("user", "group", "project", "account", "vo")
 _FACTOR_KEYS: Final = ("group", "user", "project", "vo", "queue", "status", "account")
 _UNIT_MS: Final[Mapping[str, int]] = {resource: 3_600_000 * parts for resource, parts in PARTS_OF_UNIT.items()}
 _LOST: Final[Status] = "lost"
@@ -64,7 +64,7 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
     month = month_of(request.start)
     if (request.start, request.stop) != month_bounds(month):
         raise UsageError("charges are made for a whole month", hint="Name it with --month, such as --month 2026-11")
-    request.require_by("charges", CHARGED_BY, 1)
+    request.require_keys(CHARGES)
     settings = context.config.charges
     start, stop = month_in(month, zone_of(settings.timezone))
     request = msgspec.structs.replace(request, start=start, stop=stop)
@@ -352,7 +352,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: the items, the adjustments, and the total of every statement."""
     made = statements(context, request)
     report = Report(
-        view="charges",
+        view=CHARGES.name,
         title=f"Charges of {made.shown_month}",
         site=made.site,
         start=made.start,

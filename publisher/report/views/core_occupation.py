@@ -23,6 +23,7 @@ from publisher.report.held_amounts import Occupation
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, in_percent
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
+from publisher.report.view_kind import OCCUPATION
 from publisher.report.views.nodes import Allocations, NodeAllocations, names_of
 
 MOST_CELLS: Final = 250_000
@@ -139,7 +140,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         rows = []
     others = [key for key in request.by if key != "core"]
     return Report(
-        view="occupation",
+        view=OCCUPATION.name,
         title="Occupation of each core" + (f" by {others[0]}" if others else ""),
         site=context.config.site.name,
         start=request.start,

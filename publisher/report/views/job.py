@@ -31,9 +31,10 @@ from publisher.report.frame import (
     Frame,
 )
 from publisher.report.plot.style import interval_text
-from publisher.report.report import TAKEN, Cell, Column, Report
+from publisher.report.report import Cell, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
+from publisher.report.view_kind import JOB
 from publisher.status import jobs
 from publisher.store import runs
 from publisher.store.stored_run import StoredRun
@@ -43,16 +44,14 @@ _MOST: Final = 1_000
 _INSTANTS: Final = frozenset(
     {"submit", "eligible", "lrms_submit", "start", "end", "execution_start", "execution_end"}
 )  # fmt: skip
-_COLUMNS: Final = (Column("record_id", "text"), Column("field", "text"), Column("value", "text"))
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: a row for each fact of each run of the jobs with this id, or with this name in the interval."""
-    request.require_by("job", (), 1)
     name = request.filters.get("job")
     if name is None:
         raise UsageError("--job is missing", hint="Give the id of a job, or a pattern of its name")
-    if not request.filters.keys() <= TAKEN["job"]:
+    if not request.filters.keys() <= JOB.options:
         raise UsageError("a job is selected with --job, --task, and --user only")
     if request.archive is not None:
         return _of_archive(context, request, request.archive, name)
@@ -83,12 +82,12 @@ def _report(
 ) -> Report:
     more = (f"Only the first {_MOST:,} runs are shown.",) if runs_found == _MOST else ()
     return Report(
-        view="job",
+        view=JOB.name,
         title=f"Job {request.filters['job']}",
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
-        columns=_COLUMNS,
+        columns=JOB.columns,
         rows=tuple(rows),
         notes=(*more, *notes),
         nothing=None if rows else _nothing(request),

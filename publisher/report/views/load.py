@@ -24,13 +24,13 @@ from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Se
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import MOST_SHOWN, some
+from publisher.report.view_kind import LOAD
 from publisher.report.views.utilization import utilization
 from publisher.sources.base import Unreadable
 from publisher.sources.dqs_stat import STATES, QueueSample, read_samples
 from publisher.text import iso
 
 _KEYS: Final = ("queue", "host", "complex")
-LOAD_BY: Final = ("host", "queue", "complex", "state")
 _SEVERAL: Final = frozenset({"complex", "state"})
 """Keys with several values for one queue."""
 _MEASURES: Final = (
@@ -116,7 +116,6 @@ class _SampleCounts(msgspec.Struct):
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
-    request.require_by("load", LOAD_BY, 1)
     bins = request.cut()
     paths = _paths(context, request)
     unreadable = 0
@@ -146,7 +145,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             )
     made = _by_key(bins, found, request.by) if request.by else _of_all(bins, found, _utilization(context, request))
     return Report(
-        view="load",
+        view=LOAD.name,
         title="Active queues and load" + (f", by {keys_text(request.by)}" if request.by else ""),
         site=context.config.site.name,
         start=bins.start,

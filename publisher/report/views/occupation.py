@@ -16,10 +16,10 @@ from publisher.report.inventory import PARTS_OF_UNIT, KnownNode
 from publisher.report.report import Cell, Column, Plot, Report, Series, in_percent, keys_text
 from publisher.report.request import ReportRequest, Resource
 from publisher.report.runs import ReportContext, running_note
+from publisher.report.view_kind import OCCUPATION
 from publisher.report.views import core_occupation
 from publisher.report.views.nodes import UNITS, NodeAllocations, names_of
 
-OCCUPATION_BY: Final = ("cluster", "type", "node", "core")
 _TITLES: Final[dict[Resource, str]] = {
     "cores": "Occupation of cores", "memory": "Occupation of memory", "vmem": "Occupation of virtual memory",
     "gpus": "Occupation of GPUs",
@@ -86,7 +86,6 @@ def in_units(amount: int, time_s: int, resource: Resource) -> float:
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
-    request.require_by("occupation", OCCUPATION_BY, 2)
     if "core" in request.by:
         return core_occupation.view(context, request)
     resource = request.resource
@@ -107,7 +106,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     if nothing := held.nothing(rows=bool(rows)):
         rows = []
     return Report(
-        view="occupation",
+        view=OCCUPATION.name,
         title=_TITLES[resource] + (f" by {keys_text(request.by)}" if request.by else ""),
         site=context.config.site.name,
         start=request.start,

@@ -17,6 +17,7 @@ from publisher.report.partitions import RowPartitions
 from publisher.report.report import Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
+from publisher.report.view_kind import PATHS
 
 MEANINGS: Final = {
     "Q": "queued", "S": "started", "E": "ended", "D": "deleted", "A": "aborted by the server", "R": "run again",
@@ -38,7 +39,6 @@ def path_of(kinds: str) -> str:
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: each path and its number of jobs; with a filter for jobs, all events of the matching jobs."""
     request.require_interval()
-    request.require_by("paths", (), 1)
     requested = frozenset({"job", "events", "cluster"})
     selection = context.select(request, requested, "overlapping", running=True)
     silent = 0
@@ -55,7 +55,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         jobs = chain.from_iterable(map(_last_runs, runs.parts()))
         columns, rows, kinds = _events(jobs) if "job" in request.filters else _counts(jobs)
     return Report(
-        view="paths",
+        view=PATHS.name,
         title="Events of jobs" if "job" in request.filters else "Paths of jobs",
         site=context.config.site.name,
         start=request.start,
@@ -103,12 +103,8 @@ def _counts(jobs: Iterable[tuple[_Job, Events]]) -> _Table:
         found[path] = (count + 1, min(example, job))
     total = sum(count for count, _ in found.values())
     order = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
-    columns = (
-        Column("path", "text"), Column("jobs", "count", adds="sum"), Column("share", "ratio", adds="sum"),
-        Column("example", "text"),
-    )  # fmt: skip
     rows: list[tuple[Cell, ...]] = [(path, count, count / total, example) for path, (count, example) in order]
-    return columns, rows, {letter for path in found for word in path.split() for letter in _letters_of(word)}
+    return PATHS.columns, rows, {letter for path in found for word in path.split() for letter in _letters_of(word)}
 
 
 def _letters_of(word: str) -> tuple[str, ...]:

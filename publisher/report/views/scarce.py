@@ -13,9 +13,10 @@ import numpy as np
 
 from publisher.report.calendar import unit_for
 from publisher.report.frame import Frame
-from publisher.report.report import Cell, Column, Plot, Report, Series, in_percent
-from publisher.report.request import ReportRequest, Resource
+from publisher.report.report import Cell, Plot, Report, Series, in_percent
+from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
+from publisher.report.view_kind import SCARCE, Resource
 from publisher.report.views.nodes import NodeAllocations, Placed
 from publisher.report.views.occupation import shares
 from publisher.report.views.waiting import WAITED, GroupWaits, Waits
@@ -25,22 +26,10 @@ HIGH: Final = 0.8
 LONG_S: Final = 3600
 _BY: Final = ("cluster", "type")
 _RESOURCES: Final[tuple[Resource, ...]] = ("cores", "memory", "gpus")
-_COLUMNS: Final = (
-    Column("cluster", "text"),
-    Column("type", "text"),
-    Column("resource", "text"),
-    Column("nodes", "count"),
-    Column("occupation", "ratio"),
-    Column("jobs", "count"),
-    Column("median_wait_s", "count", "s"),
-    Column("p90_wait_s", "count", "s"),
-    Column("scarce", "text"),
-)
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: a row for each class, the scarcest first."""
-    request.require_by("scarce", (), 1)
     whole = msgspec.structs.replace(request, period="year", timezone="UTC")
     rows: list[tuple[Cell, ...]] = []
     notes: dict[str, None] = {}
@@ -67,12 +56,12 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         rows.clear()
     rows.sort(key=lambda row: (-_pressure(row), str(row[0]), str(row[1])))
     return Report(
-        view="scarce",
+        view=SCARCE.name,
         title="Scarce resources",
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
-        columns=_COLUMNS,
+        columns=SCARCE.columns,
         rows=tuple(rows),
         sorted_by="occupation",
         plots=_plots(rows) if rows else (),

@@ -23,9 +23,10 @@ from publisher.report.frame import (
     Frame,
 )
 from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series, keys_text
-from publisher.report.request import PERIODS, PeriodName, ReportRequest
+from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import BY_PERIOD, Groups, Met, Selection, columns_of
+from publisher.report.selection import Groups, Met, Selection, columns_of
+from publisher.report.view_kind import PERIODS, TOTALS, PeriodName
 
 _WANTED: Final = frozenset(
     {
@@ -49,29 +50,6 @@ _NULLABLE: Final = {"mem_unknown": "mem_ugb_s", "io_unknown": "io_ugb", "iow_unk
 """Likewise, with the column in which such runs have no number: only Grid Engine has these amounts."""
 _COUNTED: Final = (*_SUMMED, *_UNKNOWN, *_NULLABLE)
 _PEAKS: Final = ("memory_kib", "virtual_kib")
-_AMOUNTS: Final = (
-    Column("jobs", "count", adds="sum"),
-    Column("wall_s", "number", "s", adds="sum"),
-    Column("cpu_user_s", "number", "s", adds="sum"),
-    Column("cpu_system_s", "number", "s", adds="sum"),
-    Column("cpu_s", "number", "s", adds="sum"),
-    Column("core_h", "number", "core h", adds="sum"),
-    Column("memory_max_kib", "count", "KiB", adds="max"),
-    Column("virtual_max_kib", "count", "KiB", adds="max"),
-    Column("wall_of_tasks_s", "number", "s", adds="sum"),
-    Column("memory_gb_s", "number", "GB s", adds="sum"),
-    Column("io_gb", "number", "GB", adds="sum"),
-    Column("io_wait_s", "number", "s", adds="sum"),
-    Column("stage_in_bytes", "count", "bytes", adds="sum"),
-    Column("stage_out_bytes", "count", "bytes", adds="sum"),
-    Column("cpu_unknown_jobs", "count", adds="sum"),
-    Column("memory_unknown_jobs", "count", adds="sum"),
-    Column("virtual_unknown_jobs", "count", adds="sum"),
-    Column("staged_unknown_jobs", "count", adds="sum"),
-    Column("memory_gb_s_unknown_jobs", "count", adds="sum"),
-    Column("io_unknown_jobs", "count", adds="sum"),
-    Column("io_wait_unknown_jobs", "count", adds="sum"),
-)
 _GIB: Final = 1 << 30
 _SHOWN: Final = 8
 """The number of amounts in tables; those of Grid Engine only are in CSV and JSON."""
@@ -196,7 +174,7 @@ def sum_part(selection: Selection, request: ReportRequest) -> Summed:
 def totals(context: ReportContext, request: ReportRequest) -> Totals:
     """The usage of the runs of the interval. Raises `UsageError`."""
     request.require_interval()
-    request.require_by("totals", BY_PERIOD, 2)
+    request.require_keys(TOTALS)
     summed = context.gather(request, _WANTED | columns_of(request.by), "ended", sum_part)
     sums, peaks = summed.sums, summed.peaks
     found = [
@@ -238,16 +216,16 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     made = totals(context, request)
     rows = made.rows if made.by else (made.all,)
     return Report(
-        view="totals",
+        view=TOTALS.name,
         title="Usage" + (f", by {keys_text(made.by)}" if made.by else ""),
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
-        columns=(*(Column(key, "text") for key in made.by), *_AMOUNTS),
+        columns=(*(Column(key, "text") for key in made.by), *TOTALS.columns),
         rows=tuple((*row.key, *row.amounts()) for row in rows),
         shown=(
             *made.by,
-            *(column.name for column in _AMOUNTS[:_SHOWN]),
+            *(column.name for column in TOTALS.columns[:_SHOWN]),
             *(_STAGED if made.all.staged else ()),
         ),
         sorted_by="core_h",
@@ -257,7 +235,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         rows_named="totals",
         facts={
             "by": list(made.by),
-            "all": dict(zip((column.name for column in _AMOUNTS), made.all.amounts(), strict=True)),
+            "all": dict(zip((column.name for column in TOTALS.columns), made.all.amounts(), strict=True)),
         },
     )
 

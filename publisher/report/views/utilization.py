@@ -14,7 +14,8 @@ from publisher.report.frame import CPU_UNKNOWN
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import GROUPED_BY, Groups, Met, Selection, columns_of
+from publisher.report.selection import Groups, Met, Selection, columns_of
+from publisher.report.view_kind import UTILIZATION
 
 _WANTED: Final = frozenset({"user_ms", "system_ms", "slots", "incomplete"})
 _MOST_CELLS: Final = 1_000_000
@@ -108,7 +109,6 @@ def _tallied(context: ReportContext, request: ReportRequest) -> Tallied:
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: without a key a row for each bin; with one, for each bin and value of which anything ran."""
-    request.require_by("utilization", GROUPED_BY, 1)
     found = _tallied(context, request)
     return _by_key(context, request, found) if request.by else _whole(context, _utilization(context, request, found))
 
@@ -120,7 +120,7 @@ def _whole(context: ReportContext, made: Utilization) -> Report:
     names = ("queue", "slots") if report.measure == "queue" else ("cpu_user", "cpu_system")
     measures = ("queue", "cpu") if report.measure == "queue" else ("cpu", "queue")
     return Report(
-        view="utilization",
+        view=UTILIZATION.name,
         title=_title(report.measure),
         site=context.config.site.name,
         start=report.start,
@@ -160,7 +160,7 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
     series = [Series(name or UNKNOWN_NAME, tuple(_amount(request, one) for one in cells[name])) for name in names]
     whole = next(iter(cells.values()), ()) or measured(bins, iter([BinSums(0, 0, 0, 0, 0)] * bins.count))
     return Report(
-        view="utilization",
+        view=UTILIZATION.name,
         title=f"{_title(request.measure)} by {keys_text((key,))}",
         site=context.config.site.name,
         start=bins.start,

@@ -20,24 +20,15 @@ from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import UNKNOWN, Frame
 from publisher.report.partitions import ROWS_IN_MEMORY, NumberPartitions, whole
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
-from publisher.report.request import PERIODS, ReportRequest
+from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
-from publisher.report.selection import BY_PERIOD, Groups, columns_of, distinct
+from publisher.report.selection import Groups, columns_of, distinct
+from publisher.report.view_kind import PERIODS, SIZE, WAITING
 
-SIZE: Final = "size"
 _SIZES: Final = (1, 2, 5, 17, 65, 257)
 """The first number of slots of each class of sizes."""
 WAITED: Final = frozenset({"submit", "eligible", "slots", "job", "cluster"})
 """The columns that waiting times need."""
-_AMOUNTS: Final = (
-    Column("jobs", "count", adds="sum"),
-    Column("mean_s", "number", "s"),
-    Column("median_s", "count", "s"),
-    Column("p90_s", "count", "s"),
-    Column("p99_s", "count", "s"),
-    Column("longest_s", "count", "s", adds="max"),
-    Column("eligible_mean_s", "number", "s"),
-)
 _CLUSTER_FACTOR, _SUBMIT_FACTOR = -0x3D4D51C2D82B14B1, -0x61C8864680B583EB
 """Odd numbers that distribute the bits of a hash."""
 
@@ -186,7 +177,6 @@ def percentile(waits: Ints, reached: Ints, percent: int) -> int:
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
     request.require_interval()
-    request.require_by("waiting", (*BY_PERIOD, SIZE), 2)
     by = tuple(key for key in request.by if key != SIZE)
     selection = context.select(request, WAITED | columns_of(by), "started", running=True)
     groups = Groups(request, selection, by, "start")
@@ -199,12 +189,12 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     rows = tuple((*map(_words, label), *found[group].amounts()) for label, group in labelled)
     notes = [f"Runs left out, because their submission is unknown or after their start: {waits.unknown_submission:,}."]
     return Report(
-        view="waiting",
+        view=WAITING.name,
         title="Waiting times of jobs" + (f", by {keys_text(request.by)}" if request.by else ""),
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
-        columns=(*(Column(key, "text") for key in request.by), *_AMOUNTS),
+        columns=(*(Column(key, "text") for key in request.by), *WAITING.columns),
         rows=rows,
         sorted_by="jobs",
         plots=_plots(request, rows) if request.by and rows else (),
@@ -213,7 +203,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         facts={
             "by": list(request.by),
             "all": {} if everything is None else dict(
-                zip((column.name for column in _AMOUNTS[:-1]), everything.amounts()[:-1], strict=True)
+                zip((column.name for column in WAITING.columns[:-1]), everything.amounts()[:-1], strict=True)
             ),
         },
     )  # fmt: skip

@@ -21,9 +21,10 @@ from publisher.page.app import PageContent, application
 from publisher.page.auth import People, Person, Sessions
 from publisher.page.report_cache import CachedReports
 from publisher.page.report_pages import ReportPages, ReportSource
-from publisher.report.report import VIEWS, Report
+from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
+from publisher.report.view_kind import VIEW_KINDS
 from publisher.report.views.charges import statements
 from publisher.sources.base import Window
 from tests.publisher.cli.program import Program
@@ -369,7 +370,7 @@ def test_no_view_shows_users_what_others_used(guarded: PageClient) -> None:
                 assert not {"bob", "carol", "dave"} & set(re.findall(r"\w+", found)), path
 
 
-@pytest.mark.parametrize("view", list(VIEWS))
+@pytest.mark.parametrize("view", list(VIEW_KINDS))
 def test_every_view_is_there(opened: PageClient, view: str) -> None:
     query = f"{MONTH}&month=2026-11&job={'job1' if view == 'job' else ''}"
     found = opened.ask(f"/{view}?{query}")

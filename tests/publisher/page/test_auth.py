@@ -10,7 +10,7 @@ import pytest
 
 from publisher.errors import ConfigError, CredentialError
 from publisher.page.auth import STATUS, People, Sessions
-from publisher.report.report import VIEWS
+from publisher.report.view_kind import VIEW_KINDS
 from tests.publisher.page.conftest import TOKENS, token_file
 
 TOKEN = "a-token-of-many-letters"
@@ -35,7 +35,7 @@ def test_each_has_what_the_role_of_the_group_has(tmp_path: Path) -> None:
     assert (alice.role, alice.group, alice.owner) == ("user", "chemistry", "alice")
     assert alice.may("job")
     assert not any(alice.may(view) for view in ("occupation", "scarce", "load", STATUS))
-    assert root.views == {*VIEWS, STATUS}
+    assert root.views == {*VIEW_KINDS, STATUS}
     assert (root.owner, boss.owner) == (None, None)
     assert boss.may("scarce")
     assert not boss.may("job")

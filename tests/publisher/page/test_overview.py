@@ -20,7 +20,7 @@ from publisher.page.auth import People
 from publisher.page.overview import headline, problems, tiles
 from publisher.page.server import offered_views
 from publisher.reason import ReasonCode
-from publisher.report.report import VIEWS
+from publisher.report.view_kind import VIEW_KINDS
 from publisher.status.records import ListedRecord
 from publisher.status.status import Status
 from publisher.store.history import ProgramRun
@@ -284,10 +284,10 @@ def test_only_known_values_are_kept_of_an_address() -> None:
 
 def test_the_menu_has_only_what_has_something_to_show(publisher: Publisher, states: Program, tmp_path: Path) -> None:
     page = PageClient(publisher)
-    assert offered_views(publisher.config) == {*VIEWS} - {"load", "paths"}
+    assert offered_views(publisher.config) == {*VIEW_KINDS} - {"load", "paths"}
     text = states.config.read_text(encoding="utf-8")
     bare = Program(tmp_path, text[: text.index("[charges]")] + text[text.index("[serve]") :])
-    assert offered_views(load(bare.config)) == {*VIEWS} - {"charges", "load", "paths"}
+    assert offered_views(load(bare.config)) == {*VIEW_KINDS} - {"charges", "load", "paths"}
     bare.configure(
         bare.config.read_text(encoding="utf-8").replace(
             'path = "act_file"', 'path = "act_file"\nstat_file = "stat_file"'

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from publisher.errors import UsageError
 from publisher.report.calendar import edges, periods, zone_of
-from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, PERIODS
+from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT
+from publisher.report.view_kind import PERIODS
 
 OSLO = ZoneInfo("Europe/Oslo")
 SATURDAY = 1_792_800_000

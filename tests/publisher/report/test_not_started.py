@@ -8,10 +8,10 @@ import pytest
 
 from publisher.api import Publisher
 from publisher.report.cache import ReportCache
-from publisher.report.frame import Interval
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
+from publisher.report.view_kind import Interval
 from publisher.report.views import make
 from tests.generators.arc_database import ArcWriter
 from tests.generators.arc_jobs import ArcJob, instant

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from formats.utilization.measure import KEYS
-from publisher.report.report import TAKEN, VIEWS
+from publisher.report.view_kind import OPTIONS, VIEW_KINDS
 from tests.publisher.cli.program import BASE, Inside, Program
 
 GIVEN: Final = {
@@ -35,17 +35,16 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 
 def test_every_view_and_option_is_there() -> None:
-    assert TAKEN.keys() == VIEWS.keys()
-    assert set().union(*TAKEN.values()) == GIVEN.keys()
+    assert set().union(*(kind.options for kind in VIEW_KINDS.values())) == GIVEN.keys() == OPTIONS.keys()
 
 
-@pytest.mark.parametrize("view", list(VIEWS))
+@pytest.mark.parametrize("view", list(VIEW_KINDS))
 def test_the_command_of_a_view_has_the_options_that_it_takes_and_no_others(empty: Program, view: str) -> None:
     """Given all that it takes, a view goes as far as to find no store; each other option is unknown."""
-    taken = [word for option in sorted(TAKEN[view] - {"archive", "dask"}) for word in GIVEN[option]]
+    taken = [word for option in sorted(VIEW_KINDS[view].options - {"archive", "dask"}) for word in GIVEN[option]]
     assert "No such option" not in empty("report", view, *taken).err
     offered = empty("report", view, "--help").out.split()
-    for option in sorted(GIVEN.keys() - TAKEN[view]):
+    for option in sorted(GIVEN.keys() - VIEW_KINDS[view].options):
         done = empty("report", view, *GIVEN[option])
         assert (done.code, done.out) == (2, ""), option
         assert f"No such option: --{option}" in done.err

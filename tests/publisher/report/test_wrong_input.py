@@ -12,9 +12,10 @@ from publisher.api import Publisher
 from publisher.errors import UsageError
 from publisher.page.html import table
 from publisher.report.output import json_object, text_rows, to_csv, to_markdown
-from publisher.report.report import VIEWS, Column, Report
+from publisher.report.report import Column, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
+from publisher.report.view_kind import VIEW_KINDS
 from publisher.report.views import make
 from tests.publisher.cli.program import BASE, Program
 
@@ -26,13 +27,13 @@ def asked(publisher: Publisher, view: str, **given: object) -> Report:
     return make(view, ReportContext(publisher.store, publisher.config, NOW), request)
 
 
-@pytest.mark.parametrize("view", sorted(VIEWS.keys() - {"job", "load", "charges"}))
+@pytest.mark.parametrize("view", sorted(VIEW_KINDS.keys() - {"job", "load", "charges"}))
 def test_an_interval_that_ends_before_it_begins(every_source: Publisher, view: str) -> None:
     with pytest.raises(UsageError, match="--until must be after --since"):
         asked(every_source, view, start=NOW, stop=NOW - 1)
 
 
-@pytest.mark.parametrize("view", sorted(VIEWS.keys() - {"job", "load", "charges"}))
+@pytest.mark.parametrize("view", sorted(VIEW_KINDS.keys() - {"job", "load", "charges"}))
 def test_unknown_keys_are_reported_with_those_there_are(every_source: Publisher, view: str) -> None:
     with pytest.raises(UsageError, match=r"choose one of: queue|choose one of: cluster|cannot be grouped"):
         asked(every_source, view, by=("colour",))
@@ -58,7 +59,7 @@ def test_nothing_that_matches_says_what_there_is(every_source: Publisher) -> Non
     assert "queue all.q" in found.nothing
 
 
-@pytest.mark.parametrize("view", sorted(VIEWS.keys() - {"charges", "load"}))
+@pytest.mark.parametrize("view", sorted(VIEW_KINDS.keys() - {"charges", "load"}))
 def test_where_nothing_matches_no_form_shows_zeros(every_source: Publisher, view: str) -> None:
     """Only JSON keeps the bins of an interval, for programs, with the reason beside them."""
     found = asked(every_source, view, filters={"job": "nothing-of-the-kind"})

@@ -1,0 +1,331 @@
+"""`VIEW_KINDS`: the views of `report`, and their options, keys, columns, and who may see them on the page.
+
+What depends on the view is a field of its descriptor, never decided by its name: the command, its help and completion,
+the page's menu and forms, and the reference are made from it. A new view is a module and an entry here. Nothing here
+loads NumPy or DuckDB, so that the help of a command is quick and needs no extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from formats.utilization.measure import KEYS
+from publisher.errors import UsageError
+from publisher.report.report import Column
+from publisher.text import unknown_name
+
+Interval = Literal["overlapping", "started", "ended"]
+"""Which runs belong to an interval: those that overlap it, started in it, or ended in it."""
+PeriodName = Literal["day", "week", "month", "year"]
+PERIODS: Final[tuple[PeriodName, ...]] = get_args(PeriodName)
+Resource = Literal["cores", "memory", "vmem", "gpus"]
+Role = Literal["user", "manager", "admin"]
+Need = Literal["prices", "samples", "events"]
+"""What a site must have for a view: a price list, DQS' samples of the queues, a source with events."""
+
+SIZE: Final = "size"
+"""The key of classes of numbers of slots."""
+GROUPED_BY: Final = tuple(key for key in KEYS if key != "job")
+"""The keys of groups. A run on several hosts counts under its first, one with several resources under all together."""
+BY_PERIOD: Final = (*GROUPED_BY, *PERIODS)
+
+
+class ViewOption(msgspec.Struct, frozen=True):
+    """An option of a command: its `name` without dashes, the type of its value, and its help."""
+
+    name: str
+    value: Any
+    text: str
+    metavar: str | None = None
+
+
+def _pattern(name: str, text: str) -> ViewOption:
+    return ViewOption(name, str, f"{text}.", "PATTERN")
+
+
+_PATTERNS: Final = (
+    _pattern("user", "Only jobs of these users"),
+    _pattern("group", "Only jobs of these groups"),
+    _pattern("vo", "Only jobs of these VOs"),
+    _pattern("project", "Only jobs of these projects"),
+    _pattern("queue", "Only jobs in these queues"),
+    _pattern("host", "Only jobs on these hosts"),
+    _pattern("status", "Only jobs with this status, such as completed or failed"),
+    _pattern("job", "Only jobs with this id (of an array: all tasks) or name"),
+    _pattern("task", "Only these array tasks, such as 3 or 1-10:2"),
+    _pattern("account", "Only jobs on these accounts"),
+    _pattern("department", "Only jobs of these departments"),
+    _pattern("complex", "Only jobs that requested this resource (DQS, Grid Engine)"),
+    _pattern("pe", "Only jobs in these parallel environments"),
+    _pattern("slots", "Only jobs with this number of slots"),
+    _pattern("cluster", "Only jobs of these clusters"),
+    _pattern("reservation", "Only jobs in these advance reservations"),
+    _pattern("dn", "Only jobs of these distinguished names"),
+)
+OPTIONS: Final[Mapping[str, ViewOption]] = {
+    option.name: option
+    for option in (
+        ViewOption("by", str, "Group by a key such as user, vo, queue, host, or month.", "KEY[,KEY]"),
+        ViewOption("bin", str, "Size of the bins. Default: 1h.", "DURATION"),
+        ViewOption("bins", int, "Number of bins, instead of their size.", "N"),
+        ViewOption("measure", Literal["queue", "cpu"], "What to show. Default: queue."),
+        ViewOption("counted", Interval, "Count runs that overlap the interval, started in it, or ended in it."),
+        ViewOption("period", PeriodName, "Length of a period. Default: month."),
+        ViewOption("timezone", str, "Time zone in which days and months begin. Default: UTC.", "ZONE"),
+        ViewOption("resource", Resource, "Which resource. Default: cores."),
+        *_PATTERNS,
+        ViewOption("archive", Path, "Read runs from an archive instead of the store.", "DIR"),
+        ViewOption("dask", str, "Read the archive with the Dask cluster of this scheduler.", "ADDRESS"),
+        ViewOption("stat-file", Path, "DQS' samples of the queues.", "FILE"),
+        ViewOption("sort", str, "Sort by this column: numbers largest first, +COLUMN smallest first.", "COLUMN"),
+        ViewOption("top", int, "Show only the N largest; one row or bar sums up the others.", "N"),
+    )
+}
+"""The options of views in the order of help; every view also takes an interval."""
+_FILTERS: Final = frozenset(KEYS)
+_RANKED: Final = frozenset({"sort", "top"})
+_OF_RUNS: Final = _FILTERS | _RANKED | {"counted", "archive"}
+
+
+class ViewKind(msgspec.Struct, frozen=True, kw_only=True):
+    """A view: what the command, the page, and the reference are made from."""
+
+    name: str
+    """The name of its command, and of the module of `publisher.report.views` that makes it."""
+    label: str = ""
+    """Its name in the page's menu; empty: `name`, with a capital."""
+    summary: str
+    """What it shows: the help of its command."""
+    question: str
+    """The question that it answers."""
+    counts: Interval | None = None
+    """Which runs count unless `--counted` says otherwise; None: it has no such rule."""
+    options: frozenset[str]
+    """Its options besides the interval, by the names in `OPTIONS`."""
+    keys: tuple[str, ...] = ()
+    """What rows may be grouped by."""
+    most_keys: int = 1
+    page_key: str = ""
+    """The key by which the page groups if none is selected."""
+    user_key: str = ""
+    """The key by which the page always groups what a user sees."""
+    page_period: PeriodName = "month"
+    """The period that the page selects, if the view has periods of a selectable length."""
+    interval: Literal["days", "month", "optional"] = "days"
+    """On the page: some days, a whole month, or some days after the filters, because most queries need none."""
+    required: tuple[str, ...] = ()
+    """The filters without which it shows nothing."""
+    roles: frozenset[Role]
+    """Who may see it on the page."""
+    needs: Need | None = None
+    columns: tuple[Column, ...] = ()
+    """Its columns besides those of its keys, as far as they do not depend on the options."""
+    pictures: tuple[str, ...] = ()
+    """What its pictures show."""
+    pictured_by_key: bool = False
+    """Whether it only has pictures of groups."""
+    of_runs: bool = True
+    """Whether it is computed from runs, so that what is held or purged is missing in it."""
+    on_cluster: bool = False
+    """Whether a Dask cluster computes it: sums of months can be added; other views need all runs of a job at once."""
+    statements: bool = False
+    """Whether the page offers statements for its payers."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for an option that is not one."""
+        if unknown := self.options - OPTIONS.keys():
+            raise ValueError(f"no such option: {', '.join(sorted(unknown))}")
+
+    @property
+    def title(self) -> str:
+        """Its name in menus and headings."""
+        return self.label or self.name.capitalize()
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The keys by which its runs are selected; those that are required first."""
+        return (*self.required, *(key for key in KEYS if key in self.options and key not in self.required))
+
+
+_EVERYBODY: Final[frozenset[Role]] = frozenset({"user", "manager", "admin"})
+_NO_USERS: Final[frozenset[Role]] = frozenset({"manager", "admin"})
+_NO_MANAGERS: Final[frozenset[Role]] = frozenset({"user", "admin"})
+
+UTILIZATION: Final = ViewKind(
+    name="utilization",
+    summary="Queue and CPU utilization in time bins, by DQS' formulas.",
+    question="How many queues and CPUs were at work, hour by hour?",
+    counts="overlapping",
+    options=_OF_RUNS | {"by", "bin", "bins", "measure", "dask"},
+    keys=GROUPED_BY,
+    roles=_EVERYBODY,
+    columns=(
+        Column("start", "instant"), Column("inside_s", "count", "s"), Column("queue", "number", "queues"),
+        Column("cpu_user", "number", "CPUs"), Column("cpu_system", "number", "CPUs"),
+        Column("slots", "number", "slots"), Column("queue_mean", "number", "queues"),
+        Column("cpu_user_mean", "number", "CPUs"), Column("cpu_system_mean", "number", "CPUs"),
+        Column("slots_mean", "number", "slots"), Column("jobs", "count"),
+    ),
+    pictures=("queues in use", "CPUs in use"),
+    on_cluster=True,
+)  # fmt: skip
+TOTALS: Final = ViewKind(
+    name="totals",
+    summary="Jobs, wall time, CPU time, and core hours, summed by up to two keys.",
+    question="Who used how much?",
+    counts="ended",
+    options=_OF_RUNS | {"by", "timezone", "dask"},
+    keys=BY_PERIOD,
+    most_keys=2,
+    page_key="user",
+    roles=_EVERYBODY,
+    columns=(
+        Column("jobs", "count", adds="sum"),
+        Column("wall_s", "number", "s", adds="sum"),
+        Column("cpu_user_s", "number", "s", adds="sum"),
+        Column("cpu_system_s", "number", "s", adds="sum"),
+        Column("cpu_s", "number", "s", adds="sum"),
+        Column("core_h", "number", "core h", adds="sum"),
+        Column("memory_max_kib", "count", "KiB", adds="max"),
+        Column("virtual_max_kib", "count", "KiB", adds="max"),
+        Column("wall_of_tasks_s", "number", "s", adds="sum"),
+        Column("memory_gb_s", "number", "GB s", adds="sum"),
+        Column("io_gb", "number", "GB", adds="sum"),
+        Column("io_wait_s", "number", "s", adds="sum"),
+        Column("stage_in_bytes", "count", "bytes", adds="sum"),
+        Column("stage_out_bytes", "count", "bytes", adds="sum"),
+        Column("cpu_unknown_jobs", "count", adds="sum"),
+        Column("memory_unknown_jobs", "count", adds="sum"),
+        Column("virtual_unknown_jobs", "count", adds="sum"),
+        Column("staged_unknown_jobs", "count", adds="sum"),
+        Column("memory_gb_s_unknown_jobs", "count", adds="sum"),
+        Column("io_unknown_jobs", "count", adds="sum"),
+        Column("io_wait_unknown_jobs", "count", adds="sum"),
+    ),
+    pictures=("core hours", "staged volumes"),
+    pictured_by_key=True,
+    on_cluster=True,
+)
+OCCUPATION: Final = ViewKind(
+    name="occupation",
+    summary="The share of cores, memory, or GPUs in use, by day, week, month, or year.",
+    question="How full was the site?",
+    counts="overlapping",
+    options=_OF_RUNS | {"by", "period", "timezone", "resource", "dask"},
+    keys=("cluster", "type", "node", "core"),
+    most_keys=2,
+    page_period="day",
+    roles=_NO_USERS,
+    columns=(
+        Column("period", "text"), Column("start", "instant"), Column("nodes", "count"),
+        Column("available", "number"), Column("in_use", "number"), Column("used_h", "number"),
+        Column("occupation", "ratio"), Column("share_of_all", "ratio"),
+    ),
+    pictures=("occupation",),
+    on_cluster=True,
+)  # fmt: skip
+WAITING: Final = ViewKind(
+    name="waiting",
+    label="Waiting times",
+    summary="How long jobs waited: mean, median, p90, and p99.",
+    question="How long did jobs wait?",
+    counts="started",
+    options=_OF_RUNS | {"by", "timezone"},
+    keys=(*BY_PERIOD, SIZE),
+    most_keys=2,
+    page_key="queue",
+    roles=_EVERYBODY,
+    columns=(
+        Column("jobs", "count", adds="sum"), Column("mean_s", "number", "s"), Column("median_s", "count", "s"),
+        Column("p90_s", "count", "s"), Column("p99_s", "count", "s"), Column("longest_s", "count", "s", adds="max"),
+        Column("eligible_mean_s", "number", "s"),
+    ),
+    pictures=("median and p90 of the waiting time",),
+    pictured_by_key=True,
+)  # fmt: skip
+SCARCE: Final = ViewKind(
+    name="scarce",
+    label="Scarce resources",
+    summary="Which resources are scarce: high occupation and long waiting times.",
+    question="What should the site buy next?",
+    counts="overlapping",
+    options=_OF_RUNS,
+    roles=_NO_USERS,
+    columns=(
+        Column("cluster", "text"), Column("type", "text"), Column("resource", "text"), Column("nodes", "count"),
+        Column("occupation", "ratio"), Column("jobs", "count"), Column("median_wait_s", "count", "s"),
+        Column("p90_wait_s", "count", "s"), Column("scarce", "text"),
+    ),
+    pictures=("occupation of resources", "waiting time for resources"),
+)  # fmt: skip
+CHARGES: Final = ViewKind(
+    name="charges",
+    summary="The charges of users or projects for a month, from the price list.",
+    question="Who owes how much?",
+    counts="ended",
+    options=_FILTERS | _RANKED | {"by", "archive", "dask"},
+    keys=("user", "group", "project", "account", "vo"),
+    user_key="user",
+    interval="month",
+    roles=_EVERYBODY,
+    needs="prices",
+    pictures=("charges",),
+    on_cluster=True,
+    statements=True,
+)
+PATHS: Final = ViewKind(
+    name="paths",
+    summary="The sequences of events of jobs, and how often each occurred.",
+    question="What happened to jobs between submission and end?",
+    counts="overlapping",
+    options=_OF_RUNS,
+    roles=_NO_MANAGERS,
+    needs="events",
+    columns=(
+        Column("path", "text"), Column("jobs", "count", adds="sum"), Column("share", "ratio", adds="sum"),
+        Column("example", "text"),
+    ),
+    pictures=("jobs by path",),
+)  # fmt: skip
+LOAD: Final = ViewKind(
+    name="load",
+    summary="Samples of DQS' stat_file: active queues, all queues, states, and load.",
+    question="What did DQS itself see of its queues?",
+    options=_RANKED | {"by", "bin", "bins", "stat-file", "queue", "host", "complex", "archive"},
+    keys=("host", "queue", "complex", "state"),
+    roles=_NO_USERS,
+    needs="samples",
+    columns=(
+        Column("start", "instant"), Column("looks", "count"), Column("active", "number", "queues"),
+        Column("queues", "number", "queues"), Column("share", "ratio"), Column("hosts", "number"),
+        Column("load", "number"),
+    ),
+    pictures=("active queues and all queues", "load"),
+    of_runs=False,
+)  # fmt: skip
+JOB: Final = ViewKind(
+    name="job",
+    summary="One job in full.",
+    question="What is known of this job?",
+    options=frozenset({"job", "task", "user", "archive"}),
+    interval="optional",
+    required=("job",),
+    roles=_NO_MANAGERS,
+    columns=(Column("record_id", "text"), Column("field", "text"), Column("value", "text")),
+)
+VIEW_KINDS: Final[Mapping[str, ViewKind]] = {
+    kind.name: kind
+    for kind in (UTILIZATION, TOTALS, OCCUPATION, WAITING, SCARCE, CHARGES, PATHS, LOAD, JOB)
+}  # fmt: skip
+"""The views by name, in the order of menus."""
+
+
+def view_kind(name: str) -> ViewKind:
+    """The view of this name. Raises `UsageError` for an unknown name."""
+    if name not in VIEW_KINDS:
+        raise UsageError(unknown_name("view", name, VIEW_KINDS))
+    return VIEW_KINDS[name]
