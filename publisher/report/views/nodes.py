@@ -24,9 +24,10 @@ from publisher.report.frame import MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
 from publisher.report.held_amounts import LARGEST_AMOUNT, MostAtOnce, Occupation
 from publisher.report.inventory import GPU_PARTS, Inventory, KnownNode
 from publisher.report.report import UNKNOWN_NAME
-from publisher.report.request import ReportRequest, Resource
+from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Met, Selection, distinct
+from publisher.report.view_kind import Resource
 from publisher.text import counted
 
 REQUIRED: dict[Resource, frozenset[str]] = {
