@@ -199,7 +199,7 @@ class Groups:
         zone = zone_of(request.timezone)
         for key in by:
             if key in PERIODS:
-                cut = periods(request.start, request.stop, key, zone)  # type: ignore[arg-type]
+                cut = periods(request.start, request.stop, key, zone)
                 self._period_names[key] = (edges(cut), [period.name for period in cut])
 
     def of(self, frame: Frame) -> Ints:

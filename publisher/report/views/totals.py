@@ -6,7 +6,7 @@ started: `interval = "started"`.
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -26,7 +26,7 @@ from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series, 
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Groups, Met, Selection, columns_of
-from publisher.report.view_kind import PERIODS, TOTALS, PeriodName
+from publisher.report.view_kind import PERIODS, TOTALS
 
 _WANTED: Final = frozenset(
     {
@@ -281,7 +281,7 @@ def _places(made: Totals, request: ReportRequest, axis: int) -> tuple[list[str],
     """The values of the key of the x axis, and what plots say of that axis."""
     key = made.by[axis]
     if key in PERIODS:
-        cut = periods(request.start, request.stop, cast("PeriodName", key), zone_of(request.timezone))
+        cut = periods(request.start, request.stop, key, zone_of(request.timezone))
         return [one.name for one in cut], period_axis(cut)
     names = sorted({row.key[axis] for row in made.rows})
     return names, {"x": tuple(name or UNKNOWN_NAME for name in names)}

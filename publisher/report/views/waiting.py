@@ -246,7 +246,7 @@ def _plots(request: ReportRequest, rows: tuple[tuple[Cell, ...], ...]) -> tuple[
     title = f"Waiting time by {keys_text((key,))}"
     text = f"waiting time ({unit.name})"
     if key in PERIODS:
-        cut: list[ReportPeriod] = periods(request.start, request.stop, key, zone_of(request.timezone))  # type: ignore[arg-type]
+        cut: list[ReportPeriod] = periods(request.start, request.stop, key, zone_of(request.timezone))
         by_name = {row[0]: row for row in rows}
         series = tuple(
             Series(name, tuple(in_units(by_name.get(one.name), place) for one in cut)) for name, place in places.items()
