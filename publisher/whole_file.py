@@ -1,7 +1,5 @@
-"""A file that is written whole or not at all, under a name that somebody gave, never through a symbolic link.
-
-The folder may be one that others can write to, such as /tmp: the content goes to a new file of a name that nobody can
-foresee, which then takes the place of the one that is there.
+"""Files that are written whole or not at all, never through a symbolic link: the content goes to a new file, which gets
+its name when it is complete.
 """
 
 from __future__ import annotations
@@ -10,13 +8,59 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
+_Placed = TypeVar("_Placed")
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_MODE: Final = 0o666
+_PRIVATE: Final = 0o600
+_BY_UMASK: Final = 0o666
 """Less the umask: private, where the program runs as a command."""
+
+
+def write_partial(
+    partial: str | Path,
+    content: Iterable[bytes],
+    place: Callable[[], _Placed],
+    *,
+    folder: int | None = None,
+    mode: int = _PRIVATE,
+    exact_mode: int | None = None,
+    synced: bool = True,
+) -> _Placed:
+    """Write a new file with a temporary name, and return what `place` does, which gives it its own name: a rename
+    replaces a file that has that name, a link does not. If anything fails, no file stays. Raises OSError.
+
+    `folder`: the open folder that `partial` is relative to. `mode`: the permissions, less the umask; `exact_mode`:
+    whatever the umask.
+    """
+    with suppress(FileNotFoundError):
+        os.unlink(partial, dir_fd=folder)  # left behind by a crash
+    descriptor = os.open(partial, _NEW, mode, dir_fd=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if exact_mode is not None:
+                os.fchmod(descriptor, exact_mode)
+            file.writelines(content)
+            file.flush()
+            if synced:  # before it has its name: after a power failure a name must not lead to an empty file
+                os.fsync(descriptor)
+        return place()
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(partial, dir_fd=folder)
+        raise
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
@@ -29,20 +73,10 @@ def write_whole(path: Path, content: bytes, *, mode: int | None = None) -> None:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY), "wb") as device:
             device.write(content)
         return
+    exact_mode = stat.S_IMODE(kept) if mode is None and kept is not None else mode
+    # The folder may be one that others can write to, such as /tmp: nobody can foresee the name.
     partial = path.with_name(f".{secrets.token_hex(8)}.partial")
-    descriptor = os.open(partial, _NEW, _MODE)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            if mode is not None or kept is not None:
-                os.fchmod(descriptor, stat.S_IMODE(kept or 0) if mode is None else mode)
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-        partial.replace(path)
-    except BaseException:
-        with suppress(OSError):
-            partial.unlink()
-        raise
+    write_partial(partial, [content], lambda: partial.replace(path), mode=_BY_UMASK, exact_mode=exact_mode)
 
 
 def require_own_folder(folder: Path) -> None:

@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 from urllib.parse import quote
 
 from publisher.spool.base import Kind, SpoolError
+from publisher.whole_file import sync, write_partial
 
 _FILE_MODE: Final = 0o600
 _FOLDER_MODE: Final = 0o700
@@ -99,12 +100,8 @@ class Folder:
         """Write a file with these lines, completely or not at all; they may be read from it at the same time."""
         with errors_named(self.path):
             fresh = file.with_name(f".{file.name}.new")
-            descriptor = os.open(
-                fresh, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE
-            )
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as opened:
-                opened.writelines(f"{line}\n" for line in lines)
-            fresh.replace(file)
+            content = (f"{line}\n".encode() for line in lines)
+            write_partial(fresh, content, lambda: fresh.replace(file), synced=False)
         self._unsynced |= {file, file.parent}
 
     def lines(self, file: Path) -> Iterator[str]:
@@ -136,11 +133,7 @@ class Folder:
         with errors_named(self.path):
             for place in sorted(self._unsynced):
                 with suppress(FileNotFoundError):  # removed since
-                    descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
-                    try:
-                        os.fsync(descriptor)
-                    finally:
-                        os.close(descriptor)
+                    sync(place)
         self._unsynced.clear()
 
     def note(self, text: str | None) -> None:

@@ -29,6 +29,7 @@ from publisher.store.dialect import PRIVATE_FILE_MODE
 from publisher.store.schema import sent_mark
 from publisher.store.stored_json import read_with
 from publisher.text import counted, iso
+from publisher.whole_file import sync
 
 _FILE_BYTES: Final = 256
 """The file always has so many: written in place, none of an earlier content is left, and no block is ever added."""
@@ -128,11 +129,7 @@ class SentMarkFile:
             with self._opened(os.O_RDWR | os.O_CREAT, fcntl.LOCK_EX) as descriptor:
                 write(descriptor, mark)
                 os.fsync(descriptor)
-            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync(self.path.parent)
         except OSError as error:
             raise self._unusable("written", error) from error
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from publisher.errors import PublisherError, UsageError
+from publisher.whole_file import write_partial
 
 LARGEST_BYTES: Final = 64 * 2**20
 """The largest message that is read back; services accept far less."""
@@ -27,7 +28,6 @@ _TEMPORARY: Final = ".tmp"
 _is_folder = re.compile(r"[0-9a-f]{8}").fullmatch
 _is_element = re.compile(r"[0-9a-f]{14}").fullmatch
 _OPEN_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextlib.contextmanager
@@ -76,19 +76,11 @@ def write(directory: int, name: str, content: bytes) -> None:
         if not stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
             raise FileExistsError(errno.EEXIST, f"{name} is a link or not a regular file")
     temporary = name + _TEMPORARY
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary, dir_fd=directory)  # left behind by a crash
-    descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=directory)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(descriptor)
+
+    def replace() -> None:
         os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary, dir_fd=directory)
-        raise
+
+    write_partial(temporary, [content], replace, folder=directory)
     os.fsync(directory)
 
 
@@ -100,21 +92,17 @@ def write_once(directory: int, stem: str, suffix: str, content: bytes) -> str:
     """
     digest = hashlib.sha256(content).hexdigest()[:16]
     temporary = f".{stem}.{digest}{_TEMPORARY}"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary, dir_fd=directory)  # left behind by a crash
-    descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=directory)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(descriptor)
+
+    def link() -> str:
         for number in count(1):
             name = f"{stem}{suffix}" if number == 1 else f"{stem}.{number}{suffix}"
             with contextlib.suppress(FileExistsError):
                 os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
                 break
-    finally:
         os.unlink(temporary, dir_fd=directory)
+        return name
+
+    name = write_partial(temporary, [content], link, folder=directory)
     os.fsync(directory)
     return name
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from publisher.whole_file import require_own_folder, write_whole
+from publisher.whole_file import require_own_folder, write_partial, write_whole
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
@@ -68,3 +69,25 @@ def test_a_folder_that_is_a_link_is_not_ours(tmp_path: Path) -> None:
         require_own_folder(tmp_path / "2026-11")
     require_own_folder(tmp_path / "a" / "b")
     require_own_folder(tmp_path / "a" / "b")
+
+
+def test_content_that_fails_leaves_the_earlier_file_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"before")
+
+    def content() -> Iterator[bytes]:
+        yield b"af"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_partial(tmp_path / ".part", content(), lambda: (tmp_path / ".part").replace(tmp_path / "file"))
+    assert (tmp_path / "file").read_bytes() == b"before"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_a_crash_left_is_replaced_and_never_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"before")
+    (tmp_path / ".part").symlink_to("precious")
+    write_partial(tmp_path / ".part", [b"af", b"ter"], lambda: (tmp_path / ".part").replace(tmp_path / "file"))
+    contents = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert contents == {"file": b"after", "precious": b"before"}
+    assert stat.S_IMODE((tmp_path / "file").lstat().st_mode) == 0o600

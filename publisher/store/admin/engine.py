@@ -19,6 +19,7 @@ from sqlalchemy import Column, Connection, Engine, NullPool, Select, Table, crea
 from publisher.errors import StoreError, UsageError
 from publisher.store import dialect
 from publisher.store.database import Store
+from publisher.whole_file import sync
 
 _MOST_REPORTED: Final = 20
 _AT_ONCE: Final = 1000
@@ -137,11 +138,7 @@ def back_up(engine: Engine, file: Path) -> None:
     try:
         with dialect.translated(engine):
             _copy_pages(engine, part)
-        descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(part)
     except BaseException:
         remove_file(part)
         raise
@@ -160,11 +157,7 @@ def finish_backup(file: Path) -> None:
     except OSError as error:
         raise StoreError(f"the backup cannot be moved to {file}: {error.strerror}") from error
     part.unlink()
-    descriptor = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(file.parent)
 
 
 def remove_file(path: Path) -> None:
