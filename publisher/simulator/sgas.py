@@ -29,9 +29,8 @@ import msgspec
 
 from formats.check.sgas_times import duration_s, instant_s
 from publisher.simulator.faults import Faults, with_faults
-from publisher.simulator.record_shapes import NotUsageRecordsError
 from publisher.simulator.server import Request, Response
-from publisher.simulator.sgas_records import read
+from publisher.simulator.sgas_records import NotUsageRecordsError, read
 from publisher.simulator.sgas_rows import DatabaseRefusedError, ProcessingFailedError, UsageRecord, usage_record
 
 CUSTOM_QUERY = "usage-publisher"

@@ -2,20 +2,15 @@
 
 Only the elements that SGAS reads, in the places where it expects them, count. Order does not matter, unknown elements
 are ignored, of repeated ones the last counts. XML is parsed without entities, DTD, and network. The schema is not
-applied: SGAS does not apply it either. Most messages are thousands of records of one shape. A record with the same
-sequence of tags as one that was parsed before needs no parser: its texts are at the same places (`record_shapes`). All
-other records are parsed.
+applied: SGAS does not apply it either.
 """
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, TypeAlias
 
 from lxml import etree
-
-from publisher.simulator.record_shapes import Leaf, NotUsageRecordsError, Shapes, Values, collected
 
 UR: Final = "http://schema.ogf.org/urf/2003/09/urf"
 _VO = "http://www.sgas.se/namespaces/2009/05/ur/vo"
@@ -23,6 +18,26 @@ _SGAS = "http://www.sgas.se/namespaces/2009/07/ur"
 _ARC = "http://www.nordugrid.org/ws/schemas/ur-arc"
 _DEISA = "http://rmis.deisa.org/acct"
 _TRANSFER = "http://www.sgas.se/namespaces/2010/10/filetransfer"
+
+
+class NotUsageRecordsError(ValueError):
+    """Not well formed, not UTF-8, or not a message of usage records. SGAS answers only `Processing Failed`."""
+
+
+Leaf: TypeAlias = tuple[str, str, tuple[tuple[str, str], ...]]
+"""One value of a record: its slot, its text (empty for an empty element), its attributes without prefix."""
+
+Values: TypeAlias = tuple[dict[str, str], tuple[Leaf, ...]]
+"""A record: the values of which the last counts, by slot, and in order those of which each counts (`MANY`, `EMPTY`)."""
+
+MANY: Final = frozenset(
+    {"CpuDuration", "Memory", "RuntimeEnvironment", "Vo", "VoAttribute", "VoGroup", "VoRole", "TransferDownload",
+     "TransferUpload", "TransferURL", "TransferSize", "TransferStartTime", "TransferEndTime", "TransferBypassCache",
+     "TransferRetrievedFromCache"}
+)  # fmt: skip
+
+EMPTY: Final = "Empty"
+"""The slot of a leaf whose text is the slot of an empty element, after which another may follow."""
 
 
 class _Branch(NamedTuple):
@@ -72,29 +87,36 @@ _WITH_ATTRIBUTES = frozenset({"Memory"})
 def read(body: bytes) -> Iterator[Values]:
     """The values of each record, in order. Raises `NotUsageRecordsError`."""
     try:
-        text = body.decode("utf-8-sig")
+        root = _root(body.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise NotUsageRecordsError("not UTF-8") from error
-    shaped = SHAPES.read(text.encode() if body[:3] == codecs.BOM_UTF8 else body, text)
-    return map(collected, parsed(text)) if shaped is None else iter(shaped)
-
-
-def parsed(text: str) -> Iterator[list[Leaf]]:
-    """The values of each record, by the parser."""
-    root = _root(text)
     if root.tag == f"{{{UR}}}JobUsageRecord":
-        return iter([list(_leaves(root))])
+        return iter([collected(_leaves(root))])
     if root.tag != f"{{{UR}}}UsageRecords":
         raise NotUsageRecordsError(f"the root is {root.tag}")
-    return _records(root)
+    return map(collected, _records(root))
 
 
-def _records(root: etree._Element) -> Iterator[list[Leaf]]:
+def collected(leaves: Iterable[Leaf]) -> Values:
+    """A record from its values in their order."""
+    singles: dict[str, str] = {}
+    many: list[Leaf] = []
+    for leaf in leaves:
+        if leaf[0] in MANY:
+            many.append(leaf)
+        else:
+            singles[leaf[0]] = leaf[1]
+            if not leaf[1]:
+                many.append((EMPTY, leaf[0], ()))
+    return singles, tuple(many)
+
+
+def _records(root: etree._Element) -> Iterator[Iterator[Leaf]]:
     for element in root:
         if isinstance(element.tag, str):
             if element.tag != f"{{{UR}}}JobUsageRecord":
                 raise NotUsageRecordsError(f"{element.tag} among the records")
-            yield list(_leaves(element))
+            yield _leaves(element)
 
 
 def _root(text: str) -> etree._Element:
@@ -136,7 +158,3 @@ def _attributes(element: etree._Element) -> tuple[tuple[str, str], ...]:
         for name, value in element.attrib.items()
         if str(name).startswith(f"{{{UR}}}")
     )
-
-
-SHAPES: Final = Shapes(parsed)
-"""The shapes of records that all simulators of this process have met."""

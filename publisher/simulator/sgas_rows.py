@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from formats.check.sgas_times import YEARS_NOT_STORED, duration_s, instant, is_common_duration, is_common_instant
-from publisher.simulator.record_shapes import EMPTY, Leaf, Values
+from publisher.simulator.sgas_records import EMPTY, Leaf, Values
 
 _LONGEST: Final = {
     "recordId": 1000, "GlobalJobId": 1000, "JobName": 1000, "LocalUserId": 100, "GlobalUserName": 1000, "Status": 100,
