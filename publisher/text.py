@@ -12,8 +12,10 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
+Instant: TypeAlias = Annotated[int, "epoch seconds"]
+"""A point in time. Fields of results with this type are ISO 8601 in `--json`."""
 _CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 _DIRECTION: Final = {
     code: f"\\u{code:04x}" for code in (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))

@@ -140,26 +140,15 @@ def _lines_of(text: str | None) -> tuple[int, int] | None:
     return int(found[1]), int(found[2] or found[1])
 
 
+_OF_COLLECTED: Final = (
+    "read", "new", "changed", "unchanged", "jobs", "merged", "skipped", "unreadable", "cpu_sampled", "cpu_doubtful",
+    "interrupted", "suspect", "error",
+)  # fmt: skip
+
+
 def collected_json(found: dict[str, Collected]) -> dict[str, Any]:
     """The result of collecting, for `--json`."""
-    return {
-        name: {
-            "read": item.read,
-            "new": item.new,
-            "changed": item.changed,
-            "unchanged": item.unchanged,
-            "jobs": item.jobs,
-            "merged": item.merged,
-            "skipped": item.skipped,
-            "unreadable": item.unreadable,
-            "cpu_sampled": item.cpu_sampled,
-            "cpu_doubtful": item.cpu_doubtful,
-            "interrupted": item.interrupted,
-            "suspect": item.suspect,
-            "error": item.error,
-        }
-        for name, item in found.items()
-    }
+    return {name: {field: getattr(item, field) for field in _OF_COLLECTED} for name, item in found.items()}
 
 
 def say_if_new_store(publisher: Publisher) -> None:

@@ -9,13 +9,14 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, get_args, get_type_hints
 
 import msgspec
 
 from publisher.errors import OutputError, UsageError
-from publisher.text import safe
+from publisher.text import Instant, iso, safe
 from publisher.whole_file import write_whole
 
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7e]")
@@ -144,6 +145,27 @@ def json_object(value: Any) -> None:
     elif sys.stdout.isatty():
         text = _NOT_ASCII.sub(lambda found: found[0] if safe(found[0]) == found[0] else _escaped(found), text)
     print_text(text)
+
+
+def result_json(result: msgspec.Struct, *omitted: str) -> dict[str, Any]:
+    """The fields of a result by name, as `--json` gives them: instants as text. Without the omitted ones."""
+    instants = _instants_of(type(result))
+    return {
+        name: _instant_json(value) if name in instants else value
+        for name, value in msgspec.structs.asdict(result).items()
+        if name not in omitted
+    }
+
+
+def _instant_json(value: Any) -> Any:
+    return {name: iso(instant) for name, instant in value.items()} if isinstance(value, dict) else iso(value)
+
+
+@cache
+def _instants_of(result: type[msgspec.Struct]) -> frozenset[str]:
+    """The fields that are an instant, or instants by name."""
+    hints = get_type_hints(result, include_extras=True)
+    return frozenset(name for name, hint in hints.items() if Instant in (hint, *get_args(hint)))
 
 
 def write_output(path: Path, content: bytes) -> None:

@@ -9,7 +9,7 @@ import typer
 from publisher import subprocess_worker
 from publisher.cli import completion, exit_code, options
 from publisher.cli.options import Yes, confirm
-from publisher.cli.output import json_object, say
+from publisher.cli.output import json_object, result_json, say
 from publisher.cli.publish_cmd import delivered_json, error_json, said, show_delivered, status_after
 from publisher.cli.recorded import recorded
 from publisher.cli.session import session
@@ -150,15 +150,6 @@ def _explain_groups(noun: str, plural: str, counts: GroupCounts) -> None:
         )
 
 
-def _groups_json(counts: GroupCounts) -> dict[str, int]:
-    return {
-        "new": counts.new,
-        "changed": counts.changed,
-        "emptied": counts.emptied,
-        "unchanged": counts.unchanged,
-    }
-
-
 def _plan_json(plan: RepublishPlan) -> dict[str, Any]:
     counts = plan.counts
     return {
@@ -175,8 +166,8 @@ def _plan_json(plan: RepublishPlan) -> dict[str, Any]:
         "busy": plan.busy,
         "resumes": iso(plan.resumes),
         "to_send": plan.to_send,
-        "to_send_groups": _groups_json(plan.groups),
-        "to_send_sync": _groups_json(plan.sync),
+        "to_send_groups": result_json(plan.groups),
+        "to_send_sync": result_json(plan.sync),
         "to_hold": plan.to_hold,
         "held_again": plan.held_again,
         "waiting_elsewhere": plan.elsewhere,

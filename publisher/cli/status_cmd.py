@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from publisher.cli.history_cmd import run_json
-from publisher.cli.output import data, json_object, say
+from publisher.cli.output import data, json_object, result_json, say
 from publisher.cli.session import session
 from publisher.cli.table import level_text, show_table
 from publisher.cli.usage_notes import usage_notes
@@ -54,85 +54,29 @@ def status_json(found: Status) -> dict[str, Any]:
         "not_latest": found.not_latest,
         "damaged_jobs": found.damaged_jobs,
         "last_run": None if found.last_run is None else run_json(found.last_run),
-        "sources": {
-            name: {
-                "jobs": source.jobs,
-                "unreadable": source.unreadable,
-                "suspect": source.suspect,
-                "unread_files": source.unread_files,
-                "skipped": source.skipped,
-                "cpu_sampled": source.cpu_sampled,
-                "cpu_doubtful": source.cpu_doubtful,
-                "last_collected": iso(source.last_collected),
-                "last_job_end": iso(source.last_job_end),
-                "read_to_end": source.read_to_end,
-                "silent": source.silent,
-                "error": source.error,
-                "waiting": list(source.waiting),
-                "ends_in_future": source.ends_in_future,
-                "times_in_future": {key: iso(at) for key, at in source.times_in_future.items()},
-            }
-            for name, source in found.sources.items()
-        },
-        "removed_sources": {
-            name: {"jobs": source.jobs, "last_job_end": iso(source.last_job_end)}
-            for name, source in found.removed_sources.items()
-        },
+        "sources": {name: result_json(source, "retired") for name, source in found.sources.items()},
+        "removed_sources": {name: result_json(source) for name, source in found.removed_sources.items()},
         "targets": {name: _target_json(target) for name, target in found.targets.items()},
         "removed_targets": {name: _removed_json(target) for name, target in found.removed_targets.items()},
     }
 
 
+_OF_REMOVED: Final = (
+    "accepted", "waiting", "in_flight", "rejected", "held", "waived", "superseded", "confirmed",
+    "oldest_waiting_end_time", "last_sent_end_time",
+)  # fmt: skip
+
+
 def _removed_json(target: TargetStatus) -> dict[str, Any]:
-    return {
-        "accepted": target.accepted,
-        "waiting": target.waiting,
-        "in_flight": target.in_flight,
-        "rejected": target.rejected,
-        "held": target.held,
-        "waived": target.waived,
-        "superseded": target.superseded,
-        "confirmed": target.confirmed,
-        "oldest_waiting_end_time": iso(target.oldest_waiting_end_time),
-        "last_sent_end_time": iso(target.last_sent_end_time),
-    }
+    fields = result_json(target)
+    return {name: fields[name] for name in _OF_REMOVED}
 
 
 def _target_json(target: TargetStatus) -> dict[str, Any]:
-    entry: dict[str, Any] = {
-        "accepted": target.accepted,
-        "assumed": target.assumed,
-        "confirmed": target.confirmed,
-        "evidence": target.evidence,
-        "evidence_problem": target.evidence_problem,
-        "reconciled_at": iso(target.reconciled_at),
-        "differences": target.differences,
-        "missing": target.missing,
-        "differing": target.differing,
-        "unconfirmed_since": iso(target.unconfirmed_since),
-        "unconfirmed_days": target.unconfirmed_days,
-        "waiting": target.waiting,
-        "shadow": target.shadow,
-        "not_due": target.not_due,
-        "in_flight": target.in_flight,
-        "rejected": target.rejected,
-        "held": target.held,
-        "waived": target.waived,
-        "superseded": target.superseded,
-        "not_selected": target.not_selected,
-        "last_sent_end_time": iso(target.last_sent_end_time),
-        "complete_until": iso(target.complete_until),
-        "oldest_waiting_end_time": iso(target.oldest_waiting_end_time),
-        "last_attempt": iso(target.last_attempt),
-        "last_success": iso(target.last_success),
-        "due_at": iso(target.due_at),
-        "last_error": target.last_error,
-        "certificate_expires": iso(target.certificate_expires),
-        "times_in_future": {key: iso(at) for key, at in target.times_in_future.items()},
-    }
-    if target.groups is not None:
-        entry["groups"] = target.groups
-    return entry
+    fields = result_json(target, "certificate_days_left", "confirmation_overdue")
+    if target.groups is None:
+        del fields["groups"]
+    return fields
 
 
 def show_status(found: Status) -> None:

@@ -33,75 +33,49 @@ from publisher.store.reconciliations import Reconciled
 from publisher.store.registry import SourceCount
 from publisher.store.schema import State
 from publisher.store.sent_mark import RESTORED_HINT
-from publisher.text import elapsed_s, past
+from publisher.text import Instant, elapsed_s, past
 
 
-class SourceStatus(msgspec.Struct, frozen=True):
+class SourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A source: runs stored from it, unreadable input, and how fresh it is. `silent` is beyond `expect_every`."""
 
-    jobs: int
-    unreadable: int
-    skipped: int
-    last_collected: int | None
-    last_job_end: int | None
-    read_to_end: bool
-    silent: bool
-    error: str | None
-    waiting: tuple[str, ...] = ()
-    """Incomplete input that later input completes: a last line without its end, slave records."""
+    jobs: int = 0
+    unreadable: int = 0
+    suspect: int = 0
+    """Pieces of the unreadable input that have a job, which is held: a user may have made it."""
     unread_files: int = 0
     """Files of it that disappeared before they were read to their end, and are not settled."""
-    ends_in_future: bool = False
-    """The last job ended in the future: the clock of the batch system or of this host is wrong."""
-    times_in_future: dict[str, int] = {}
-    """Recorded times in the future, by the name of their field, which is None: a clock was wrong."""
+    skipped: int = 0
     cpu_sampled: int = 0
     cpu_doubtful: int = 0
     """Stored runs with this `UsageNote`."""
-    suspect: int = 0
-    """Pieces of the unreadable input that have a job, which is held: a user may have made it."""
+    last_collected: Instant | None = None
+    last_job_end: Instant | None = None
+    read_to_end: bool = False
+    silent: bool = False
+    error: str | None = None
+    waiting: tuple[str, ...] = ()
+    """Incomplete input that later input completes: a last line without its end, slave records."""
+    ends_in_future: bool = False
+    """The last job ended in the future: the clock of the batch system or of this host is wrong."""
+    times_in_future: dict[str, Instant] = {}
+    """Recorded times in the future, by the name of their field, which is None: a clock was wrong."""
     retired: bool = False
     """The configuration says that it is not read any more."""
 
 
-class TargetStatus(msgspec.Struct, frozen=True):
+class TargetStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A target: its ledger in numbers, and its last attempt. Instants are epoch seconds."""
 
     accepted: int = 0
-    confirmed: int = 0
-    waiting: int = 0
-    in_flight: int = 0
-    rejected: int = 0
-    held: int = 0
-    waived: int = 0
-    superseded: int = 0
-    not_selected: int | None = None
-    """Jobs of the store that this target does not select, so that nothing is sent; None: not planned yet."""
-    last_sent_end_time: int | None = None
-    complete_until: int | None = None
-    oldest_waiting_end_time: int | None = None
-    last_attempt: int | None = None
-    last_success: int | None = None
-    last_error: str | None = None
-    certificate_days_left: int | None = None
-    groups: dict[str, int] | None = None
-    not_due: int = 0
-    """Waiting runs whose report is sent when its period is over."""
-    shadow: bool = False
-    """Nothing is sent until this setting is removed."""
     assumed: int | None = 0
     """Accepted runs that an earlier publisher delivered, according to its state; None: not counted."""
-    due_at: int | None = None
-    """The next time that something is sent, because of `every`; None: the next run."""
-    times_in_future: dict[str, int] = {}
-    """As of a source."""
-    certificate_expires: int | None = None
-    """When the certificate that signs or connects expires."""
+    confirmed: int = 0
     evidence: EvidenceSource = "none"
     """The kind of evidence of what the service has; `none`: it gives none."""
     evidence_problem: str | None = None
     """Why the last reconciliation had no evidence."""
-    reconciled_at: int | None = None
+    reconciled_at: Instant | None = None
     """When the target was last reconciled."""
     differences: int = 0
     """How many the last reconciliation with evidence found."""
@@ -109,12 +83,38 @@ class TargetStatus(msgspec.Struct, frozen=True):
     """Of what was sent: how much it did not find at the service (jobs, or groups of jobs)."""
     differing: int = 0
     """Of what was sent: how much the service has with other values."""
-    unconfirmed_since: int | None = None
+    unconfirmed_since: Instant | None = None
     """When the oldest of the unconfirmed jobs was accepted; None: all are confirmed, or there is no evidence."""
     unconfirmed_days: int | None = None
     """The whole days since then."""
+    waiting: int = 0
+    shadow: bool = False
+    """Nothing is sent until this setting is removed."""
+    not_due: int = 0
+    """Waiting runs whose report is sent when its period is over."""
+    in_flight: int = 0
+    rejected: int = 0
+    held: int = 0
+    waived: int = 0
+    superseded: int = 0
+    not_selected: int | None = None
+    """Jobs of the store that this target does not select, so that nothing is sent; None: not planned yet."""
+    last_sent_end_time: Instant | None = None
+    complete_until: Instant | None = None
+    oldest_waiting_end_time: Instant | None = None
+    last_attempt: Instant | None = None
+    last_success: Instant | None = None
+    due_at: Instant | None = None
+    """The next time that something is sent, because of `every`; None: the next run."""
+    last_error: str | None = None
+    certificate_expires: Instant | None = None
+    """When the certificate that signs or connects expires."""
+    times_in_future: dict[str, Instant] = {}
+    """As of a source."""
+    groups: dict[str, int] | None = None
+    certificate_days_left: int | None = None
     confirmation_overdue: bool = False
-    """Whether these are `notices.unconfirmed_days` or more, where there was evidence before, or one is configured."""
+    """Whether `unconfirmed_days` reaches that of `notices`, where there was evidence before, or one is configured."""
 
     @property
     def is_contradicted(self) -> bool:
@@ -255,7 +255,7 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
             suspect = suspects.count(connection, [name]) if row is not None and row.unreadable else 0
     expect, retired = config.sources[name].expect_every, config.sources[name].retired
     if row is None:
-        return SourceStatus(0, 0, 0, None, None, read_to_end=retired, silent=False, error=None, retired=retired)
+        return SourceStatus(read_to_end=retired, retired=retired)
     quiet_s = elapsed_s(last_end, now)
     silent = expect is not None and not retired and (quiet_s is None or quiet_s > expect)
     times, in_future = _times({"last_collected": row.last_collected}, now)

@@ -21,7 +21,7 @@ from publisher.sources.base import Cursor, Recovered, Unreadable, cursor_of, tex
 from publisher.store import dialect, named_rows, paging, suspects
 from publisher.store.schema import audit, classes, notices, runs, sources, targets, unreadable
 from publisher.store.stored_json import decoded, read_with
-from publisher.text import utf8
+from publisher.text import Instant, utf8
 
 LISTED: Final = 1000
 """How many pieces of unreadable input are listed, and settled, at a time."""
@@ -90,7 +90,7 @@ class SourceCount(msgspec.Struct, frozen=True):
     """How many jobs of a source were ever stored, purged ones too, and when the last of them ended."""
 
     jobs: int
-    last_job_end: int | None
+    last_job_end: Instant | None
 
 
 def count_by_source(connection: Connection) -> dict[str, SourceCount]:
