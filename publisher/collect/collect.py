@@ -367,6 +367,7 @@ def _follow_changes(
             continue
         state = known[item.run_id].state
         is_there = state is State.ACCEPTED or (state is State.SUPERSEDED and item.run_id not in as_sent)
+        # The service keeps the first version: the new one would look accepted there and change nothing.
         if is_there and not sent_for.sends_changed:
             moves.append((item.run_id, state, State.SUPERSEDED, in_flight.CHANGED_AFTER_DELIVERY))
         elif state is not State.WAIVED:
@@ -379,12 +380,15 @@ def _follow_changes(
         delivery = known.get(item.run_id)
         if delivery is None or delivery.state in {State.WAIVED, State.SUPERSEDED}:
             continue
+        # In flight, its answer is not known: without its delivery, a run that the service accepts would be in no state.
         if delivery.state is State.IN_FLIGHT:
             deselected.append(item.run_id)
+        # The service has, or may have, a record that nothing takes back: removed, it would be unknown here.
         elif not sent_for.sends_vanished and (delivery.state is State.ACCEPTED or delivery.sent):
             moves.append((item.run_id, delivery.state, State.SUPERSEDED, in_flight.NO_LONGER_SELECTED))
         else:
             removed.append((item.run_id, delivery.state))
+    # The ends before the change: a run that moves to another month leaves a total behind that still counts it.
     followed = [item for item in (*changed, *gone) if item.run_id in known]
     left = [known[item.run_id].end_time for item in (*followed, *restored)]
     if plan.filter.is_snapshot:  # a month may have lost its only run, and then nothing in it waits

@@ -102,6 +102,7 @@ class MonthlyTotals:
 
     def _month(self, target_id: int, month: Month, *, released: bool) -> Section:
         why = self._why_not_whole(month)
+        # A total replaces that of the whole month: made of the jobs read so far, it would take the others away there.
         if why is not None:
             all_of_it = Held(why, Members([], []), bounds=month_bounds(month))
             return self._section(month, ItemPage((), [all_of_it]))
@@ -109,11 +110,14 @@ class MonthlyTotals:
             known = groups.of_month(connection, target_id, self._totals.kind, month.number)
             kept = erased_groups.fixed(connection, target_id, self._totals, month, self._recipient.view, self._now)
         resends: list[State] = []
+        # A rejected group is made again with the month; its runs are settled with the group that has them now.
         if any(row.state is State.REJECTED for row in known.values()):
             resends.append(State.REJECTED)
         folded = self._folded(target_id, month, resends, released=released)
         if folded.damaged:
             return self._section(month, ItemPage((), [self._held_for_damage(month, folded.damaged)]))
+        # After a change of a benchmark, say: if the service takes the old group without these runs and refuses the new
+        # one, the ledger would call runs accepted that the service does not have. So they wait with the new group.
         if self._scope.is_due and not kept and _have_moved(folded, known):
             anew = self._folded(target_id, month, [*resends, State.ACCEPTED], released=released)
             if anew.count_waiting() > folded.count_waiting():  # otherwise all of them are only assumed to be accepted

@@ -201,6 +201,7 @@ class Settlements:
         settled = len(items) if is_record else 0
         if settlement.accepts and isinstance(outcome, Accepted):
             named = len(items) - len(settlement.missing) - len(settlement.kept)
+            # An answer that does not name a record says nothing about it: sent again under its id, it counts once.
             moves = [(_run_id(item), State.IN_FLIGHT, State.WAITING, _NOT_NAMED) for item in settlement.missing]
             deliveries.move(connection, target_id, moves, now)
             if settlement.kept:
@@ -306,14 +307,17 @@ class Dispatcher:
         context, store = self._context, self._context.store
         now = context.clock()
         messages = [self._message(batch) for batch in leaving]
+        # What was sent, and its outcome, must be recorded: so nothing leaves before the disk has room for both.
         store.require_room(self._workers.count * max(_room_bytes(batch.items) for batch in leaving))
         with store.write(sorts_on_disk=self.settlements.settles_many) as connection:
             self.settlements.apply(connection)
             batch_ids = [
                 self._open(connection, batch, message, now) for batch, message in zip(leaving, messages, strict=True)
             ]
+            # In the transaction of the departure: a store restored to an earlier state then counts fewer than the file.
             mark = sent_mark.count_messages(connection, len(leaving), now)
         self._sent += batch_ids
+        # Before a message leaves: killed after that, the file would not know of it, nor show that a store was restored.
         store.mark_sent(mark)
         self.settlements.report()
         prepare_next()

@@ -100,6 +100,7 @@ def deliver(
     if circuit is not None and circuit.half_open:
         config = _with_one_try(config, name)
     done = _deliver_alone_or_shared(store, config, name, plan, tools, scope)
+    # A run that found another one at work, or was interrupted, shows nothing about the service.
     if circuit is not None and not done.busy and not tools.stopping():
         circuit.record(succeeded=done.sent.accepted > 0 or (done.error is None and done.sent.paused is None))
     return done
@@ -121,6 +122,7 @@ def _deliver_alone_or_shared(
     joins takes a part that no other one is sending."""
     settings = config.targets[name]
     parts = settings.publishers
+    # A total of a part of the runs would replace that of the whole month at the service.
     if store.file is not None or settings.shadow or settings.format.is_snapshot:
         parts = 1
     if parts == 1 or not _is_worth_sharing(store, plan, parts * settings.batch_records):
@@ -228,6 +230,7 @@ def _deliver_locked(
     settings = config.targets[name]
     if settings.shadow:
         return _rehearse(store, config, name, plan, tools)
+    # A restored store does not know what left since its backup, and would send it as if for the first time.
     store.require_latest()
     with store.read() as connection:
         waiting = deliveries.of_target(connection, plan.target_id)[State.WAITING]
@@ -255,6 +258,7 @@ def _deliver_locked(
     with store.write() as connection:
         is_served = said is None and scope.window == DUE.window  # a run of a part must not postpone the rest by `every`
         registry.record_attempt(connection, plan.target_id, success=is_served, error=said, now=tools.clock())
+        # With a part of the deliveries done, others of the request are left.
         if said is None and scope.part == WHOLE:
             batches.end_resend_if_done(connection, plan.target_id)
     if said is None:

@@ -349,6 +349,7 @@ def verdict_on(sent: DayCell, has: DayCell) -> Verdict:
 
 def _within(sent: DayCell, has: DayCell) -> JobHours:
     """By how much the sums of a cell may differ because of rounding."""
+    # Too small, it shows rounding as altered jobs; too large, it hides that a job of a few seconds is missing.
     rounded_s = max(_UNROUNDED_S, has.within_s)
     wall_s = rounded_s + _RELATIVE * sent.wall_s
     return JobHours(wall_s, rounded_s + sent.jobs + _RELATIVE * sent.cpu_s)  # user and system time may be rounded each

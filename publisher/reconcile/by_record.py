@@ -22,6 +22,7 @@ from publisher.store.schema import State
 from publisher.targets.base import KeepsMessages
 from publisher.text import iso
 
+# A service that keeps whole seconds rounds: without a tolerance, a record that arrived would look altered.
 _WALL_ROUNDING_S: Final = 1
 _CPU_ROUNDING_S: Final = 2
 """User and system time are each rounded."""

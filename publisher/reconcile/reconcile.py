@@ -53,6 +53,7 @@ _NOTHING_TO_ASK: Final = (
     "the service cannot be asked what it has. Use --file, or set `evidence` of the target, with an export"
 )
 _TAKEN: Final = "another program takes messages out of this directory; messages that it took are not compared"
+# The service's clock is not ours: with a smaller one, a difference of clocks would look like a restored service.
 _CLOCK_TOLERANCE_S: Final = 300
 
 

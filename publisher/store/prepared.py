@@ -64,6 +64,7 @@ class Bulk:
         sql, order = self._prepare(connection)
         if order is not None:
             listed = list(map(order, listed))
+        # Callers count by it: a row that meets the statement's condition no longer did not change.
         changed: int = execute(connection, sql, listed, many=True).rowcount
         return changed
 
@@ -112,6 +113,7 @@ class Listed(ColumnElement[int]):
 
 @compiles(Listed, "sqlite")
 def _listed_in_file(element: Listed, compiler: SQLCompiler, **options: Any) -> str:
+    # One parameter however long the list: SQLite limits their number, and each number of them would be a statement.
     return f"(SELECT value FROM json_each({compiler.process(element.ids, **options)}))"  # noqa: S608 - the name of a parameter
 
 

@@ -106,6 +106,7 @@ def transition(
     selection."""
     before, after = int(change.before), int(change.after)
     if isinstance(which, DeliverySelection):
+        # Before the state changes: afterwards the rows are not found by it, and stay confirmed without being accepted.
         if change.before is State.ACCEPTED:
             rows = list(rows)
             withdrawn = which.withdrawing.run(connection, [(change.target_id, before, *row) for row in rows])
@@ -122,6 +123,7 @@ def transition(
             withdraw_where(connection, change.target_id, chosen)
         values = {"after": after, "now": change.now, **dict(zip(_REASON, stored(change.reason), strict=True))}
         moved = connection.execute(update(deliveries).where(chosen).values(_WITH_REASON), values).rowcount
+    # By the rows that the statement changed, not by those that were asked for: another process may have moved some.
     if change.before is not change.after:
         _count(connection, change.target_id, {before: -moved, after: moved})
     return moved
@@ -167,6 +169,7 @@ def remove(connection: Connection, target_id: int, gone: Iterable[tuple[int, Sta
 def remove_where(connection: Connection, target_id: int, state: State, which: ColumnElement[bool]) -> int:
     """Remove the deliveries in a state that meet a condition; return how many."""
     chosen = and_(deliveries.c.target_id == target_id, deliveries.c.state == int(state), which)
+    # Before the rows are gone: their confirmations would stay in the counter.
     if state is State.ACCEPTED:
         withdraw_where(connection, target_id, chosen)
     gone = connection.execute(delete(deliveries).where(chosen)).rowcount
