@@ -25,6 +25,7 @@ from publisher.finding import Finding
 from publisher.sources.limits import LimitError, bounded
 from publisher.text import utf8
 
+_json_of = json.JSONEncoder(separators=(",", ":")).encode
 Cursor = Mapping[str, Any]
 """Where reading stopped, as plain JSON values; only the source knows their meaning. Empty: read from the beginning.
 
@@ -34,7 +35,14 @@ Others read only the key `waiting`: a list of texts, each of which describes inc
 
 def text_of(cursor: Cursor) -> str:
     """The stored form of a cursor: JSON, which may contain file names that are not UTF-8."""
-    return json.dumps(cursor, separators=(",", ":"))
+    values = (f"{_json_of(name)}:{_text_of_value(value)}" for name, value in cursor.items())
+    return "{" + ",".join(values) + "}"
+
+
+def _text_of_value(value: Any) -> str:
+    """JSON of a value of a cursor. The items of a list are encoded one by one: the encoder makes a text of each part of
+    its result, which takes 2 KiB a file of a log with thousands of files."""
+    return "[" + ",".join(map(_json_of, value)) + "]" if isinstance(value, list) else _json_of(value)
 
 
 def cursor_of(text: str) -> Cursor:

@@ -210,6 +210,7 @@ class DqsParser:
 
     reads: frozenset[str] = frozenset({"dqs"})
     joins_lines = False
+    has_header = False
 
     def __init__(self, cluster: str, *, most_jobs: int = MOST_JOBS, most_slaves: int = MOST_SLAVES) -> None:
         self._cluster = cluster

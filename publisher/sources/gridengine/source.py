@@ -54,6 +54,7 @@ class GridEngineParser:
 
     reads: frozenset[str] = frozenset({"gridengine", "gridengine-jsonl"})
     joins_lines = False
+    has_header = False
 
     def __init__(self, cluster: str) -> None:
         self._cluster = Cluster(cluster)

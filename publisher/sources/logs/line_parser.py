@@ -5,7 +5,7 @@ A parser is pure: it takes the bytes of a line and gives an outcome.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from formats.job import Job
 from publisher.sources.base import Outcome, Recovered, UnreadableLine
@@ -18,7 +18,8 @@ class LineParser(Protocol):
     """The kinds of log that this parser understands, as `sniff.looks_like` names them.
 
     A parser with an attribute `joins_lines` that is False makes a run of one line, which bounds the run's texts. One
-    with `gives_late` that is True gives a run with a later line, since steps of it may follow.
+    with `gives_late` that is True gives a run with a later line, since steps of it may follow. One with `has_header`
+    that is False never refuses a header (`UnreadableLine.hint`).
     """
 
     def parse(self, line: bytes) -> Outcome | list[Outcome]:
@@ -94,3 +95,20 @@ class EndingParser(LineParser, Protocol):
     def finish(self) -> list[Outcome]:
         """The runs that were kept, and what is incomplete so far; each once."""
         ...
+
+
+class Roles(NamedTuple):
+    """The parser of a log in the roles that it has, beside that of a `LineParser`; None: it has not this one."""
+
+    holder: LineHolder | None
+    of_runs: RunParser | None
+    merging: MergingParser | None
+
+
+def roles_of(parser: LineParser) -> Roles:
+    """The roles of a parser. To be asked once for a log: for each chunk, this took as long as parsing its lines."""
+    return Roles(
+        parser if isinstance(parser, LineHolder) else None,
+        parser if isinstance(parser, RunParser) else None,
+        parser if isinstance(parser, MergingParser) else None,
+    )

@@ -36,15 +36,17 @@ from publisher.sources.logs.broken_record import SUSPECT
 from publisher.sources.logs.line_parser import (
     CompletingParser,
     EndingParser,
-    LineHolder,
     LineParser,
     MergingParser,
+    Roles,
     RunParser,
+    roles_of,
 )
 from publisher.sources.logs.reader import LineBlock, LogReader, Reading
 from publisher.sources.logs.sniff import KINDS, looks_like
 
 _SAMPLE_BYTES: Final = 1 << 16
+_SAMPLE_LINES: Final = 50
 NEIGHBOUR_BYTES: Final = 1 << 16
 """How far before a line that ends a record without its beginning runs are suspect: a record with a user's text is
 seldom longer, and more lines would hold more jobs of others.
@@ -144,9 +146,9 @@ class LineSource:
             parser = self._make_parser()
             chunk = next(iter(sample), None)
             if chunk is not None:
-                part = LogPart(chunk)
+                part = LogPart(chunk, roles_of(parser))
                 part.parse(parser)
-                part.extend(_released(part, parser))
+                part.extend(_released(part))
                 ends += [job.end for job in part.jobs if job.end is not None]
                 if not part.understood and not _is_refused(chunk, part, parser, sample) and part.unreadable:
                     reason = part.unreadable[0].reason
@@ -178,13 +180,12 @@ _NO_PLACES: Final[list[int]] = []
 class LogPart(PageBuilder):
     """The outcomes of the lines of one chunk, which are added to a page unless the file is refused."""
 
-    def __init__(self, chunk: LineBlock, before: LogPart | None = None) -> None:
+    def __init__(self, chunk: LineBlock, roles: Roles, before: LogPart | None = None) -> None:
         super().__init__()
         self.chunk = chunk
+        self.roles = roles
         self._before = before
         """The part of the same file before this one."""
-        self._merging: MergingParser | None = None
-        self._of_runs: RunParser | None = None
         self.doubted_to = 0
         """The index after the last line that was doubted, or is no longer near a later one."""
         self._has_record = False
@@ -212,10 +213,9 @@ class LogPart(PageBuilder):
         jobs = self.jobs
         parse = parser.parse
         self._gives_late = getattr(parser, "gives_late", False)
-        self.understand_by(parser)
         shortest = -1 if getattr(parser, "joins_lines", True) else SHORT_BYTES
-        if self.chunk.too_long is not None and self._of_runs is not None:
-            self._take_too_long(self._of_runs.after_too_long(*self.chunk.too_long))
+        if self.chunk.too_long is not None and self.roles.of_runs is not None:
+            self._take_too_long(self.roles.of_runs.after_too_long(*self.chunk.too_long))
         for index, line in enumerate(self.chunk.lines):
             outcome = parse(line)
             if type(outcome) is Job and len(line) <= shortest:
@@ -232,11 +232,6 @@ class LogPart(PageBuilder):
                 self._several[index] = _NO_PLACES
         self.unreadable[:] = joined_lines(self.unreadable)
 
-    def understand_by(self, parser: LineParser) -> None:
-        """Let this parser doubt lines, and find their runs, if it can."""
-        self._merging = parser if isinstance(parser, MergingParser) else None
-        self._of_runs = parser if isinstance(parser, RunParser) else None
-
     def take(self, outcome: Outcome | list[Outcome], index: int) -> None:
         """Add the outcome of one line of the chunk."""
         place, places = self._run_began if self._gives_late else index, list[int]()
@@ -252,8 +247,8 @@ class LogPart(PageBuilder):
                 self._has_record = self._has_record or each.suspect is not None
                 if each.is_rest:
                     self._rests.append(index - each.back)
-                    if self._merging is not None:
-                        self._doubt_before(index - each.back, self._merging)
+                    if self.roles.merging is not None:
+                        self._doubt_before(index - each.back, self.roles.merging)
             else:
                 self._has_record = self._has_record or each in (Line.SKIPPED, Line.MERGED, Line.MORE)
         self._run_began = index
@@ -267,8 +262,8 @@ class LogPart(PageBuilder):
             self.add(each, partial(_with_place, self.chunk, 0))
         self._places = [-1] * len(self.jobs)
         self._rests.append(0)
-        if self._merging is not None:
-            self._doubt_before(0, self._merging)
+        if self.roles.merging is not None:
+            self._doubt_before(0, self.roles.merging)
 
     def suspect_before_rests(self) -> None:
         """Hold the runs of the lines before each line that ends a record without its beginning.
@@ -295,8 +290,8 @@ class LogPart(PageBuilder):
                 near[-1] = rest  # given with the first line, of the one before
             part.hold_lines(near)
         part = self if before is None else before
-        if left > 0 and self._of_runs is not None and part.chunk.log is not None:
-            self.unreadable += _given_before(part.chunk, rest, left, self._of_runs)
+        if left > 0 and self.roles.of_runs is not None and part.chunk.log is not None:
+            self.unreadable += _given_before(part.chunk, rest, left, self.roles.of_runs)
 
     def suspect_before(self, released: LogPart) -> None:
         """The same for lines of this chunk that the parser held."""
@@ -397,28 +392,31 @@ def _given_before(chunk: LineBlock, rest: int, most_bytes: int, parser: RunParse
 def _parts(reading: Reading, parser: LineParser) -> Iterator[LogPart]:
     """The outcomes of each chunk; each is final when the next one is given."""
     last: LogPart | None = None
+    roles = roles_of(parser)
     for chunk in reading:
         if chunk.set_aside and not chunk.lines and chunk.too_long is None:  # of a file that may be gone
-            part = LogPart(chunk)
+            part = LogPart(chunk, roles)
             part.unreadable += chunk.set_aside
             yield part
             continue
         if last is not None and chunk.file != last.chunk.file:
-            yield _released(last, parser)
+            yield _released(last)
             last = None
         if last is None:
             parser.file_begins(chunk.file)
-        before = parser.state() if chunk.line == 1 else None
-        part = LogPart(chunk, last)
+        may_be_refused = chunk.line == 1 and (getattr(parser, "has_header", True) or _is_foreign(chunk, parser))
+        # Only then: with a log of each day, or job, the state of all unfinished jobs would be copied for each.
+        before = parser.state() if may_be_refused else None
+        part = LogPart(chunk, roles, last)
         part.parse(parser)
-        if chunk.line == 1 and not part.understood and _is_refused(chunk, part, parser, reading):
+        if may_be_refused and not part.understood and _is_refused(chunk, part, parser, reading):
             parser.resume(before)
             continue
         part.suspect_before_rests()
         last = part
         yield part
     if last is not None:
-        yield _released(last, parser)
+        yield _released(last)
 
 
 def _at_end(chunk: LineBlock | None, refused: UnreadableLine) -> Unreadable:
@@ -428,15 +426,14 @@ def _at_end(chunk: LineBlock | None, refused: UnreadableLine) -> Unreadable:
     return _with_place(chunk, len(chunk.lines), refused)
 
 
-def _released(last: LogPart, parser: LineParser) -> LogPart:
+def _released(last: LogPart) -> LogPart:
     """What a parser held of the file to which the part belongs and which ends here.
 
     Where a line that was held ends a record without its beginning, runs of the part become suspect too.
     """
-    part = LogPart(last.chunk)
-    part.understand_by(parser)
-    if isinstance(parser, LineHolder):
-        part.take(parser.release(), len(last.chunk.lines))
+    part = LogPart(last.chunk, last.roles)
+    if part.roles.holder is not None:
+        part.take(part.roles.holder.release(), len(last.chunk.lines))
         last.suspect_before(part)
     return part
 
@@ -449,7 +446,7 @@ def _is_refused(chunk: LineBlock, part: LogPart, parser: LineParser, reading: Re
     if part.head is not None:
         reading.refuse(f"{chunk.file}: {part.head.reason}", part.head.hint)
         return True
-    kind = looks_like(chunk.lines[:50])
+    kind = looks_like(chunk.lines[:_SAMPLE_LINES])
     if kind is None or kind in parser.reads:
         return False
     reading.refuse(
@@ -457,6 +454,12 @@ def _is_refused(chunk: LineBlock, part: LogPart, parser: LineParser, reading: Re
         "Correct `path` or `type`",
     )
     return True
+
+
+def _is_foreign(chunk: LineBlock, parser: LineParser) -> bool:
+    """Whether the beginning of a file looks like that of another kind of log."""
+    kind = looks_like(chunk.lines[:_SAMPLE_LINES])
+    return kind is not None and kind not in parser.reads
 
 
 def _cursor(reading: Reading, parser: LineParser) -> Cursor:

@@ -114,7 +114,6 @@ class Reading:
         self, files: list[Path], cursor: Cursor, log: LogFiles | None = None, block_bytes: int = _BLOCK_BYTES
     ) -> None:
         self._files = files
-        self._listed = {str(path) for path in files}
         self._sizes = {str(path): _size_bytes(path) for path in files}
         self._whole_bytes = sum(self._sizes.values())
         self._log = log
@@ -206,17 +205,14 @@ class Reading:
             self.problems.append(SourceError(f"{path}: {error.strerror or error}"))
 
     def _file(self, path: Path, *, moved: bool) -> Iterator[LineBlock]:
+        if self._is_unchanged(path, moved=moved):
+            return
         with open_log(path) as log:
             key = log.device, log.inode
             if key in self._met:
                 return  # a second name of a file that was read in this pass
             self._met.add(key)
             before = self._marks.get(key)
-            if before is not None and (before.size, before.mtime_ns) == (log.size, log.mtime_ns):
-                before.path = str(path)
-                before.moved = moved
-                self._continued.add(id(before))
-                return
             at = 0
             try:
                 head = log.read(HEAD_BYTES).rstrip(b"\0")  # NULs at the end are a hole, which may still be filled
@@ -235,6 +231,21 @@ class Reading:
                     hint="All before it was read. Put a complete copy in its place, or move it away and settle what "
                     "is then reported as not read",
                 ) from error
+
+    def _is_unchanged(self, path: Path, *, moved: bool) -> bool:
+        """Whether a file is as it was when its end was reached. It is not opened: a folder may have a file for each job
+        of years, and each run of the publisher looks at all of them."""
+        try:
+            found = path.stat()
+        except OSError:
+            return False  # opening it says why
+        mark = self._marks.get((found.st_dev, found.st_ino))
+        if mark is None or mark.key in self._met or (mark.size, mark.mtime_ns) != (found.st_size, found.st_mtime_ns):
+            return False
+        self._met.add(mark.key)
+        mark.path, mark.moved = str(path), moved
+        self._continued.add(id(mark))
+        return True
 
     def _mark(self, path: Path, log: OpenLog, head: bytes, before: Mark | None) -> Mark:
         """Where to continue in a file. The log is positioned there afterwards."""
@@ -300,7 +311,7 @@ class Reading:
     def _moved_files(self) -> list[Path]:
         """Files that were found under a name that does not belong to the log, and still exist: they may grow."""
         paths = {Path(mark.path): mark for mark in self._marks.values() if mark.moved}
-        return [path for path, mark in paths.items() if str(path) not in self._listed and mark.is_at(path)]
+        return [path for path, mark in paths.items() if str(path) not in self._sizes and mark.is_at(path)]
 
     def _replaced(self, before: Mark, now: Mark) -> Iterator[LineBlock]:
         """Note that a file has other content than before: it was truncated, or its inode is used again."""
@@ -352,7 +363,7 @@ class Reading:
         self._let_go(mark)
         mark.vanished = False
         yield from self._read_copies(copies.paths)
-        is_rotated = was_emptied and any(str(path) in self._listed for path in copies.paths)
+        is_rotated = was_emptied and any(str(path) in self._sizes for path in copies.paths)
         if is_continued or copies.is_whole or is_rotated:
             return
         if not is_reported:
@@ -389,7 +400,7 @@ class Reading:
 
     def _read_copies(self, paths: list[Path]) -> Iterator[LineBlock]:
         for path in paths:
-            if str(path) not in self._listed:  # else it is read in its turn
+            if str(path) not in self._sizes:  # else it is read in its turn
                 yield from self._try(path, moved=True)
 
     def _candidates(self, path: str, lead: str, before: Mark | None) -> list[Mark]:

@@ -72,8 +72,9 @@ class LogFiles:
             raise SourceError(f"{self.path}: {error.strerror or error}", hint="Correct `path` of the source") from error
         if not found:
             raise self._nothing()
-        plain = {file for file in found if file.suffix not in SUFFIXES}
-        kept = [file for file in found if file.suffix not in SUFFIXES or file.with_suffix("") not in plain]
+        packed = {file for file in found if file.name.endswith(SUFFIXES)}
+        plain = set(found) - packed if packed else set()
+        kept = [file for file in found if file not in packed or file.with_suffix("") not in plain]
         return sorted(
             kept, key=lambda file: (file.parent not in self.rotated_to, *_written(str(file.parent), file.name))
         )
@@ -126,7 +127,8 @@ class LogFiles:
 
     def _here(self) -> list[Path]:
         if self._is_folder():
-            return [file for file in self.path.iterdir() if _counts(file.name, self._names) and not file.is_dir()]
+            with os.scandir(self.path) as entries:
+                return [self.path / entry.name for entry in entries if self._is_of_folder(entry)]
         if self._is_pattern():
             matches = (Path(match) for match in glob.glob(str(self.path), recursive=True))  # noqa: PTH207 - takes absolute ones
             return [file for file in matches if _counts(file.name, None) and not file.is_dir()]
@@ -135,6 +137,12 @@ class LogFiles:
         rotated = [file for file in self.path.parent.iterdir() if _is_rotated(file.name, self.path.name)]
         rotated = [file for file in rotated if not file.is_dir()]
         return [*rotated, self.path] if self.path.is_symlink() or self.path.exists() else rotated
+
+    def _is_of_folder(self, entry: os.DirEntry[str]) -> bool:
+        is_folder = (
+            Path(entry.path).is_dir if entry.is_symlink() else entry.is_dir
+        )  # a link may lead nowhere, or to itself
+        return _counts(entry.name, self._names) and not is_folder()
 
     def _elsewhere(self) -> Iterator[Path]:
         """The files of the log in the further folders; a folder that does not exist yet has none."""

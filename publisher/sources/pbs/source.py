@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import date, datetime, time
 from functools import partial
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -44,6 +44,7 @@ class PbsParser:
 
     reads = frozenset({"torque"})
     joins_lines = False
+    has_header = False
 
     def __init__(self, dialect: Dialect, zone: str, cluster: str | None, limits: HistoryLimits = USUAL_LIMITS) -> None:
         self._make: Callable[[str], JobPaths] = partial(JobPaths, dialect, zone, cluster, limits)
@@ -188,17 +189,18 @@ class PbsSource:
 
     def _first_day(self) -> int | None:
         """Midnight of the first day with a file, in the server's time."""
-        zone = ZoneInfo(self._settings.timezone)
-        days: list[int] = []
+        days: list[date] = []
         for file in self._reader.files():
             found = _DAY.fullmatch(file.name)
             if found is None:
                 return None
             try:
-                days.append(int(datetime(int(found[1]), int(found[2]), int(found[3]), tzinfo=zone).timestamp()))
+                days.append(date(int(found[1]), int(found[2]), int(found[3])))
             except ValueError:
                 return None
-        return min(days, default=None)
+        if not days:
+            return None
+        return int(datetime.combine(min(days), time.min, ZoneInfo(self._settings.timezone)).timestamp())
 
     def _check_zone(self) -> list[Finding]:
         """Compare the local stamps of the newest file with the instants in its records."""

@@ -188,7 +188,7 @@ def test_a_last_line_without_end_is_named_until_it_has_one(tmp_path: Path, capsy
     collect(site)
     (text,) = status_of(site).waiting
     assert text == f"{file}: the last line is incomplete (70 bytes); it is read when it is complete"
-    assert status_json(site.publisher.status())["sources"]["ge"]["waiting"] == [text]
+    assert status_json(site.publisher.status())["sources"]["ge"]["waiting"] == (text,)
     show_status(site.publisher.status())
     assert "the last line is incomplete (70 bytes)" in " ".join(capsys.readouterr().out.split())
     collect(site)

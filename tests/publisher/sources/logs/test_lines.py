@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,9 @@ from publisher.config.schema import SourceSettings as Settings
 from publisher.errors import SourceError, SourceFormatError, SourceMissingError
 from publisher.sources.base import PAGE_RECORDS, Page
 from publisher.sources.dqs import DqsSource
-from publisher.sources.gridengine.source import GridEngineSource
+from publisher.sources.gridengine.source import GridEngineParser, GridEngineSource
 from publisher.sources.logs.lines import LineSource
+from publisher.sources.logs.reader import LogReader
 from publisher.sources.logs.sniff import KINDS, looks_like
 from tests.publisher.sources.log_reading import Seen, read_on
 
@@ -133,6 +135,28 @@ def test_a_refused_file_is_read_once_it_is_right(file: Path) -> None:
     file.write_bytes(FOREIGN["binary"] + good)
     assert len(read_on(source(file), seen).jobs) == 3
     assert len(seen.unreadable) == 2
+
+
+def test_a_file_that_did_not_change_is_not_opened_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = read_on(source(file), Seen())
+    monkeypatch.setattr("publisher.sources.logs.reader.open_log", lambda path: pytest.fail(f"{path} was opened"))
+    assert len(read_on(source(file), seen).jobs) == 3
+
+
+def test_the_state_of_a_parser_is_copied_for_pages_not_for_files(tmp_path: Path) -> None:
+    """It has all unfinished jobs: with a log for each day, or job, the time of reading would grow with its square."""
+    copies: list[object] = []
+
+    class Counting(GridEngineParser):
+        def state(self) -> Any:
+            copies.append(None)
+            return super().state()
+
+    for number in range(20):
+        (tmp_path / f"accounting-202611{number + 1:02}").write_bytes(SERIAL % number)
+    log = LineSource("ge", "gridengine", LogReader(tmp_path), lambda: Counting("c"))
+    assert sum(page.read for page in log.pages({})) == 20
+    assert len(copies) == 1
 
 
 def test_one_bad_file_stops_only_itself(file: Path) -> None:
