@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import itertools
 import random
 import sqlite3
@@ -14,6 +16,7 @@ import pytest
 
 from formats.identity import decode, encode
 from formats.job import Benchmark, Events, Host, Job, Transfer
+from publisher.sources.arc import jobs
 from publisher.sources.arc.database import SEPARATOR, SIDE_COLUMNS, ArcDatabase, Sides
 from publisher.sources.arc.jobs import RowReader, UnreadableRowError
 from tests.generators import arc_database
@@ -153,6 +156,16 @@ def test_every_field(tmp_path: Path) -> None:
         benchmarks=(Benchmark("HEPscore23", 14.2),),
         extras={"something": "else"},
     )
+
+
+def test_positions_are_those_of_the_fields() -> None:
+    """Of what the source gives by position and no job shows, since it has no value there: a comment names its field."""
+    read = ast.parse(inspect.getsource(jobs))
+    (call,) = (node for node in ast.walk(read) if isinstance(node, ast.Call) and ast.unparse(node.func) == "Job")
+    lines = inspect.getsource(jobs).splitlines()
+    for field, value in zip(Job.__struct_fields__, call.args, strict=False):  # the last fields are left out
+        if (isinstance(value, ast.Constant) and not value.value) or ast.unparse(value) == "()":
+            assert lines[value.lineno - 1].partition("# ")[2] == field
 
 
 def test_times_of_the_payload_when_asked_for(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.identity import run_record_id
-from formats.job import Job
+from formats.job import Host, Job
 from publisher.config.schema import SourceSettings as Settings
 from publisher.errors import ConfigError
 from publisher.sources.base import Line, UnreadableLine, Window
@@ -57,6 +58,36 @@ def test_golden(folder: Path, name: str, rewrite_golden: bool) -> None:
     assert page.unreadable == ()
     assert page.read == len(page.jobs) + page.skipped + page.merged
     compare(folder / f"{name}.jobs.json", page.jobs, rewrite=rewrite_golden)
+
+
+def test_no_field_takes_the_value_of_another() -> None:
+    """The parsers give more than twenty values by position, since names would take a tenth of the time of a record."""
+    usage = [b"0"] * 18
+    usage[1], usage[2], usage[3] = b"21", b"22", b"23"  # ru_utime, ru_stime, ru_maxrss
+    colon = [
+        *b"queue:host:group:owner:name:11:account:0:1800000001:1800000012:1800000123:100:9".split(b":"), *usage,
+        *b"project:department:parallel:7:13:40.5:0:0:NONE:0:NONE:51200:0:0".split(b":"),
+    ]  # fmt: skip
+    jsonl = {
+        "qname": "queue", "hostname": "host", "group": "group", "owner": "owner", "job_name": "name", "job_number": 11,
+        "task_number": 13, "account": "account", "submission_time": 1_800_000_001_000_000, "failed": 100,
+        "start_time": 1_800_000_012_000_000, "end_time": 1_800_000_123_000_000, "exit_status": 9, "project": "project",
+        "department": "department", "granted_pe": "parallel", "slots": 7, "submit_host": "client", "deleted_by": "user",
+        "usage": {
+            "rusage": {"ru_utime": 21, "ru_stime": 22}, "usage": {"cpu": 40.5, "maxvmem": 51_200, "maxrss": 23_552},
+        },
+    }  # fmt: skip
+    from_colon, from_jsonl = (runs([line])["11.13"] for line in (b":".join(colon), json.dumps(jsonl).encode()))
+    for job in (from_colon, from_jsonl):
+        assert (job.queue, job.hosts, job.local_group, job.local_user) == ("queue", (Host("host"),), "group", "owner")
+        assert (job.name, job.array_id, job.array_task, job.account) == ("name", "11", 13, "account")
+        assert (job.submit, job.start, job.end) == (1_800_000_001, 1_800_000_012, 1_800_000_123)
+        assert (job.project, job.department, job.parallel_environment) == ("project", "department", "parallel")
+        assert (job.slots, job.exit_code, job.wall_ms, job.cpu_ms) == (7, 9, 111_000, 40_500)
+        assert (job.cpu_user_ms, job.cpu_system_ms) == (21_000, 22_000)
+        assert (job.memory_rss_kib, job.memory_virtual_kib) == (23, 50)
+        assert str(job.end_reason).startswith("100 ")
+    assert (from_jsonl.client_host, from_jsonl.status, from_colon.status) == ("client", "cancelled", "failed")
 
 
 def test_what_never_ran_is_skipped_and_slaves_are_merged(folder: Path) -> None:
