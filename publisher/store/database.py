@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Dialect, Engine, inspect, text
+from sqlalchemy.engine.mock import MockConnection
 
 from publisher.errors import StoreError, StoreMissingError, StoreNewerError, StoreRestoredError
 from publisher.store import dialect, paging, sent_mark
@@ -264,10 +265,24 @@ def _version(connection: Connection) -> str | None:
 
 def _create(connection: Connection, schema: SchemaVersion) -> None:
     """Create the tables that all migrations together would create; a test compares both."""
-    metadata.create_all(connection, checkfirst=False)
+    for statement in _statements(connection.dialect):
+        connection.exec_driver_sql(statement)
     key = "CONSTRAINT alembic_version_pkc PRIMARY KEY"
     connection.execute(text(f"CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, {key} (version_num))"))
     connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": schema.head})
+
+
+def _statements(dialect: Dialect) -> list[str]:
+    """What creates the tables. Compiling it takes longer than executing it, so a process does it once."""
+    if dialect.name not in _compiled_statements:
+        statements: list[str] = []
+        recorder = MockConnection(dialect, lambda sql, *_: statements.append(str(sql.compile(dialect=dialect))))
+        metadata.create_all(recorder, checkfirst=False)
+        _compiled_statements[dialect.name] = statements
+    return _compiled_statements[dialect.name]
+
+
+_compiled_statements: Final[dict[str, list[str]]] = {}
 
 
 def _migrate(connection: Connection, present: str, schema: SchemaVersion, engine: Engine) -> None:

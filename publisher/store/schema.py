@@ -259,7 +259,7 @@ used again after a vacuum: autovacuum would start it only when a fifth of the ro
 def _set_on_server(_metadata: MetaData, connection: Connection, **_: object) -> None:
     if connection.dialect.name == "postgresql":
         for statement in _SERVER_SETTINGS:
-            connection.exec_driver_sql(statement)
+            connection.execute(text(statement))
 
 
 @event.listens_for(metadata, "before_create")

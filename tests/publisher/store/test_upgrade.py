@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Table, event
+from sqlalchemy import Engine, event
 
 from publisher.errors import StoreCorruptError, StoreError, StoreNewerError
 from publisher.store.database import SCHEMA, SchemaVersion, open_store
@@ -184,17 +184,17 @@ def test_a_store_that_cannot_be_made_whole_is_not_made(tmp_path: Path) -> None:
     file = tmp_path / "store.db"
     made = 0
 
-    def fail_in_the_middle(*_table: object, **_names: object) -> None:
+    def fail_in_the_middle(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         nonlocal made
-        made += 1
+        made += "CREATE TABLE" in statement
         if made == 5:
             raise RuntimeError("the power went")
 
-    event.listen(Table, "after_create", fail_in_the_middle)
+    event.listen(Engine, "after_cursor_execute", fail_in_the_middle)
     try:
         with pytest.raises(RuntimeError):
             open_store(f"sqlite:///{file}")
     finally:
-        event.remove(Table, "after_create", fail_in_the_middle)
+        event.remove(Engine, "after_cursor_execute", fail_in_the_middle)
     assert not [line for line in dump(file) if "CREATE" in line]
     open_store(f"sqlite:///{file}").close()
