@@ -23,7 +23,7 @@ from tests.publisher.cli.program import BASE, FILES, Done, Program
 from tests.publisher.site import NOVEMBER
 
 WEEK_S: Final = 7 * 86_400
-SACCT: Final = """#!{python}
+SACCT: Final = """#!{python} -IS
 import calendar, json, sys, time
 with open({called!r}, "a") as called:
     called.write(json.dumps(sys.argv[1:]) + "\\n")

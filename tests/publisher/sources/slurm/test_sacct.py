@@ -22,7 +22,7 @@ from publisher.sources.slurm.source import SlurmSource, is_program
 from tests.publisher.sources.log_reading import Seen, read_on
 
 T0 = 1_793_491_200
-PROGRAM = """#!{python}
+PROGRAM = """#!{python} -IS
 # Like sacct of Slurm 22.05, it prints what users wrote as it is, and no steps with --allocations.
 import calendar, json, os, sys, time
 here = {here!r}
