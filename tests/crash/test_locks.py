@@ -13,6 +13,7 @@ from publisher.store.schema import State
 from tests.crash.child import ROOT
 from tests.crash.conftest import Make
 from tests.crash.crash_site import CrashSite
+from tests.publisher.cli.program import Done, run_command
 
 HOLDER = """
 import sys
@@ -38,13 +39,9 @@ def held(site: CrashSite, lock: str) -> Iterator[None]:
         holder.communicate("")
 
 
-def command(site: CrashSite, *words: str) -> subprocess.CompletedProcess[str]:
+def command(site: CrashSite, *words: str) -> Done:
     """The real command."""
-    environment = {**os.environ, "COLUMNS": "200"}
-    return subprocess.run(
-        [sys.executable, "-m", "publisher.cli", "--config", str(site.config), *words],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=60, env=environment,
-    )  # fmt: skip
+    return run_command(["--config", site.config, *words], ROOT, {**os.environ, "COLUMNS": "200"})
 
 
 def test_a_second_run_says_that_another_is_at_work_and_leaves_with_0(make: Make) -> None:
@@ -53,17 +50,16 @@ def test_a_second_run_says_that_another_is_at_work_and_leaves_with_0(make: Make)
     with held(site, "collect"):
         for word in ("collect", "run"):
             second = command(site, word)
-            assert second.returncode == 0, second.stderr
-            assert "another run is collecting" in second.stderr
+            assert "another run is collecting" in second.ok().err
     site.run("republish")  # everything waits again, and is sent
     with held(site, "target-spool"):
         second = command(site, "publish")
-        assert second.returncode == 0, second.stderr
-        assert "another run" in second.stderr + second.stdout
+        assert second.code == 0, second.err
+        assert "another run" in second.err + second.out
         denied = command(site, "republish", "spool", "--since", "2026-09", "--until", "2026-12", "--yes")
-        assert denied.returncode == 1
-        assert "another run" in denied.stderr
-    assert command(site, "publish").returncode == 0
+        assert denied.code == 1
+        assert "another run" in denied.err
+    command(site, "publish").ok()
     site.assert_delivered()
 
 
@@ -73,7 +69,7 @@ def test_a_run_beside_one_that_collects_sends_what_is_there_and_is_content(make:
     site.run("collect")
     with held(site, "target-spool"), held(site, "collect"):
         second = command(site, "run")
-    assert second.returncode == 0, second.stderr
+    second.ok()
     assert site.ledger().counters == {State.WAITING: len(site.selected())}
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki
+from tests.publisher.cli.program import COMMAND, Done, run_command
 
 _PATIENCE_S = 60.0
 
@@ -43,24 +42,20 @@ class Rehearsal:
             encoding="utf-8",
         )
 
-    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command to its end."""
-        return subprocess.run(
-            [*_PROGRAM, "--config", str(self.configuration), *arguments],
-            capture_output=True, text=True, check=False, timeout=300,
-        )  # fmt: skip
+    def command(self, *arguments: str) -> Done:
+        """Run a command to its end, in a process that is forked from one that has loaded the program."""
+        return run_command(["--config", str(self.configuration), *arguments], self.folder, os.environ)
 
     def json(self, *arguments: str, code: int = 0) -> dict[str, Any]:
         """Run a command with --json; it must end with this code."""
         done = self.command(*arguments, "--json")
-        assert done.returncode == code, f"{arguments} ended with {done.returncode}: {done.stderr[-2000:]}"
-        answer: dict[str, Any] = json.loads(done.stdout)
-        return answer
+        assert done.code == code, f"{arguments} ended with {done.code}: {done.err[-2000:]}"
+        return done.object
 
     def killed_at_first_fault(self, *arguments: str, with_signal: int = signal.SIGKILL) -> int:
         """Run a command and kill it as soon as the simulator has applied its first fault; gives its exit code."""
         process = subprocess.Popen(
-            [*_PROGRAM, "--config", str(self.configuration), *arguments],
+            [*COMMAND, "--config", str(self.configuration), *arguments],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         tick = threading.Event()
@@ -72,6 +67,3 @@ class Rehearsal:
             waited += 0.01
         os.kill(process.pid, with_signal)
         return process.wait(timeout=_PATIENCE_S)
-
-
-_PROGRAM = [sys.executable, "-m", "publisher.cli"]

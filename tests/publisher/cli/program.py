@@ -108,7 +108,11 @@ def run_command(
             err.fileno() if stderr is None else stderr,
         )
         words = [*map(str, arguments)]
-        code = _forks(os.environ.get("PYTHONPATH")).run(words, folder, environment, streams)
+        try:
+            code = _forks(os.environ.get("PYTHONPATH")).run(words, folder, environment, streams)
+        except BaseException:  # such as the time limit of a test: the next command would get the answer of this one
+            _forks.cache_clear()
+            raise
         if code is None:  # by another thread of the test
             code = subprocess.run(
                 [*COMMAND, *words], cwd=folder, env=dict(environment), check=False, stdin=given, stdout=streams[1],
