@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import extent
 from tests.conftest import REFERENCE_MISSING, ROOT
 
 MODULE = f"""
@@ -72,3 +73,12 @@ def test_a_module_that_skips_itself_fails_there_too(tmp_path: Path) -> None:
     done = run_pytest(path, USAGE_PUBLISHER_NO_SKIPS="1")
     assert done.returncode == 2
     assert "no browser here" in done.stdout
+
+
+def test_ci_runs_the_tests_of_either_store_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"tests/test_module.py::test_{number}" for number in range(300)]
+    for everything in (True, False):
+        monkeypatch.setattr(extent, "_RUN_EITHER_STORE", everything)
+        chosen = sum(map(extent.is_run_on_postgresql, names))
+        assert chosen == 300 if everything else 75 < chosen < 125
+    assert " RUN_EITHER_STORE=1\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ from publisher.errors import ConfigError
 from publisher.sources import lsf
 from publisher.sources.base import Line, UnreadableLine
 from publisher.sources.lsf import MAX_RECORD_BYTES, LsfParser, LsfSource
+from tests.extent import short_or_whole
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, parse_all, read_on
 
 
@@ -117,7 +118,7 @@ def test_a_quote_that_is_never_closed_is_bounded() -> None:
         assert each.state() is None
 
 
-@settings(max_examples=25)
+@settings(max_examples=short_or_whole(8, 25))
 @given(data=st.data())
 def test_any_split_into_reads_gives_the_same(
     data: st.DataObject, fixtures: Path, seen: Seen, tmp_path_factory: pytest.TempPathFactory
@@ -163,7 +164,7 @@ def test_the_path_is_needed_and_the_cluster_should_have_a_name(fixtures: Path) -
 
 
 def test_fuzz(lines: list[bytes]) -> None:
-    assert fuzz(parser(), lines, 20_000) > 500
+    assert fuzz(parser(), lines, short_or_whole(7_000, 20_000)) > short_or_whole(125, 500)
 
 
 @pytest.mark.long

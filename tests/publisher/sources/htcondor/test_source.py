@@ -21,6 +21,7 @@ from publisher.sources.htcondor.lines import HTCondorParser
 from publisher.sources.htcondor.source import HTCondorSource
 from publisher.sources.htcondor.xml import ads
 from publisher.sources.logs.sniff import looks_like
+from tests.extent import short_or_whole
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, fuzz_records, read_on
 from tests.publisher.sources.saved_reading import grown, parse_to_end
 
@@ -226,7 +227,7 @@ def test_documents_one_after_the_other_need_no_more_memory() -> None:
         tracemalloc.stop()
 
 
-@settings(max_examples=25)
+@settings(max_examples=short_or_whole(8, 25))
 @given(data=st.data())
 def test_any_split_into_reads_gives_the_same(
     data: st.DataObject, fixtures: Path, seen: Seen, tmp_path_factory: pytest.TempPathFactory

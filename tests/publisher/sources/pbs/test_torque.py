@@ -17,6 +17,7 @@ from publisher.sources.base import Window
 from publisher.sources.pbs import history
 from publisher.sources.pbs.jobs import TORQUE
 from publisher.sources.pbs.source import PbsParser, TorqueSource
+from tests.extent import short_or_whole
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, parse_all, read_on
 
 ZONE = "Europe/Oslo"
@@ -134,7 +135,7 @@ def test_a_window_gives_the_same_runs_and_leaves_the_cursor(folder: Path, seen: 
     assert all(page.cursor == {"mine": 1} for page in pages)
 
 
-@settings(max_examples=25)
+@settings(max_examples=short_or_whole(8, 25))
 @given(data=st.data())
 def test_any_split_into_reads_gives_the_same(
     data: st.DataObject, folder: Path, seen: Seen, tmp_path_factory: pytest.TempPathFactory
@@ -279,7 +280,7 @@ def test_no_path_no_files_other_files(tmp_path: Path, fixtures: Path) -> None:
 
 
 def test_fuzz(lines: list[bytes]) -> None:
-    assert fuzz(parser(), lines, 20_000) > 1000
+    assert fuzz(parser(), lines, short_or_whole(7_000, 20_000)) > short_or_whole(250, 1_000)
 
 
 @pytest.mark.long

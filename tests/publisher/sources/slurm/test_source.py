@@ -16,6 +16,7 @@ from publisher.errors import ConfigError
 from publisher.sources.base import Line, UnreadableLine, Window
 from publisher.sources.slurm.parser import MOST_BYTES, SlurmParser
 from publisher.sources.slurm.source import SlurmSource
+from tests.extent import short_or_whole
 from tests.publisher.sources.log_reading import Seen, compare, fuzz, read_on
 from tests.publisher.sources.saved_reading import grown, parse_to_end
 
@@ -250,7 +251,7 @@ def test_a_document_that_is_cut_off_is_reported_and_read_when_it_is_whole(
     assert read_on(source(path), found).jobs.keys() == seen.jobs.keys()
 
 
-@settings(max_examples=25)
+@settings(max_examples=short_or_whole(8, 25))
 @given(data=st.data())
 @pytest.mark.parametrize("name", FILES[:2])
 def test_any_split_into_reads_gives_the_same(
