@@ -294,11 +294,11 @@ def _give_picture(made: Report, choice: _OutputChoice) -> None:
 
 def _give_chart(made: Report, choice: _OutputChoice) -> None:
     """Print a chart of text, or write it to a file. Raises `UsageError` and `PublisherError`."""
-    from publisher.report.plot.style import Look  # noqa: PLC0415
+    from publisher.report.plot.style import look_of  # noqa: PLC0415
     from publisher.report.plot.terminal import TextPlot  # noqa: PLC0415
 
     plot = _chosen_plot(made, choice)
-    look = Look(style=choice.style, title=choice.title, note=made.site, timezone=made.timezone)
+    look = look_of(made, style=choice.style, title=choice.title)
 
     def lines(width: int, coloured: bool) -> list[Text]:
         text_plot = TextPlot(width, unicode=choice.output is not None or is_utf8(), coloured=coloured)
@@ -326,13 +326,11 @@ def _page(made: Report, choice: _OutputChoice) -> bytes:
 
 def _picture(made: Report, choice: _OutputChoice) -> bytes:
     from publisher.report.plot.draw import draw  # noqa: PLC0415
-    from publisher.report.plot.style import Look  # noqa: PLC0415
+    from publisher.report.plot.style import is_labelled, look_of  # noqa: PLC0415
 
     plot = _chosen_plot(made, choice)
-    legend = len(plot.series) > 1 or plot.style == "heat" if choice.legend is None else choice.legend
-    look = Look(
-        style=choice.style, grid=choice.grid, legend=legend, title=choice.title, note=made.site, timezone=made.timezone
-    )
+    legend = is_labelled(plot) if choice.legend is None else choice.legend
+    look = look_of(made, style=choice.style, grid=choice.grid, legend=legend, title=choice.title)
     return draw(plot, made.stop, look, cast("Form", choice.form), start=made.start, say=say)
 
 
@@ -377,14 +375,26 @@ def statements(
     request = ReportRequest(start=begin or 0, stop=end or 0, by=(by,) if by else (), archive=archive)
     with session.publisher() as publisher:
         made, files = publisher.statements(request, output, kinds)
-    say(*(text for text in (made.nothing, made.purged) if text), *notes_on(made))
+    say(*(text for text in (made.nothing, made.purged, made.year_note) if text), *notes_on(made))
     totals = {statement.payer: str(statement.total) for statement in made.all}
     if session.json:
         paths = [str(path) for path in files.paths]
-        facts = {"month": made.month, "currency": made.currency, "totals": totals}
+        facts = {
+            "month": made.month,
+            "currency": made.currency,
+            "totals": totals,
+            "all": str(made.total),
+            "year": {one.payer: str(one.year_total) for one in made.all},
+            "year_all": str(made.year_total),
+            "users": {one.payer: {each.user: str(each.amount) for each in one.users} for one in made.all},
+        }
         json_object({**facts, "files": paths, "replaced": files.replaced})
         return
-    say(*(f"{one.payer}: {one.total:,f} {made.currency}" for one in made.all))
+    lines = [(one.payer, one.total, one.year_total) for one in made.all]
+    if len(lines) > 1:
+        lines.append(("all", made.total, made.year_total))
+    since = f"since {made.year_start}"
+    say(*(f"{payer}: {total:,f} {made.currency}; {since}: {year:,f}" for payer, total, year in lines))
     if not files.paths:
         say("nothing was written")
         return

@@ -14,8 +14,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from publisher.report.plot.palette import COLOURS
 from publisher.report.plot.style import (
-    COLOURS,
     MANY,
     alone,
     edges_of,

@@ -18,7 +18,7 @@ from publisher.page.html import form_page, report_page
 from publisher.page.overview import RecentUsage, UsageRow
 from publisher.page.report_cache import CachedReports
 from publisher.report import output
-from publisher.report.plot.style import Look, interval_text
+from publisher.report.plot.style import interval_text, look_of
 from publisher.report.report import UNKNOWN_NAME, Report, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.statements.files import Kind, document
@@ -118,9 +118,7 @@ class ReportPages:
         if place >= len(report.plots):
             raise UsageError(f"plot: the view has {len(report.plots)} plots")
         choice = asked.choice
-        look = Look(
-            style=choice.style, grid=choice.grid, legend=choice.legend, note=report.site, timezone=report.timezone
-        )
+        look = look_of(report, style=choice.style, grid=choice.grid, legend=choice.legend)
         with self._busy:
             return draw(
                 report.plots[place], report.stop, look, form,  # type: ignore[arg-type]

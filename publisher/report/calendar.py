@@ -27,6 +27,8 @@ class ReportPeriod(msgspec.Struct, frozen=True):
     name: str
     start: int
     stop: int
+    whole: bool = True
+    """Whether all of it is inside the interval."""
 
     @property
     def inside_s(self) -> int:
@@ -54,7 +56,9 @@ def periods(start: int, stop: int, kind: PeriodName, zone: ZoneInfo) -> list[Rep
         following = _following(day, kind)
         end = _instant(following, zone) if following is not None else stop
         if end > start:
-            found.append(ReportPeriod(_name(day, kind), max(begin, start), min(end, stop)))
+            found.append(
+                ReportPeriod(_name(day, kind), max(begin, start), min(end, stop), begin >= start and end <= stop)
+            )
         if following is None:
             break
         if len(found) > _MOST:
@@ -69,6 +73,7 @@ def period_axis(cut: list[ReportPeriod]) -> dict[str, Any]:
     return {
         "x": tuple(period.start for period in cut),
         "labels": tuple(period.name for period in cut),
+        "partial": tuple(place for place, period in enumerate(cut) if not period.whole),
         "step_s": lengths.pop() if len(lengths) == 1 else None,
     }
 

@@ -84,6 +84,14 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the series add up."""
     names_add_up: bool = False
     """Whether the values of different names add up, so that one bar can show the sum of the smaller ones."""
+    top: float = 0.0
+    """The axis of values reaches at least this, such as 100 for percentages of all there is."""
+    partial: tuple[int, ...] = ()
+    """The places of bins that are incomplete: cut by the interval, not over yet, or not collected yet."""
+    known_until: int | None = None
+    """When jobs were last collected, in epoch seconds; None: unknown."""
+    end: int | None = None
+    """The end of the time axis in epoch seconds; None: that of the interval."""
     ordered: bool = False
     """Whether the names have an order of their own; others are sorted by value."""
     weights: tuple[float, ...] = ()

@@ -29,12 +29,12 @@ from publisher.report.selection import PartialReport, Selection, selected
 from publisher.report.view_kind import VIEW_KINDS, Interval
 from publisher.sources.dqs import SEVERAL_LINES, without_slaves
 from publisher.status.jobs import count_in
-from publisher.store import suspects
+from publisher.store import registry, suspects
 from publisher.store.admin.purge import runs_of_months
 from publisher.store.classes import classes_by_id, decode
 from publisher.store.database import Store
 from publisher.store.report_queries import Rows, first_and_last_end, has_source_of, stored_runs
-from publisher.text import iso
+from publisher.text import iso, past
 
 _COUNTED_AFTER_S: Final = 1.0
 """A report that is done earlier does not pay for counting the runs of its interval."""
@@ -221,6 +221,19 @@ class ReportContext:
         with self.store.read() as connection:
             ends = first_and_last_end(connection)
         return f"runs ended from {iso(ends[0])} to {iso(ends[1])}" if ends is not None else "none has ended yet"
+
+    def known_until(self, request: ReportRequest) -> int | None:
+        """The time up to which every source was read, or to which the archive has months; None if it is unknown."""
+        if request.archive is not None:
+            from publisher.report.archive import months_in  # noqa: PLC0415 - archives are a leaf
+
+            return max((month_bounds(month)[1] for month in months_in(request.archive)), default=None)
+        if self._store is None:
+            return None
+        with self._store.read() as connection:
+            found = [registry.get_source(connection, name) for name in self.config.sources]
+        reads = [past(one.last_collected if one.at_end else one.last_job_end, self.now) for one in found if one]
+        return min((read for read in reads if read is not None), default=None)
 
     def purged(self, request: ReportRequest) -> dict[Month, int]:
         """Months of the interval whose runs were purged from the store, and how many; empty if an archive is read."""

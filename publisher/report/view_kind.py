@@ -157,7 +157,7 @@ _NO_MANAGERS: Final[frozenset[Role]] = frozenset({"user", "admin"})
 
 UTILIZATION: Final = ViewKind(
     name="utilization",
-    summary="Queue and CPU utilization in time bins, by DQS' formulas.",
+    summary="How many jobs ran at once, and how many CPUs they used, in time bins.",
     question="How many queues and CPUs were at work, hour by hour?",
     counts="overlapping",
     options=_OF_RUNS | {"by", "bin", "bins", "measure", "dask"},

@@ -10,26 +10,27 @@ import math
 import re
 import threading
 import warnings
-from itertools import pairwise
+from itertools import groupby, pairwise
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from zoneinfo import ZoneInfo
 
-from matplotlib.colors import to_rgba
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from publisher.report.plot.fonts import whole_name
+from publisher.report.plot.palette import FAINT, INCOMPLETE, INK, NOTE, SHADES, UNKNOWN, colour
 from publisher.report.plot.style import (
     DPI,
-    FAINT,
     HEIGHT_IN,
-    INK,
     MANY,
     SETTINGS,
     SHOWN,
     WIDTH_IN,
     Look,
     alone,
-    colour,
     dashes,
     edges_of,
     end_of,
@@ -39,10 +40,11 @@ from publisher.report.plot.style import (
     interval_text,
     label_of,
     lowest_of,
+    marks_of,
     named_first,
+    period_ticks,
     shortened,
 )
-from publisher.report.plot.ticks import axis_ticks
 from publisher.report.report import Plot
 from publisher.text import amount_texts, safe
 
@@ -59,13 +61,20 @@ _SPARE = 0.06
 _SPARE_FOR_TEXT = 0.12
 
 
-def frame(title: str, note: str, *, height_in: float = HEIGHT_IN) -> tuple[Figure, Axes]:
-    """An empty picture with its title. Texts are never parsed as mathematics."""
-    figure = Figure(figsize=(WIDTH_IN, height_in), layout="constrained")
+_NOTE_LENGTH = 165
+_NOTE_IN = 0.15
+_MOST_NOTES = 5
+
+
+def frame(title: str, notes: list[str], *, height_in: float = HEIGHT_IN) -> tuple[Figure, Axes]:
+    """An empty picture with its title and the notes below it. Texts are never parsed as mathematics."""
+    lines = [line for note in notes for line in wrap(safe(note), _NOTE_LENGTH)]
+    more = max(0, len(lines) - 1) * _NOTE_IN
+    figure = Figure(figsize=(WIDTH_IN, height_in + more), layout="constrained")
     axes = figure.add_subplot()
     axes.set_title(shortened(title, _TITLE_LENGTH), loc="left", fontsize=13, fontweight="bold", color=INK, pad=10)
-    if note:
-        figure.supxlabel(shortened(note, 2 * _TITLE_LENGTH), x=0.01, ha="left", fontsize=8, color="#555555")
+    if lines:
+        figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=8, color=NOTE)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -75,23 +84,58 @@ def frame(title: str, note: str, *, height_in: float = HEIGHT_IN) -> tuple[Figur
     return figure, axes
 
 
+def notes_of(look: Look, *first: str) -> list[str]:
+    """The lines below a picture: where it is from and `first`, and what a reader must know about the figures."""
+    more = len(look.notes) - _MOST_NOTES
+    notes = look.notes[:_MOST_NOTES] if more > 1 else look.notes
+    return [
+        *filter(None, ["; ".join(filter(None, (look.note, *first)))]),
+        *notes,
+        *([f"{more} more notes are in the table."] if more > 1 else []),
+    ]
+
+
 def days(instant: float) -> float:
     """An instant (epoch seconds) as matplotlib counts time."""
     return instant / _DAY_S
 
 
-def time_axis(axes: Axes, plot: Plot, stop: int) -> None:
-    """Make the x axis time, with as many labels as fit; `stop` ends the interval."""
-    start, end = edges_of(plot, stop)[0], end_of(plot, stop)
-    axes.set_xlim(days(start), days(end))
-    ticks = axis_ticks(plot, stop)
-    axes.set_xticks([days(start + tick.share * (end - start)) for tick in ticks], [tick.text for tick in ticks])
-    axes.set_xlabel(interval_text(start, stop), fontsize=9, color=INK)
+def time_axis(axes: Axes, plot: Plot, start: int | None, stop: int, timezone: str) -> None:
+    """Make the x axis time in a zone, with as many labels as fit; `start` and `stop` are the interval."""
+    first = edges_of(plot, stop)[0]
+    axes.set_xlim(days(first), days(end_of(plot, stop)))
+    if ticks := period_ticks(plot, stop):
+        axes.set_xticks([days(at) for at, _ in ticks], [text for _, text in ticks])
+    else:
+        zone = ZoneInfo(timezone)
+        locator = AutoDateLocator(tz=zone, minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(
+            ConciseDateFormatter(  # type: ignore[no-untyped-call]
+                locator, tz=zone, show_offset=False, formats=["%Y", "%b", "%-d %b", "%H:%M", "%H:%M", "%H:%M:%S"],
+                zero_formats=["", "%b\n%Y", "%-d %b", "%-d %b", "%H:%M", "%H:%M"],
+            )
+        )  # fmt: skip
+    axes.set_xlabel(interval_text(first if start is None else start, stop, timezone), fontsize=9, color=INK)
 
 
-def value_axis(axes: Axes, unit: str, most: float) -> None:
-    """Make the y axis amounts from 0 to a little beyond the highest."""
-    axes.set_ylim(0, most * (1 + _SPARE) if most > 0 else 1)
+def mark_incomplete(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
+    """Hatch incomplete bins, and draw a line where jobs were last collected."""
+    for _, run in groupby(enumerate(plot.partial), lambda pair: pair[1] - pair[0]):
+        places = [place for _, place in run]
+        axes.axvspan(
+            days(edges[places[0]]), days(edges[places[-1] + 1]), facecolor=INCOMPLETE, edgecolor=FAINT, hatch="///",
+            linewidth=0, zorder=0.2,
+        )  # fmt: skip
+    if plot.known_until is not None and edges[0] < plot.known_until < edges[-1]:
+        axes.axvline(days(plot.known_until), color=NOTE, linewidth=0.9, linestyle=(0, (4, 3)), zorder=3)
+
+
+def value_axis(axes: Axes, unit: str, most: float, top: float) -> None:
+    """Make the y axis amounts from 0 to `top`, or to a little beyond the highest amount."""
+    axes.set_ylim(0, top if 0 < top >= most else most * (1 + _SPARE) if most > 0 else 1)
+    if 0 < top < most:
+        axes.axhline(top, color=INK, linewidth=0.9)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(_value)
     axes.set_ylabel(shortened(unit, _UNIT_LENGTH), fontsize=9, color=INK)
@@ -101,8 +145,9 @@ def _value(value: float, _place: float) -> str:
     return f"{value:,.10g}"
 
 
-def amount_axis(axes: Axes, unit: str, least: float, most: float) -> None:
+def amount_axis(axes: Axes, unit: str, least: float, most: float, top: float) -> None:
     """Make the x axis amounts from 0 or the lowest to beyond the highest, with room for the amount beside its bar."""
+    most = max(most, top)
     spare = (most - least) * _SPARE_FOR_TEXT
     axes.set_xlim(least - spare if least < 0 else 0, most + spare if most > least else 1)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 2.5, 5, 10]))
@@ -131,11 +176,15 @@ def legend_beside(axes: Axes, names: list[str], by: str, *, top_first: bool) -> 
         whole_name(text, name)
     for line in legend.get_lines():
         line.set_linewidth(2)
+    for patch in legend.get_patches():  # the first bar may be pale
+        patch.set_facecolor(to_rgba(patch.get_facecolor(), 1.0))
 
 
 _MOST_BARS = 120
 """More bars are drawn as one outline, without gaps."""
 _GAP = 0.06
+_PALE = 0.55
+"""The opacity of bars of incomplete bins."""
 _BAR_NAME_LENGTH = 32
 
 
@@ -147,12 +196,15 @@ def draw_bars(axes: Axes, plot: Plot, edges: tuple[int, ...]) -> None:
         return
     parts = 1 if plot.stacked else max(1, len(plot.series))
     below = [0.0] * (len(bounds) - 1)
+    partial = frozenset(plot.partial)
     for place, one in enumerate(plot.series):
         values = [value or 0.0 for value in one.values]
         shift = 0.0 if plot.stacked else (1 - 2 * _GAP) / parts * place
         lefts = [left + (right - left) * (_GAP + shift) for left, right in pairwise(bounds)]
         widths = [(right - left) * (1 - 2 * _GAP) / parts for left, right in pairwise(bounds)]
-        axes.bar(lefts, values, widths, below, align="edge", color=colour(one.label, place), label=SHOWN)
+        shade = colour(one.label, place)
+        shades = [to_rgba(shade, _PALE if number in partial else 1.0) for number in range(len(values))]
+        axes.bar(lefts, values, widths, below, align="edge", color=shades, label=SHOWN)
         if plot.stacked:
             below = [low + value for low, value in zip(below, values, strict=True)]
 
@@ -222,20 +274,18 @@ _ROW_IN = 0.22
 _LEAST_IN, _MOST_IN = 3.2, 14.0
 _LABELS_IN = 1.6
 _NAME_LENGTH = 30
-_SHADES = "cividis"
-"""From dark blue to yellow: the same order for colour-blind people and in grey."""
+_SHADES = LinearSegmentedColormap.from_list("shades", SHADES)
 _LINED = 80
 _RASTERIZED = 20_000
 
 
-def draw_heat_map(plot: Plot, stop: int, title: str, note: str, *, legend: bool) -> Figure:
+def draw_heat_map(plot: Plot, start: int | None, stop: int, title: str, look: Look) -> Figure:
     """The whole picture of percentages; grey is unknown. If there are very many rows, every n-th has a label."""
     edges = edges_of(plot, stop)
     height = min(_MOST_IN, max(_LEAST_IN, _LABELS_IN + _ROW_IN * len(plot.series)))
     values = [[math.nan if cell is None else cell for cell in row.values] for row in plot.series]
-    if legend and any(math.isnan(cell) for row in values for cell in row):
-        note = "; ".join(filter(None, (note, "grey: unknown")))
-    figure, axes = frame(title, note, height_in=height)
+    unknown = "grey: unknown" * any(math.isnan(cell) for row in values for cell in row)
+    figure, axes = frame(title, _notes(plot, stop, len(plot.series), look, unknown), height_in=height)
     highest = max((cell for row in values for cell in row if not math.isnan(cell)), default=0.0)
     lined = max(len(values), len(edges)) <= _LINED
     mesh = axes.pcolormesh(
@@ -243,10 +293,12 @@ def draw_heat_map(plot: Plot, stop: int, title: str, note: str, *, legend: bool)
         vmax=max(100.0, highest), edgecolors="white" if lined else "none", linewidth=0.3 if lined else 0,
         rasterized=len(edges) * len(values) > _RASTERIZED,
     )  # fmt: skip
-    axes.set_facecolor("#dedede")
-    time_axis(axes, plot, stop)
+    axes.set_facecolor(UNKNOWN)
+    for place in plot.partial:
+        axes.axvspan(days(edges[place]), days(edges[place + 1]), fill=False, edgecolor="white", hatch="//", linewidth=0)
+    time_axis(axes, plot, start, stop, look.timezone)
     _row_labels(axes, [row.label for row in plot.series], height)
-    if legend:
+    if look.legend:
         bar = figure.colorbar(mesh, ax=axes, pad=0.015, fraction=0.03, aspect=30, anchor=(0.0, 1.0))
         bar.set_label(shortened(plot.unit, _NAME_LENGTH), fontsize=9, color=INK)
         bar.ax.tick_params(labelsize=9)
@@ -374,24 +426,24 @@ def _figure(plot: Plot, start: int | None, stop: int, look: Look) -> Figure:
     if not plot.x or not plot.series:
         return _empty(title, look)
     if plot.style == "heat":
-        return draw_heat_map(plot, stop, title, _note(plot, len(plot.series), look.note), legend=look.legend)
+        return draw_heat_map(plot, start, stop, title, look)
     if instants_of(plot):
-        return _over_time(plot, stop, title, look)
-    interval = "" if start is None else interval_text(start, stop, look.timezone)
-    return _over_names(plot, title, interval, look)
+        return _over_time(plot, start, stop, title, look)
+    return _over_names(plot, title, "" if start is None else interval_text(start, stop, look.timezone), look)
 
 
-def _over_time(plot: Plot, stop: int, title: str, look: Look) -> Figure:
-    figure, axes = frame(title, _note(plot, len(plot.series), look.note))
+def _over_time(plot: Plot, start: int | None, stop: int, title: str, look: Look) -> Figure:
+    figure, axes = frame(title, _notes(plot, stop, len(plot.series), look))
     edges = edges_of(plot, stop)
+    mark_incomplete(axes, plot, edges)
     if look.style_of(plot) == "bar":
         draw_bars(axes, plot, edges)
     elif plot.stacked and len(plot.series) > 1:
         draw_areas(axes, plot, edges)
     else:
         draw_lines(axes, plot, edges)
-    time_axis(axes, plot, stop)
-    value_axis(axes, plot.unit, highest_of(plot, stacked=plot.stacked))
+    time_axis(axes, plot, start, stop, look.timezone)
+    value_axis(axes, plot.unit, highest_of(plot, stacked=plot.stacked), plot.top)
     _finish(axes, plot, look, "both")
     return figure
 
@@ -399,18 +451,22 @@ def _over_time(plot: Plot, stop: int, title: str, look: Look) -> Figure:
 def _over_names(plot: Plot, title: str, interval: str, look: Look) -> Figure:
     plot = named_first(plot)
     figure, axes = frame(
-        title, _note(plot, len(plot.x), look.note, interval), height_in=1.7 + 0.3 * max(len(plot.x), _LEAST_BARS)
-    )
+        title, notes_of(look, interval, _left_out(plot, len(plot.x))),
+        height_in=1.7 + 0.3 * max(len(plot.x), _LEAST_BARS),
+    )  # fmt: skip
     draw_named_bars(axes, plot)
-    amount_axis(axes, plot.unit, lowest_of(plot), highest_of(plot, stacked=plot.stacked))
+    amount_axis(axes, plot.unit, lowest_of(plot), highest_of(plot, stacked=plot.stacked), plot.top)
     _finish(axes, plot, look, "x")
     return figure
 
 
-def _note(plot: Plot, drawn: int, *parts: str) -> str:
-    """The text below a picture; it says so if not everything is drawn."""
-    more = f"{drawn} of {drawn + plot.left_out:,}; the table has the others" if plot.left_out else ""
-    return "; ".join(filter(None, (*parts, more)))
+def _notes(plot: Plot, stop: int, drawn: int, look: Look, *more: str) -> list[str]:
+    """The lines below a picture over time."""
+    return notes_of(look, *more, marks_of(plot, stop, look.timezone), _left_out(plot, drawn))
+
+
+def _left_out(plot: Plot, drawn: int) -> str:
+    return f"{drawn} of {drawn + plot.left_out:,}; the table has the others" if plot.left_out else ""
 
 
 def _finish(axes: Axes, plot: Plot, look: Look, grid: Literal["both", "x"]) -> None:
@@ -421,7 +477,7 @@ def _finish(axes: Axes, plot: Plot, look: Look, grid: Literal["both", "x"]) -> N
 
 
 def _empty(title: str, look: Look) -> Figure:
-    figure, axes = frame(title, look.note)
+    figure, axes = frame(title, notes_of(look))
     axes.set_axis_off()
-    axes.text(0.5, 0.5, "nothing to show", ha="center", va="center", color="#555555", transform=axes.transAxes)
+    axes.text(0.5, 0.5, "nothing to show", ha="center", va="center", color=NOTE, transform=axes.transAxes)
     return figure

@@ -1,21 +1,21 @@
 """How a plot is shown, and where its values are: for pictures in files, on the page, and on a terminal.
 
-Colours are those of Okabe and Ito, which colour-blind people can distinguish, without black, and with yellow last
-because it is weak on white. Lines also differ in their dashes, for prints in grey. matplotlib's global settings change
+Lines differ in their colours (`palette.py`) and their dashes, for prints in grey. matplotlib's global settings change
 only while a picture is drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from itertools import pairwise
 from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
 
 import msgspec
 
-from publisher.report.report import Plot, Series, is_others, others
+from publisher.report.plot.palette import COLOURS
+from publisher.report.report import Plot, Report, Series, others
 from publisher.text import safe
 
 Style = Literal["line", "bar"]
@@ -41,12 +41,48 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Replaces the title of the plot."""
     note: str = ""
     """A line below the picture, such as the name of the site."""
+    notes: tuple[str, ...] = ()
+    """Further lines: what a reader must know about the figures."""
     timezone: str = "UTC"
-    """The time zone of the interval that is shown, where the plot is not over time."""
+    """The time zone of the axis and of the interval that is shown."""
 
     def style_of(self, plot: Plot) -> Style:
         """Lines or bars for a plot over time."""
         return self.style or ("bar" if plot.style == "bar" else "line")
+
+
+def look_of(report: Report, **choice: Any) -> Look:
+    """The look of a report's pictures: its site, its notes, and its time zone; `choice` are other fields."""
+    return Look(note=report.site, notes=report.notes, timezone=report.timezone, **choice)
+
+
+def is_labelled(plot: Plot) -> bool:
+    """Whether a plot needs a legend: its title and unit do not name its series."""
+    return len(plot.series) > 1 or bool(plot.by) or plot.style == "heat"
+
+
+def limited(plot: Plot, stop: int, now: int, known_until: int | None) -> Plot:
+    """A plot without the future, which knows its incomplete bins.
+
+    `stop` ends the interval of its report; after `known_until` (None: unknown) jobs may not be collected yet. Months
+    and years, which differ in length and are few, are bars.
+    """
+    edges = edges_of(plot, stop)
+    if not edges:
+        return plot
+    shown = sum(start < now for start in plot.x) if plot.x[0] < now else len(plot.x)  # type: ignore[operator]
+    until = min(stop, now, stop if known_until is None else known_until)
+    places = {place for place, end in enumerate(edges[1 : shown + 1]) if end > until}
+    return msgspec.structs.replace(
+        plot,
+        style="bar" if plot.style == "line" and _is_of_months_or_years(plot) else plot.style,
+        x=plot.x[:shown],
+        labels=plot.labels[:shown],
+        series=tuple(Series(one.label, one.values[:shown]) for one in plot.series),
+        partial=tuple(sorted(places | {place for place in plot.partial if place < shown})),
+        known_until=known_until,
+        end=max(edges[shown], min(stop, now)) if plot.x[0] < now else None,  # type: ignore[operator]
+    )
 
 
 def instants_of(plot: Plot) -> tuple[int, ...]:
@@ -72,8 +108,50 @@ def edges_of(plot: Plot, stop: int) -> tuple[int, ...]:
 
 
 def end_of(plot: Plot, stop: int) -> int:
-    """The end of the time axis: that of the interval, or of a last bin that reaches beyond it."""
-    return max(stop, edges_of(plot, stop)[-1])
+    """The end of the time axis: that of the plot or the interval, or of a last bin that reaches beyond it."""
+    return max(stop if plot.end is None else plot.end, edges_of(plot, stop)[-1])
+
+
+def marks_of(plot: Plot, stop: int, timezone: str) -> str:
+    """What the marks of incomplete bins mean, for a line below a picture; empty if it has none."""
+    if not plot.partial:
+        return ""
+    known = plot.known_until
+    if known is None or not instants_of(plot)[0] <= known < end_of(plot, stop):
+        return "hatched: incomplete, because the interval or the time now cuts it"
+    at = datetime.fromtimestamp(known, ZoneInfo(timezone))
+    return f"hatched: incomplete; jobs were collected up to {at:%Y-%m-%d %H:%M}"
+
+
+_MOST_TICKS: Final = 12
+_MONTH_STEPS: Final = (1, 2, 3, 6)
+
+
+def period_ticks(plot: Plot, stop: int) -> list[tuple[float, str]]:
+    """The ticks of months or years in the middle of each, as epoch seconds and text; empty for other plots.
+
+    Of more than fit every n-th has one; of months those that divide the year evenly.
+    """
+    if not _is_of_months_or_years(plot):
+        return []
+    edges = edges_of(plot, stop)
+    step = -(-len(plot.labels) // _MOST_TICKS)
+    of_months = "-" in plot.labels[0]
+    if of_months:
+        step = next((months for months in _MONTH_STEPS if months >= step), 12 * -(-step // 12))
+    ticks: list[tuple[float, str]] = []
+    for label, (left, right) in zip(plot.labels, pairwise(edges), strict=True):
+        year, _, month = label.partition("-")
+        if (int(month) - 1 if step < 12 else int(year) * 12 + int(month) - 1) % step if of_months else int(year) % step:
+            continue
+        name = f"{date(2000, int(month), 1):%b}" if of_months else year
+        with_year = of_months and (not ticks or int(month) <= step)
+        ticks.append(((left + right) / 2, f"{name}\n{year}" if with_year else name))
+    return ticks
+
+
+def _is_of_months_or_years(plot: Plot) -> bool:
+    return bool(plot.labels) and plot.labels[0].count("-") < 2 and "W" not in plot.labels[0]
 
 
 def interval_text(start: int, stop: int, timezone: str = "UTC") -> str:
@@ -162,11 +240,7 @@ def lowest_of(plot: Plot) -> float:
     return min((value for one in plot.series for value in one.values if value is not None and value < 0), default=0.0)
 
 
-COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#f0e442")
 DASHES: Final[tuple[tuple[float, ...], ...]] = ((), (6, 2), (2, 2), (7, 2, 2, 2), (10, 3), (4, 1, 1, 1), (1, 1.5))
-GREY: Final = "#8c8c8c"
-INK: Final = "#222222"
-FAINT: Final = "#d5d5d5"
 
 WIDTH_IN, HEIGHT_IN = 10.0, 5.2
 DPI: Final = 120
@@ -195,11 +269,6 @@ SETTINGS: Final[Any] = {
     "path.simplify": True,
 }
 """Set while a picture is drawn, so that the user's matplotlibrc has no effect."""
-
-
-def colour(label: str, place: int) -> str:
-    """The colour of a series."""
-    return GREY if is_others(label) else COLOURS[place % len(COLOURS)]
 
 
 def dashes(place: int) -> tuple[float, ...]:

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from publisher.report.plot.palette import colour
 from publisher.report.plot.style import (
     Look,
     alone,
-    colour,
     edges_of,
     end_of,
     folded,

@@ -6,10 +6,11 @@ characters that cannot be printed are replaced.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from fractions import Fraction
 from html import escape
 from itertools import groupby
 from textwrap import wrap
@@ -24,6 +25,7 @@ from publisher.report.statements.statement import Statement, StatementItem, Stat
 from publisher.text import counted, iso
 
 HEADINGS: Final = ("No.", "Item", "Quantity", "Unit", "Price", "Factor", "Amount")
+USER_HEADINGS: Final = ("Of which by user", "Quantity", "Amount")
 NUMBERS: Final = frozenset({0, 2, 4, 5, 6})
 """The columns that are aligned to the right."""
 _RESOURCES: Final[dict[Charged, str]] = {
@@ -60,6 +62,10 @@ class StatementDocument(msgspec.Struct, frozen=True, kw_only=True):
     sections: tuple[StatementSection, ...]
     total: str
     currency: str
+    year: tuple[str, str] | None
+    """The label and the amount of the total since the beginning of the year."""
+    users: tuple[tuple[str, ...], ...]
+    """A line for each user: name, quantities, and amount; the last is what rounding adds, if it adds anything."""
     notes: tuple[str, ...]
     """How the amounts were computed, and what else a reader must know."""
     footer: tuple[str, ...]
@@ -95,6 +101,10 @@ def statement_document(made: Statements, one: Statement) -> StatementDocument:
         sections=tuple(_sections(one)),
         total=_amount(one.total),
         currency=_safe(made.currency),
+        year=None
+        if one.year_total is None
+        else (f"Total {_safe(made.currency)} since {made.year_start}", _amount(one.year_total)),
+        users=tuple(_users(one)),
         notes=tuple(map(_safe, _notes(made, one))),
         footer=_lines(settings.footer or ""),
     )
@@ -130,6 +140,16 @@ def _sections(one: Statement) -> list[StatementSection]:
     return found
 
 
+def _users(one: Statement) -> Iterator[tuple[str, ...]]:
+    """The lines of users; their amounts add up to the sum of the items."""
+    for each in one.users:
+        quantities = "; ".join(f"{_number(quantity)} {unit}" for quantity, unit in each.quantities)
+        yield (_safe(each.user), quantities, _amount(each.amount))
+    rest = sum((item.amount for item in one.items), Decimal(0)) - sum((each.amount for each in one.users), Decimal(0))
+    if one.users and rest:
+        yield ("(rounding)", "", _amount(rest))
+
+
 def _factor(item: StatementItem) -> str:
     factors = [plain(factor) for factor in (item.group_factor, item.job_factor) if factor != 1]
     return f" {_TIMES} ".join(factors) or "1"
@@ -144,6 +164,8 @@ def _notes(made: Statements, one: Statement) -> list[str]:
         f"line names. Each amount is rounded once, half away from zero, to {made.decimals} decimals; the total is the "
         "sum of the amounts shown."
     )
+    if one.users:
+        computed += " The amount of a user is rounded once, too; the line (rounding) is the difference of these sums."
     notes = [computed]
     if one.left_out:
         items = "; ".join(f"{item.name}, {_quantity(item)} {item.unit}" for item in one.left_out)
@@ -153,12 +175,16 @@ def _notes(made: Statements, one: Statement) -> list[str]:
             f"Estimated: {one.lost.amount:,f} {made.currency} for {counted(one.lost.runs, 'run')} whose usage the "
             "batch system did not report. Its quantity is what it had from its start until it was restarted or deleted."
         )
-    return [*notes, *filter(None, (made.unfinished, made.purged))]
+    return [*notes, *filter(None, (made.unfinished, made.purged, made.year_note))]
 
 
 def _quantity(item: StatementItem) -> str:
+    return _number(item.quantity)
+
+
+def _number(quantity: Fraction) -> str:
     """Three decimals, or as many as show that it is not zero."""
-    amount = float(item.quantity)
+    amount = float(quantity)
     return f"{amount:,.3f}" if amount >= _SMALL else f"{amount:.2g}"
 
 
@@ -184,6 +210,7 @@ def to_text(made: StatementDocument) -> str:
         [made.title],
         [f"{label:<{label_width}}  {value}" for label, value in made.facts],
         table,
+        _text_users(made, width),
         *(wrap(note, width) for note in made.notes),
         made.footer,
     ]
@@ -212,7 +239,18 @@ def _text_table(made: StatementDocument) -> tuple[list[str], int]:
     for section in made.sections:
         table += [section.title, *(text_of(row) for line in section.lines for row in _text_rows(line))]
         table += [sum_of(f"Subtotal {section.title}", section.subtotal), rule]
-    return [*table, sum_of(f"Total {made.currency}", made.total)], width
+    table.append(sum_of(f"Total {made.currency}", made.total))
+    return [*table, *([sum_of(*made.year)] if made.year else [])], width
+
+
+def _text_users(made: StatementDocument, width: int) -> list[str]:
+    """The lines of users, as wide as the table if they fit."""
+    if not made.users:
+        return []
+    rows = [USER_HEADINGS, *made.users]
+    room = [max(len(row[place]) for row in rows) for place in range(len(USER_HEADINGS))]
+    room[1] = max(room[1], width - room[0] - room[2] - 4)
+    return [f"{user:<{room[0]}}  {held:<{room[1]}}  {amount:>{room[2]}}" for user, held, amount in rows]
 
 
 def _text_rows(line: StatementLine) -> list[tuple[str, ...]]:
@@ -240,9 +278,21 @@ def to_html(made: StatementDocument) -> str:
             rows.append(f"<tr>{''.join(cells)}</tr>")
         rows.append(_sum_row("subtotal", f"Subtotal {section.title}", section.subtotal))
     rows.append(_sum_row("total", f"Total {made.currency}", made.total))
+    if made.year:
+        rows.append(_sum_row("subtotal", *made.year))
+    users = "".join(
+        f'<tr><td>{escape(user)}</td><td>{escape(held)}</td><td class="number">{escape(amount)}</td></tr>\n'
+        for user, held, amount in made.users
+    )
+    user, held, amount = USER_HEADINGS
+    heads_of_users = (
+        f'<th scope="col">{user}</th><th scope="col">{held}</th><th scope="col" class="number">{amount}</th>'
+    )
+    table = f'<table class="items users">\n<thead><tr>{heads_of_users}</tr></thead>\n<tbody>\n{users}</tbody>\n</table>'
     return _HTML.format(
         title=escape(f"{made.title}: {made.number}"), heading=escape(made.title), sender=_html_lines(made.sender),
         recipient=_html_lines(made.recipient), facts=facts, heads=heads, rows="\n".join(rows),
+        users=table if made.users else "",
         notes="\n".join(f"<p>{escape(note)}</p>" for note in made.notes), footer=_html_lines(made.footer),
     )  # fmt: skip
 
@@ -278,7 +328,7 @@ table {{ border-collapse: collapse; }}
 .items th, .items td {{ padding: .3rem .5rem; border-bottom: 1px solid #ccc; text-align: left; vertical-align: top; }}
 .items .number {{ text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }}
 .items td:nth-child(2) {{ overflow-wrap: anywhere; min-width: 8rem; }}
-.items td:nth-child(4) {{ white-space: nowrap; }}
+.items:not(.users) td:nth-child(4) {{ white-space: nowrap; }}
 .items .section th {{ padding-top: 1rem; }}
 .items .subtotal td {{ font-weight: bold; }}
 .items .total td {{ font-weight: bold; border-top: 2px solid #1a1a1a; border-bottom: 0; font-size: 1.1em; }}
@@ -301,6 +351,7 @@ tr {{ break-inside: avoid; }}
 {rows}
 </tbody>
 </table>
+{users}
 <div class="notes">
 {notes}
 </div>

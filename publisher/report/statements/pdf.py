@@ -13,7 +13,7 @@ from fpdf.enums import Align, TableBordersLayout, VAlign, XPos, YPos
 from fpdf.fonts import FontFace, TTFFont
 from fpdf.table import Table
 
-from publisher.report.statements.document import HEADINGS, NUMBERS, StatementDocument, StatementLine
+from publisher.report.statements.document import HEADINGS, NUMBERS, USER_HEADINGS, StatementDocument, StatementLine
 
 _FONT: Final = "DejaVu"
 _MARGIN_MM: Final = 18
@@ -79,6 +79,7 @@ def _drawn(made: StatementDocument) -> _StatementPdf:
     pdf.ln(5)
     _items(pdf, made)
     pdf.ln(3)
+    _users(pdf, made)
     pdf.set_text_color(*_GREY)
     for note in made.notes:
         _block(pdf, (note,), 8)
@@ -130,6 +131,24 @@ def _items(pdf: FPDF, made: StatementDocument) -> None:
                 _item(table, line)
             _sum(table, f"Subtotal {section.title}", section.subtotal, bold)
         _sum(table, f"Total {made.currency}", made.total, FontFace(emphasis="BOLD", fill_color=_LIGHT))
+        if made.year:
+            _sum(table, *made.year, bold)
+
+
+def _users(pdf: FPDF, made: StatementDocument) -> None:
+    """The lines of users."""
+    if not made.users:
+        return
+    pdf.set_font(_FONT, size=8.5)
+    with pdf.table(
+        col_widths=(3, 4, 2), width=pdf.epw, text_align=(Align.L, Align.L, Align.R), line_height=_LINE_MM,
+        v_align=VAlign.T, borders_layout=TableBordersLayout.HORIZONTAL_LINES, padding=(0.8, 1), align=Align.L,
+        headings_style=FontFace(emphasis="BOLD", fill_color=_LIGHT),
+    ) as table:  # fmt: skip
+        table.row(USER_HEADINGS)
+        for line in made.users:
+            table.row(line)
+    pdf.ln(3)
 
 
 def _widths_mm(pdf: FPDF, made: StatementDocument) -> tuple[float, ...]:

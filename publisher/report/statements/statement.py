@@ -42,6 +42,15 @@ class LostRuns(msgspec.Struct, frozen=True):
     """Their charge, rounded once."""
 
 
+class UserCharge(msgspec.Struct, frozen=True):
+    """The part of a payer's items that is of one user, rounded once."""
+
+    user: str
+    quantities: tuple[tuple[Fraction, str], ...]
+    """Amounts of each resource, and their units."""
+    amount: Decimal
+
+
 class Statement(msgspec.Struct, frozen=True):
     """The charges of a payer for a month."""
 
@@ -52,6 +61,10 @@ class Statement(msgspec.Struct, frozen=True):
     """Items that are not zero and round to zero."""
     lost: LostRuns | None = None
     """The charge of lost runs, which is in the items; None if it is zero."""
+    users: tuple[UserCharge, ...] = ()
+    """The users whose jobs the items are, the largest charge first; empty if the payer is a user."""
+    year_total: Decimal | None = None
+    """The sum of the totals of the months of the year up to this one; None: not computed."""
 
     @property
     def total(self) -> Decimal:
@@ -80,6 +93,20 @@ class Statements(msgspec.Struct, frozen=True, kw_only=True):
     purged: str = ""
     """The note on runs of the month that were purged from the store and are not charged."""
     zone: str = "UTC"
+    year_total: Decimal | None = None
+    """The total of all payers since the beginning of the year; None: not computed."""
+    year_note: str = ""
+    """The note on earlier months of the year whose runs were purged."""
+
+    @property
+    def total(self) -> Decimal:
+        """The total of all payers."""
+        return sum((one.total for one in self.all), Decimal(0))
+
+    @property
+    def year_start(self) -> str:
+        """The first day of the year: 2026-01-01."""
+        return f"{self.month[:4]}-01-01"
 
     @property
     def so_far(self) -> int | None:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from publisher.report.plot.style import limited
 from publisher.report.ranking import ranked
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
@@ -28,7 +29,16 @@ def make(name: str, context: ReportContext, request: ReportRequest) -> Report:
     kind = view_kind(name)
     request.require_keys(kind)
     view: ReportView = importlib.import_module(f"publisher.report.views.{kind.name}").view
-    return with_purged(_with_suspects(ranked(view(context, request), request), context), context, request)
+    report = with_purged(_with_suspects(ranked(view(context, request), request), context), context, request)
+    return _with_limits(report, context, request)
+
+
+def _with_limits(report: Report, context: ReportContext, request: ReportRequest) -> Report:
+    """The report with pictures that end now and know what is incomplete, in the time zone of the request."""
+    known_until = context.known_until(request) if VIEW_KINDS[report.view].of_runs else None
+    plots = tuple(limited(plot, report.stop, context.now, known_until) for plot in report.plots)
+    timezone = request.timezone if report.timezone == "UTC" else report.timezone
+    return msgspec.structs.replace(report, plots=plots, timezone=timezone)
 
 
 def _with_suspects(report: Report, context: ReportContext) -> Report:

@@ -21,7 +21,7 @@ from typing import Any, Final, get_args
 import msgspec
 import numpy as np
 
-from formats.calendar import month_bounds, month_of
+from formats.calendar import Month, month_bounds, month_of
 from formats.job import Status
 from publisher.config.reports import Charged, Charges, Factor, Node, Price, hours_s
 from publisher.errors import UsageError
@@ -36,10 +36,20 @@ from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Se
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Met, Selection, distinct
-from publisher.report.statements.statement import Adjusted, LostRuns, Statement, StatementItem, Statements, notes_on
+from publisher.report.statements.statement import (
+    Adjusted,
+    LostRuns,
+    Statement,
+    StatementItem,
+    Statements,
+    UserCharge,
+    notes_on,
+)
 from publisher.report.view_kind import CHARGES
 from publisher.report.views.nodes import REQUIRED, Placing
 
+EVERYONE: Final = "(all)"
+"""In the row of the grand total."""
 _FACTOR_KEYS: Final = ("group", "user", "project", "vo", "queue", "status", "account")
 _UNIT_MS: Final[Mapping[str, int]] = {resource: 3_600_000 * parts for resource, parts in PARTS_OF_UNIT.items()}
 _LOST: Final[Status] = "lost"
@@ -57,6 +67,25 @@ class Used(msgspec.Struct, frozen=True):
 
 
 def statements(context: ReportContext, request: ReportRequest) -> Statements:
+    """The statements of a month, with the totals since the beginning of its year. Raises as `month_charges`."""
+    made = month_charges(context, request)
+    month = month_of(request.start)
+    year: dict[str, Decimal] = {one.payer: one.total for one in made.all}
+    for number in range(1, month.month):
+        start, stop = month_bounds(Month(month.year, number))
+        for one in month_charges(context, msgspec.structs.replace(request, start=start, stop=stop)).all:
+            year[one.payer] = year.get(one.payer, Decimal(0)) + one.total
+    earlier = msgspec.structs.replace(request, start=month_bounds(Month(month.year, 1))[0], stop=request.start)
+    purged = context.purged_note(earlier) if month.month > 1 else ""
+    return msgspec.structs.replace(
+        made,
+        all=tuple(msgspec.structs.replace(one, year_total=year[one.payer]) for one in made.all),
+        year_total=sum(year.values(), Decimal(0)),
+        year_note=purged and f"In the total since {made.year_start}: {purged[0].lower()}{purged[1:]}",
+    )
+
+
+def month_charges(context: ReportContext, request: ReportRequest) -> Statements:
     """The statements of a month. The interval must be a UTC month; it means that month in the configured `timezone`.
 
     Raises `UsageError`.
@@ -82,12 +111,13 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
             nothing = found_of.met.nothing()
     lines = itemised(settings, charged.usage)
     lost = _lost(settings, charged)
+    users = {} if by == "user" else _users(settings, charged)
     adjusted: dict[str, list[Adjusted]] = {}
     for one in settings.adjustments:
         if by == settings.by and one.month == str(month) and _concerned(one.payer, by, request):
             adjusted.setdefault(one.payer, []).append(Adjusted(rounded(one.amount, settings.decimals), one.reason))
     found = tuple(
-        Statement(payer, items, tuple(adjusted.get(payer, ())), left_out, lost.get(payer))
+        Statement(payer, items, tuple(adjusted.get(payer, ())), left_out, lost.get(payer), users.get(payer, ()))
         for payer in sorted(lines.keys() | adjusted.keys())
         for items, left_out in [lines.get(payer, ((), ()))]
     )
@@ -156,6 +186,24 @@ def _lost(settings: Charges, charged: ChargedUsage) -> dict[str, LostRuns]:
     }
 
 
+def _users(settings: Charges, charged: ChargedUsage) -> dict[str, tuple[UserCharge, ...]]:
+    """By payer, what its users are charged, the largest first. Amounts are exact until they are rounded, once each."""
+    exact: dict[tuple[str, str], Fraction] = {}
+    quantities: dict[tuple[str, str], dict[Charged, Fraction]] = {}
+    for (key, user), usage in charged.users.items():
+        item, amount = _item(settings, key, usage)
+        of = (key.payer, user)
+        exact[of] = exact.get(of, Fraction(0)) + amount
+        held = quantities.setdefault(of, {})
+        held[key.resource] = held.get(key.resource, Fraction(0)) + item.quantity
+    found: dict[str, list[UserCharge]] = {}
+    for (payer, user), amount in sorted(exact.items(), key=lambda pair: (-pair[1], pair[0])):
+        held = quantities[payer, user]
+        amounts = tuple((held[resource], _UNITS[resource]) for resource in get_args(Charged) if resource in held)
+        found.setdefault(payer, []).append(UserCharge(user, amounts, rounded(amount, settings.decimals)))
+    return {payer: tuple(users) for payer, users in found.items()}
+
+
 def _order(key: Used) -> tuple[str, str, int, int, int]:
     return (key.payer, key.resource, key.price, key.group_factor, key.job_factor)
 
@@ -208,6 +256,8 @@ class ChargedUsage:
 
     def __init__(self) -> None:
         self.usage: dict[Used, int] = {}
+        self.users: dict[tuple[Used, str], int] = {}
+        """The same by user."""
         self.unpriced: dict[tuple[str, str, str], int] = {}
         """Usage without a price, by resource, type of nodes, and queue."""
         self.lost_usage: dict[Used, int] = {}
@@ -220,6 +270,8 @@ class ChargedUsage:
         """Add the usage of other runs."""
         for key, amount in other.usage.items():
             self.add_amount(key, amount)
+        for of_user, amount in other.users.items():
+            self.users[of_user] = self.users.get(of_user, 0) + amount
         for kind, amount in other.unpriced.items():
             self.add_amount(kind, amount)
         for key, amount in other.lost_usage.items():
@@ -273,7 +325,8 @@ class _Charging:
         names = (self._by, "cluster", *_FACTOR_KEYS)
         found, inverse = distinct([node, *(frame.codes[name][row] for name in names)])
         lost = [words == (_LOST,) for words in self._selection.coding("status").values]
-        at_status = 1 + names.index("status")
+        at_status, at_user = (1 + names.index(name) for name in ("status", "user"))
+        users = self._selection.coding("user").values
         self._count_lost(frame, np.unique(row), lost)
         wall_ms = np.maximum(frame.numbers["wall_ms"], 0)
         parts = self._hours.spread(frame.numbers["start"], frame.numbers["stop"], wall_ms)
@@ -286,7 +339,11 @@ class _Charging:
                 if key is None:
                     key = self._keys[part, codes] = self._key(part, codes, names)
                 self.found.add_amount(key, usage)
-                if lost[codes[at_status]] and isinstance(key, Used):
+                if not isinstance(key, Used):
+                    continue
+                user = _payer(users[codes[at_user]])
+                self.found.users[key, user] = self.found.users.get((key, user), 0) + usage
+                if lost[codes[at_status]]:
                     self.found.lost_usage[key] = self.found.lost_usage.get(key, 0) + usage
 
     def _count_lost(self, frame: Frame, rows: Ints, lost: Sequence[bool]) -> None:
@@ -350,7 +407,7 @@ def _products(group: Ints, amount: Ints, wall_ms: Ints, count: int) -> list[int]
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: the items, the adjustments, and the total of every statement."""
-    made = statements(context, request)
+    made = month_charges(context, request)
     report = Report(
         view=CHARGES.name,
         title=f"Charges of {made.shown_month}",
@@ -364,7 +421,10 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             Column("price", "money", made.currency), Column("group_factor", "number"), Column("job_factor", "number"),
             Column("amount", "money", made.currency, adds="sum"),
         ),
-        rows=tuple(row for statement in made.all for row in _rows(statement)),
+        rows=(
+            *(row for statement in made.all for row in _rows(statement)),
+            *([_total_row(EVERYONE, made.total)] if len(made.all) > 1 else []),
+        ),
         sorted_by="amount",
         plots=_plots(made) if made.all else (),
         notes=notes_on(made),
@@ -378,7 +438,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
             "lost_runs": sum(statement.lost.runs for statement in made.all if statement.lost),
             "charged_for_lost_runs": str(sum((one.lost.amount for one in made.all if one.lost), Decimal(0))),
             "items_that_round_to_nothing": sum(len(statement.left_out) for statement in made.all),
-            "all": str(sum((statement.total for statement in made.all), Decimal(0))),
+            "all": str(made.total),
         },
     )  # fmt: skip
     return report if request.sort is None and request.top is None else _largest(report, request, made)
@@ -416,6 +476,9 @@ def _largest(report: Report, request: ReportRequest, made: Statements) -> Report
     if rest:
         amount = sum((statement.total for statement in rest), Decimal(0))
         rows.append(_total_row(others(len(rest)), amount))
+    if len(made.all) > 1:
+        rows.append(_total_row(EVERYONE, made.total))
+    if rest:
         shown = f"{len(kept):,} of {len(ranked):,} statements are shown, {order.words}"
         notes = (f"{shown}; {others(len(rest))} is the sum of the others.", *notes)
     plots = tuple(msgspec.structs.replace(plot, most=request.top) for plot in report.plots)

@@ -236,6 +236,7 @@ def _plot(periods: list[ReportPeriod], found: list[_Labelled]) -> Plot:
         style="heat",
         unit="occupation (%)",
         by="core",
+        top=100.0,
         **period_axis(periods),
         series=tuple(Series(one.words, tuple(in_percent(each.occupation) for each in one.each)) for one in found),
     )

@@ -230,6 +230,8 @@ class CoreNumbers:
         return entry, np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
 
 
+FORGOTTEN_S: Final = 90 * 86_400
+"""Jobs hardly ever run longer: the end of one that seems to was lost, and it would hold its nodes for ever."""
 UNITS: Final[dict[Resource, str]] = {"cores": "cores", "memory": "GiB", "vmem": "GiB", "gpus": "GPUs"}
 _ESTIMATED: Final = (
     "Memory is an estimate: each run is assumed to hold its peak from start to end, divided among its hosts like its "
@@ -261,10 +263,14 @@ class Allocations(NamedTuple):
 class NodeUse:
     """What some runs held of nodes in each period: `publisher.report.selection.PartialReport`."""
 
-    def __init__(self, nodes: Sequence[Node], resource: Resource, periods: list[ReportPeriod]) -> None:
+    def __init__(self, nodes: Sequence[Node], resource: Resource, periods: list[ReportPeriod], now: int) -> None:
+        """`now`: up to when running jobs count."""
         self.inventory = Inventory(nodes)
         self.occupation = Occupation(edges(periods))
         self.met = Met()
+        self.forgotten = 0
+        """The number of running jobs that started longer ago than jobs run."""
+        self._now = now
         self._resource: Resource = resource
         self._periods = periods
         self._inferred: dict[int, int] = {}
@@ -282,6 +288,8 @@ class NodeUse:
         numbers = CoreNumbers()
         with MostAtOnce(self._periods[0].start, self._periods[-1].stop) as lacking:
             for frame in selection.frames(placing.meet):
+                long_ago = frame.numbers["start"] < self._now - FORGOTTEN_S
+                self.forgotten += int(np.count_nonzero(long_ago & (frame.numbers["stop"] == self._now)))
                 placed = placing.of(frame)
                 if watch is not None:
                     watch(frame, placed)
@@ -317,6 +325,7 @@ class NodeUse:
         for number, highest in other._highest.items():
             self._highest[numbers[number]] = max(highest, self._highest.get(numbers[number], -1))
         self.occupation.merge(other.occupation, numbers)
+        self.forgotten += other.forgotten
         self.met.add(other.met)
 
     def of(self, number: int, node: KnownNode) -> OfNode:
@@ -347,9 +356,10 @@ class NodeUse:
 
 
 def _use(
-    selection: Selection, _: ReportRequest, *, nodes: Sequence[Node], resource: Resource, periods: list[ReportPeriod]
+    selection: Selection, _: ReportRequest, *, nodes: Sequence[Node], resource: Resource, periods: list[ReportPeriod],
+    now: int,
 ) -> NodeUse:  # fmt: skip
-    return NodeUse(nodes, resource, periods).read(selection)
+    return NodeUse(nodes, resource, periods, now).read(selection)
 
 
 class NodeAllocations:
@@ -364,7 +374,7 @@ class NodeAllocations:
         self._request = request
         self._asked_of_runs = bool(request.filters.keys() - {"host"})
         self._looked_at = re.compile(translate(request.filters.get("host", "*"))).match
-        self._use = NodeUse(context.config.nodes, resource, self.periods)
+        self._use = NodeUse(context.config.nodes, resource, self.periods, context.now)
 
     @property
     def inventory(self) -> Inventory:
@@ -373,7 +383,9 @@ class NodeAllocations:
 
     def read(self) -> Self:
         """Read all runs."""
-        part = partial(_use, nodes=self._context.config.nodes, resource=self.resource, periods=self.periods)
+        part = partial(
+            _use, nodes=self._context.config.nodes, resource=self.resource, periods=self.periods, now=self._context.now
+        )
         requested = REQUIRED[self.resource]
         self._use = self._context.gather(self._request, requested, "overlapping", part, running=True)
         return self
@@ -423,8 +435,9 @@ class NodeAllocations:
         if inferred and self.resource in {"cores", "gpus"}:
             or_named = " or named" if self.resource == "cores" else ""
             notes.append(
-                f"{counted(len(inferred), 'node')} have no table [[nodes]]: their {UNITS[self.resource]} are inferred "
-                f"from the largest number that runs held at once{or_named}; idle nodes are unknown."
+                f"{counted(len(inferred), 'node')} without a table [[nodes]]: the number of {UNITS[self.resource]} of "
+                f"each is assumed to be the largest that jobs used at once{or_named}. Nodes that ran no job are not "
+                "counted."
             )
         elif any(capacity is None and any(held) for _, _, capacity, held in nodes):
             notes.append(f"The occupation of some nodes is unknown: no table [[nodes]] has their {self.resource}.")
@@ -432,6 +445,12 @@ class NodeAllocations:
             node.name for _, node, capacity, held in nodes if node.is_named and self._crowded(capacity, held)
         ):
             notes.append(f"Runs held more {self.resource} than [[nodes]] has on {', '.join(crowded[:10])}.")
+        if forgotten := self._use.forgotten:
+            notes.append(
+                f"{counted(forgotten, 'job')} {'has' if forgotten == 1 else 'have'} been running for more than "
+                f"{FORGOTTEN_S // 86_400} days. If the batch system does not have them any more, their ends were lost: "
+                "the figures are too high."
+            )
         if any(node.name == UNKNOWN_NAME and any(held) for _, node, _, held in nodes):
             notes.append(f"{UNKNOWN_NAME}: runs of sources that name no hosts.")
         if self.resource in {"memory", "vmem"}:

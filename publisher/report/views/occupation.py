@@ -142,6 +142,7 @@ def _plots(
             style="heat" if "node" in request.by else "line",
             unit="occupation (%)",
             by=by,
+            top=100.0,
             **period_axis(held.periods),
             series=series,
         ),

@@ -118,7 +118,7 @@ def _plots(rows: list[tuple[Cell, ...]]) -> tuple[Plot, ...]:
     in_units = tuple(None if wait is None else wait / unit.seconds for wait in waits)
     return (
         Plot(
-            title="Occupation of resources", style="bar", x=names, unit="occupation (%)", ordered=True,
+            title="Occupation of resources", style="bar", x=names, unit="occupation (%)", ordered=True, top=100.0,
             series=(Series("occupation", occupation),),
         ),
         Plot(

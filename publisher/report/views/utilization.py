@@ -1,4 +1,4 @@
-"""View `utilization`: queue and CPU utilization in bins, of all matching runs or by a key."""
+"""View `utilization`: how many jobs ran at once (DQS: queue utilization), and how many CPUs they used, in bins."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
         sorted_by=shown[0],
         plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True, by=keys_text((key,))),),
         notes=(
-            *([f"A value of {key} has no row for bins in which none of its jobs ran."] if rows else []),
+            *([f"Bins in which no job of a {keys_text((key,))} ran have no row of it."] if rows else []),
             *found.met.notes(_lacks(request)),
         ),
         nothing=found.met.nothing(),
@@ -196,12 +196,12 @@ def _amount(request: ReportRequest, one: Bin) -> float:
 
 def _labels(measure: str) -> tuple[tuple[str, str], ...]:
     if measure == "queue":
-        return (("queue", "queues"),)
+        return (("queue", "running jobs"),)
     return (("cpu_user", "CPU, user"), ("cpu_system", "CPU, system"))
 
 
 def _title(measure: str) -> str:
-    return "Queue utilization" if measure == "queue" else "CPU utilization"
+    return "Running jobs" if measure == "queue" else "CPU utilization"
 
 
 def _plot_of_all(measure: str, report: UtilizationReport) -> Plot:
@@ -218,7 +218,7 @@ def _plot(
         style="line",
         x=tuple(one.start for one in bins),
         step_s=bin_s,
-        unit="queues in use" if measure == "queue" else "CPUs in use",
+        unit="running jobs" if measure == "queue" else "CPUs in use",
         stacked=stacked,
         series=series,
     )

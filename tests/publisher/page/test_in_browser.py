@@ -25,7 +25,7 @@ def test_at_a_desk(browser: Browser, page: str, pictures: Path) -> None:
     with browser.tab() as tab:
         tab.open(f"{page}/utilization?{MONTH}&by=user&style=bar&grid=1")
         looks_right(tab, 1200)
-        assert tab.text("h1") == "Queue utilization by user"
+        assert tab.text("h1") == "Running jobs by user"
         assert tab.value("document.querySelectorAll('.as-bar path').length") == 8
         assert EVIL in tab.text(".legend") or "(others" in tab.text(".legend")
         assert all(url.startswith((page, "data:")) for url in tab.requests())
@@ -256,9 +256,7 @@ def test_to_a_screen_reader(browser: Browser, page: str) -> None:
             if role in {"textbox", "combobox", "spinbutton", "checkbox", "radio", "button", "link"} and not name
         ]
         assert unnamed == []
-        (chart,) = [
-            name for role, name in reported if role in {"image", "img"} and name.startswith("Queue utilization")
-        ]
+        (chart,) = [name for role, name in reported if role in {"image", "img"} and name.startswith("Running jobs")]
         assert "slow.q from " in chart
         assert "The table below has every value" in chart
 

@@ -1,79 +1,135 @@
-"""One picture of each kind, from the real command, for the documents: `PICTURES=DIR` keeps them."""
+"""One picture of each kind with the data of an invented site, for the documents: `PICTURES=DIR` keeps them."""
 
 from __future__ import annotations
 
 import math
+import random
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
-from tests.publisher.cli.program import BASE, Inside, Program
-from tests.publisher.page.conftest import DAY
-
-MONTH = ("--since", "2026-11-01", "--until", "2026-12-01")
-WEEK = ("--since", "2026-11-01", "--until", "2026-11-08")
-KINDS = {
-    "queue-line": ("utilization", *WEEK, "--grid"),
-    "cpu-bar": ("utilization", *WEEK, "--measure", "cpu", "--style", "bar", "--bin", "6h", "--grid"),
-    "stacked": ("utilization", *MONTH, "--by", "user", "--style", "bar", "--bin", "6h"),
-    "stacked-line": ("utilization", *MONTH, "--by", "queue", "--bin", "1d", "--title", "November by queue"),
-    "occupation": ("occupation", *MONTH, "--by", "node", "--period", "day"),
-    "totals": ("totals", *MONTH, "--by", "user"),
-    "load": ("load", *WEEK, "--bin", "10m", "--grid"),
-    "many-bins": ("utilization", *MONTH, "--bin", "15m"),
-    "few-bins": ("utilization", *WEEK, "--bins", "3", "--style", "bar"),
-}
+from publisher.report.calendar import ReportPeriod, period_axis, periods, zone_of
+from publisher.report.plot.draw import draw
+from publisher.report.plot.style import Look, Style, is_labelled, limited
+from publisher.report.report import Plot, Series
 
 
-def stat_file() -> str:
-    """A week of samples of two queues, busier by day."""
-    lines = []
-    for place in range(7 * 144):
-        share = 0.5 - 0.4 * math.cos(place / 144 * 2 * math.pi)
-        for queue, count in (("fast.q", 12), ("slow.q", 8)):
-            active = round(share * count)
-            lines.append(f"{DAY + 600 * place}:node0:{queue}:{100 * active // count}:{count}:{active}:linux:r")
-    return "\n".join(lines) + "\n"
+def at(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_picture_of_each_kind(month: Program, pictures: Path, kind: str) -> None:
-    file = pictures / f"{kind}.png"
-    if kind == "load":
-        (month.folder / "stat_file").write_text(stat_file(), encoding="utf-8")
-    samples = ("--stat-file", "stat_file") if kind == "load" else ()
-    inside = Inside(month.folder, month.config.read_text(encoding="utf-8"))
-    inside("report", *KINDS[kind], *samples, "--format", "png", "--output", file).ok()
-    assert file.read_bytes().startswith(b"\x89PNG")
+NOW, COLLECTED = at("2026-11-24T17:00"), at("2026-11-23T05:30")
+START, STOP, YEAR = at("2026-11-01"), at("2026-12-01"), at("2025-12-15")
+HOURS: Final = tuple(range(START, STOP, 3600))
+DAYS: Final = tuple(range(START, STOP, 86_400))
+NOTES: Final = (
+    "40 nodes without a table [[nodes]]: the number of cores of each is assumed to be the largest that jobs used.",
+    "Runs held more cores than [[nodes]] has on wn007, wn012.",
+)
+USERS: Final = tuple(f"user{number:02}" for number in range(1, 24))
+QUEUES: Final = ("atlas", "cms", "long", "short", "gpu", "debug", "express", "test", "mpi")
 
 
-def torque_log() -> str:
-    """A month of a node of 16 cores, where each job takes the first cores that are free."""
-    free = [DAY] * 16
-    lines = []
-    at = DAY
-    for job in range(600):
-        at += 600 + job * 7919 % 7200
-        cores_held = (1, 1, 2, 4, 8)[job % 5]
-        cores = [core for core, until in enumerate(free) if until <= at][:cores_held]
-        if len(cores) < cores_held or at > DAY + 20 * 86_400:
-            continue
-        end = at + (3600, 20_000, 90_000)[job % 3]
-        for core in cores:
-            free[core] = end
-        hosts = "+".join(f"n1/{core}" for core in cores)
-        asked = f"user=ada group=physics jobname=j queue=batch ctime={at} qtime={at} etime={at} start={at}"
-        lines.append((end, f"E;{job}.srv;{asked} exec_host={hosts} end={end} Exit_status=0"))
-    return "".join(f"{datetime.fromtimestamp(end, UTC):%m/%d/%Y %H:%M:%S};{text}\n" for end, text in sorted(lines))
+def running(hour: int, chance: random.Random) -> float:
+    """Jobs at an hour of a month: more by day than by night, and fewer at weekends."""
+    weekend = 80 if hour // 24 % 7 in {0, 6} else 0
+    return max(0.0, 300 + 120 * math.sin((hour - 8) / 24 * 2 * math.pi) - weekend + chance.gauss(0, 20))
 
 
-def test_a_picture_of_single_cores(pictures: Path, tmp_path: Path) -> None:
-    (tmp_path / "accounting").mkdir()
-    (tmp_path / "accounting" / "20261101").write_text(torque_log(), encoding="utf-8")
-    inside = Inside(tmp_path, BASE + '[sources.torque]\ntype = "torque"\npath = "accounting"\ntimezone = "UTC"\n')
-    inside("collect").ok()
-    file = pictures / "cores.png"
-    asked = ("--since", "2026-11-01", "--until", "2026-11-22", "--by", "core", "--period", "day")
-    inside("report", "occupation", *asked, "--format", "png", "--output", file).ok()
-    assert file.read_bytes().startswith(b"\x89PNG")
+def around(level: float, count: int, chance: random.Random, spread: float) -> tuple[float, ...]:
+    return tuple(max(0.0, level + chance.gauss(0, spread)) for _ in range(count))
+
+
+def over_hours(title: str, by: str, series: tuple[Series, ...]) -> Plot:
+    return Plot(
+        title=title, style="line", x=HOURS, step_s=3600, unit="running jobs", by=by, stacked=bool(by), series=series
+    )
+
+
+def kinds(chance: random.Random) -> dict[str, tuple[Plot, dict[str, Any]]]:
+    """The plots and what is chosen for each."""
+    months: list[ReportPeriod] = periods(YEAR, NOW, "month", zone_of("Europe/Oslo"))
+    days = periods(START, NOW, "day", zone_of("UTC"))
+    of_month = {"start": YEAR, "zone": "Europe/Oslo", "notes": NOTES}
+    types = (("compute", 82), ("gpu", 60), ("large memory", 30))
+    by_queue = tuple(
+        Series(queue, tuple(running(hour + 7 * place, chance) / (place + 2) for hour in range(len(HOURS))))
+        for place, queue in enumerate(QUEUES)
+    )
+    nodes = tuple(
+        Series(f"wn{number:03}", tuple(min(100.0, value) for value in around(70, len(days), chance, 25)))
+        for number in range(30)
+    )
+    hours = tuple(running(hour, chance) for hour in range(len(HOURS)))
+    core_h = tuple(1e5 / (place + 1) ** 1.2 for place in range(len(USERS)))
+    occupation: dict[str, Any] = {"unit": "occupation (%)", "top": 100.0}
+    return {
+        "queue-line": (over_hours("Running jobs", "", (Series("running jobs", hours),)), {}),
+        "stacked-line": (over_hours("Running jobs by queue", "queue", by_queue), {"zone": "Europe/Oslo"}),
+        "cpu-bar": (
+            Plot(
+                title="CPU utilization", style="line", x=DAYS, step_s=86_400, unit="CPUs in use", stacked=True,
+                series=(
+                    Series("CPU, user", around(250, len(DAYS), chance, 40)),
+                    Series("CPU, system", around(30, len(DAYS), chance, 5)),
+                ),
+            ),
+            {"style": "bar"},
+        ),
+        "months": (
+            Plot(
+                title="Occupation of cores by type", style="line", by="type", **occupation, **period_axis(months),
+                series=tuple(Series(name, around(level, len(months), chance, 7)) for name, level in types),
+            ),
+            of_month,
+        ),
+        "occupation": (
+            Plot(
+                title="Occupation of cores by node", style="heat", by="node", series=nodes, **occupation,
+                **period_axis(days),
+            ),
+            {"notes": NOTES},
+        ),
+        "totals": (
+            Plot(
+                title="Core hours by user", style="bar", x=USERS, unit="core h", names_add_up=True,
+                series=(Series("core hours", core_h),),
+            ),
+            {},
+        ),
+        "stacked": (
+            Plot(
+                title="Core hours by queue and VO", style="bar", x=QUEUES, unit="core h", by="VO", stacked=True,
+                names_add_up=True,
+                series=tuple(Series(vo, around(5e3, len(QUEUES), chance, 3e3)) for vo in ("atlas", "cms", "alice")),
+            ),
+            {},
+        ),
+        "load": (
+            Plot(
+                title="Queues", style="line", x=HOURS[:500], step_s=3600, unit="queues",
+                series=(
+                    Series("active queues", around(40, 500, chance, 2)),
+                    Series("all queues", (64.0,) * 200 + (None,) * 30 + (64.0,) * 270),
+                    Series("queue utilization of the runs", around(38, 500, chance, 2)),
+                ),
+            ),
+            {},
+        ),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", kinds(random.Random(3)))
+def test_a_picture_of_each_kind(pictures: Path, kind: str) -> None:
+    plot, chosen = kinds(random.Random(3))[kind]
+    plot = limited(plot, STOP, NOW, COLLECTED)
+    style: Style | None = chosen.get("style")
+    look = Look(
+        note="EXAMPLE-SITE", notes=chosen.get("notes", ()), timezone=chosen.get("zone", "UTC"), style=style,
+        legend=is_labelled(plot),
+    )  # fmt: skip
+    made = draw(plot, STOP, look, "png", start=chosen.get("start", START))
+    (pictures / f"{kind}.png").write_bytes(made)
+    assert made.startswith(b"\x89PNG")

@@ -33,7 +33,7 @@ def test_it_is_stopped_as_it_should_and_has_changed_nothing(site: Program) -> No
     before = site.rows("SELECT count(*) FROM audit"), site.rows("SELECT count(*), sum(id) FROM runs")
     with Served(site) as served:
         assert served.url.startswith("http://127.0.0.1:")
-        assert "Queue utilization" in httpx.get(f"{served.url}/utilization?since=2026-11-01&days=30").text
+        assert "Running jobs" in httpx.get(f"{served.url}/utilization?since=2026-11-01&days=30").text
         assert served.stop() == ""
     assert before == (site.rows("SELECT count(*) FROM audit"), site.rows("SELECT count(*), sum(id) FROM runs"))
 

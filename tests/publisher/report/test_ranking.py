@@ -162,13 +162,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Publisher]:
 def test_charges_keep_their_total(site: Publisher) -> None:
     month: dict[str, Any] = {"start": MARCH, "stop": APRIL}
     found = view(site, "charges", **month, top=1)
-    assert table(found, "user", "item", "amount")[-2:] == [
+    assert table(found, "user", "item", "amount")[-3:] == [
         ("carol", "total", Decimal("5.00")), ("others (2)", "total", Decimal("2.72")),
+        ("(all)", "total", Decimal("7.72")),
     ]  # fmt: skip
     assert found.facts["all"] == "7.72"
     assert found.notes[0].startswith("1 of 3 statements are shown, the largest by amount; others (2) is the sum")
     by_name = view(site, "charges", **month, sort="-user")
-    assert [row[0] for row in by_name.rows if row[1] == "total"] == ["carol", "bob", "ada"]
+    assert [row[0] for row in by_name.rows if row[1] == "total"] == ["carol", "bob", "ada", "(all)"]
     with pytest.raises(UsageError, match="sorted by user or amount"):
         view(site, "charges", **month, sort="price")
 

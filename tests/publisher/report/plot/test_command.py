@@ -42,13 +42,14 @@ def test_every_form_is_written_the_same_each_time(site: Inside, form: str, begin
 
 def test_options_of_pictures(site: Inside) -> None:
     plain = texts(picture(site))
-    assert {"Queue utilization", "queues in use", "EXAMPLE-SITE"} <= set(plain)
+    assert {"Running jobs", "running jobs"} <= set(plain)
+    assert any(text.startswith("EXAMPLE-SITE") for text in plain)
     cpu = texts(picture(site, "--measure", "cpu", "--style", "bar", "--grid", "--title", "One figure"))
     assert {"One figure", "CPU, user", "CPU, system"} <= set(cpu)
     assert "CPU, user" not in texts(picture(site, "--measure", "cpu", "--no-legend"))
     assert "CPU utilization" in texts(picture(site, "--plot", "2"))
     by_user = texts(picture(site, "--by", "user", "--legend"))
-    assert {"Queue utilization by user", "user"} <= set(by_user)
+    assert {"Running jobs by user", "user"} <= set(by_user)
     assert "2001-09-09 01:46:50 until 2001-09-09 01:47:37, UTC" in by_user
 
 
@@ -69,7 +70,7 @@ def test_the_page_is_whole_and_says_the_figures(site: Inside) -> None:
 
 def test_what_makes_no_sense_is_reported(site: Inside) -> None:
     asked = ("report", "utilization", *FIGURE, "--format", "png", "--output", "x.png")
-    assert "the view has 2 pictures: Queue utilization; CPU utilization" in site(*asked, "--plot", "3").err
+    assert "the view has 2 pictures: Running jobs; CPU utilization" in site(*asked, "--plot", "3").err
     assert site("report", "utilization", *FIGURE, "--format", "png", "--output", "nowhere/x.png").code == 2
 
 

@@ -17,9 +17,10 @@ import pytest
 from lxml import etree
 
 from publisher.page.charts import drawing
+from publisher.report.calendar import period_axis, periods, zone_of
 from publisher.report.plot.draw import FORMS, Form, draw
+from publisher.report.plot.palette import COLOURS, INCOMPLETE, OTHERS, css_variables
 from publisher.report.plot.style import (
-    COLOURS,
     MOST_NAMED,
     MOST_SERIES,
     Look,
@@ -29,6 +30,8 @@ from publisher.report.plot.style import (
     folded,
     highest_of,
     interval_text,
+    is_labelled,
+    limited,
     middles_of,
     named_first,
     wrapped,
@@ -226,7 +229,7 @@ def test_months_are_named_in_the_middle_of_their_bars() -> None:
     assert [tick.text for tick in axis_ticks(months(24), stop)][:3] == ["Jan 2025", "Mar", "May"]
     assert [tick.text for tick in axis_ticks(months(240), stop)][:3] == ["Jan 2026", "Jan 2028", "Jan 2030"]
     shown = texts(draw(months(24), stop, Look(), "svg"))
-    assert {"Jan 2025", "Mar", "Jan 2026"} <= set(shown)
+    assert {"Jan", "2025", "Mar", "2026"} <= set(shown)
     days = msgspec.structs.replace(one_year, labels=tuple(f"2026-10-{day:02}" for day in range(1, 13)))
     assert [tick.text for tick in axis_ticks(days, stop)][:2] == ["1 Oct", "2 Oct"], "the interval is below"
     days = msgspec.structs.replace(one_year, labels=("2026-12-31", "2027-01-01"))
@@ -366,3 +369,81 @@ def test_no_window_system_and_none_of_pyplots_state_is_used(tmp_path: Path) -> N
         "assert matplotlib.rcParams['svg.hashsalt'] is None\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+DAY_S = 86_400
+
+
+def colours_of(svg: bytes) -> set[str]:
+    return set(re.findall(r"#[0-9a-f]{6}", svg.decode("utf-8")))
+
+
+def test_the_future_is_not_drawn_and_incomplete_bins_are_marked() -> None:
+    """Of a month of days, jobs were collected up to the 22nd at 05:30, and it is the 24th."""
+    stop, now, known = START + 30 * DAY_S, START + 23 * DAY_S + 3600, START + 21 * DAY_S + 5 * 3600 + 1800
+    days = msgspec.structs.replace(
+        over_time(30), x=tuple(START + DAY_S * day for day in range(30)), step_s=DAY_S
+    )  # fmt: skip
+    plot = limited(days, stop, now, known)
+    assert (len(plot.x), plot.partial, end_of(plot, stop)) == (24, (21, 22, 23), START + 24 * DAY_S)
+    assert [len(one.values) for one in plot.series] == [24]
+    svg = draw(plot, stop, Look(note="SITE", timezone="Europe/Oslo"), "svg", start=START)
+    assert "SITE; hatched: incomplete; jobs were collected up to 2026-11-22 06:30" in texts(svg)
+    assert "2026-11-01 01:00 until 2026-12-01 01:00, Europe/Oslo" in texts(svg)
+    assert INCOMPLETE in colours_of(svg)
+    complete = limited(days, stop, stop, stop)
+    assert (complete.partial, len(complete.x)) == ((), 30)
+    assert INCOMPLETE not in colours_of(draw(complete, stop, Look(), "svg"))
+    beyond = limited(over_time(4), START + 3 * 3600 + 60, stop, None)
+    assert beyond.partial == (3,), "the interval ends within the last bin"
+    assert "hatched: incomplete, because the interval or the time now cuts it" in texts(
+        draw(beyond, START + 3 * 3600 + 60, Look(), "svg")
+    )
+    to_come = limited(days, stop, START - 1, None)
+    assert len(to_come.x) == 30, "a clock that is slow hides nothing"
+    assert limited(over_names("a"), stop, now, known) == over_names("a")
+
+
+def test_months_are_bars_and_those_that_are_cut_are_marked() -> None:
+    start, stop = START - 17 * DAY_S, START + 61 * DAY_S
+    cut = periods(start, stop, "month", zone_of("UTC"))
+    values = tuple(float(place) for place in range(len(cut)))
+    plot = Plot(title="T", style="line", series=(Series("cores", values),), **period_axis(cut))
+    made = limited(plot, stop, stop + DAY_S, None)
+    assert (made.style, made.partial) == ("bar", (0,))
+    assert limited(msgspec.structs.replace(plot, style="heat"), stop, stop, None).style == "heat"
+    weeks = Plot(title="T", style="line", series=(), **period_axis(periods(start, stop, "week", zone_of("UTC"))))
+    assert limited(weeks, stop, stop, None).style == "line"
+    assert {"Oct", "2026", "Nov", "Dec"} <= set(texts(draw(made, stop, Look(), "svg")))
+
+
+def test_occupation_has_an_axis_to_its_whole() -> None:
+    low = Plot(title="T", style="line", x=(START,), step_s=DAY_S, top=100.0, series=(Series("cores", (12.0,)),))
+    ticks = {"0", "20", "40", "60", "80", "100"}
+    assert ticks <= set(texts(draw(low, START + DAY_S, Look(), "svg")))
+    over = msgspec.structs.replace(low, series=(Series("cores", (130.0,)),))
+    assert "120" in texts(draw(over, START + DAY_S, Look(), "svg"))
+
+
+def test_notes_are_in_the_picture() -> None:
+    notes = ("40 nodes without a table. " * 20, *(f"Note {number}." for number in range(8)))
+    shown = texts(draw(over_time(3), START + 3 * 3600, Look(note="SITE", notes=notes), "svg"))
+    assert {"SITE", "Note 3.", "4 more notes are in the table."} <= set(shown)
+    assert "Note 4." not in shown
+    assert max(map(len, shown)) <= 165
+    plain, tall = (pixels(draw(over_time(3), START, Look(notes=some), "png"))[1] for some in ((), notes))
+    assert tall > plain, "the plot keeps its room"
+
+
+def test_series_of_a_key_are_labelled_even_if_there_is_one() -> None:
+    one = over_time(3)
+    assert not is_labelled(one)
+    assert is_labelled(msgspec.structs.replace(one, by="user"))
+    assert is_labelled(over_time(3, 2))
+
+
+def test_the_page_and_files_have_the_same_colours() -> None:
+    assert css_variables().startswith(f"--c0: {COLOURS[0]}; --c1: {COLOURS[1]};")
+    svg = draw(over_time(3, 7), START + 3 * 3600, Look(style="bar"), "svg")
+    assert {*COLOURS} <= colours_of(svg)
+    assert f"--other: {OTHERS};" in css_variables(dark=True)

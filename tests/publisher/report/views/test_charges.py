@@ -33,6 +33,7 @@ from publisher.report.statements.statement import (
     Statement,
     StatementItem,
     Statements,
+    UserCharge,
     notes_on,
 )
 from publisher.report.views import make
@@ -125,9 +126,10 @@ def test_to_the_cent(site: Publisher) -> None:
 
 def test_the_view_has_every_line_and_the_sums(site: Publisher) -> None:
     found = view(site, "charges", start=MARCH, stop=APRIL)
-    assert table(found, "user", "item", "amount")[-2:] == [
+    assert table(found, "user", "item", "amount")[-3:] == [
         ("carol", "adjustment: Left over", Decimal("5.00")),
         ("carol", "total", Decimal("5.00")),
+        ("(all)", "total", Decimal("7.72")),
     ]
     assert found.facts["all"] == "7.72"
     assert (
@@ -139,6 +141,35 @@ def test_the_view_has_every_line_and_the_sums(site: Publisher) -> None:
     assert found.facts["items_that_round_to_nothing"] == 1
     by_group = view(site, "charges", start=MARCH, stop=APRIL, by=("group",))
     assert by_group.facts["totals"] == {"chem": "1.98", "physics": "0.85"}, "what was decided is of users"
+
+
+def test_a_line_for_each_user_and_the_total_of_the_year(site: Publisher) -> None:
+    """No job has a project, so both users are one payer. An adjustment of February is in the total of the year."""
+    made = month(site, by=("project",))
+    (nobody,) = made.all
+    assert [(one.user, str(one.amount)) for one in nobody.users] == [("bob", "1.98"), ("ada", "0.85")]
+    assert [(float(held), unit) for held, unit in nobody.users[1].quantities] == [
+        (48.0, "core h"),
+        (24.01171875, "GiB h"),
+    ]
+    texts = statement_document(made, nobody)
+    assert [line[0] for line in texts.users] == ["bob", "ada"]
+    by_user = month(site)
+    assert [one.users for one in by_user.all] == [(), (), ()]
+    assert {one.payer: str(one.year_total) for one in by_user.all} == {"ada": "1.74", "bob": "1.98", "carol": "5.00"}
+    assert (str(by_user.total), str(by_user.year_total)) == ("7.72", "8.72")
+    assert texts.year == ("Total NOK since 2026-01-01", "2.83")
+    for kind in ("text", "html"):
+        said = shown(made, nobody, kind)  # type: ignore[arg-type]
+        assert "Total NOK since 2026-01-01" in said
+        assert "Of which by user" in said
+
+
+def test_lines_of_users_add_up_to_the_items(site: Publisher) -> None:
+    cent = msgspec.structs.replace(month(site, by=("project",)).all[0], users=(UserCharge("ada", (), Decimal("2.80")),))
+    assert statement_document(month(site, by=("project",)), cent).users == (
+        ("ada", "", "2.80"), ("(rounding)", "", "0.03"),
+    )  # fmt: skip
 
 
 def test_months_without_runs_and_intervals_that_are_none(site: Publisher) -> None:

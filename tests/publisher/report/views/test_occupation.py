@@ -12,6 +12,7 @@ from publisher.errors import UsageError
 from publisher.report.calendar import periods, zone_of
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
+from publisher.report.views import make
 from publisher.report.views.nodes import REQUIRED, NodeUse
 from tests.publisher.report.torque_site import NOW, at, table, torque_site, view
 
@@ -106,7 +107,17 @@ def test_without_an_inventory_cores_are_inferred_and_said_so(tmp_path: Path) -> 
             ("2026-03-02", "n1", 0.4375),
             ("2026-03-02", "n2", 0.25),
         ]
-        assert any(note.startswith("2 nodes have no table [[nodes]]: their cores are inferred") for note in found.notes)
+        assert any(note.startswith("2 nodes without a table [[nodes]]: the number of cores") for note in found.notes)
+
+
+def test_a_running_job_that_is_forgotten_is_noted(site: Publisher) -> None:
+    """Job 4 runs since 2 March; no batch system has it in July."""
+    start = ReportRequest(start=at(1), stop=at(4), period="month")
+    fresh, old = (
+        make("occupation", ReportContext(site.store, site.config, now), start) for now in (NOW, NOW + 120 * 86_400)
+    )
+    assert not any("has been running" in note for note in fresh.notes)
+    assert any(note.startswith("1 job has been running for more than 90 days.") for note in old.notes)
 
 
 def test_nodes_in_service_for_a_part_of_a_period(tmp_path: Path) -> None:
@@ -160,9 +171,9 @@ def test_what_must_be_inferred_is_no_sum_of_months(tmp_path: Path) -> None:
         cut = periods(request.start, request.stop, "month", zone_of("UTC"))
 
         def part() -> NodeUse:
-            return NodeUse((), "cores", cut).read(context.select(request, REQUIRED["cores"], "overlapping"))
+            return NodeUse((), "cores", cut, NOW).read(context.select(request, REQUIRED["cores"], "overlapping"))
 
-        nothing = NodeUse((), "cores", cut)
+        nothing = NodeUse((), "cores", cut, NOW)
         nothing.add(part())
         assert [nothing.of(*each) for each in enumerate(nothing.inventory.nodes)] == [
             part().of(*each) for each in enumerate(part().inventory.nodes)
