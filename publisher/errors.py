@@ -95,6 +95,7 @@ EXTRAS: Final = {
     "pyarrow": "reports",
     "duckdb": "reports",
     "matplotlib": "reports",
+    "plotext": "reports",
     "fpdf": "reports",
     "jinja2": "reports",
     "starlette": "web",

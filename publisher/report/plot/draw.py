@@ -13,13 +13,11 @@ import warnings
 from itertools import groupby, pairwise
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
-from zoneinfo import ZoneInfo
 
 from matplotlib.colors import LinearSegmentedColormap, to_rgba
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
+from publisher.report.plot.axis import DAY_S, time_ticks, value_locator, value_text
 from publisher.report.plot.fonts import whole_name
 from publisher.report.plot.palette import FAINT, INCOMPLETE, INK, NOTE, SHADES, UNKNOWN, colour
 from publisher.report.plot.style import (
@@ -42,7 +40,6 @@ from publisher.report.plot.style import (
     lowest_of,
     marks_of,
     named_first,
-    period_ticks,
     shortened,
 )
 from publisher.report.report import Plot
@@ -54,7 +51,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-_DAY_S = 86_400
 _UNIT_LENGTH = 40
 _TITLE_LENGTH = 88
 _SPARE = 0.06
@@ -97,25 +93,15 @@ def notes_of(look: Look, *first: str) -> list[str]:
 
 def days(instant: float) -> float:
     """An instant (epoch seconds) as matplotlib counts time."""
-    return instant / _DAY_S
+    return instant / DAY_S
 
 
 def time_axis(axes: Axes, plot: Plot, start: int | None, stop: int, timezone: str) -> None:
     """Make the x axis time in a zone, with as many labels as fit; `start` and `stop` are the interval."""
     first = edges_of(plot, stop)[0]
     axes.set_xlim(days(first), days(end_of(plot, stop)))
-    if ticks := period_ticks(plot, stop):
-        axes.set_xticks([days(at) for at, _ in ticks], [text for _, text in ticks])
-    else:
-        zone = ZoneInfo(timezone)
-        locator = AutoDateLocator(tz=zone, minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(
-            ConciseDateFormatter(  # type: ignore[no-untyped-call]
-                locator, tz=zone, show_offset=False, formats=["%Y", "%b", "%-d %b", "%H:%M", "%H:%M", "%H:%M:%S"],
-                zero_formats=["", "%b\n%Y", "%-d %b", "%-d %b", "%H:%M", "%H:%M"],
-            )
-        )  # fmt: skip
+    ticks = time_ticks(plot, stop, timezone)
+    axes.set_xticks([days(at) for at, _ in ticks], [text for _, text in ticks])
     axes.set_xlabel(interval_text(first if start is None else start, stop, timezone), fontsize=9, color=INK)
 
 
@@ -136,13 +122,9 @@ def value_axis(axes: Axes, unit: str, most: float, top: float) -> None:
     axes.set_ylim(0, top if 0 < top >= most else most * (1 + _SPARE) if most > 0 else 1)
     if 0 < top < most:
         axes.axhline(top, color=INK, linewidth=0.9)
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 2.5, 5, 10]))
-    axes.yaxis.set_major_formatter(_value)
+    axes.yaxis.set_major_locator(value_locator())
+    axes.yaxis.set_major_formatter(value_text)
     axes.set_ylabel(shortened(unit, _UNIT_LENGTH), fontsize=9, color=INK)
-
-
-def _value(value: float, _place: float) -> str:
-    return f"{value:,.10g}"
 
 
 def amount_axis(axes: Axes, unit: str, least: float, most: float, top: float) -> None:
@@ -150,8 +132,8 @@ def amount_axis(axes: Axes, unit: str, least: float, most: float, top: float) ->
     most = max(most, top)
     spare = (most - least) * _SPARE_FOR_TEXT
     axes.set_xlim(least - spare if least < 0 else 0, most + spare if most > least else 1)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_formatter(_value)
+    axes.xaxis.set_major_locator(value_locator())
+    axes.xaxis.set_major_formatter(value_text)
     axes.set_xlabel(shortened(unit, _UNIT_LENGTH), fontsize=9, color=INK)
 
 
@@ -302,7 +284,7 @@ def draw_heat_map(plot: Plot, start: int | None, stop: int, title: str, look: Lo
         bar = figure.colorbar(mesh, ax=axes, pad=0.015, fraction=0.03, aspect=30, anchor=(0.0, 1.0))
         bar.set_label(shortened(plot.unit, _NAME_LENGTH), fontsize=9, color=INK)
         bar.ax.tick_params(labelsize=9)
-        bar.ax.yaxis.set_major_formatter(_value)
+        bar.ax.yaxis.set_major_formatter(value_text)
     return figure
 
 

@@ -7,7 +7,7 @@ only while a picture is drawn.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
@@ -75,7 +75,7 @@ def limited(plot: Plot, stop: int, now: int, known_until: int | None) -> Plot:
     places = {place for place, end in enumerate(edges[1 : shown + 1]) if end > until}
     return msgspec.structs.replace(
         plot,
-        style="bar" if plot.style == "line" and _is_of_months_or_years(plot) else plot.style,
+        style="bar" if plot.style == "line" and is_of_months_or_years(plot) else plot.style,
         x=plot.x[:shown],
         labels=plot.labels[:shown],
         series=tuple(Series(one.label, one.values[:shown]) for one in plot.series),
@@ -123,34 +123,8 @@ def marks_of(plot: Plot, stop: int, timezone: str) -> str:
     return f"hatched: incomplete; jobs were collected up to {at:%Y-%m-%d %H:%M}"
 
 
-_MOST_TICKS: Final = 12
-_MONTH_STEPS: Final = (1, 2, 3, 6)
-
-
-def period_ticks(plot: Plot, stop: int) -> list[tuple[float, str]]:
-    """The ticks of months or years in the middle of each, as epoch seconds and text; empty for other plots.
-
-    Of more than fit every n-th has one; of months those that divide the year evenly.
-    """
-    if not _is_of_months_or_years(plot):
-        return []
-    edges = edges_of(plot, stop)
-    step = -(-len(plot.labels) // _MOST_TICKS)
-    of_months = "-" in plot.labels[0]
-    if of_months:
-        step = next((months for months in _MONTH_STEPS if months >= step), 12 * -(-step // 12))
-    ticks: list[tuple[float, str]] = []
-    for label, (left, right) in zip(plot.labels, pairwise(edges), strict=True):
-        year, _, month = label.partition("-")
-        if (int(month) - 1 if step < 12 else int(year) * 12 + int(month) - 1) % step if of_months else int(year) % step:
-            continue
-        name = f"{date(2000, int(month), 1):%b}" if of_months else year
-        with_year = of_months and (not ticks or int(month) <= step)
-        ticks.append(((left + right) / 2, f"{name}\n{year}" if with_year else name))
-    return ticks
-
-
-def _is_of_months_or_years(plot: Plot) -> bool:
+def is_of_months_or_years(plot: Plot) -> bool:
+    """Whether the bins of a plot are months or years."""
     return bool(plot.labels) and plot.labels[0].count("-") < 2 and "W" not in plot.labels[0]
 
 

@@ -1,4 +1,4 @@
-"""Plots as text for terminals: bars, columns, lines, and heat maps of Unicode characters, or of ASCII.
+"""Plots as text for terminals: charts over time by plotext, bars of names, and heat maps; in Unicode or in ASCII.
 
 Stacked series differ in their colours on a terminal and in their characters elsewhere. Series that are not stacked have
 a chart each, on one scale, so that they can be read without colours.
@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import plotext  # type: ignore[import-untyped]
+from matplotlib.colors import to_rgb
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from publisher.report.plot.axis import time_ticks, value_locator, value_text
 from publisher.report.plot.palette import colour
 from publisher.report.plot.style import (
     Look,
-    alone,
     edges_of,
     end_of,
     folded,
@@ -24,11 +26,10 @@ from publisher.report.plot.style import (
     instants_of,
     interval_text,
     lowest_of,
-    middles_of,
+    marks_of,
     named_first,
     shortened,
 )
-from publisher.report.plot.ticks import Tick, axis_ticks, value_ticks
 from publisher.report.report import Plot, Series
 from publisher.text import amount_texts, safe
 
@@ -38,30 +39,26 @@ class _Characters(NamedTuple):
 
     across: str
     """Bars by eighths of a cell, from the left."""
-    up: str
-    """Columns by eighths of a cell, from below."""
     layers: str
     """A character for each layer of a stack, without colours."""
     shades: str
     """Shades of a heat map, from nothing to full."""
     unknown: str
-    axis: str
-    braille: bool
+    line: str
+    """The marker of lines."""
 
 
-_UNICODE: Final = _Characters("▏▎▍▌▋▊▉█", "▁▂▃▄▅▆▇█", "█▒▓░▚◼◇·", "·░▒▓█", " ", "│└─", braille=True)
-_ASCII: Final = _Characters("#", "#", "#=+o*%x.", ".-+*#", "?", "|+-", braille=False)
-_HEIGHT: Final = 12
+_UNICODE: Final = _Characters("▏▎▍▌▋▊▉█", "█▒▓░▚◼◇·", "·░▒▓█", " ", "braille")
+_ASCII: Final = _Characters("#", "#=+o*%x.", ".-+*#", "?", "*")
+_ASCII_AXIS: Final = str.maketrans("│┤─└┬", "||-++")
+_HEIGHT: Final = 14
 """Rows of a chart over time; of several charts, each has half of them."""
 _LEAST_BAR: Final = 10
-_SPACED: Final = 3
-"""Columns of at least this width have a gap between them."""
 _MOST_LABEL: Final = 32
 _WIDEST: Final = 160
 """Charts do not become wider than this."""
-_DOTS: Final = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-"""The bits of the dots of a braille character, by column and row from above."""
-_BRAILLE: Final = 0x2800
+_AXIS: Final = 12
+"""Columns for amounts beside a chart."""
 
 
 class TextPlot:
@@ -69,6 +66,7 @@ class TextPlot:
 
     def __init__(self, width: int, *, unicode: bool, coloured: bool) -> None:
         self._width = min(width, _WIDEST)
+        self._unicode = unicode
         self._characters = _UNICODE if unicode else _ASCII
         self._coloured = coloured and unicode
 
@@ -82,15 +80,19 @@ class TextPlot:
         ]  # fmt: skip
         if not plot.x or not plot.series:
             return [*heads, Text("nothing to show")]
-        if plot.style == "heat":
-            return [*heads, *self._heat(plot, stop)]
-        if instants_of(plot):
-            return [*heads, *self._over_time(plot, stop, look), *self._left_out(plot, len(plot.series))]
-        plot = named_first(plot)
-        return [*heads, *self._over_names(plot), *self._left_out(plot, len(plot.x))]
+        if not instants_of(plot):
+            plot = named_first(plot)
+            return [*heads, *self._over_names(plot), *self._left_out(plot, len(plot.x))]
+        chart = self._heat(plot, stop, look) if plot.style == "heat" else self._over_time(plot, stop, look)
+        marks = marks_of(plot, stop, look.timezone).removeprefix("hatched: ")
+        return [*heads, *chart, *self._left_out(plot, len(plot.series)), *self._about_marks(plot, marks)]
 
     def _left_out(self, plot: Plot, drawn: int) -> list[Text]:
         return [Text(f"{drawn} of {drawn + plot.left_out:,}; the table has the others")] if plot.left_out else []
+
+    def _about_marks(self, plot: Plot, marks: str) -> list[Text]:
+        count = f"{len(plot.partial)} of {len(plot.x)} bins {'is' if len(plot.partial) == 1 else 'are'}"
+        return self._wrapped([Text(part) for part in f"{count} {marks}".split(" ")], " ") if marks else []
 
     # --- over names
 
@@ -158,97 +160,83 @@ class TextPlot:
     # --- over time
 
     def _over_time(self, plot: Plot, stop: int, look: Look) -> list[Text]:
-        most, up = value_ticks(highest_of(plot, stacked=plot.stacked), 4)
-        margin = max(len(tick.text) for tick in up)
-        room = max(_LEAST_BAR, self._width - margin - 2)
-        as_lines = look.style_of(plot) == "line" and not (plot.stacked and len(plot.series) > 1)
         together = plot.stacked or len(plot.series) == 1
-        height = _HEIGHT if together else _HEIGHT // 2
-        unit = [Text(safe(plot.unit), style="dim")]
-        lines: list[Text] = [*unit, *(self._legend(plot) if len(plot.series) > 1 and together else [])]
-        for some in [plot.series] if together else [(one,) for one in plot.series]:
-            if not together:
-                lines.append(Text(shortened(some[0].label, self._width), style="bold"))
-            if as_lines and self._characters.braille:
-                rows = self._line(_interpolated(some[0], plot, stop, 2 * room), height, most)
-            else:
-                gaps = room >= _SPACED * len(plot.x)
-                cells = [_columns(one, plot, stop, room, gaps=gaps and not as_lines) for one in some]
-                rows = self._stack(plot, cells, height, most)
-            lines += self._with_axis(rows, up, margin)
-        lines.append(self._time_labels(axis_ticks(plot, stop, max(2, room // 12)), margin, room))
-        bins = len(plot.x) / room
+        lines = [Text(safe(plot.unit), style="dim")]
+        if together:
+            lines += self._legend(plot) if len(plot.series) > 1 else []
+            return [*lines, *self._chart(plot, plot.series, stop, look, _HEIGHT)]
+        for one in plot.series:
+            lines.append(Text(shortened(one.label, self._width), style="bold"))
+            lines += self._chart(plot, (one,), stop, look, _HEIGHT // 2 + 1)
+        return lines
+
+    def _chart(self, plot: Plot, series: Sequence[Series], stop: int, look: Look, height: int) -> list[Text]:
+        """One chart: a line, or bars of one series or of layers."""
+        as_line = look.style_of(plot) == "line" and len(series) == 1
+        edges, columns = _joined(edges_of(plot, stop), series, self._width * (2 if as_line else 1))
+        middles = [(left + right) / 2 for left, right in pairwise(edges)]
+        amounts = _amounts(plot)
+        ticks = self._apart(time_ticks(plot, stop, look.timezone, max(2, (self._width - _AXIS) // 12)), edges)
+        plotext.clear_figure()
+        plotext.theme("clear")
+        plotext.limit_size(False, False)
+        plotext.plot_size(self._width, height)
+        plotext.xaxes(True, False)
+        plotext.yaxes(True, False)
+        if as_line:
+            marked: dict[str, Any] = {"marker": self._characters.line, "color": self._colour(plot, 0)}
+            plotext.plot(middles, columns[0], **marked)
+            plotext.scatter(middles, columns[0], **marked)
+        else:
+            sums = [[value or 0.0 for value in columns[0]]]
+            for values in columns[1:]:
+                sums.append([low + (value or 0.0) for low, value in zip(sums[-1], values, strict=True)])
+            for place in reversed(range(len(sums))):  # the lower layers are drawn over the upper ones
+                marker = self._layer(place)
+                plotext.bar(middles, sums[place], marker=marker, color=self._colour(plot, place), width=0.8)
+        plotext.xlim(edges[0], end_of(plot, stop))
+        plotext.ylim(0, amounts[-1])
+        plotext.xticks([at for at, _ in ticks], [text for _, text in ticks])
+        plotext.yticks(amounts, [value_text(value) for value in amounts])
+        drawn = str(plotext.build())
+        text = drawn if self._coloured else str(plotext.uncolorize(drawn))
+        lines = text.rstrip("\n").split("\n")
+        bins = len(plot.x) / len(middles)
         return [
-            *lines,
+            *(Text.from_ansi(line if self._unicode else line.translate(_ASCII_AXIS)) for line in lines),
             *([Text(f"each column is the mean of up to {-int(-bins // 1)} bins", style="dim")] if bins > 1 else []),
         ]
 
-    def _stack(self, plot: Plot, cells: list[list[float | None]], height: int, most: float) -> list[Text]:
-        """Columns of one series by eighths of a cell, or of layers in whole cells; the uppermost row first."""
-        steps = self._characters.up
-        rows = [Text() for _ in range(height)]
-        for values in zip(*cells, strict=True):
-            tops = [0.0]
-            for value in values:
-                tops.append(tops[-1] + (value or 0.0) / most * height)
-            for row in range(height):
-                if len(cells) == 1:
-                    eighths = min(len(steps), max(0, round((tops[1] - row) * len(steps))))
-                    rows[row].append(steps[eighths - 1] if eighths else " ", style=self._style(plot, 0))
-                    continue
-                layer = next((place for place, top in enumerate(tops[1:]) if row + 0.5 < top), None)
-                rows[row].append(
-                    " " if layer is None else self._layer(layer),
-                    style="" if layer is None else self._style(plot, layer),
-                )
-        return rows[::-1]
-
-    def _line(self, values: list[float | None], height: int, most: float) -> list[Text]:
-        """A line of braille dots, two in a column and four in a row, with gaps where values are unknown."""
-        dots = [[0] * (len(values) // 2) for _ in range(height)]
-        previous: int | None = None
-        for place, value in enumerate(values):
-            if value is None:
-                previous = None
-                continue
-            at = round(min(1.0, value / most) * (4 * height - 1))
-            towards = at if previous is None else previous + (previous < at) - (previous > at)
-            for level in range(min(at, towards), max(at, towards) + 1):
-                dots[height - 1 - level // 4][place // 2] |= _DOTS[place % 2][3 - level % 4]
-            previous = at
-        style = colour("", 0) if self._coloured else ""
-        return [Text("".join(chr(_BRAILLE + bits) if bits else " " for bits in row), style=style) for row in dots]
-
-    def _with_axis(self, rows: list[Text], up: list[Tick], margin: int) -> list[Text]:
-        """The rows of a chart with the value axis to their left, and the time axis below."""
-        side, corner, floor = tuple(self._characters.axis)
-        texts = {min(len(rows) - 1, max(0, round(len(rows) * (1 - tick.share)))): tick.text for tick in up[1:]}
-        lines = [Text.assemble(f"{texts.get(place, ''):>{margin}} {side}", row) for place, row in enumerate(rows)]
-        width = max((row.cell_len for row in rows), default=0)
-        return [*lines, Text(f"{up[0].text:>{margin}} {corner}{floor * width}")]
-
-    def _time_labels(self, ticks: list[Tick], margin: int, room: int) -> Text:
-        line = " " * (margin + 2 + room)
-        for tick in ticks:
-            at = margin + 2 + min(max(0, round(tick.share * room) - len(tick.text) // 2), room - len(tick.text))
-            if at >= 0 and not line[max(0, at - 1) : at + len(tick.text) + 1].strip():
-                line = line[:at] + tick.text + line[at + len(tick.text) :]
-        return Text(line.rstrip())
+    def _apart(self, ticks: Sequence[tuple[float, str]], edges: Sequence[int]) -> list[tuple[float, str]]:
+        """The ticks whose texts do not overlap: of others plotext leaves out any."""
+        cells_a_second = (self._width - _AXIS) / (edges[-1] - edges[0])
+        kept: list[tuple[float, str]] = []
+        free = float("-inf")
+        for at, text in ticks:
+            line, half = text.replace("\n", " "), len(text) / 2 + 1
+            if at * cells_a_second - half >= free:
+                kept.append((at, line))
+                free = at * cells_a_second + half
+        return kept
 
     # --- heat maps
 
-    def _heat(self, plot: Plot, stop: int) -> list[Text]:
+    def _heat(self, plot: Plot, stop: int, look: Look) -> list[Text]:
         shades = self._characters.shades
         labels = self._labels([row.label for row in plot.series])
         margin = cell_len(labels[0])
-        room = max(_LEAST_BAR, self._width - margin - 1)
-        wide = min(room, len(plot.x) * max(1, min(4, room // len(plot.x))))
+        edges, rows = _joined(edges_of(plot, stop), plot.series, max(_LEAST_BAR, self._width - margin - 1))
+        times = max(1, min(4, (self._width - margin - 1) // len(rows[0])))
         lines = []
-        for label, row in zip(labels, plot.series, strict=True):
-            cells = _columns(row, plot, stop, wide)
-            marks = (self._characters.unknown if cell is None else shades[_shade(cell, len(shades))] for cell in cells)
-            lines.append(Text(f"{label} {''.join(marks)}"))
-        lines.append(self._time_labels(axis_ticks(plot, stop, max(2, wide // 12)), margin - 1, wide))
+        for label, row in zip(labels, rows, strict=True):
+            marks = (self._characters.unknown if cell is None else shades[_shade(cell, len(shades))] for cell in row)
+            lines.append(Text(f"{label} {''.join(mark * times for mark in marks)}"))
+        room, span = times * len(rows[0]), max(1, edges[-1] - edges[0])
+        line = " " * (margin + 1 + room)
+        for at, text in time_ticks(plot, stop, look.timezone, max(2, room // 12)):
+            place = margin + 1 + min(int((at - edges[0]) / span * room), room - len(text))
+            if place > margin and not line[place - 1 : place + len(text) + 1].strip():
+                line = line[:place] + text.replace("\n", " ") + line[place + len(text) :]
         bounds = [f"to {100 * place // (len(shades) - 1)}" if place else "0" for place in range(len(shades))]
         items = [
             Text(f"{safe(plot.unit)}:"),
@@ -256,7 +244,7 @@ class TextPlot:
         ]
         if any(cell is None for row in plot.series for cell in row.values):
             items.append(Text("blank: unknown" if self._characters.unknown == " " else "? unknown"))
-        return [*lines, *self._wrapped(items)]
+        return [*lines, Text(line.rstrip()), *self._wrapped(items)]
 
     # --- all
 
@@ -267,6 +255,11 @@ class TextPlot:
     def _style(self, plot: Plot, place: int) -> str:
         return colour(plot.series[place].label, place) if self._coloured else ""
 
+    def _colour(self, plot: Plot, place: int) -> tuple[int, ...] | str:
+        """The colour as plotext has it."""
+        style = self._style(plot, place)
+        return tuple(round(part * 255) for part in to_rgb(style)) if style else "default"
+
     def _legend(self, plot: Plot) -> list[Text]:
         """What each layer is."""
         return self._wrapped([
@@ -274,48 +267,35 @@ class TextPlot:
             for place, one in enumerate(plot.series)
         ])  # fmt: skip
 
-    def _wrapped(self, items: Sequence[Text]) -> list[Text]:
+    def _wrapped(self, items: Sequence[Text], between: str = "   ") -> list[Text]:
         """Items in as many lines as they need."""
         lines = [Text()]
         for item in items:
-            if lines[-1] and lines[-1].cell_len + 3 + item.cell_len > self._width:
+            if lines[-1] and lines[-1].cell_len + len(between) + item.cell_len > self._width:
                 lines.append(Text())
-            lines[-1] = Text.assemble(lines[-1], "   ", item) if lines[-1] else item
+            lines[-1] = Text.assemble(lines[-1], between, item) if lines[-1] else item
         return lines
 
 
-def _columns(one: Series, plot: Plot, stop: int, room: int, *, gaps: bool = False) -> list[float | None]:
-    """The mean of the bins in each column of text, None if they are unknown; `gaps`: with one between two bins."""
-    edges = edges_of(plot, stop)
-    start, span = edges[0], max(1, end_of(plot, stop) - edges[0])
-    sums, counts = [0.0] * room, [0] * room
-    for value, (left, right) in zip(one.values, pairwise(edges), strict=True):
-        if value is None:
-            continue
-        first = min(room - 1, int((left - start) / span * room))
-        last = max(first, min(room, int((right - start) / span * room)) - 1 - gaps)
-        for column in range(first, last + 1):
-            sums[column] += value
-            counts[column] += 1
-    return [total / count if count else None for total, count in zip(sums, counts, strict=True)]
+def _amounts(plot: Plot) -> list[float]:
+    """The ticks of amounts from 0 to the first that is not below the highest."""
+    top = max(plot.top, highest_of(plot, stacked=plot.stacked)) or 1.0
+    ticks = [float(value) for value in value_locator(5).tick_values(0, top) if value >= 0]
+    return [*(value for value in ticks if value < top), min(value for value in ticks if value >= top)]
 
 
-def _interpolated(one: Series, plot: Plot, stop: int, room: int) -> list[float | None]:
-    """The values of a line at so many places: between the middles of neighbouring bins, or means of several bins."""
-    if len(plot.x) >= room:
-        return _columns(one, plot, stop, room)
-    start, span = edges_of(plot, stop)[0], max(1, end_of(plot, stop) - edges_of(plot, stop)[0])
-    points = [(middle - start) / span * room for middle in middles_of(plot, stop)]
-    values: list[float | None] = [None] * room
-    for at in alone(one.values):
-        values[min(room - 1, int(points[at]))] = one.values[at]
-    known = zip(pairwise(points), pairwise(one.values), strict=True)
-    for (left, right), (low, high) in known:
-        if low is None or high is None:
-            continue
-        for place in range(int(left), min(room - 1, int(right)) + 1):
-            values[place] = low + (high - low) * min(1.0, max(0.0, (place - left) / (right - left)))
-    return values
+def _joined(
+    edges: tuple[int, ...], series: Sequence[Series], room: int
+) -> tuple[tuple[int, ...], list[list[float | None]]]:
+    """The edges and the values of at most so many bins: means of neighbours if there are more."""
+    size = -(-(len(edges) - 1) // room)
+    joined = [[_mean(one.values[at : at + size]) for at in range(0, len(one.values), size)] for one in series]
+    return (*edges[:-1:size], edges[-1]), joined
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _shade(percent: float, count: int) -> int:
