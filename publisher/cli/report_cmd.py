@@ -384,9 +384,16 @@ def statements(
             "currency": made.currency,
             "totals": totals,
             "all": str(made.total),
-            "year": {one.payer: str(one.year_total) for one in made.all},
-            "year_all": str(made.year_total),
-            "users": {one.payer: {each.user: str(each.amount) for each in one.users} for one in made.all},
+            "all_of_year": str(made.year_total),
+            "statements": [
+                {
+                    "payer": one.payer,
+                    "amount": str(one.total),
+                    "of_year": str(one.year_total),
+                    "users": [{"user": each.user, "amount": str(each.amount)} for each in one.users],
+                }
+                for one in made.all
+            ],
         }
         json_object({**facts, "files": paths, "replaced": files.replaced})
         return

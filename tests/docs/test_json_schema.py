@@ -74,7 +74,10 @@ ON_EVERY_TARGET: Final[list[tuple[str, tuple[str, ...]]]] = [
     ("report", ("report", "paths", *WINDOW)),
     ("report", ("report", "charges", "--month", "2026-10")),
     ("report", ("report", "job", *WINDOW, "--job", "*")),
-    ("report-statements", ("report", "statements", "--month", "2026-10", "--output", "statements", "--format", "text")),
+    (
+        "report-statements",
+        ("report", "statements", "--month", "2026-10", "--by", "project", "--output", "statements", "--format", "text"),
+    ),
     ("archive", ("archive", "kept")),
     ("inspect", ("inspect", "out-ogf-ur", "out-apel-job", "out-apel-summary", "out-utilization", "torque.log")),
     ("shadow", ("shadow", "shadow")),
