@@ -57,6 +57,8 @@ _LEAST_BAR: Final = 10
 _MOST_LABEL: Final = 32
 _WIDEST: Final = 160
 """Charts do not become wider than this."""
+_WIDE: Final = 0.65
+"""The width of bars, as a part of the shortest bin."""
 _AXIS: Final = 12
 """Columns for amounts beside a chart."""
 
@@ -176,7 +178,9 @@ class TextPlot:
         edges, columns = _joined(edges_of(plot, stop), series, self._width * (2 if as_line else 1))
         middles = [(left + right) / 2 for left, right in pairwise(edges)]
         amounts = _amounts(plot)
-        ticks = self._apart(time_ticks(plot, stop, look.timezone, max(2, (self._width - _AXIS) // 12)), edges)
+        ticks = self._apart(
+            time_ticks(plot, stop, look.timezone, max(2, (self._width - _AXIS) // 12)), end_of(plot, stop) - edges[0]
+        )
         plotext.clear_figure()
         plotext.theme("clear")
         plotext.limit_size(False, False)
@@ -193,7 +197,7 @@ class TextPlot:
                 sums.append([low + (value or 0.0) for low, value in zip(sums[-1], values, strict=True)])
             for place in reversed(range(len(sums))):  # the lower layers are drawn over the upper ones
                 marker = self._layer(place)
-                plotext.bar(middles, sums[place], marker=marker, color=self._colour(plot, place), width=0.8)
+                plotext.bar(middles, sums[place], marker=marker, color=self._colour(plot, place), width=_WIDE)
         plotext.xlim(edges[0], end_of(plot, stop))
         plotext.ylim(0, amounts[-1])
         plotext.xticks([at for at, _ in ticks], [text for _, text in ticks])
@@ -207,9 +211,9 @@ class TextPlot:
             *([Text(f"each column is the mean of up to {-int(-bins // 1)} bins", style="dim")] if bins > 1 else []),
         ]
 
-    def _apart(self, ticks: Sequence[tuple[float, str]], edges: Sequence[int]) -> list[tuple[float, str]]:
-        """The ticks whose texts do not overlap: of others plotext leaves out any."""
-        cells_a_second = (self._width - _AXIS) / (edges[-1] - edges[0])
+    def _apart(self, ticks: Sequence[tuple[float, str]], span_s: int) -> list[tuple[float, str]]:
+        """The ticks of an axis of `span_s` seconds whose texts do not overlap: of others plotext leaves out any."""
+        cells_a_second = (self._width - _AXIS) / span_s
         kept: list[tuple[float, str]] = []
         free = float("-inf")
         for at, text in ticks:
