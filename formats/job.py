@@ -15,7 +15,8 @@ field comes last, with the default None: then older records are read and have th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -75,7 +76,10 @@ class Events(msgspec.Struct, frozen=True, gc=False, array_like=True):
     def of(cls, pairs: Iterable[tuple[int, str]]) -> Events | None:
         """The events of pairs of time and kind; None if there are none."""
         found = tuple(pairs)
-        return cls(kinds_text(kind for _, kind in found), tuple([at for at, _ in found])) if found else None
+        if not found:
+            return None
+        times, kinds = zip(*found, strict=True)
+        return cls(_usual_kinds_text(kinds) if len(kinds) <= _USUAL_KINDS else kinds_text(kinds), times)
 
     def pairs(self) -> Iterator[tuple[int, str]]:
         """The time and kind of each event."""
@@ -85,6 +89,11 @@ class Events(msgspec.Struct, frozen=True, gc=False, array_like=True):
 def kinds_text(kinds: Iterable[str]) -> str:
     """The kinds of events as one text; a space in one of them becomes `_`."""
     return " ".join([kind.replace(" ", "_") for kind in kinds])
+
+
+_USUAL_KINDS: Final = 8
+_usual_kinds_text = lru_cache(maxsize=1_024)(kinds_text)
+"""Few jobs have other kinds of events than the one before."""
 
 
 class Job(msgspec.Struct, frozen=True, gc=False, array_like=True):
