@@ -135,6 +135,7 @@ class Sender:
 
     def _finish(self) -> None:
         """Record finished months."""
+        # While refused items are undecided their months stay marked: cleared, nothing would make them again.
         if self._policy.is_settled:
             for step in self._finished:
                 bookkeeping.finish(self._context, step)
@@ -278,10 +279,12 @@ class SectionSender:
                 self._accept(sent, outcome)
                 self._queue.push(after_acceptance(sent.batch))
                 return True
+            # A slow service never answers for the whole, and the same message would time out in every run.
             case Transient() | Unknown() if outcome.timed_out and len(sent.batch.items) > 1:
                 self._settle(sent, outcome)
                 self._halve(sent.batch, outcome)
                 return False
+            # The trouble is the service's, not that of these records: nothing is rejected for it, and everything waits.
             case Transient() | Throttled() | Unknown() | Unauthorised():
                 self._settle(sent, outcome)
                 raise self._stop(outcome)
