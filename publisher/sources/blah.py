@@ -89,6 +89,7 @@ class _GridParser:
 
     reads = frozenset(KINDS)
     """A line that is not understood is unreadable by itself, whatever the rest of the file is."""
+    has_header = False
 
     def __init__(self) -> None:
         self._ads = GridEntryParser()

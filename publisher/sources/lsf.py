@@ -259,6 +259,7 @@ class LsfParser:
     """A `LineParser` of lsb.acct."""
 
     reads = frozenset({"lsf"})
+    has_header = False
 
     def __init__(self, cluster: str | None) -> None:
         self._cluster = cluster

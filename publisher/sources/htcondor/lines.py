@@ -43,6 +43,7 @@ class HTCondorParser:
     """A `LineParser` of history files and of APEL's log, in any mixture. `file` is the one that is being read."""
 
     reads: frozenset[str] = frozenset({"htcondor", "apel-condor"})
+    has_header = False
 
     def __init__(self, cluster: str | None, *, has_token_groups: bool = False) -> None:
         self._cluster = cluster
