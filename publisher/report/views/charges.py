@@ -11,7 +11,7 @@ statement; an item whose price or factor is zero is a line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -30,19 +30,25 @@ from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import Frame
 from publisher.report.held_amounts import rounded
 from publisher.report.hours_of_day import Hours, HoursOfDay
-from publisher.report.inventory import INFERRED, PARTS_OF_UNIT, Inventory
+from publisher.report.inventory import INFERRED, Inventory
 from publisher.report.ranking import order_of
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text, others
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Met, Selection, distinct
+from publisher.report.statements.items import (
+    FACTOR_KEYS,
+    UNIT_MS,
+    UNITS,
+    Used,
+    itemised,
+    lost_runs,
+    user_charges,
+)
 from publisher.report.statements.statement import (
     Adjusted,
-    LostRuns,
     Statement,
-    StatementItem,
     Statements,
-    UserCharge,
     notes_on,
 )
 from publisher.report.view_kind import CHARGES
@@ -50,20 +56,7 @@ from publisher.report.views.nodes import REQUIRED, Placing
 
 EVERYONE: Final = "(all)"
 """In the row of the grand total."""
-_FACTOR_KEYS: Final = ("group", "user", "project", "vo", "queue", "status", "account")
-_UNIT_MS: Final[Mapping[str, int]] = {resource: 3_600_000 * parts for resource, parts in PARTS_OF_UNIT.items()}
 _LOST: Final[Status] = "lost"
-_UNITS: Final = {"cores": "core h", "gpus": "GPU h", "memory": "GiB h", "vmem": "GiB h"}
-
-
-class Used(msgspec.Struct, frozen=True):
-    """The key of an item: payer, resource, and the places of price and factors in their lists; -1: no factor."""
-
-    payer: str
-    resource: Charged
-    price: int
-    group_factor: int
-    job_factor: int
 
 
 def statements(context: ReportContext, request: ReportRequest) -> Statements:
@@ -104,14 +97,14 @@ def month_charges(context: ReportContext, request: ReportRequest) -> Statements:
     nothing = None
     for resource in get_args(Charged):
         if any(price.resource == resource for price in settings.prices):
-            requested = REQUIRED[resource] | {"wall_ms", by, *_FACTOR_KEYS}
+            requested = REQUIRED[resource] | {"wall_ms", by, *FACTOR_KEYS}
             part = partial(_charged, settings=settings, nodes=context.config.nodes, by=by, resource=resource)
             found_of = context.gather(msgspec.structs.replace(request, interval=None), requested, "ended", part)
             charged.add(found_of)
             nothing = found_of.met.nothing()
     lines = itemised(settings, charged.usage)
-    lost = _lost(settings, charged)
-    users = {} if by == "user" else _users(settings, charged)
+    lost = lost_runs(settings, charged.lost_usage, charged.lost_runs)
+    users = {} if by == "user" else user_charges(settings, charged.users)
     adjusted: dict[str, list[Adjusted]] = {}
     for one in settings.adjustments:
         if by == settings.by and one.month == str(month) and _concerned(one.payer, by, request):
@@ -142,7 +135,7 @@ def month_charges(context: ReportContext, request: ReportRequest) -> Statements:
 def _unpriced(charged: ChargedUsage) -> tuple[str, ...]:
     """Notes on usage without a price; the last says what to do where nodes have no table."""
     notes = [
-        f"{float(Fraction(amount, _UNIT_MS[resource])):.3f} {_UNITS[resource]} on nodes of type "
+        f"{float(Fraction(amount, UNIT_MS[resource])):.3f} {UNITS[resource]} on nodes of type "
         f"{kind or UNKNOWN_NAME} in queue {queue or UNKNOWN_NAME} have no price and are not charged."
         for (resource, kind, queue), amount in sorted(charged.unpriced.items())
     ]
@@ -156,99 +149,6 @@ def _unpriced(charged: ChargedUsage) -> tuple[str, ...]:
 def _concerned(payer: str, by: str, request: ReportRequest) -> bool:
     """Whether adjustments of a payer belong to the request: not if it selects only some of the jobs."""
     return request.filters.keys() <= {by} and fnmatchcase(payer, request.filters.get(by, "*"))
-
-
-def itemised(
-    settings: Charges, usage: Mapping[Used, int]
-) -> dict[str, tuple[tuple[StatementItem, ...], tuple[StatementItem, ...]]]:  # fmt: skip
-    """By payer, the items of usage (amounts times milliseconds), and those that round to zero."""
-    found: dict[str, tuple[tuple[StatementItem, ...], tuple[StatementItem, ...]]] = {}
-    for key, amount in sorted(usage.items(), key=lambda pair: _order(pair[0])):
-        item, exact = _item(settings, key, amount)
-        charged, left_out = found.get(key.payer, ((), ()))
-        lost = exact and not item.amount
-        found[key.payer] = (charged, (*left_out, item)) if lost else ((*charged, item), left_out)
-    return found
-
-
-def _lost(settings: Charges, charged: ChargedUsage) -> dict[str, LostRuns]:
-    """By payer, the lost runs that are charged."""
-    amounts: dict[str, Fraction] = {}
-    for key, usage in charged.lost_usage.items():
-        amounts[key.payer] = amounts.get(key.payer, Fraction(0)) + _item(settings, key, usage)[1]
-    return {
-        payer: LostRuns(
-            max(runs for (whose, _), runs in charged.lost_runs.items() if whose == payer),
-            rounded(exact, settings.decimals),
-        )
-        for payer, exact in amounts.items()
-        if exact
-    }
-
-
-def _users(settings: Charges, charged: ChargedUsage) -> dict[str, tuple[UserCharge, ...]]:
-    """By payer, what its users are charged, the largest first. Amounts are exact until they are rounded, once each."""
-    exact: dict[tuple[str, str], Fraction] = {}
-    quantities: dict[tuple[str, str], dict[Charged, Fraction]] = {}
-    for (key, user), usage in charged.users.items():
-        item, amount = _item(settings, key, usage)
-        of = (key.payer, user)
-        exact[of] = exact.get(of, Fraction(0)) + amount
-        held = quantities.setdefault(of, {})
-        held[key.resource] = held.get(key.resource, Fraction(0)) + item.quantity
-    found: dict[str, list[UserCharge]] = {}
-    for (payer, user), amount in sorted(exact.items(), key=lambda pair: (-pair[1], pair[0])):
-        held = quantities[payer, user]
-        amounts = tuple((held[resource], _UNITS[resource]) for resource in get_args(Charged) if resource in held)
-        found.setdefault(payer, []).append(UserCharge(user, amounts, rounded(amount, settings.decimals)))
-    return {payer: tuple(users) for payer, users in found.items()}
-
-
-def _order(key: Used) -> tuple[str, str, int, int, int]:
-    return (key.payer, key.resource, key.price, key.group_factor, key.job_factor)
-
-
-def _item(settings: Charges, key: Used, usage: int) -> tuple[StatementItem, Fraction]:
-    """An item, and its amount before rounding."""
-    price = settings.prices[key.price]
-    group = settings.group_factors[key.group_factor].factor if key.group_factor >= 0 else Decimal(1)
-    job = settings.job_factors[key.job_factor].factor if key.job_factor >= 0 else Decimal(1)
-    quantity = Fraction(usage, _UNIT_MS[key.resource])
-    exact = quantity * Fraction(price.price) * Fraction(group) * Fraction(job)
-    factors = ((settings.group_factors, key.group_factor), (settings.job_factors, key.job_factor))
-    rules: list[Price | Factor] = [
-        *([price] if price.name else []),
-        *(listed[place] for listed, place in factors if place >= 0),
-    ]
-    item = StatementItem(
-        resource=key.resource,
-        name=price.name or _called(price),
-        quantity=quantity,
-        unit=_UNITS[key.resource],
-        price=price.price,
-        group_factor=group,
-        job_factor=job,
-        amount=rounded(exact, settings.decimals),
-        applies_to="; ".join(filter(None, map(_patterns, rules))),
-    )
-    return item, exact
-
-
-def _patterns(rule: Price | Factor) -> str:
-    """What a rule of the price list applies to: `type compute, queue short`."""
-    names = ("cluster", "type", "queue", "hours") if isinstance(rule, Price) else _FACTOR_KEYS
-    given = ((name, getattr(rule, name)) for name in names)
-    return ", ".join(
-        f"{name} {value if isinstance(value, str) else ' or '.join(value)}"
-        for name, value in given
-        if value is not None
-    )
-
-
-def _called(price: Price) -> str:
-    where = [", ".join(patterns) for patterns in (price.cluster, price.type, price.queue) if patterns]
-    where += [price.hours] if price.hours else []
-    return f"{price.resource} ({'; '.join(where)})" if where else price.resource
 
 
 class ChargedUsage:
@@ -322,7 +222,7 @@ class _Charging:
         row, node, amount = placed.row[used], placed.node[used], placed.amount[used]
         if not len(row):
             return
-        names = (self._by, "cluster", *_FACTOR_KEYS)
+        names = (self._by, "cluster", *FACTOR_KEYS)
         found, inverse = distinct([node, *(frame.codes[name][row] for name in names)])
         lost = [words == (_LOST,) for words in self._selection.coding("status").values]
         at_status, at_user = (1 + names.index(name) for name in ("status", "user"))
@@ -372,7 +272,7 @@ class _Charging:
         if price < 0:
             return (self._resource, node.type, words["queue"])
         factors = (
-            _first(listed, lambda one: _match(one, _FACTOR_KEYS, words))
+            _first(listed, lambda one: _match(one, FACTOR_KEYS, words))
             for listed in (self._settings.group_factors, self._settings.job_factors)
         )
         return Used(_payer((words[self._by],)), self._resource, price, *factors)

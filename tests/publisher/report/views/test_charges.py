@@ -27,6 +27,7 @@ from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.statements.document import statement_document
 from publisher.report.statements.files import Kind, document, write
+from publisher.report.statements.items import Used, itemised
 from publisher.report.statements.statement import (
     Adjusted,
     LostRuns,
@@ -37,7 +38,7 @@ from publisher.report.statements.statement import (
     notes_on,
 )
 from publisher.report.views import make
-from publisher.report.views.charges import Used, itemised, statements
+from publisher.report.views.charges import statements
 from tests.publisher.cli.program import BASE
 from tests.publisher.report.torque_site import NODES, NOW, table, torque_site, view
 
