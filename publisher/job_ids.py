@@ -135,6 +135,15 @@ class JobPattern:
         """Whether it is a pattern, and not an id or a name."""
         return self._match is not None
 
+    @property
+    def literal(self) -> str:
+        """A text that an id or name of each job that matches contains: what to look for first."""
+        if self._asked is not None:
+            return self._key
+        if self._match is None:
+            return self._text
+        return "" if "[" in self._text else max(re.split(r"[*?]", self._text), key=len)
+
     def __call__(self, ids: JobIds) -> bool:
         """Whether this job matches."""
         own, name, global_id, array_id, task, cluster, dqs_job_name = ids

@@ -21,7 +21,7 @@ from publisher.cli.output import exact, is_utf8, json_object, picture, say, writ
 from publisher.cli.session import session
 from publisher.cli.table import plain_width, show_lines, show_table
 from publisher.errors import UsageError
-from publisher.report.view_kind import OPTIONS, VIEW_KINDS, ViewKind
+from publisher.report.view_kind import OPTIONS, VIEW_KINDS, ViewKind, ViewOption
 from publisher.text import counted, safe
 
 if TYPE_CHECKING:
@@ -48,6 +48,13 @@ def _option(kind: Any, name: str, text: str, metavar: str | None = None) -> Any:
     return Annotated[kind, typer.Option(name, metavar=metavar, help=text)]
 
 
+def _parameter(option: ViewOption) -> Any:
+    """The parameter of a command for an option of a view."""
+    if option.argument:
+        return Annotated[option.value, typer.Argument(metavar=option.metavar, help=option.text)]
+    return _option(option.value | None, f"--{option.name}", option.text, option.metavar)
+
+
 _INTERVAL: Final[dict[str, Any]] = {
     "since": _option(str | None, "--since", "Start (inclusive), UTC. Default: 30 days before the end.", "TIME"),
     "until": _option(str | None, "--until", "End (exclusive), UTC. Default: now.", "TIME"),
@@ -69,33 +76,35 @@ _OUTPUT: Final[dict[str, Any]] = {
     "plot": _option(int | None, "--plot", "Which picture, if a view has several. Default: 1.", "N"),
 }  # fmt: skip
 
+_EXPLAIN: Final = _option(bool, "--explain", "Print the SQL of the report instead of the report.")
+_DEFAULTS: Final = {"grid": False, "explain": False, "statement": inspect.Parameter.empty}
+"""The defaults of parameters that have another one than None."""
+
 
 def register(app: typer.Typer) -> None:
     """Add a command for each view."""
     group = CommandGroup(help="Report how the site was used: `report VIEW --help` lists the options of a view.")
     for kind in VIEW_KINDS.values():
-        group.command(kind.name, help=kind.summary, epilog="A PATTERN may contain * and ?, as in the shell.")(
-            _command(kind)
-        )
+        epilog = "A PATTERN may contain * and ?, as in the shell." if kind.filters else None
+        group.command(kind.name, help=kind.summary, epilog=epilog)(_command(kind))
     group.command("statements")(statements)
     app.add_typer(group, name="report")
 
 
 def _command(kind: ViewKind) -> Callable[..., None]:
     """The command of a view, with a parameter for each option that it takes."""
-    own = {
-        name: _option(option.value | None, f"--{name}", option.text, option.metavar)
-        for name, option in OPTIONS.items()
-        if name in kind.options
-    }
-    kinds = {name.replace("-", "_"): annotated for name, annotated in (_INTERVAL | own | _OUTPUT).items()}
+    own = {name: _parameter(option) for name, option in OPTIONS.items() if name in kind.options}
+    interval = {} if kind.interval == "all" else _INTERVAL
+    explain = {"explain": _EXPLAIN} if kind.in_sql else {}
+    pictures = {name: one for name, one in _OUTPUT.items() if kind.pictures or name not in _OF_PICTURES}
+    kinds = {name.replace("-", "_"): one for name, one in (interval | own | explain | pictures).items()}
 
     def command(**given: Any) -> None:
         _report(kind, own, {name: value for name, value in given.items() if value is not None})
 
     command.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
         inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=False if name == "grid" else None, annotation=annotated
+            name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=annotated
         )
         for name, annotated in kinds.items()
     ])  # fmt: skip
@@ -122,6 +131,9 @@ def _report(kind: ViewKind, own: Mapping[str, Any], given: Mapping[str, Any]) ->
         request = msgspec.structs.replace(request, bin_s=_readable_bin_s(request.stop - request.start))
     with session.publisher() as publisher:
         made = publisher.view(kind.name, request)
+    if given.get("explain"):
+        exact(made.sql)
+        return
     if choice.form not in (*_PICTURES, "term"):
         _give(made, choice)
         return
@@ -148,6 +160,7 @@ def _request(kind: ViewKind, own: Mapping[str, Any], given: Mapping[str, Any]) -
         archive=own.get("archive"),
         dask=own.get("dask"),
         stat_file=own.get("stat-file"),
+        statement=own.get("statement", ""),
         **{name: own[name] for name in ("measure", "period", "timezone", "resource", "sort", "top") if name in own},
     )
 

@@ -69,7 +69,9 @@ class Person(msgspec.Struct, frozen=True):
         return view in self.views
 
 
-EVERYBODY: Final = Person("", "", "admin", frozenset({*VIEW_KINDS, STATUS}), None)
+EVERYBODY: Final = Person(
+    "", "", "admin", frozenset({STATUS, *(name for name, kind in VIEW_KINDS.items() if kind.roles)}), None
+)
 """The person of every request if there is no token file: then only this host can connect."""
 
 

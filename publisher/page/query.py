@@ -75,7 +75,7 @@ def parse(
         filters=filters,
         bin_s=_bin_s(query.get("bin", ""), stop - start, _FEWER_BINS if query.get("by") else _ABOUT_BINS),
         measure="cpu" if query.get("measure") == "cpu" else "queue",
-        by=(kind.user_key,) if kind.user_key and person.owner is not None else _by(kind, query),
+        by=(kind.user_key,) if kind.user_key and person.owner is not None else _by(kind, query, person),
         period=cast("PeriodName", _one_of(query, "period", PERIODS, kind.page_period)),
         resource=cast("Resource", _one_of(query, "resource", _RESOURCES, "cores")),
         running=person.owner is None,
@@ -136,8 +136,8 @@ def _bin_s(text: str, length_s: int, about: int) -> int:
     return int(size_s)
 
 
-def _by(kind: ViewKind, query: Mapping[str, str]) -> tuple[str, ...]:
-    allowed = kind.keys
+def _by(kind: ViewKind, query: Mapping[str, str], person: Person) -> tuple[str, ...]:
+    allowed = kind.keys_for(person.role)
     given = [query.get("by", kind.page_key), query.get("by2", "")]
     keys = tuple(dict.fromkeys(key for key in given if key))
     for key in keys:
@@ -187,7 +187,7 @@ def fields(kind: ViewKind, query: Mapping[str, str], now: int, person: Person) -
     if kind.keys and not (kind.user_key and person.owner is not None):
         label = "Stacked by" if "measure" in kind.options else "By"
         none = "as configured" if kind.user_key else "nothing"
-        options = (("", none), *((key, _label(key)) for key in kind.keys))
+        options = (("", none), *((key, _label(key)) for key in kind.keys_for(person.role)))
         found.append(_select("by", label, query.get("by", kind.page_key), options))
         if kind.most_keys > 1:
             found.append(_select("by2", "And by", query.get("by2", ""), options))

@@ -184,7 +184,8 @@ def offered_views(config: Config) -> frozenset[str]:
             source.kind.has_events or not source.kind.factory for source in sources
         ),  # add-ons may have events
     }
-    return frozenset(name for name, kind in VIEW_KINDS.items() if kind.needs is None or has[kind.needs])
+    shown = (kind for kind in VIEW_KINDS.values() if kind.roles)
+    return frozenset(kind.name for kind in shown if kind.needs is None or has[kind.needs])
 
 
 def _site(

@@ -128,6 +128,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a reader must know about the figures: what was assumed, inferred, or left out."""
     nothing: str | None = None
     """Why the report is empty, and which values exist."""
+    sql: str = ""
+    """The SQL that it was computed with, if it was."""
     rows_named: str = "rows"
     """The key of the rows in JSON."""
     facts: Mapping[str, Any] = {}

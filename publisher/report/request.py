@@ -48,6 +48,8 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
     stat_file: Path | None = None
     sort: str | None = None
     """The column to sort rows by: see `publisher.report.ranking`."""
+    statement: str = ""
+    """The SQL of the view `sql`."""
     top: int | None = None
     """How many rows or groups to show; None: all."""
 

@@ -208,10 +208,10 @@ class ReportContext:
     ) -> Selection:
         """The runs that match a request, with these columns; `running`: also those that are still running."""
         until = self.now if running and request.running else None
-        there = partial(self._there, request)
+        there = partial(self.existing, request)
         return selected(self.runs(request), request, requested, interval, running_until=until, there=there)
 
-    def _there(self, request: ReportRequest) -> str:
+    def existing(self, request: ReportRequest) -> str:
         """The text that says from when to when the runs ended."""
         if request.archive is not None:
             from publisher.report.archive import months_in  # noqa: PLC0415 - archives are a leaf

@@ -27,6 +27,7 @@ Role = Literal["user", "manager", "admin"]
 Need = Literal["prices", "samples", "events"]
 """What a site must have for a view: a price list, DQS' samples of the queues, a source with events."""
 
+_JOB_KEY: Final = "job"
 SIZE: Final = "size"
 """The key of classes of numbers of slots."""
 GROUPED_BY: Final = tuple(key for key in KEYS if key != "job")
@@ -41,6 +42,8 @@ class ViewOption(msgspec.Struct, frozen=True):
     value: Any
     text: str
     metavar: str | None = None
+    argument: bool = False
+    """Whether it is given without its name."""
 
 
 def _pattern(name: str, text: str) -> ViewOption:
@@ -69,6 +72,7 @@ _PATTERNS: Final = (
 OPTIONS: Final[Mapping[str, ViewOption]] = {
     option.name: option
     for option in (
+        ViewOption("statement", str, "One SELECT statement.", "SQL", argument=True),
         ViewOption("by", str, "Group by a key such as user, vo, queue, host, or month.", "KEY[,KEY]"),
         ViewOption("bin", str, "Size of the bins. Default: 1h.", "DURATION"),
         ViewOption("bins", int, "Number of bins, instead of their size.", "N"),
@@ -115,12 +119,13 @@ class ViewKind(msgspec.Struct, frozen=True, kw_only=True):
     """The key by which the page always groups what a user sees."""
     page_period: PeriodName = "month"
     """The period that the page selects, if the view has periods of a selectable length."""
-    interval: Literal["days", "month", "optional"] = "days"
-    """On the page: some days, a whole month, or some days after the filters, because most queries need none."""
+    interval: Literal["days", "month", "optional", "all"] = "days"
+    """On the page: some days, a whole month, or some days after the filters, because most queries need none; `all`:
+    it has no interval."""
     required: tuple[str, ...] = ()
     """The filters without which it shows nothing."""
     roles: frozenset[Role]
-    """Who may see it on the page."""
+    """Who may see it on the page; empty: nobody, it is a command only."""
     needs: Need | None = None
     columns: tuple[Column, ...] = ()
     """Its columns besides those of its keys, as far as they do not depend on the options."""
@@ -132,6 +137,8 @@ class ViewKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is computed from runs, so that what is held or purged is missing in it."""
     on_cluster: bool = False
     """Whether a Dask cluster computes it: sums of months can be added; other views need all runs of a job at once."""
+    in_sql: bool = False
+    """Whether SQL computes it, which `--explain` prints."""
     statements: bool = False
     """Whether the page offers statements for its payers."""
 
@@ -149,6 +156,10 @@ class ViewKind(msgspec.Struct, frozen=True, kw_only=True):
     def filters(self) -> tuple[str, ...]:
         """The keys by which its runs are selected; those that are required first."""
         return (*self.required, *(key for key in KEYS if key in self.options and key not in self.required))
+
+    def keys_for(self, role: Role) -> tuple[str, ...]:
+        """The keys by which the page groups for a role: rows by job are single jobs, as those of the view `job`."""
+        return tuple(key for key in self.keys if key != _JOB_KEY or role in JOB.roles)
 
 
 _EVERYBODY: Final[frozenset[Role]] = frozenset({"user", "manager", "admin"})
@@ -317,9 +328,45 @@ JOB: Final = ViewKind(
     roles=_NO_MANAGERS,
     columns=(Column("record_id", "text"), Column("field", "text"), Column("value", "text")),
 )
+EFFICIENCY: Final = ViewKind(
+    name="efficiency",
+    summary="How much of what jobs held they used: CPU time over core hours, and waiting over running.",
+    question="Who wastes cores, and which jobs most?",
+    counts="ended",
+    options=_OF_RUNS | {"by", "timezone"},
+    keys=(*BY_PERIOD, _JOB_KEY),
+    most_keys=2,
+    page_key="user",
+    roles=_EVERYBODY,
+    columns=(
+        Column("jobs", "count", adds="sum"),
+        Column("core_h", "number", "core h", adds="sum"),
+        Column("gpu_h", "number", "GPU h", adds="sum"),
+        Column("cpu_h", "number", "h", adds="sum"),
+        Column("unused_core_h", "number", "core h", adds="sum"),
+        Column("cpu_efficiency", "ratio"),
+        Column("cpu_known", "ratio"),
+        Column("waiting_over_running", "ratio"),
+        Column("waiting_known", "ratio"),
+    ),
+    pictures=("core hours not used",),
+    pictured_by_key=True,
+    in_sql=True,
+)
+SQL: Final = ViewKind(
+    name="sql",
+    label="SQL",
+    summary="Your own question: one SELECT over the tables runs, nodes, and deliveries.",
+    question="What do you want to know?",
+    options=frozenset({"statement", "archive"}),
+    interval="all",
+    roles=frozenset(),
+    of_runs=False,
+    in_sql=True,
+)
 VIEW_KINDS: Final[Mapping[str, ViewKind]] = {
     kind.name: kind
-    for kind in (UTILIZATION, TOTALS, OCCUPATION, WAITING, SCARCE, CHARGES, PATHS, LOAD, JOB)
+    for kind in (UTILIZATION, TOTALS, EFFICIENCY, OCCUPATION, WAITING, SCARCE, CHARGES, PATHS, LOAD, JOB, SQL)
 }  # fmt: skip
 """The views by name, in the order of menus."""
 

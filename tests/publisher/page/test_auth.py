@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from publisher.errors import ConfigError, CredentialError
-from publisher.page.auth import STATUS, People, Sessions
-from publisher.report.view_kind import VIEW_KINDS
+from publisher.errors import ConfigError, CredentialError, UsageError
+from publisher.page.auth import STATUS, People, Person, Sessions
+from publisher.page.query import fields, parse
+from publisher.report.view_kind import EFFICIENCY, VIEW_KINDS, Role
 from tests.publisher.page.conftest import TOKENS, token_file
 
 TOKEN = "a-token-of-many-letters"
@@ -35,7 +36,7 @@ def test_each_has_what_the_role_of_the_group_has(tmp_path: Path) -> None:
     assert (alice.role, alice.group, alice.owner) == ("user", "chemistry", "alice")
     assert alice.may("job")
     assert not any(alice.may(view) for view in ("occupation", "scarce", "load", STATUS))
-    assert root.views == {*VIEW_KINDS, STATUS}
+    assert root.views == {*VIEW_KINDS, STATUS} - {"sql"}
     assert (root.owner, boss.owner) == (None, None)
     assert boss.may("scarce")
     assert not boss.may("job")
@@ -111,3 +112,15 @@ def test_sessions_do_not_grow_for_ever() -> None:
     kept = Sessions(60, lambda: 0, most=3)
     cookies = [kept.begin(str(number)) for number in range(5)]
     assert [kept.token_digest(cookie) for cookie in cookies] == [None, None, "2", "3", "4"]
+
+
+@pytest.mark.parametrize(("role", "may"), [("user", True), ("manager", False), ("admin", True)])
+def test_managers_see_no_single_jobs_in_rows_either(role: Role, *, may: bool) -> None:
+    person = Person("ada", "staff", role, frozenset({"efficiency"}), None)
+    offered = [name for field in fields(EFFICIENCY, {}, 0, person) if field.name == "by" for name, _ in field.choices]
+    assert ("job" in offered) == may
+    if may:
+        assert parse(EFFICIENCY, {"by": "job"}, 0, (None, None), person).request.by == ("job",)
+    else:
+        with pytest.raises(UsageError, match="'job' is not a key of efficiency"):
+            parse(EFFICIENCY, {"by": "job"}, 0, (None, None), person)

@@ -27,13 +27,13 @@ def asked(publisher: Publisher, view: str, **given: object) -> Report:
     return make(view, ReportContext(publisher.store, publisher.config, NOW), request)
 
 
-@pytest.mark.parametrize("view", sorted(VIEW_KINDS.keys() - {"job", "load", "charges"}))
+@pytest.mark.parametrize("view", sorted(VIEW_KINDS.keys() - {"job", "load", "charges", "sql"}))
 def test_an_interval_that_ends_before_it_begins(every_source: Publisher, view: str) -> None:
     with pytest.raises(UsageError, match="--until must be after --since"):
         asked(every_source, view, start=NOW, stop=NOW - 1)
 
 
-@pytest.mark.parametrize("view", sorted(VIEW_KINDS.keys() - {"job", "load", "charges"}))
+@pytest.mark.parametrize("view", sorted(VIEW_KINDS.keys() - {"job", "load", "charges", "sql"}))
 def test_unknown_keys_are_reported_with_those_there_are(every_source: Publisher, view: str) -> None:
     with pytest.raises(UsageError, match=r"choose one of: queue|choose one of: cluster|cannot be grouped"):
         asked(every_source, view, by=("colour",))
@@ -41,7 +41,7 @@ def test_unknown_keys_are_reported_with_those_there_are(every_source: Publisher,
         asked(every_source, view, filters={"colour": "*"})
 
 
-@pytest.mark.parametrize("view", ["utilization", "totals", "waiting", "occupation", "paths"])
+@pytest.mark.parametrize("view", ["utilization", "totals", "efficiency", "waiting", "occupation", "paths"])
 def test_years_before_1970_and_the_ends_of_time(every_source: Publisher, view: str) -> None:
     given = {"bin_s": 86_400 * 3_000} if view == "utilization" else {"period": "year"}
     old = asked(every_source, view, start=-(10**10), stop=-(10**9), **given)
@@ -59,7 +59,7 @@ def test_nothing_that_matches_says_what_there_is(every_source: Publisher) -> Non
     assert "queue all.q" in found.nothing
 
 
-@pytest.mark.parametrize("view", sorted(VIEW_KINDS.keys() - {"charges", "load"}))
+@pytest.mark.parametrize("view", sorted(VIEW_KINDS.keys() - {"charges", "load", "sql"}))
 def test_where_nothing_matches_no_form_shows_zeros(every_source: Publisher, view: str) -> None:
     """Only JSON keeps the bins of an interval, for programs, with the reason beside them."""
     found = asked(every_source, view, filters={"job": "nothing-of-the-kind"})

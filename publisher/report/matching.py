@@ -1,0 +1,182 @@
+"""The runs that match a request as SQL: `matching` selects from the relation `entries` (`publisher.report.tables`).
+
+Patterns are those of file names, and mean what they mean everywhere (`publisher.messages.entries.word_test`): Python
+decides which of the distinct values match, and DuckDB joins them. So nobody's pattern is part of a statement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import duckdb
+import msgspec
+
+from formats.job import Host
+from formats.utilization.measure import KEYS
+from publisher.errors import UsageError
+from publisher.job_ids import JobIds, JobPattern
+from publisher.messages.entries import word_test
+from publisher.report.calendar import periods, zone_of
+from publisher.report.request import ReportRequest
+from publisher.report.selection import Met
+from publisher.report.view_kind import PERIODS, Interval, PeriodName
+
+_OF_JOB: Final = ("local_id", "name", "global_id", "array_id", "task", "cluster", "dqs_job_name")
+"""The columns of `JobIds`, in its order."""
+_NAMES: Final = ("local_id", "name", "global_id", "array_id", "dqs_job_name")
+_TIMES: Final = frozenset({"start", "stop", "end"})
+_MOST_SHOWN: Final = 11
+"""One more than a message shows, so that it says that there are more."""
+_hosts: Final = msgspec.json.Decoder(tuple[Host, ...])
+FIRST_HOST: Final = (
+    "split_part(ltrim(array_to_string(json_extract_string(placed, '$[*].name'), chr(1)), chr(1)), chr(1), 1)"
+)
+"""The first host of a run that has a name."""
+
+
+def columns_of(request: ReportRequest, *own: str) -> frozenset[str]:
+    """The columns of `entries` that a view needs: its own, those of the filters and keys, and the times."""
+    keys = {key for key in (*request.filters, *request.by) if key in KEYS}
+    columns = {"placed" if key == "host" else key for key in keys - {"job"}}
+    return frozenset({*own, *columns, *_TIMES, *(_OF_JOB if "job" in keys else ())})
+
+
+class Matching:
+    """The temporary views `inside` (the entries of the interval) and `matching` (those that match all patterns)."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, request: ReportRequest, interval: Interval) -> None:
+        for key in request.filters:
+            if key not in KEYS:
+                raise UsageError(f"jobs cannot be selected by {key!r}; choose one of: {', '.join(KEYS)}")
+        self._connection = connection
+        self._request = request
+        self._made: list[str] = []
+        counted = request.interval or interval
+        self._view("inside", f"SELECT * FROM entries WHERE {_inside(counted, request.start, request.stop)}")  # noqa: S608 - numbers
+        conditions = [self._matches(key, text) for key, text in request.filters.items()]
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        self._view("matching", f"SELECT * FROM inside{where}")  # noqa: S608 - names of ours
+
+    def text(self, *statements: str) -> str:
+        """The SQL of a report: the views, and its statements."""
+        return "".join(f"{statement};\n" for statement in (*self._made, *statements))
+
+    def rows(self, statement: str) -> list[Any]:
+        """The rows of a statement."""
+        return self._connection.execute(statement).fetchall()
+
+    def met(self, ended: Callable[[], str]) -> Met:
+        """Why nothing matches. `ended` says from when to when the existing runs ended, as the end of a sentence."""
+        found = Met(runs=self.rows("SELECT count(*) FROM inside")[0][0])
+        if not found.runs:
+            found.ended = ended()
+        else:
+            found.there = {key: set(self._there(key)) for key in self._request.filters}
+        return found
+
+    def _view(self, name: str, query: str) -> None:
+        self._made.append(f"CREATE TEMP VIEW {name} AS {query}")
+        self._connection.execute(self._made[-1])
+
+    def _matches(self, key: str, text: str) -> str:
+        if key == "job":
+            return self._is_job(text)
+        test, column = word_test(key, text), column_of(key)
+        values = [value for value in self._distinct(column) if any(map(test, words_of(key, value)))]
+        self._connection.execute(f"CREATE TEMP TABLE asked_{key} AS SELECT unnest($1::VARCHAR[]) AS value", [values])
+        self._made.append(f"-- asked_{key}: the values that match {_comment(text)}")
+        return f"{column} IN (SELECT value FROM asked_{key})"  # noqa: S608 - names of ours
+
+    def _distinct(self, column: str, where: str = "true", most: int | None = None) -> Iterator[str]:
+        limit = "" if most is None else f" ORDER BY ALL LIMIT {most}"
+        query = f"SELECT DISTINCT {column} FROM inside WHERE {column} IS NOT NULL AND {where}{limit}"  # noqa: S608 - as above
+        yield from (row[0] for row in self.rows(query))
+
+    def _is_job(self, text: str) -> str:
+        asked = JobPattern(text)
+        own = ", ".join(f'"{name}"' for name in _OF_JOB)
+        contains = " OR ".join(f'contains("{name}", $1)' for name in _NAMES)
+        query = f"SELECT DISTINCT {own} FROM inside WHERE {contains}"  # noqa: S608 - as above
+        found = [row for row in self._connection.execute(query, [asked.literal]).fetchall() if asked(_ids(*row))]
+        columns = [list(column) for column in zip(*found, strict=True)] or [[] for _ in _OF_JOB]
+        unnested = ", ".join(f'unnest(${place}::VARCHAR[]) AS "{name}"' for place, name in enumerate(_OF_JOB, start=1))
+        self._connection.execute(f"CREATE TEMP TABLE asked_job AS SELECT {unnested}", columns)
+        self._made.append(f"-- asked_job: the jobs that match {_comment(text)}")
+        same = " AND ".join(f'asked_job."{name}" IS NOT DISTINCT FROM inside."{name}"' for name in _OF_JOB)
+        return f"EXISTS (SELECT 1 FROM asked_job WHERE {same})"  # noqa: S608 - as above
+
+    def _there(self, key: str) -> Iterator[str]:
+        if key == "job":
+            shown = "coalesce(nullif(local_id, ''), nullif(name, ''), nullif(global_id, ''))"
+            yield from self._distinct(shown, most=_MOST_SHOWN)
+        else:
+            # A value of several words may begin with the first of another: all are read where there are such.
+            most = None if key in {"host", "complex"} else _MOST_SHOWN
+            for value in self._distinct(column_of(key), most=most):
+                yield from words_of(key, value)
+
+
+def _comment(text: str) -> str:
+    return re.sub(r"[^ -~]", "?", text)
+
+
+def _inside(counted: Interval, start: int, stop: int) -> str:
+    if counted == "overlapping":
+        return f'"start" < {stop} AND ("stop" > {start} OR ("start" = "stop" AND "stop" >= {start}))'
+    at = '"start"' if counted == "started" else 'coalesce("end", "stop")'
+    # A run that ended before the interval belongs to none of its instants, whatever its start says.
+    ended = f' AND ("end" IS NULL OR "end" >= {start} OR "stop" >= {start})' if counted == "started" else ""
+    return f"{at} >= {start} AND {at} < {stop}{ended}"
+
+
+def column_of(key: str) -> str:
+    """The text of `entries` from which the words of a key are read."""
+    if key == "host":
+        return "placed"
+    return 'CAST("slots" AS VARCHAR)' if key == "slots" else f'"{key}"'
+
+
+def words_of(key: str, text: str) -> tuple[str, ...]:
+    """The words of a key in a text of `column_of`."""
+    if key == "host":
+        return tuple(host.name for host in _hosts.decode(text) if host.name)
+    return tuple(text.split(",")) if key == "complex" else (text,)
+
+
+def _ids(
+    local_id: str | None, name: str | None, global_id: str | None, array_id: str | None, task: str | None,
+    cluster: str | None, dqs_job_name: str | None,
+) -> JobIds:  # fmt: skip
+    return JobIds(local_id, name, global_id, array_id, None if task is None else int(task), cluster, dqs_job_name)
+
+
+def group_keys(request: ReportRequest, keys: Sequence[str], at: str) -> list[str]:
+    """The SQL of the label of each key: the word of a run, empty if it has none, or the name of a period.
+
+    A run on several hosts counts under its first, one with several resources under all together. `at`: the SQL of the
+    instant that decides to which period a run belongs.
+    """
+    return [_period(request, key, at) if key in PERIODS else _word(key) for key in keys]
+
+
+def _word(key: str) -> str:
+    if key == "host":
+        return f"coalesce({FIRST_HOST}, '')"
+    if key == "complex":
+        return "coalesce(array_to_string(list_sort(list_distinct(string_split(complex, ','))), ','), '')"
+    return f"coalesce({column_of(key)}, '')"
+
+
+def _period(request: ReportRequest, kind: PeriodName, at: str) -> str:
+    """The name of the period of an instant, by halving: SQL has no search in a list."""
+    cut = periods(request.start, request.stop, kind, zone_of(request.timezone))
+
+    def of(first: int, last: int) -> str:
+        if last - first == 1:
+            return f"'{cut[first].name}'"
+        middle = (first + last) // 2
+        return f"CASE WHEN {at} < {cut[middle].start} THEN {of(first, middle)} ELSE {of(middle, last)} END"
+
+    return of(0, len(cut))

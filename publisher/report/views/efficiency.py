@@ -1,0 +1,182 @@
+"""View `efficiency`: how much of what jobs held they used, and how long they waited for it.
+
+CPU efficiency is CPU time over wall time times cores, of the runs whose CPU time is known; more than 1 (hyper-threads,
+wall times without suspension) is shown as it is. What is not known is empty, and what share is known is a column. GPUs
+have the hours that were allocated: no source says how much of them was used. Grouped by `job`, the rows are the jobs
+that leave most core hours unused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from publisher.report.entries import computed
+from publisher.report.frame import CPU_UNKNOWN
+from publisher.report.matching import Matching, columns_of, group_keys
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
+from publisher.report.request import ReportRequest
+from publisher.report.runs import ReportContext
+from publisher.report.selection import Met
+from publisher.report.view_kind import EFFICIENCY, PERIODS
+
+_JOB: Final = "job"
+_MOST_JOBS: Final = 20
+_MS_IN_HOUR: Final = 3_600_000
+_COLUMNS: Final = (
+    "incomplete", "cpu_ms", "wall_ms", "slots", "gpus", "submit", "cluster", "local_id", "name", "global_id",
+)  # fmt: skip
+_JOB_LABEL: Final = "coalesce(nullif(local_id, ''), nullif(name, ''), nullif(global_id, ''), '')"
+_CPU_KNOWN: Final = f"(coalesce(incomplete, 0) & {CPU_UNKNOWN}) = 0"
+_WAITED: Final = 'submit <= "start" AND "stop" >= "start"'
+_POSSIBLE: Final = f"slots < {1 << 40} AND gpus < {1 << 40} AND abs(CAST(wall_ms AS HUGEINT)) < {1 << 52}"
+"""Runs of which sums have fewer than 127 bits: what nobody has, 10^12 cores or 100,000 years, is left out."""
+_HELD: Final = "CAST(slots AS HUGEINT) * wall_ms"
+_AMOUNTS: Final = (
+    "count(*)",
+    f"sum({_HELD})",
+    "sum(CAST(gpus AS HUGEINT) * wall_ms)",
+    f"sum(cpu_ms) FILTER ({_CPU_KNOWN})",
+    f"sum({_HELD}) FILTER ({_CPU_KNOWN})",
+    f'sum(CAST("start" AS HUGEINT) - submit) FILTER ({_WAITED})',
+    f'sum(CAST("stop" AS HUGEINT) - "start") FILTER ({_WAITED})',
+    f"count(*) FILTER ({_WAITED})",
+)
+"""The sums of a group, in the order of `GroupUse`."""
+
+
+class GroupUse(msgspec.Struct, frozen=True):
+    """What the runs of a group held and used; None: of no run known."""
+
+    jobs: int
+    held_ms: int
+    gpu_ms: int
+    cpu_ms: int | None
+    cpu_held_ms: int | None
+    """The core milliseconds of the runs whose CPU time is known."""
+    waited_s: int | None
+    ran_s: int | None
+    waited_jobs: int
+
+    def amounts(self) -> tuple[Cell, ...]:
+        """The cells of the columns."""
+        held, cpu, cpu_held = self.held_ms, self.cpu_ms, self.cpu_held_ms
+        unused = None if cpu is None or cpu_held is None else cpu_held - cpu
+        return (
+            self.jobs,
+            held / _MS_IN_HOUR,
+            self.gpu_ms / _MS_IN_HOUR if self.gpu_ms else None,
+            None if cpu is None else cpu / _MS_IN_HOUR,
+            None if unused is None else unused / _MS_IN_HOUR,
+            _ratio(cpu, cpu_held),
+            _ratio(0 if cpu_held is None else cpu_held, held),
+            _ratio(self.waited_s, self.ran_s),
+            _ratio(self.waited_jobs, self.jobs),
+        )
+
+
+def _ratio(part: int | None, whole: int | None) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+class _Efficiency(msgspec.Struct):
+    """The use of each group, and of all."""
+
+    groups: list[tuple[tuple[str, ...], GroupUse]]
+    all: GroupUse
+    total: int
+    """How many groups there are."""
+    impossible: int
+    sql: str
+    met: Met
+
+
+def view(context: ReportContext, request: ReportRequest) -> Report:
+    """The view."""
+    request.require_interval()
+    columns = columns_of(request, *_COLUMNS)
+    made = computed(context, request, columns, "ended", lambda matching: _made(matching, request))
+    rows: list[tuple[Cell, ...]] = [(*label, *use.amounts()) for label, use in made.groups]
+    if not request.by:
+        rows = [made.all.amounts()]
+    shown = len(made.groups)
+    note = (
+        f"{shown:,} of {made.total:,} jobs are shown, those with most unused core hours: --top N shows others."
+        if shown < made.total
+        else ""
+    )
+    unknown = made.all.jobs and made.all.cpu_held_ms is not None and made.all.cpu_held_ms < made.all.held_ms
+    notes = [note] if note else []
+    if unknown:
+        notes.append("CPU efficiency is that of runs with known CPU time: `cpu_known` is their share of core hours.")
+    if made.impossible:
+        notes.append(f"Runs left out, because their cores or wall times are impossible: {made.impossible:,}.")
+    return Report(
+        view=EFFICIENCY.name,
+        title="Efficiency" + (f", by {keys_text(request.by)}" if request.by else ""),
+        site=context.config.site.name,
+        start=request.start,
+        stop=request.stop,
+        columns=(*(Column(key, "text") for key in request.by), *EFFICIENCY.columns),
+        rows=tuple(rows),
+        total=made.total if shown < made.total else None,
+        sorted_by="unused_core_h",
+        plots=_plots(request, made) if request.by and made.groups else (),
+        notes=(*notes, *made.met.notes()),
+        nothing=made.met.nothing(),
+        sql=made.sql,
+        facts={
+            "by": list(request.by),
+            "all": dict(zip((column.name for column in EFFICIENCY.columns), made.all.amounts(), strict=True)),
+        },
+    )
+
+
+def _made(matching: Matching, request: ReportRequest) -> _Efficiency:
+    at = '"start"' if request.interval == "started" else 'coalesce("end", "stop")'
+    keys = [_JOB_LABEL if key == _JOB else group_keys(request, (key,), at)[0] for key in request.by]
+    names = [f"key{place}" for place in range(len(keys))]
+    labels = "".join(f", {key} AS {name}" for key, name in zip(keys, names, strict=True))
+    possible = f"(SELECT *{labels} FROM matching WHERE {_POSSIBLE})"  # noqa: S608 - names of ours
+    whole = f"SELECT {', '.join(_AMOUNTS)} FROM {possible}"  # noqa: S608 - as above
+    everything = _use(matching.rows(whole)[0])
+    runs, backward = matching.rows('SELECT count(*), count(*) FILTER ("stop" < "start") FROM matching')[0]
+    met = Met(runs=runs, matched=runs, backward=backward)
+    made = _Efficiency([], everything, 0, runs - everything.jobs, matching.text(whole), met)
+    if not keys or not everything.jobs:
+        return made
+    by_job = _JOB in request.by
+    group_by = ", ".join((*names, *(["cluster"] if by_job else [])))  # two clusters have jobs of one number
+    grouped = f"SELECT {', '.join((*names, *_AMOUNTS))} FROM {possible} GROUP BY {group_by}"  # noqa: S608 - as above
+    made.total = matching.rows(f"SELECT count(*) FROM ({grouped})")[0][0]  # noqa: S608 - as above
+    order = f"{_AMOUNTS[4]} - {_AMOUNTS[3]} DESC NULLS LAST, " if by_job else ""
+    limit = f" LIMIT {request.top or _MOST_JOBS}" if by_job else ""
+    statement = f"{grouped} ORDER BY {order}{', '.join(names)}{limit}"
+    made.groups = [(tuple(row[: len(keys)]), _use(row[len(keys) :])) for row in matching.rows(statement)]
+    made.sql = matching.text(statement)
+    return made
+
+
+def _use(row: Sequence[Any]) -> GroupUse:
+    jobs, held, gpus, *rest = row
+    return GroupUse(jobs, held or 0, gpus or 0, *rest)
+
+
+def _plots(request: ReportRequest, made: _Efficiency) -> tuple[Plot, ...]:
+    """The core hours that were used and not used, by the values of one key."""
+    if len(request.by) > 1 or request.by[0] in PERIODS:
+        return ()
+    known = [(label[0] or UNKNOWN_NAME, use) for label, use in made.groups if use.cpu_held_ms is not None]
+    if not known:
+        return ()
+    used = tuple((use.cpu_ms or 0) / _MS_IN_HOUR for _, use in known)
+    unused = tuple(max((use.cpu_held_ms or 0) - (use.cpu_ms or 0), 0) / _MS_IN_HOUR for _, use in known)
+    return (
+        Plot(
+            title=f"Core hours used and not used, by {keys_text(request.by)}", style="bar", unit="core h",
+            x=tuple(name for name, _ in known), stacked=True, names_add_up=True,
+            series=(Series("CPU time", used), Series("not used", unused)),
+        ),
+    )  # fmt: skip

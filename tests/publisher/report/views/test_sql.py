@@ -1,0 +1,103 @@
+"""`report sql`: the answers of one SELECT, the limits of a statement, and the SQL of a view."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from publisher.api import Publisher
+from publisher.errors import UsageError
+from publisher.report.output import to_csv, to_json, to_markdown
+from publisher.report.report import Report
+from publisher.report.request import ReportRequest
+from publisher.report.runs import ReportContext
+from publisher.report.views import make, sql
+
+SINCE, UNTIL = 0, 1_796_083_200
+
+
+def view(site: Publisher, name: str, **asked: object) -> Report:
+    request = ReportRequest(**{"start": SINCE, "stop": UNTIL, **asked})  # type: ignore[arg-type]
+    return make(name, ReportContext(site.store, site.config, UNTIL), request)
+
+
+def ask(site: Publisher, statement: str, archive: Path | None = None) -> Report:
+    return view(site, "sql", statement=statement, archive=archive)
+
+
+def test_the_sums_are_those_of_totals(every_source: Publisher, tmp_path: Path) -> None:
+    every_source.archive(tmp_path / "archive")
+    totals = view(every_source, "totals", by=("user",))
+    wanted = [(row[0], row[1], row[2], row[6]) for row in totals.rows]
+    statement = (
+        "SELECT coalesce(user_name, '') AS who, count(*) AS jobs, sum(wall_s) AS wall_s, sum(core_s) / 3600 AS core_h "
+        "FROM runs WHERE ended_at < make_timestamp(1796083200000000) GROUP BY 1 ORDER BY 1"
+    )
+    for archive in (None, tmp_path / "archive"):
+        found = ask(every_source, statement, archive)
+        assert [column.name for column in found.columns] == ["who", "jobs", "wall_s", "core_h"]
+        assert list(found.rows) == wanted
+
+
+def test_every_kind_of_value_in_every_text(every_source: Publisher) -> None:
+    found = ask(
+        every_source,
+        "SELECT 1 AS a, 1 AS a, [1, 2] AS list, {'x': true} AS struct, true AS yes, NULL AS nothing, "
+        "DATE '2026-01-02' AS day, TIMESTAMP '2026-01-02 03:04:05' AS instant, 'x'::BLOB AS bytes, "
+        "0.1::DECIMAL(4, 1) AS tenth, 12345678901234567890.123::DECIMAL(38, 3) AS exact, INTERVAL 1 DAY AS span",
+    )
+    names = [column.name for column in found.columns]
+    assert names[:2] == ["a", "a_2"]
+    row = dict(zip(names, found.rows[0], strict=True))
+    assert (row["list"], row["yes"], row["nothing"], row["bytes"]) == ("[1, 2]", "true", None, "78")
+    assert (row["instant"], row["day"], row["tenth"]) == (1_767_323_045, "2026-01-02", 0.1)
+    assert '"exact": "12345678901234567890.123"' in to_json(found)
+    assert "2026-01-02T03:04:05Z" in to_csv(found)
+    assert "2026-01-02" in to_markdown(found)
+
+
+def test_nothing_is_cut_silently_and_nothing_runs_for_ever(
+    every_source: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = ask(every_source, "SELECT * FROM range(100001)")
+    assert len(found.rows) == 100_000
+    assert found.notes == ("Only the first 100,000 rows are shown: select fewer, or let SQL sum them up.",)
+    monkeypatch.setattr(sql, "_SECONDS", 0.2)
+    with pytest.raises(UsageError, match="took longer"):
+        ask(every_source, "SELECT count(*) FROM range(1000000000) a, range(1000000000) b")
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("SELECT nonsense FROM runs", "cannot be run: Binder Error"),
+        ("SELECT now()", "has a time zone"),
+        ("SELECT * FROM entries", "there is no table 'entries'"),
+        (
+            "SELECT max(range) FROM (SELECT range FROM range(400000000) ORDER BY hash(range))",
+            "took longer|cannot be run",
+        ),
+    ],
+)
+def test_what_cannot_be_answered(
+    every_source: Publisher, statement: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sql, "_SECONDS", 1)
+    with pytest.raises(UsageError, match=said):
+        ask(every_source, statement)
+
+
+def test_an_archive_has_no_deliveries(every_source: Publisher, tmp_path: Path) -> None:
+    every_source.archive(tmp_path / "archive")
+    assert ask(every_source, "SELECT * FROM deliveries").nothing == "the statement has no rows"
+    with pytest.raises(UsageError, match="an archive has no deliveries"):
+        ask(every_source, "SELECT * FROM deliveries", tmp_path / "archive")
+
+
+def test_the_tables_have_these_columns(every_source: Publisher) -> None:
+    page = (Path(__file__).parents[4] / "docs/reference/reports/sql.md").read_text()
+    for table, columns in sql.TABLES.items():
+        found = ask(every_source, f"SELECT * FROM {table} LIMIT 1")
+        assert [column.name for column in found.columns] == [*columns]
+        assert [name for name in columns if f"`{name}`" not in page] == []
