@@ -39,7 +39,7 @@ MISSING_EXTRAS = {extra for library, extra in EXTRAS.items() if importlib.util.f
 _PATIENT = (hypothesis.HealthCheck.too_slow,)
 hypothesis.settings.register_profile(
     "quick",
-    max_examples=short_or_whole(30, 100),
+    max_examples=short_or_whole(20, 100),
     derandomize=True,
     database=None,
     deadline=None,

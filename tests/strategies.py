@@ -9,7 +9,7 @@ from formats.job import Benchmark, Events, Host, Job, Transfer
 from publisher.testing.jobs import HOSTILE
 from tests.extent import short_or_whole
 
-often = settings(max_examples=max(short_or_whole(150, 500), settings().max_examples))
+often = settings(max_examples=max(short_or_whole(100, 500), settings().max_examples))
 """For what every job that can exist must do: more examples than hypothesis tries elsewhere."""
 
 SPECIAL_NUMBERS = (
