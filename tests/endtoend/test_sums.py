@@ -10,9 +10,10 @@ import pytest
 from tests import oracle_of_sums as sums
 from tests.endtoend.rehearsal import Rehearsal
 from tests.endtoend.test_main_path import one_late_one_changed, seconds
+from tests.extent import short_or_whole
 from tests.generators import arc_database
 
-JOBS = 1_500
+JOBS = short_or_whole(500, 1_500)
 BIN_S = 3600
 FORMS = [
     ("ogf-ur", ""),

@@ -17,6 +17,7 @@ import pytest
 
 from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome, Refused
+from tests.extent import short_or_whole
 from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
 
@@ -145,12 +146,12 @@ def live_and_send_again(folder: Path, seed: int) -> None:
     life.get_well()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(short_or_whole(4, 12)))
 def test_a_disk_that_fills_and_frees_gets_no_good_record_rejected(tmp_path: Path, seed: int) -> None:
     live(tmp_path, seed)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(short_or_whole(4, 12)))
 def test_nor_while_a_window_is_sent_again(tmp_path: Path, seed: int) -> None:
     live_and_send_again(tmp_path, seed)
 
