@@ -118,6 +118,7 @@ sbom: wheel $(VENV)/.audit  ## write the SBOM (CycloneDX) to build/sbom.json
 	@rm build/sbom/lib/python*/site-packages/usage_publisher-*.dist-info/direct_url.json  # names a folder of this machine
 	@$(VENV)/audit/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
 	  --output-file build/sbom.json build/sbom/bin/python
+	@$(BIN)/python conf/packages/bundled build/sbom.json
 	@echo "build/sbom.json"
 
 audit: $(VENV)/.audit  ## look for known vulnerabilities in the dependencies (online)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -121,5 +122,15 @@ def test_the_wheel_says_where_the_project_is(wheel: zipfile.ZipFile) -> None:
 def test_the_wheel_has_the_licence_and_the_command(root: Path, wheel: zipfile.ZipFile) -> None:
     (licence,) = (name for name in wheel.namelist() if name.endswith("/licenses/LICENSE"))
     assert wheel.read(licence) == (root / "LICENSE").read_bytes()
+    (bundled,) = (name for name in wheel.namelist() if name.endswith("/licenses/publisher/page/uplot/LICENSE.txt"))
+    assert b"Leon Sorokin" in wheel.read(bundled)
     (commands,) = (name for name in wheel.namelist() if name.endswith("/entry_points.txt"))
     assert b"usage-publisher = publisher.cli.start:main" in wheel.read(commands)
+
+
+def test_what_is_bundled_is_in_the_sbom(root: Path, tmp_path: Path) -> None:
+    sbom = tmp_path / "sbom.json"
+    sbom.write_text('{"components": []}', encoding="utf-8")
+    subprocess.run([sys.executable, root / "conf" / "packages" / "bundled", sbom], check=True)
+    (uplot,) = json.loads(sbom.read_text(encoding="utf-8"))["components"]
+    assert uplot["purl"] == "pkg:npm/uplot@1.6.32"

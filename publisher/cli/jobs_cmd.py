@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import msgspec
 import typer
 
 from publisher.cli import completion, options
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from publisher.store.schema import State
 
 _SHOWN: Final = 100
-_INSTANTS = frozenset({"submit", "eligible", "lrms_submit", "start", "end", "execution_start", "execution_end"})
 
 
 def _pattern(name: str, text: str) -> Any:
@@ -155,9 +153,11 @@ def _in_full(found: FoundJobs, name: str, *, selected: bool) -> None:
 
 def show_run(known: KnownRun) -> None:
     """Show one run in full: every fact as read, then where it was delivered."""
+    from publisher.status.jobs import fact_lines, facts  # noqa: PLC0415
+
     data(f"Run {safe(known.run.record_id)}  (source {safe(known.run.source)}, stored {iso(known.run.stored_at)})")
-    for name, value in facts(known).items():
-        for number, line in enumerate(_lines(value)):
+    for name, value in facts(known.run).items():
+        for number, line in enumerate(fact_lines(value)):
             data(f"  {'' if number else name:<22} {safe(line)}")
     if not known.whereabouts and not known.not_selected:
         data("  not for any target")
@@ -176,47 +176,15 @@ def show_run(known: KnownRun) -> None:
         data(f"  -> {safe(target)}: not selected: {safe(known.not_selected[target])}")
 
 
-def facts(known: KnownRun) -> dict[str, Any]:
-    """Every fact of a run that its source has; instants in ISO 8601."""
-    read: dict[str, Any] = {}
-    values: dict[str, Any] = msgspec.to_builtins(known.run.job.known())
-    events = known.run.job.events
-    for name, value in values.items():
-        if name == "extras":
-            read.update({f"extras.{key}": item for key, item in value.items()})
-        elif events is not None and name == "events":
-            read[name] = [{"at": iso(at), "event": kind} for at, kind in events.pairs()]
-        elif name == "transfers":
-            read[name] = [_timed(transfer) for transfer in value]
-        else:
-            read[name] = iso(value) if name in _INSTANTS else value
-    return read
-
-
-def _timed(part: dict[str, Any]) -> dict[str, Any]:
-    return {name: iso(value) if name in _INSTANTS else value for name, value in part.items()}
-
-
-def _lines(value: Any) -> list[str]:
-    """A fact as people read it: one line, or one for each part."""
-    if isinstance(value, list | tuple):
-        return [_phrase(part) for part in value]
-    return [_phrase(value)]
-
-
-def _phrase(value: Any) -> str:
-    if isinstance(value, dict):
-        return "  ".join(f"{name} {part}" for name, part in value.items())
-    return str(value)
-
-
 def run_json(known: KnownRun) -> dict[str, Any]:
     """A run in full, as `--json` gives it."""
+    from publisher.status.jobs import facts  # noqa: PLC0415
+
     return {
         "record_id": known.run.record_id,
         "source": known.run.source,
         "stored_at": iso(known.run.stored_at),
-        "facts": facts(known),
+        "facts": facts(known.run),
         "targets": {
             place.target: {
                 "state": place.state.word,

@@ -332,7 +332,7 @@ def _page(made: Report, choice: _OutputChoice) -> bytes:
     from publisher.page.html import Choice, report_file  # noqa: PLC0415
 
     measure: Literal["queue", "cpu"] = "cpu" if made.facts.get("measure") == "cpu" else "queue"
-    drawn = Choice(style=choice.style or "line", measure=measure, grid=choice.grid, legend=choice.legend is not False)
+    drawn = Choice(style=choice.style, measure=measure, grid=choice.grid, legend=choice.legend is not False)
     titled = made if choice.title is None else msgspec.structs.replace(made, title=choice.title)
     return report_file(titled, drawn)
 

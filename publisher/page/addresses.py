@@ -10,11 +10,13 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from formats.utilization.measure import KEYS
 
 OVERVIEW: Final = "/"
+JOBS: Final = "/jobs"
 LOGIN: Final = "/login"
 QUERY_NAMES: Final = frozenset(
     {
         *KEYS,
         "since",
+        "until",
         "days",
         "month",
         "bin",
@@ -30,6 +32,7 @@ QUERY_NAMES: Final = frozenset(
         "legend",
         "plot",
         "shown",
+        "counted",
         "state",
         "target",
     }

@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from publisher.errors import ConfigError, MissingExtraError, PublisherError, StoreMissingError, UsageError
 from publisher.page.addresses import (
+    JOBS,
     LOGIN,
     OVERVIEW,
     QUERY_NAMES,
@@ -34,7 +35,15 @@ from publisher.page.auth import EVERYBODY, ROLES, STATUS, People, Person, Sessio
 from publisher.page.history import MOST_RUNS, history_page
 from publisher.page.html import markup
 from publisher.page.middleware import SecurityMiddleware
-from publisher.page.overview import MOST_LISTED, RecentUsage, RecordQuery, overview_page, records_page
+from publisher.page.overview import (
+    MOST_LISTED,
+    NEED_DECISION,
+    RECORD_LISTS,
+    RecentUsage,
+    RecordQuery,
+    overview_page,
+    records_page,
+)
 from publisher.report.view_kind import CHARGES, JOB, TOTALS, VIEW_KINDS, ViewKind
 from publisher.status.records import ListedRecord
 from publisher.status.status import Status
@@ -43,12 +52,15 @@ from publisher.store.schema import State
 from publisher.text import did_you_mean, instant_s
 
 if TYPE_CHECKING:
+    from publisher.page.job_pages import JobPages
     from publisher.page.report_pages import ReportPages
 
 _COOKIE: Final = "session"
 _SECURE_COOKIE: Final = "__Host-session"
 """Over TLS. Browsers accept a cookie of this name from this host only."""
 _MOST_LOGIN_BYTES: Final = 4_000
+_MENU: Final = {name: kind for name, kind in VIEW_KINDS.items() if not kind.required}
+"""The views of the menu: those that show something without a filter. Single jobs have pages of their own."""
 
 
 class PageContent(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +69,8 @@ class PageContent(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     reports: Callable[[], ReportPages]
     """Raises `ModuleNotFoundError` if NumPy is not installed."""
+    jobs: Callable[[], JobPages]
+    """Raises likewise."""
     status: Callable[[], Status]
     listed: Callable[[State, str, int, int | None], list[ListedRecord]]
     """The records of a target in a state: at most so many, that ended then or later."""
@@ -80,6 +94,7 @@ def application(site: PageContent, names: tuple[str, ...]) -> SecurityMiddleware
         Route(OVERVIEW, pages.overview),
         Route("/records", pages.records),
         Route("/history", pages.history),
+        Route(JOBS, pages.jobs),
         Route("/help", pages.help),
         Route(LOGIN, pages.login_form, methods=["GET"]),
         Route(LOGIN, pages.login, methods=["POST"]),
@@ -157,9 +172,21 @@ class _PageHandlers:
             if landing != OVERVIEW:
                 return RedirectResponse(landing, 303)
             status = self._site.status() if person.may(STATUS) else None
-            return _page(overview_page(status, self._usage(person), self._around(person, OVERVIEW)))
+            listed = {} if status is None else {name: self._of_list(name, status) for name in NEED_DECISION}
+            return _page(overview_page(status, self._usage(person), self._around(person, OVERVIEW), listed))
 
         return await self._shown(request, make, None)
+
+    def _of_list(self, name: str, status: Status) -> list[ListedRecord]:
+        """The oldest records of a list, of the targets to which records are sent."""
+        asked = RecordQuery(RECORD_LISTS[name], None, None)
+        return [
+            record
+            for state in asked.list.states
+            for target, one in asked.targets(status).items()
+            if getattr(one, state.word)
+            for record in self._site.listed(state, target, MOST_LISTED, None)
+        ]
 
     def _usage(self, person: Person) -> RecentUsage | None:
         if not person.may(TOTALS.name):
@@ -203,6 +230,14 @@ class _PageHandlers:
             return _page(history_page(runs, total, self._around(person, "history")))
 
         return await self._shown(request, make, STATUS)
+
+    async def jobs(self, request: Request) -> Response:
+        """The jobs behind a report, or one job with its deliveries."""
+
+        def make(person: Person) -> Response:
+            return self._site.jobs().page(_query(request, person), person, self._around(person, "jobs"))
+
+        return await self._shown(request, make, JOB.name)
 
     async def view(self, request: Request) -> Response:
         """A view, with its form."""
@@ -340,22 +375,25 @@ class _PageHandlers:
     def _views(self, person: Person) -> list[ViewKind]:
         """The views of the menu: those that a person may see and that have something to show."""
         offered = self._site.offered()
-        return [kind for name, kind in VIEW_KINDS.items() if name in offered and person.may(name)]
+        return [kind for name, kind in _MENU.items() if name in offered and person.may(name)]
 
     def _landing(self, person: Person) -> str:
         """The page that a person arrives at: the overview, or the first view that the person may see."""
         if person.may(STATUS) or person.may(TOTALS.name):
             return OVERVIEW
-        views = self._views(person) or [kind for name, kind in VIEW_KINDS.items() if person.may(name)]
-        return path_of(views[0].name) if views else "/help"
+        views = self._views(person) or [kind for name, kind in _MENU.items() if person.may(name)]
+        return path_of(views[0].name) if views else JOBS if person.may(JOB.name) else "/help"
 
     def _around(self, person: Person, current: str) -> dict[str, Any]:
         items = [(kind.name, kind.title, path_of(kind.name)) for kind in self._views(person)]
         if self._landing(person) == OVERVIEW:
             items.insert(0, (OVERVIEW, "Overview", OVERVIEW))
+        if person.may(JOB.name):
+            items.append(("jobs", "Jobs", JOBS))
         items.append(("help", "Help", "/help"))
         menu = [{"label": label, "href": href, "current": name == current} for name, label, href in items]
-        return {"site": self._site.name, "menu": menu, "person": person if person is not EVERYBODY else None}
+        shown = person if person is not EVERYBODY else None
+        return {"site": self._site.name, "menu": menu, "person": shown, "search": person.may(JOB.name)}
 
 
 def _known(request: Request) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import version as version_of
 from importlib.resources import files
@@ -19,7 +19,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from publisher.page.charts import drawing
+from publisher.page.charts import chart_of
 from publisher.report.output import heading as column_heading
 from publisher.report.output import is_text, shown_columns, text_rows
 from publisher.report.plot.style import interval_text, shortened
@@ -28,6 +28,8 @@ from publisher.report.view_kind import VIEW_KINDS
 from publisher.text import cell_text, counted, iso, safe
 
 _FOLDER: Final = "templates"
+_LIBRARY: Final = "uplot"
+"""uPlot, which draws plots (https://github.com/leeoniya/uPlot), unchanged, with its licence."""
 _CODE: Final = re.compile("`([^`]+)`")
 _ID_LENGTH: Final = 32
 """Characters of an id or distinguished name that a page shows; of a longer one it shows both ends."""
@@ -43,9 +45,24 @@ def _environment() -> Environment:
     return environment
 
 
+def _part(folder: str, name: str) -> str:
+    return files("publisher.page").joinpath(folder, name).read_text(encoding="utf-8")
+
+
 @cache
-def _part(name: str) -> str:
-    return files("publisher.page").joinpath(_FOLDER, name).read_text(encoding="utf-8")
+def _style() -> str:
+    return _part(_LIBRARY, "uPlot.min.css") + _part(_FOLDER, "style.css")
+
+
+@cache
+def _script() -> str:
+    return _part(_FOLDER, "page.js")
+
+
+@cache
+def _library() -> str:
+    """uPlot with its licence, which each copy must contain: a page is one."""
+    return f"/*!\n{_part(_LIBRARY, 'LICENSE.txt')}\n*/\n{_part(_LIBRARY, 'uPlot.iife.min.js')}"
 
 
 def _digest(text: str) -> str:
@@ -57,8 +74,8 @@ def policy(*, served: bool) -> str:
     """The security policy of a page: our style and our script only, no frames, no other hosts."""
     rules = [
         "default-src 'none'",
-        f"style-src {_digest(_part('style.css'))}",
-        f"script-src {_digest(_part('page.js'))}",
+        f"style-src {_digest(_style())}",
+        f"script-src {_digest(_library())} {_digest(_script())}",
         "img-src data:",
         "base-uri 'none'",
         "form-action 'self'" if served else "form-action 'none'",
@@ -71,8 +88,10 @@ def policy(*, served: bool) -> str:
 def markup(template: str, context: Mapping[str, Any]) -> str:
     """Fill in a template. `title` and `site` are always needed; a page without `menu` and `person` has no menu."""
     common = {
-        "standalone": False, "menu": (), "person": None, "style": Markup(_part("style.css")),  # noqa: S704 - our own
-        "script": Markup(_part("page.js")), "policy": policy(served=False), "version": version_of("usage-publisher"),  # noqa: S704
+        "standalone": False, "menu": (), "person": None, "search": False, "periods": (), "charts": (),
+        "style": Markup(_style()),  # noqa: S704 - our own
+        "scripts": (Markup(_library()), Markup(_script())), "policy": policy(served=False),  # noqa: S704
+        "version": version_of("usage-publisher"),
     }  # fmt: skip
     return _environment().get_template(template).render({**common, **context})
 
@@ -118,6 +137,8 @@ class Table(msgspec.Struct, frozen=True):
     columns: tuple[Heading, ...]
     rows: tuple[tuple[str, ...], ...]
     count: int
+    hrefs: tuple[str, ...] = ()
+    """By row the address of its jobs; empty if it has none."""
 
     @property
     def left_out(self) -> int:
@@ -125,20 +146,21 @@ class Table(msgspec.Struct, frozen=True):
         return self.count - len(self.rows)
 
 
-def table(report: Report) -> Table:
+def table(report: Report, hrefs: Sequence[str] = ()) -> Table:
     """The table of a report."""
     heads = tuple(
         Heading(safe(column_heading(one)), not is_text(one), one.kind == "instant") for one in shown_columns(report)
     )
     texts = text_rows(msgspec.structs.replace(report, rows=report.rows[:MOST_ROWS]))
     rows = tuple(tuple(safe(cell) or "\N{EN DASH}" for cell in row) for row in texts)
-    return Table(heads, rows, len(report.rows))
+    return Table(heads, rows, len(report.rows), tuple(hrefs[:MOST_ROWS]))
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """The look of the plots when the page opens; all of it can be changed on the page."""
 
-    style: Literal["line", "bar"] = "line"
+    style: Literal["line", "bar"] | None = None
+    """None: that of the first plot."""
     measure: Literal["queue", "cpu"] = "queue"
     grid: bool = False
     legend: bool = True
@@ -155,10 +177,13 @@ def report_file(report: Report, choice: Choice) -> bytes:
     return report_page(report, choice, {"standalone": True, "about": about(report)}).encode("utf-8", "backslashreplace")
 
 
-def report_page(report: Report, choice: Choice, around: Mapping[str, Any]) -> str:
-    """The page of a report, with what the server adds `around` it."""
+def report_page(report: Report, choice: Choice, around: Mapping[str, Any], hrefs: Sequence[str] = ()) -> str:
+    """The page of a report, with what the server adds `around` it, and the address of the jobs of each row."""
     kinds = [_measure(plot, report) for plot in report.plots]
-    charts = [drawing(plot, report.stop) for plot in report.plots]
+    if choice.style is None:
+        bars = any(plot.style == "bar" for plot in report.plots)
+        choice = msgspec.structs.replace(choice, style="bar" if bars else "line")
+    charts = [chart_of(plot, report.stop, report.timezone) for plot in report.plots]
     return markup(
         "report.html",
         {
@@ -169,9 +194,9 @@ def report_page(report: Report, choice: Choice, around: Mapping[str, Any]) -> st
             "measures": len(set(kinds)) > 1, "pictured": bool(report.plots), "look": choice,
             "styled": any(chart.kind == "time" for chart in charts),
             "lined": any(chart.kind in {"time", "heat"} for chart in charts),
-            "named": any(len(chart.legend) > 1 or chart.by for chart in charts),
+            "named": any(len(plot.series) > 1 or plot.by for plot in report.plots),
             "look_class": choice.classes, "notes": [safe(note) for note in report.notes],
-            "nothing": safe(report.nothing) if report.nothing else None, "table": table(report), "fields": (),
+            "nothing": safe(report.nothing) if report.nothing else None, "table": table(report, hrefs), "fields": (),
             "files": (), "statements": (), "statement_hint": "", "prints": (), **around,
         },
     )  # fmt: skip

@@ -13,7 +13,7 @@ import msgspec
 
 from formats.calendar import SECONDS_A_DAY
 from publisher.errors import UsageError
-from publisher.page.addresses import with_query
+from publisher.page.addresses import JOBS, with_query
 from publisher.page.html import instant_text, markup
 from publisher.reason import sentence
 from publisher.status.records import ListedRecord
@@ -25,6 +25,10 @@ from publisher.text import counted, future_notes, safe
 Tone = Literal["good", "busy", "warn", "bad", "plain"]
 MOST_LISTED: Final = 200
 """Records of a state that a page lists for each target; `records list` lists more."""
+_MOST_REASONS: Final = 5
+"""Reasons of a state of a target on the first page."""
+NEED_DECISION: Final = ("held", "rejected")
+"""The lists of records that need a decision."""
 _FEW_DAYS: Final = 14
 """A certificate with fewer days left is a problem."""
 
@@ -231,6 +235,8 @@ class UsageRow(msgspec.Struct, frozen=True):
     jobs: int
     core_h: float
     share: float
+    href: str = ""
+    """The users behind it; empty for sums of others."""
 
 
 class RecentUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,14 +256,54 @@ def removed_text(target: TargetStatus) -> str:
     return f"{target.accepted:,} accepted, {left:,} not delivered; not in the configuration any more"
 
 
-def overview_page(status: Status | None, usage: RecentUsage | None, around: Mapping[str, Any]) -> str:
-    """The first page. None: the person may not see this part."""
+class Decision(msgspec.Struct, frozen=True):
+    """Records of a target that are held or rejected for a reason, and what people do about them."""
+
+    target: str
+    state: str
+    count: str
+    reason: str
+    advice: str
+    href: str
+
+
+def decisions(status: Status, listed: Mapping[str, list[ListedRecord]]) -> list[Decision]:
+    """What needs a decision, the most frequent reasons first. `listed`: by the name of a list, its oldest records."""
+    found = []
+    for name, records in listed.items():
+        groups = reason_groups(records)
+        for target, one in status.targets.items():
+            mine = [group for group in groups if group.target == safe(target)]
+            total, seen = RECORD_LISTS[name].count(one), sum(len(group.records) for group in mine)
+            for group in mine[:_MOST_REASONS]:
+                count = len(group.records)
+                found.append(
+                    Decision(
+                        group.target,
+                        name,
+                        counted(count, "record") if seen == total else f"at least {count:,} of {total:,} records",
+                        group.reason,
+                        RECORD_LISTS[name].about,
+                        with_query("/records", {"state": name, "target": target}),
+                    )
+                )
+    return found
+
+
+def overview_page(
+    status: Status | None,
+    usage: RecentUsage | None,
+    around: Mapping[str, Any],
+    listed: Mapping[str, list[ListedRecord]] | None = None,
+) -> str:
+    """The first page. None: the person may not see this part. `listed`: see `decisions`."""
     context: dict[str, Any] = {"title": "Overview", "usage": usage, "status": status, "lead": "", "tone": "plain"}
     if status is not None:
         context["lead"], context["tone"] = headline(status)
         context |= {
-            "tiles": tiles(status), "problems": problems(status),
+            "tiles": tiles(status), "problems": problems(status), "decisions": decisions(status, listed or {}),
             "last_run": None if status.last_run is None else summary_of(status.last_run),
+            "errors": [] if status.last_run is None else [safe(one) for one in summary_of(status.last_run).errors],
             "targets": [target_card(name, one) for name, one in status.targets.items()],
             "removed_targets": [(safe(name), removed_text(one)) for name, one in status.removed_targets.items()],
             "sources": [(safe(name), one) for name, one in status.sources.items()],
@@ -323,8 +369,7 @@ def reason_groups(listed: Iterable[ListedRecord]) -> list[ReasonGroup]:
             safe(target),
             safe(reason),
             tuple(
-                RecordLink(safe(one.record_id), one.end_time, with_query("/job", {"job": one.record_id}))
-                for one in alike
+                RecordLink(safe(one.record_id), one.end_time, with_query(JOBS, {"job": one.record_id})) for one in alike
             ),
         )
         for (target, reason), alike in groupby(sorted(listed, key=key), key)

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final, Literal, cast, get_args
 
 import msgspec
 
-from formats.calendar import month_bounds, month_of
+from formats.calendar import Month, month_bounds, month_of
+from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
+from publisher.page.addresses import with_query
 from publisher.page.auth import Person
 from publisher.page.html import Choice
 from publisher.report.report import keys_text
 from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, ReportRequest
-from publisher.report.view_kind import PERIODS, PeriodName, Resource, ViewKind
+from publisher.report.view_kind import PERIODS, Interval, PeriodName, Resource, ViewKind
 from publisher.text import duration_s, iso, moment_s
 
 DAY_S: Final = 86_400
@@ -31,7 +34,8 @@ _FEWER_BINS: Final = 400
 """For each value of a key."""
 _BINS_S: Final = (60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, DAY_S, 7 * DAY_S, 28 * DAY_S, 364 * DAY_S)
 _PATTERNS: Final = ("queue", "host", "complex", "group", "user", "job", "vo", "project")
-_MOST_LETTERS: Final = 200
+_OF_JOBS: Final = ("job", "user", "group", "vo", "project", "account", "queue", "host", "status")
+_MOST_LETTERS: Final = 1_000
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _RESOURCES: Final[tuple[str, ...]] = get_args(Resource)
 
@@ -62,7 +66,7 @@ def parse(
     """Parse a query of a view. `known`: ends of the first and the last run, epoch seconds. Raises `UsageError`."""
     for name, value in query.items():
         if len(value) > _MOST_LETTERS:
-            raise UsageError(f"{name} has more than {_MOST_LETTERS} characters")
+            raise UsageError(f"{name} has more than {_MOST_LETTERS:,} characters")
     start, stop = _month(query, now) if kind.interval == "month" else _interval(query, now, known)
     filters = {key: query[key] for key in kind.filters if query.get(key)}
     if not filters.keys() >= {*kind.required}:
@@ -85,26 +89,102 @@ def parse(
     return PageQuery(request, choice(query), query)
 
 
+def jobs_request(
+    query: Mapping[str, str], now: int, known: tuple[int | None, int | None], person: Person
+) -> ReportRequest:
+    """The runs that a query asks for: those of a report, or of a job. Raises `UsageError`."""
+    start, stop = _interval(query, now, known)
+    filters = {key: query[key] for key in KEYS if query.get(key)}
+    if person.owner is not None:
+        filters["user"] = person.owner
+    counted = cast("Interval", _one_of(query, "counted", get_args(Interval), "ended"))
+    return ReportRequest(start=start, stop=stop, filters=filters, interval=counted, running=person.owner is None)
+
+
+def jobs_fields(query: Mapping[str, str], now: int, person: Person) -> tuple[Field, ...]:
+    """The fields of the form of the list of jobs, with the filters of the address."""
+    others = tuple(key for key in KEYS if key not in _OF_JOBS and query.get(key))
+    found = [
+        Field(
+            name=key, label="Job id or name" if key == "job" else _label(key), value=query.get(key, ""),
+            hint="" if key == "job" else "any",
+        )
+        for key in (*_OF_JOBS, *others)
+        if key != "user" or person.owner is None
+    ]  # fmt: skip
+    counted = tuple(
+        (one, f"{one} in the interval" if one != "overlapping" else "overlapping it") for one in get_args(Interval)
+    )
+    return (
+        *found,
+        *_interval_fields(query, now),
+        _select("counted", "Jobs that", query.get("counted", "ended"), counted),
+    )
+
+
 def _interval(query: Mapping[str, str], now: int, known: tuple[int | None, int | None]) -> tuple[int, int]:
-    today = now - now % DAY_S
+    """The interval: `since` to `until`, or `days` long; without an end up to the end of today."""
+    tomorrow = now - now % DAY_S + DAY_S
     days = _whole("days", query.get("days", ""), _MOST_DAYS)
-    first = known[0] if known[0] is not None else today
+    first = known[0] if known[0] is not None else now
     if query.get("since"):
-        try:
-            start = moment_s(query["since"], now)
-        except (ValueError, OverflowError) as error:
-            raise UsageError(f"since: {error}") from None
+        start = _moment("since", query, now)
     elif "since" in query:
         start = first - first % DAY_S
     else:
-        start = today - ((days or DEFAULT_DAYS) - 1) * DAY_S
-    if days is None and "days" in query:
-        stop = max(today + DAY_S, start + DAY_S)
+        start = tomorrow - (days or DEFAULT_DAYS) * DAY_S
+    if query.get("until"):
+        stop = _moment("until", query, now)
     else:
-        stop = start + (days or DEFAULT_DAYS) * DAY_S
+        stop = max(tomorrow, start + DAY_S) if days is None else start + days * DAY_S
+    if start >= stop:
+        raise UsageError("until must be after since")
     if not FIRST_INSTANT <= start < stop < LIMIT_INSTANT:
         raise UsageError("the interval must lie in the years 1 to 9999")
     return start, stop
+
+
+def _moment(name: str, query: Mapping[str, str], now: int) -> int:
+    """An instant of a query; one so many days ago is a midnight."""
+    try:
+        instant = moment_s(query[name], now)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{name}: {error}") from None
+    return instant - instant % DAY_S if query[name].startswith("-") else instant
+
+
+class Period(msgspec.Struct, frozen=True):
+    """A link to the same page for another interval."""
+
+    label: str
+    href: str
+    current: bool
+
+
+def periods(path: str, query: Mapping[str, str], now: int, *, months: bool = False) -> tuple[Period, ...]:
+    """The intervals that people ask for; with `months` only single months."""
+    this = month_of(now)
+    number = this.year * 12 + this.month - 1
+    last, current, last_quarter, quarter, last_year, year = (
+        str(Month(at // 12, at % 12 + 1))
+        for at in (number - 1, number, number // 3 * 3 - 3, number // 3 * 3, number // 12 * 12 - 12, number // 12 * 12)
+    )
+    if months:
+        wanted = [("Last month", {"month": last}), ("This month", {"month": current})]
+    else:
+        spans = [
+            ("7 days", "-6d", ""), ("30 days", "-29d", ""), ("90 days", "-89d", ""), ("Last month", last, current),
+            ("This month", current, ""), ("Last quarter", last_quarter, quarter), ("This year", year, ""),
+            ("Last year", last_year, year), ("All", "", ""),
+        ]  # fmt: skip
+        wanted = [(label, {"since": since, "until": until}) for label, since, until in spans]
+    others = {name: value for name, value in query.items() if name not in {"since", "until", "days", "month"} and value}
+    return tuple(
+        Period(
+            label, with_query(path, {**others, **span}), all(query.get(name) == value for name, value in span.items())
+        )
+        for label, span in wanted
+    )
 
 
 def _month(query: Mapping[str, str], now: int) -> tuple[int, int]:
@@ -156,9 +236,9 @@ def _one_of(query: Mapping[str, str], name: str, allowed: tuple[str, ...], defau
 def choice(query: Mapping[str, str]) -> Choice:
     """The look of plots that a query selects."""
     shown = "shown" in query  # a submitted form omits boxes that are not ticked
-    style: Literal["line", "bar"] = "bar" if query.get("style") == "bar" else "line"
+    styles: Mapping[str, Literal["line", "bar"]] = {"line": "line", "bar": "bar"}
     return Choice(
-        style=style,
+        style=styles.get(query.get("style", "")),
         measure="cpu" if query.get("measure") == "cpu" else "queue",
         grid="grid" in query,
         legend="legend" in query or not shown,
@@ -167,7 +247,7 @@ def choice(query: Mapping[str, str]) -> Choice:
 
 def fields(kind: ViewKind, query: Mapping[str, str], now: int, person: Person) -> tuple[Field, ...]:
     """The fields of a view's form, filled in from a query. An empty `since` stays empty."""
-    interval = _interval_fields(kind, query, now)
+    interval = [_month_field(query, now)] if kind.interval == "month" else _interval_fields(query, now)
     found: list[Field] = [] if kind.interval == "optional" else interval
     # Other filters of the address get a field too, so that submitting the form keeps them.
     usual = _PATTERNS if {*_PATTERNS} <= {*kind.filters} else kind.filters
@@ -205,21 +285,29 @@ def fields(kind: ViewKind, query: Mapping[str, str], now: int, person: Person) -
 
 def chosen(fields: Iterable[Field]) -> str:
     """The filters and keys that a form selects, in one line; its interval excepted."""
-    named = (field for field in fields if field.name not in {"since", "days", "month"} and field.value)
+    named = (field for field in fields if field.name not in {"since", "until", "month"} and field.value)
     return ", ".join(f"{field.name}: {field.value}" for field in named)
 
 
-def _interval_fields(kind: ViewKind, query: Mapping[str, str], now: int) -> list[Field]:
-    if kind.interval == "month":
-        return [Field(name="month", label="Month", value=query.get("month") or (iso(now) or "")[:7], type="month")]
-    days = query.get("days", str(DEFAULT_DAYS))
-    length = int(days) if re.fullmatch(r"[1-9][0-9]{0,5}", days) else DEFAULT_DAYS
-    since = query.get("since", (iso(now - now % DAY_S - (length - 1) * DAY_S) or "")[:10])
-    is_date = not since or _DATE.fullmatch(since)  # a date field shows nothing else
+def _month_field(query: Mapping[str, str], now: int) -> Field:
+    return Field(name="month", label="Month", value=query.get("month") or (iso(now) or "")[:7], type="month")
+
+
+def _interval_fields(query: Mapping[str, str], now: int) -> list[Field]:
+    given = [query.get("since"), query.get("until")]
+    if given[1] is None and (given[0] is None or "days" in query):
+        with suppress(UsageError):  # a page shows it
+            start, stop = _interval(query, now, (None, None))
+            given = [(iso(start) or "")[:10] if given[0] is None else given[0], (iso(stop) or "")[:10]]
     return [
-        Field(name="since", label="Since", value=since, type="date" if is_date else "text"),
-        Field(name="days", label="Days", value=days, type="number"),
-    ]
+        Field(name=name, label=label, value=value or "", type="date" if not value or _DATE.fullmatch(value) else "text")
+        for (name, label), value in zip((("since", "Since"), ("until", "Until (not included)")), given, strict=True)
+    ]  # a date field shows nothing but dates
+
+
+def minute_text(instant: int | None) -> str:
+    """An instant to the minute, UTC; empty for None."""
+    return (iso(instant) or "")[:16].replace("T", " ")
 
 
 def _select(name: str, label: str, value: str, choices: tuple[tuple[str, str], ...]) -> Field:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from glob import escape
 from threading import BoundedSemaphore
 from typing import Any, Final
 
@@ -14,16 +15,17 @@ from publisher.errors import UsageError
 from publisher.page import query as page_query
 from publisher.page.addresses import path_of, with_query
 from publisher.page.auth import Person
-from publisher.page.html import form_page, report_page
+from publisher.page.html import MOST_ROWS, form_page, report_page
 from publisher.page.overview import RecentUsage, UsageRow
 from publisher.page.report_cache import CachedReports
+from publisher.page.row_links import job_links
 from publisher.report import output
 from publisher.report.plot.style import interval_text, look_of
-from publisher.report.report import UNKNOWN_NAME, Report, keys_text
+from publisher.report.report import UNKNOWN_NAME, Report, is_others, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.statements.files import Kind, document
 from publisher.report.statements.statement import Statements
-from publisher.report.view_kind import CHARGES, TOTALS, VIEW_KINDS, ViewKind
+from publisher.report.view_kind import CHARGES, JOB, TOTALS, VIEW_KINDS, ViewKind
 from publisher.text import iso, safe
 
 _AT_A_TIME: Final = 2
@@ -71,6 +73,9 @@ class ReportPages:
         around = {
             **around, "fields": form, "chosen": page_query.chosen(form), "action": path_of(view),
             "measures": "measure" in kind.options,
+            "periods": page_query.periods(
+                path_of(view), query, self._source.clock(), months=kind.interval == "month"
+            ),
         }  # fmt: skip
         if not all(map(query.get, kind.required)):
             return _html(form_page(view, kind.title, None, around))
@@ -82,7 +87,16 @@ class ReportPages:
         files = [(label, with_query(f"/{view}.{form}", query)) for form, (label, _kind) in _TABLES.items()]
         statements, hint = _statements(report, asked.request, query) if kind.statements else ([], "")
         context = {"files": files, "statements": statements, "statement_hint": hint, "prints": _prints(kind, report)}
-        return _html(report_page(report, asked.choice, {**around, **context}))
+        hrefs = self._hrefs(kind, report, asked.request, person)
+        return _html(report_page(report, asked.choice, {**around, **context}, hrefs))
+
+    @staticmethod
+    def _hrefs(kind: ViewKind, report: Report, asked: ReportRequest, person: Person) -> list[str]:
+        if not kind.of_runs or kind.required or report.nothing or not person.may(JOB.name):
+            return []
+        shown = msgspec.structs.replace(report, rows=report.rows[:MOST_ROWS])
+        hidden = frozenset() if person.owner is None else frozenset({"user"})
+        return job_links(shown, asked, kind.counts or "ended", hidden)
 
     def statement(self, form: str, query: Mapping[str, str], person: Person) -> Response:
         """The statement of a payer as a file; users get their own."""
@@ -136,7 +150,7 @@ class ReportPages:
         return RecentUsage(
             by=keys_text((by,)),
             interval=interval_text(report.start, report.stop),
-            rows=_usage_rows(report),
+            rows=_usage_rows(report, by),
             href=with_query(path_of(TOTALS.name), query),
             mine=person.owner is not None,
             problem=report.nothing and safe(report.nothing),
@@ -161,13 +175,21 @@ class ReportPages:
         return report
 
 
-def _usage_rows(report: Report) -> tuple[UsageRow, ...]:
+def _usage_rows(report: Report, by: str) -> tuple[UsageRow, ...]:
     places = {column.name: place for place, column in enumerate(report.columns)}
     found: list[tuple[str, Any, Any]] = [
-        (safe(row[0] or UNKNOWN_NAME), row[places["jobs"]], row[places["core_h"]] or 0.0) for row in report.rows
+        (str(row[0] or UNKNOWN_NAME), row[places["jobs"]], row[places["core_h"]] or 0.0) for row in report.rows
     ]
     most = max((core_h for _name, _jobs, core_h in found), default=0.0) or 1.0
-    return tuple(UsageRow(name, jobs, core_h, round(core_h / most * 100, 2)) for name, jobs, core_h in found)
+
+    def href(name: str) -> str:
+        if name == UNKNOWN_NAME or is_others(name):
+            return ""
+        return with_query(path_of(TOTALS.name), {"by": "project" if by == "user" else "user", by: escape(name)})
+
+    return tuple(
+        UsageRow(safe(name), jobs, core_h, round(core_h / most * 100, 2), href(name)) for name, jobs, core_h in found
+    )
 
 
 def _html(text: str, code: int = 200) -> Response:

@@ -29,6 +29,7 @@ from publisher.store import registry
 from publisher.store.database import open_store
 
 if TYPE_CHECKING:
+    from publisher.page.job_pages import JobPages
     from publisher.page.report_cache import CachedReports
     from publisher.page.report_pages import ReportPages
     from publisher.report.cache import ReportCache
@@ -119,6 +120,7 @@ class _SiteReports:
         self._runs: ReportCache | None = None
         self._cached: CachedReports | None = None
         self._pages: ReportPages | None = None
+        self._jobs: JobPages | None = None
 
     def pages(self) -> ReportPages:
         """The report pages. Raises `ModuleNotFoundError` if NumPy is not installed."""
@@ -128,6 +130,15 @@ class _SiteReports:
             source = ReportSource(self._reports, self._statements, self._say, self._publisher.tools.clock)
             self._pages = ReportPages(source)
         return self._pages
+
+    def jobs(self) -> JobPages:
+        """The pages of jobs. Raises `ModuleNotFoundError` if NumPy is not installed, and `StoreMissingError`."""
+        from publisher.page.job_pages import JobPages  # noqa: PLC0415 - loads NumPy
+
+        ends = self._reports().known
+        if self._jobs is None:
+            self._jobs = JobPages(self._publisher, self._context, ends)
+        return self._jobs
 
     def offered(self) -> Collection[str]:
         """The views that have something to show: none before the first collect."""
@@ -199,6 +210,7 @@ def _site(
     return PageContent(
         name=publisher.config.site.name,
         reports=reports.pages,
+        jobs=reports.jobs,
         status=partial(publisher.status, assumed=False),
         listed=publisher.listed,
         history=publisher.history.newest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, func, select
@@ -30,6 +30,7 @@ from publisher.store.schema import runs as runs_table
 from publisher.store.stored_json import stored_reason
 from publisher.store.stored_run import StoredRun, stored_run
 from publisher.store.stored_values import state_of
+from publisher.text import iso
 
 _PAGE: Final = 1000
 
@@ -57,6 +58,41 @@ class KnownRun(msgspec.Struct, frozen=True):
     run: StoredRun
     whereabouts: list[Whereabouts]
     not_selected: Mapping[str, str] = {}
+
+
+_INSTANTS: Final = frozenset({"submit", "eligible", "lrms_submit", "start", "end", "execution_start", "execution_end"})
+
+
+def facts(run: StoredRun) -> dict[str, Any]:
+    """Every fact of a run that its source has; instants in ISO 8601."""
+    read: dict[str, Any] = {}
+    values: dict[str, Any] = msgspec.to_builtins(run.job.known())
+    events = run.job.events
+    for name, value in values.items():
+        if name == "extras":
+            read.update({f"extras.{key}": item for key, item in value.items()})
+        elif events is not None and name == "events":
+            read[name] = [{"at": iso(at), "event": kind} for at, kind in events.pairs()]
+        elif name == "transfers":
+            read[name] = [_timed(transfer) for transfer in value]
+        else:
+            read[name] = iso(value) if name in _INSTANTS else value
+    return read
+
+
+def _timed(part: dict[str, Any]) -> dict[str, Any]:
+    return {name: iso(value) if name in _INSTANTS else value for name, value in part.items()}
+
+
+def fact_lines(value: Any) -> list[str]:
+    """A fact as people read it: one line, or one for each part."""
+    return [_phrase(part) for part in value] if isinstance(value, list | tuple) else [_phrase(value)]
+
+
+def _phrase(value: Any) -> str:
+    if isinstance(value, dict):
+        return "  ".join(f"{name} {part}" for name, part in value.items())
+    return str(value)
 
 
 _FIELDS: Final[Mapping[str, frozenset[str]]] = {

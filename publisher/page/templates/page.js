@@ -1,33 +1,300 @@
 "use strict";
-// Show the values of a plot at the pointer, or for the arrow keys. Without scripts, the table has them.
-for (const area of document.querySelectorAll(".area[data-points]")) {
-  const points = JSON.parse(area.dataset.points);
-  const pointer = area.querySelector(".pointer");
-  const readout = area.closest("figure").querySelector(".readout");
-  let at = -1;
-  const show = (place) => {
-    at = Math.max(0, Math.min(points.names.length - 1, place));
-    const share = points.shares[at] * 100 + "%";
-    pointer.setAttribute("x1", share);
-    pointer.setAttribute("x2", share);
-    pointer.classList.add("on");
-    const values = points.series.map(([label, known]) => `${label} ${known[at] === null ? "not known" : known[at].toLocaleString("en")}`);
-    readout.textContent = `${points.names[at]}: ${values.join(", ")}`;
+// Draw the plots: their data are in the page, their values also in its tables. Texts are only ever set as text.
+const element = (name, text, ...classes) => {
+  const made = document.createElement(name);
+  made.classList.add(...classes);
+  made.textContent = text;
+  return made;
+};
+const shape = (name, facts) => {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(facts)) made.setAttribute(key, value);
+  return made;
+};
+const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const numberText = (value) =>
+  value === null || value === undefined ? "unknown" : value.toLocaleString("en", { maximumFractionDigits: Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0 });
+const isBar = () => document.querySelector("#style-bar")?.checked ?? document.querySelector("main").classList.contains("style-bar");
+const hasGrid = () => document.querySelector("#grid")?.checked ?? !document.querySelector("main").classList.contains("no-grid");
+const DASHES = [[], [7, 3], [2, 2], [8, 3, 2, 3], [11, 4], [5, 2, 2, 2], [2, 3]];
+const DAY = 86400;
+// By step of the ticks: the text of a tick, then what it begins with at a new year, day, and minute.
+const TICKS = [
+  [365 * DAY, "{YYYY}", null, null, null, null, null, null, 1],
+  [28 * DAY, "{MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+  [DAY, "{D} {MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+  [60, "{HH}:{mm}", "\n{D} {MMM} {YYYY}", null, "\n{D} {MMM}", null, null, null, 1],
+  [1, "{HH}:{mm}:{ss}", "\n{D} {MMM} {YYYY}", null, "\n{D} {MMM}", null, null, null, 1],
+];
+const SHADES = [[0x00, 0x22, 0x4e], [0x7d, 0x7c, 0x78], [0xfe, 0xe8, 0x38]]; // cividis
+const shade = (percent) => {
+  const share = Math.max(0, Math.min(1, percent / 100)) * 2;
+  const [low, high] = share < 1 ? SHADES : SHADES.slice(1);
+  return `rgb(${low.map((one, at) => Math.round(one + (high[at] - one) * (share < 1 ? share : share - 1))).join(" ")})`;
+};
+
+function overTime(box, chart) {
+  const figure = box.closest("figure");
+  const readout = figure.querySelector(".readout");
+  const { edges, names, series } = chart;
+  const heat = chart.kind === "heat";
+  const middles = names.map((_, at) => (edges[at] + edges[at + 1]) / 2);
+  const whole = [edges[0], Math.max(chart.end, edges[names.length])];
+  const hidden = new Set();
+  let range = whole, at = -1, plot = null;
+
+  const layers = (bars) => {
+    const below = new Array(names.length).fill(0);
+    const made = series.flatMap((one, place) => {
+      if (hidden.has(place)) return [];
+      const values = chart.stacked ? one.values.map((value, bin) => (below[bin] += value ?? 0)) : one.values;
+      return [{ place, values: bars ? [...values, values[values.length - 1]] : values }];
+    });
+    return chart.stacked ? made.reverse() : made; // lower areas are drawn over the upper ones
   };
-  const nearest = (share) => {
-    let best = 0;
-    points.shares.forEach((one, place) => { if (Math.abs(one - share) < Math.abs(points.shares[best] - share)) best = place; });
-    return best;
-  };
-  area.addEventListener("pointermove", (event) => {
-    const box = area.getBoundingClientRect();
-    show(nearest((event.clientX - box.left) / box.width));
+
+  const size = () => ({
+    width: Math.max(200, box.clientWidth),
+    height: heat ? Math.min(640, 60 + series.length * Math.max(12, Math.min(28, 400 / series.length))) : box.clientWidth < 600 ? 250 : 340,
   });
-  area.addEventListener("keydown", (event) => {
-    const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -points.names.length, End: points.names.length };
-    if (event.key in steps) {
-      event.preventDefault();
-      show(at + steps[event.key]);
+
+  const drawCells = () => {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.beginPath();
+    ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+    ctx.clip();
+    series.forEach((row, place) => {
+      const top = plot.valToPos(place, "y", true), bottom = plot.valToPos(place + 1, "y", true);
+      row.values.forEach((value, bin) => {
+        const left = plot.valToPos(edges[bin], "x", true), right = plot.valToPos(edges[bin + 1], "x", true);
+        ctx.fillStyle = value === null ? ink("--unknown") : shade(value);
+        ctx.fillRect(Math.floor(left), Math.floor(top), Math.ceil(right - left) , Math.ceil(bottom - top));
+      });
+    });
+    ctx.restore();
+  };
+
+  // Behind bins that are incomplete; and a line at the last collection.
+  const drawMarks = (one) => {
+    const { ctx, bbox } = one;
+    const place = (seconds) => Math.max(bbox.left, Math.min(bbox.left + bbox.width, one.valToPos(seconds, "x", true)));
+    ctx.fillStyle = ink("--line") + "66";
+    for (const bin of chart.partial) ctx.fillRect(place(edges[bin]), bbox.top, place(edges[bin + 1]) - place(edges[bin]), bbox.height);
+    if (chart.known_until > range[0] && chart.known_until < range[1]) {
+      ctx.fillStyle = ink("--soft");
+      ctx.fillRect(place(chart.known_until), bbox.top, 1, bbox.height);
     }
+  };
+
+  const draw = () => {
+    plot?.destroy();
+    const bars = !heat && isBar();
+    const shown = heat ? [] : layers(bars);
+    const line = { stroke: ink("--line"), width: 1 };
+    const axis = { stroke: ink("--ink"), font: "12px system-ui, sans-serif", ticks: line };
+    const filled = chart.stacked && series.length > 1;
+    const rowStep = Math.ceil(series.length / 40);
+    const rows = series.map((_, place) => place).filter((place) => place % rowStep === 0);
+    const options = {
+      ...size(),
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1e3), chart.zone),
+      legend: { show: false },
+      padding: [10, 26, 0, 0],
+      scales: {
+        x: { range: () => range },
+        y: heat ? { range: () => [0, series.length], dir: -1 } : { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(high * 1.05, chart.top) || 1] },
+      },
+      axes: [
+        { ...axis, values: TICKS, grid: { ...line, show: hasGrid() }, space: 60 },
+        {
+          ...axis,
+          grid: { ...line, show: !heat },
+          splits: heat ? () => rows.map((place) => place + 0.5) : undefined,
+          values: (_, values) => values.map((value) => (heat ? short(series[Math.floor(value)].label) : value.toLocaleString("en"))),
+          size: (_, values) => 18 + 7 * Math.max(1, ...(values ?? []).map((text) => text.length)),
+        },
+      ],
+      cursor: { drag: { x: true, y: false, setScale: false }, points: { show: !heat && !bars && !filled }, y: heat },
+      series: [
+        {},
+        ...(heat ? [{ paths: () => null, points: { show: false } }] : shown.map(({ place }) => {
+          const colour = ink(series[place].colour);
+          return {
+            stroke: filled ? ink("--paper") : colour,
+            fill: filled ? colour : bars ? colour + "99" : undefined,
+            width: filled ? 0.5 : 1.8,
+            dash: filled || bars || names.length > 400 ? [] : DASHES[place % DASHES.length],
+            paths: bars ? uPlot.paths.stepped({ align: 1 }) : undefined,
+            points: { show: names.length < 3 || undefined },
+          };
+        })),
+      ],
+      hooks: {
+        drawClear: [drawMarks],
+        draw: heat ? [drawCells] : [],
+        setCursor: [(one) => {
+          if (one.cursor.left < 0) return;
+          const instant = one.posToVal(one.cursor.left, "x");
+          let bin = names.length - 1;
+          while (bin > 0 && edges[bin] > instant) bin -= 1;
+          at = bin;
+          say(heat ? Math.max(0, Math.min(series.length - 1, Math.floor(one.posToVal(one.cursor.top, "y")))) : null);
+        }],
+        setSelect: [(one) => {
+          if (one.select.width < 5) return;
+          zoom(one.posToVal(one.select.left, "x"), one.posToVal(one.select.left + one.select.width, "x"));
+          one.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+        }],
+      },
+    };
+    const data = heat ? [middles, middles.map(() => 0)] : [bars ? edges : middles, ...shown.map((one) => one.values)];
+    plot = new uPlot(options, data, box);
+    box.dataset.drawn = heat ? "heat" : bars ? "bar" : "line";
+  };
+
+  const short = (text) => (text.length > 24 ? `${text.slice(0, 11)}\u2026${text.slice(-12)}` : text);
+
+  const say = (row) => {
+    const texts = row === null
+      ? series.flatMap((one, place) => (hidden.has(place) ? [] : [`${one.label} ${numberText(one.values[at])}`]))
+      : [`${series[row].label} ${numberText(series[row].values[at])}${series[row].values[at] === null ? "" : " %"}`];
+    readout.textContent = `${names[at]}: ${texts.join(", ")}`;
+    values.forEach((one, place) => { one.textContent = numberText(series[place].values[at]); });
+  };
+
+  // --- zoom
+  const tools = element("p", "", "tools");
+  const whole_button = element("button", "Whole interval");
+  const closer = element("button", "Zoom in");
+  const wider = element("button", "Zoom out");
+  const link = element("a", "Report of this interval");
+  const zoom = (from, to) => {
+    const least = (whole[1] - whole[0]) / 10_000;
+    if (to - from < least) return;
+    range = [Math.max(whole[0], from), Math.min(whole[1], to)];
+    plot.setScale("x", { min: range[0], max: range[1] });
+    const zoomed = range[0] > whole[0] || range[1] < whole[1];
+    whole_button.disabled = wider.disabled = !zoomed;
+    const form = document.getElementById("ask");
+    link.hidden = !zoomed || !form?.elements.until;
+    if (link.hidden) return;
+    const address = new URL(form.action);
+    for (const [name, value] of new FormData(form)) if (value) address.searchParams.set(name, value);
+    const stamp = (seconds) => new Date(Math.round(seconds / 60) * 60e3).toISOString().slice(0, 16) + "Z";
+    address.searchParams.set("since", stamp(range[0]));
+    address.searchParams.set("until", stamp(range[1]));
+    link.href = address.href;
+  };
+  const scale = (factor) => {
+    const middle = at >= 0 && middles[at] > range[0] && middles[at] < range[1] ? middles[at] : (range[0] + range[1]) / 2;
+    const half = ((range[1] - range[0]) * factor) / 2;
+    zoom(middle - half, middle + half);
+  };
+  for (const one of [closer, wider, whole_button]) one.type = "button";
+  whole_button.disabled = wider.disabled = link.hidden = true;
+  whole_button.addEventListener("click", () => zoom(...whole));
+  closer.addEventListener("click", () => scale(0.5));
+  wider.addEventListener("click", () => scale(2));
+  tools.append(closer, wider, whole_button, link);
+
+  // --- the legend: which series are shown, and their values at the pointer
+  const values = [];
+  if (!heat && (series.length > 1 || chart.by)) {
+    const legend = element("ul", "", "legend");
+    legend.setAttribute("aria-label", "Series");
+    if (chart.by) legend.append(element("li", `${chart.by}:`, "by"));
+    const items = series.map((one, place) => {
+      const item = element("li", "");
+      const button = element("button", "", "series");
+      const swatch = shape("svg", { class: "swatch", width: 22, height: 12, "aria-hidden": "true" });
+      const filled = chart.stacked && series.length > 1;
+      swatch.append(filled
+        ? shape("rect", { width: 22, height: 12, fill: `var(${one.colour})` })
+        : shape("line", { x1: 0, x2: 22, y1: 6, y2: 6, stroke: `var(${one.colour})`, "stroke-width": 3, "stroke-dasharray": DASHES[place % DASHES.length].join(" ") }));
+      const value = element("span", "", "value");
+      values.push(value);
+      button.append(swatch, element("span", one.label), value);
+      button.type = "button";
+      button.setAttribute("aria-pressed", "true");
+      button.addEventListener("click", () => {
+        if (!hidden.delete(place)) hidden.add(place);
+        button.setAttribute("aria-pressed", String(!hidden.has(place)));
+        draw();
+      });
+      item.append(button);
+      return item;
+    });
+    legend.append(...(chart.stacked ? items.reverse() : items));
+    readout.before(legend);
+  }
+  readout.before(tools);
+
+  box.addEventListener("keydown", (event) => {
+    const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -names.length, End: names.length };
+    if (event.key in steps) {
+      at = Math.max(0, Math.min(names.length - 1, at + steps[event.key]));
+      plot.setCursor({ left: plot.valToPos(middles[at], "x"), top: plot.bbox.height / devicePixelRatio / 2 });
+    } else if (event.key === "+" || event.key === "-") scale(event.key === "+" ? 0.5 : 2);
+    else if (event.key === "Escape") zoom(...whole);
+    else return;
+    event.preventDefault();
   });
+  draw();
+  new ResizeObserver(() => { if (box.clientWidth) plot.setSize(size()); }).observe(figure);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  for (const one of document.querySelectorAll("#style-line, #style-bar, #grid")) one.addEventListener("change", draw);
+}
+
+function overNames(box, chart) {
+  const { names, series } = chart;
+  const spans = names.map((_, at) => {
+    let high = 0, low = 0;
+    for (const one of series) {
+      const value = one.values[at] ?? 0;
+      high = chart.stacked ? high + Math.max(0, value) : Math.max(high, value);
+      low = Math.min(low, value);
+    }
+    return [low, high];
+  });
+  const low = Math.min(0, ...spans.map((one) => one[0]));
+  const span = Math.max(...spans.map((one) => one[1])) - low || 1;
+  box.classList.add("named");
+  names.forEach((name, at) => {
+    const thick = chart.stacked || series.length === 1 ? 20 : 12 * series.length;
+    const bars = shape("svg", { class: "lying", width: "100%", height: thick });
+    let below = 0;
+    series.forEach((one, place) => {
+      const value = one.values[at] ?? 0;
+      const left = ((chart.stacked ? below : Math.min(0, value)) - low) / span;
+      if (chart.stacked) below += value;
+      const rows = chart.stacked ? 1 : series.length;
+      const bar = shape("rect", {
+        x: `${100 * left}%`, width: `${(100 * Math.abs(value)) / span}%`, fill: `var(${one.colour})`,
+        y: chart.stacked ? 0 : (place * thick) / rows, height: thick / rows,
+      });
+      const title = shape("title", {});
+      title.textContent = `${name}, ${one.label}: ${numberText(one.values[at])} ${chart.unit}`;
+      bar.append(title);
+      bars.append(bar);
+    });
+    const each = series.map((one) => numberText(one.values[at])).join(", ");
+    box.append(element("span", name, "name"), bars, element("span", chart.totals ? chart.totals[at] : each, "value"));
+  });
+  if (series.length > 1) {
+    const legend = element("ul", "", "legend");
+    for (const one of series) {
+      const item = element("li", "");
+      const swatch = shape("svg", { class: "swatch", width: 14, height: 14 });
+      swatch.append(shape("rect", { width: 14, height: 14, fill: `var(${one.colour})` }));
+      item.append(swatch, ` ${one.label}`);
+      legend.append(item);
+    }
+    box.after(legend);
+  }
+}
+
+for (const box of document.querySelectorAll("[data-chart]")) {
+  const chart = JSON.parse(box.dataset.chart);
+  (chart.kind === "names" ? overNames : overTime)(box, chart);
 }

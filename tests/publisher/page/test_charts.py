@@ -1,12 +1,8 @@
-"""Charts of the page as geometry: marks at round values and instants, shapes that reach what they show."""
+"""Charts of the page as data for its script; and the ticks of pictures in files."""
 
 from __future__ import annotations
 
-import base64
 import json
-import re
-import struct
-import zlib
 from datetime import UTC, datetime
 
 import msgspec
@@ -14,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.page.charts import HIGH, WIDE, drawing
+from publisher.page.charts import chart_of
 from publisher.report.plot.ticks import time_ticks, value_ticks
 from publisher.report.report import Plot, Series
 
@@ -68,84 +64,61 @@ def test_marks_of_time_are_round_instants(begin: str, days: int, first: str, las
     assert (ticks[0].text, ticks[-1].text) == (first, last)
 
 
-def test_shapes_reach_their_values() -> None:
-    made = drawing(plot((0.0, 5.0, 10.0)), START + 3 * 3600)
-    (layer,) = made.layers
-    assert made.up[-1].text == "10"
-    assert re.findall(r"[ML](\d+) (\d+)", layer.line) == [("1667", "1000"), ("5000", "500"), ("8333", "0")]
-    assert layer.bars == f"M0 {HIGH}H3333V500H6667V0H{WIDE}V{HIGH}Z"
-
-
-def test_negative_bars_end_where_positive_bars_begin() -> None:
-    series = (Series("charges", (30.0, 0.0, -10.0)),)
-    made = drawing(Plot(title="T", style="bar", x=("a", "b", "c"), unit="EUR", names_add_up=True, series=series), START)
-    assert [(bar.left, bar.long) for (bar,) in made.bars] == [(25.0, 75.0), (25.0, 0.0), (0.0, 25.0)]
-    assert made.totals == ("30", "0", "-10")
-
-
-def test_a_line_is_broken_where_nothing_is_known() -> None:
-    (layer,) = drawing(plot((1.0, None, 1.0, 1.0)), START).layers
-    assert layer.line.count("M") == 2
-    assert layer.line.count("L") == 1
-
-
-def test_points_by_themselves_are_seen() -> None:
-    """A stat_file with a sample every ten minutes, in bins of five: a line has nothing to join."""
-    (layer,) = drawing(plot((None, 5.0, None, 10.0, 10.0, None, 0.0)), START).layers
-    assert re.findall(r"M(\d+) (\d+)h0", layer.dots) == [("2143", "500"), ("9286", "1000")]
-    (joined,) = drawing(plot((1.0, 2.0)), START).layers
-    assert not joined.dots
-
-
-def test_series_are_stacked() -> None:
-    made = drawing(plot((1.0, 2.0), (3.0, 2.0), stacked=True), START)
-    assert [layer.label for layer in made.layers] == ["s1", "s0"]
-    assert made.up[-1].text == "4"
-    assert "V0" in made.layers[0].bars
-    assert f"V{HIGH - 250}" in made.layers[1].bars
-    assert made.legend == (("s1", "c1"), ("s0", "c0"))
-
-
-def test_points_are_reported_until_there_are_too_many() -> None:
-    points = json.loads(drawing(plot((1.0, None)), START).points)
-    assert points == {
-        "names": ["2026-11-01T00:00:00Z", "2026-11-01T01:00:00Z"],
-        "shares": [0.25, 0.75],
-        "series": [["s0", [1.0, None]]],
+def test_data_over_time() -> None:
+    made = chart_of(plot((0.0, 5.00004, None), (1.0, 1.0, 1.0), stacked=True), START + 3 * 3600, "Europe/Oslo")
+    assert made.kind == "time"
+    assert json.loads(made.data) == {
+        "kind": "time",
+        "zone": "Europe/Oslo",
+        "edges": [START, START + 3600, START + 7200, START + 10_800],
+        "end": START + 3 * 3600,
+        "names": ["2026-11-01 00:00", "2026-11-01 01:00", "2026-11-01 02:00"],
+        "top": 0.0,
+        "partial": [],
+        "known_until": None,
+        "unit": "u",
+        "by": "",
+        "stacked": True,
+        "series": [
+            {"label": "s0", "colour": "--c0", "values": [0.0, 5.0, None]},
+            {"label": "s1", "colour": "--c1", "values": [1.0, 1.0, 1.0]},
+        ],
     }
-    assert drawing(plot((1.0,) * 5000), START).points == ""
+    assert made.summary.startswith("T. s0 from 0 to 5.00")
 
 
-def test_a_heat_map_has_a_pixel_a_cell() -> None:
-    rows = (Series("n0", (0.0, 100.0, None)), Series("n1", (50.0, 200.0, -1.0)))
-    heat = msgspec.structs.replace(plot((1.0, 1.0, 1.0)), style="heat", series=rows)
-    png = base64.b64decode(drawing(heat, START).shades.partition(",")[2])
-    assert struct.unpack(">II", png[16:24]) == (3, 2)
-    start = png.index(b"IDAT")
-    (length,) = struct.unpack(">I", png[start - 4 : start])
-    assert list(zlib.decompress(png[start + 4 : start + 4 + length])) == [0, 0, 250, 255, 0, 125, 250, 0]
+def test_what_is_left_out_is_summed_in_grey() -> None:
+    series = tuple(Series(f"user{place}", (float(20 - place),)) for place in range(12))
+    many = Plot(title="T", style="line", x=(START,), step_s=3600, stacked=True, by="user", series=series)
+    drawn = json.loads(chart_of(many, START + 3600).data)["series"]
+    assert [one["colour"] for one in drawn] == [*(f"--c{place}" for place in range(7)), "--other"]
+    assert drawn[-1]["label"] == "others (5)"
 
 
-def test_labels_of_rows_have_room() -> None:
-    names = ("n1", "batch-cluster-with-a-long-name.example.org/node0017")
-    rows = tuple(Series(name, (0.5,)) for name in names)
-    made = drawing(Plot(title="T", style="heat", x=(START,), step_s=DAY, unit="share", series=rows), START + DAY)
-    short, shortened = [tick.text for tick in made.up]
-    assert short == "n1"
-    assert len(shortened) <= 24
-    assert (shortened[:5], shortened[-4:]) == ("batch", "0017")
-    assert made.names == names
-
-
-def test_bars_over_names() -> None:
+def test_names_are_the_largest_first_with_their_sums() -> None:
     both = (Series("s", (1.0, 4.0)), Series("t", (1.0, 0.0)))
     named = Plot(title="T", style="bar", x=("a", "b"), unit="u", stacked=True, series=both)
-    made = drawing(named, 0)
-    assert made.names == ("b", "a"), "the largest first"
-    assert [(bar.left, bar.long) for bar in made.bars[1]] == [(0.0, 25.0), (25.0, 25.0)]
+    drawn = json.loads(chart_of(named, 0).data)
+    assert (drawn["names"], drawn["totals"]) == (["b", "a"], ["4", "2"])
     many = msgspec.structs.replace(named, x=tuple(map(str, range(100))), series=(Series("s", (1.0,) * 100),))
-    assert (len(drawing(many, 0).names), drawing(many, 0).left_out) == (20, 80)
+    assert (len(json.loads(chart_of(many, 0).data)["names"]), chart_of(many, 0).left_out) == (20, 80)
+
+
+def test_text_from_outside_is_data() -> None:
+    nasty = "</script><b>\u202e'\"\x00"
+    made = chart_of(Plot(title=nasty, style="bar", x=(nasty,), unit=nasty, series=(Series(nasty, (1.0,)),)), 0)
+    text = json.dumps(json.loads(made.data)) + made.title + made.unit + made.summary
+    assert not {"\x00", "\u202e"} & set(text)
+
+
+def test_a_heat_map_has_a_row_for_each_series() -> None:
+    rows = (Series("n0", (0.0, 100.0, None)), Series("n1", (50.0, 200.0, 1.0)))
+    heat = msgspec.structs.replace(plot((1.0, 1.0, 1.0)), style="heat", series=rows)
+    made = chart_of(heat, START)
+    assert made.kind == "heat"
+    assert json.loads(made.data)["series"][0]["values"] == [0.0, 100.0, None]
+    assert made.summary == "T: 2 rows, 70 % on average. The table below has every value."
 
 
 def test_nothing_is_nothing() -> None:
-    assert drawing(msgspec.structs.replace(plot((1.0,)), series=()), 0).kind == "empty"
+    assert chart_of(msgspec.structs.replace(plot((1.0,)), series=()), 0).kind == "empty"

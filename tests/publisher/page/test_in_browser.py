@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 
-from tests.publisher.cli.program import Program
+from tests.publisher.cli.program import BASE, Program
+from tests.publisher.page.believable import settings, write_logs
 from tests.publisher.page.browser import Browser, Tab
-from tests.publisher.page.conftest import EVIL, LONG_NAME, TOKENS
+from tests.publisher.page.conftest import EVIL, LONG_NAME, TOKENS, Served
 
 MONTH = "since=2026-11-01&days=30&shown=1&legend=1"
 
@@ -26,8 +30,9 @@ def test_at_a_desk(browser: Browser, page: str, pictures: Path) -> None:
         tab.open(f"{page}/utilization?{MONTH}&by=user&style=bar&grid=1")
         looks_right(tab, 1200)
         assert tab.text("h1") == "Running jobs by user"
-        assert tab.value("document.querySelectorAll('.as-bar path').length") == 8
-        assert EVIL in tab.text(".legend") or "(others" in tab.text(".legend")
+        assert tab.value("document.querySelectorAll('.legend .series').length") == 8
+        assert EVIL in tab.text(".legend")
+        assert tab.is_seen(".plot[data-drawn=bar] canvas")
         assert all(url.startswith((page, "data:")) for url in tab.requests())
         tab.picture(pictures / "page-utilization.png")
 
@@ -38,7 +43,7 @@ def test_on_a_phone(browser: Browser, page: str) -> None:
         looks_right(tab, 390)
         small = "[...document.querySelectorAll('button, select, input:not([type=hidden])')]"
         assert tab.value(f"Math.min(...{small}.map(one => one.getBoundingClientRect().width))") >= 16
-        assert tab.value("parseFloat(getComputedStyle(document.querySelector('.up text')).fontSize)") >= 11
+        assert tab.value("document.querySelector('.plot canvas').getBoundingClientRect().width") > 300
 
 
 PAGES = {
@@ -51,17 +56,12 @@ PAGES = {
     "nodes": f"/occupation?{MONTH}&by=node",
     "waiting": f"/waiting?{MONTH}",
     "charges": "/charges?month=2026-11",
-    "job": f"/job?{MONTH}&job=job1",
+    "jobs": f"/jobs?{MONTH}",
+    "job": "/jobs?job=7",
     "no-job": "/job",
     "wrong": "/totals?days=x",
     "help": "/help",
 }
-PICTURES = {
-    ("overview", 1300): "page-desktop.png",
-    ("overview", 360): "page-phone.png",
-    ("held", 1300): "page-records.png",
-}
-"""Those of the documents, by page and width."""
 _CUT_OFF = """
 document.querySelectorAll('details').forEach(one => { one.open = true; });
 [...document.querySelectorAll('header, main, header *, main *')].filter(one =>
@@ -72,27 +72,13 @@ document.querySelectorAll('details').forEach(one => { one.open = true; });
 """Elements whose content is wider than they are, also tables that could be scrolled."""
 
 
-_OVERLAPS = """
-[...document.querySelectorAll('svg.across')].flatMap(axis => {
-  const boxes = [...axis.querySelectorAll('text')].filter(one => getComputedStyle(one).display !== 'none')
-      .map(one => [one.textContent, one.getBoundingClientRect()]);
-  return boxes.slice(1).filter(([, box], place) => box.left < boxes[place][1].right).map(([text]) => text);
-})
-"""
-"""Labels of time axes that overlap the label before them."""
-
-
 @pytest.mark.parametrize("name", PAGES)
-def test_nothing_is_cut_off_at_any_width(browser: Browser, states_page: str, pictures: Path, name: str) -> None:
+def test_nothing_is_cut_off_at_any_width(browser: Browser, states_page: str, name: str) -> None:
     for width in (360, 800, 1300):
         with browser.tab(width=width, phone=width < 500) as tab:
             tab.open(states_page + PAGES[name])
             assert tab.value("document.documentElement.scrollWidth") <= width
             assert tab.value(_CUT_OFF) == []
-            assert tab.value(_OVERLAPS) == []
-            if picture := PICTURES.get((name, width)):
-                tab.open(states_page + PAGES[name])
-                tab.picture(pictures / picture)
 
 
 _CONTRASTS = """
@@ -125,9 +111,7 @@ _CONTRASTS = """
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_contrast_in_both_colour_schemes(
-    browser: Browser, states_page: str, pictures: Path, scheme: str
-) -> None:
+def test_text_has_contrast_in_both_colour_schemes(browser: Browser, states_page: str, scheme: str) -> None:
     with browser.tab(width=1300) as tab:
         tab.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         for name, path in PAGES.items():
@@ -138,9 +122,6 @@ def test_text_has_contrast_in_both_colour_schemes(
             style = "getComputedStyle(document.documentElement)"
             assert [tab.value(f"{style}.color"), tab.value(f"{style}.backgroundColor")] == [ink, paper]
             assert tab.value(_CONTRASTS) == [], name
-        if scheme == "dark":
-            tab.open(states_page)
-            tab.picture(pictures / "page-dark.png")
 
 
 def test_the_state_of_publishing_comes_first(browser: Browser, states_page: str) -> None:
@@ -177,7 +158,8 @@ def test_nothing_that_a_job_is_called_is_run(browser: Browser, page: str) -> Non
     with browser.tab() as tab:
         for path in ("?by=user&", "totals?by=user&", "totals?by=host&", "occupation?"):
             tab.open(f"{page}/{path}{MONTH}")
-            assert tab.value("document.querySelectorAll('script').length") == 1
+            assert tab.value("document.querySelectorAll('script').length") in {0, 2}
+            assert EVIL not in tab.value("[...document.scripts].map(one => one.text).join()")
             assert tab.complaints() == []
         tab.open(f"{page}/totals?{MONTH}&by=user")
         assert EVIL in tab.text("table")
@@ -186,21 +168,46 @@ def test_nothing_that_a_job_is_called_is_run(browser: Browser, page: str) -> Non
         assert tab.complaints() == []
 
 
-@pytest.mark.parametrize("scripts", [True, False])
-def test_what_is_seen_changes_at_once_with_and_without_scripts(browser: Browser, page: str, *, scripts: bool) -> None:
-    with browser.tab(scripts=scripts) as tab:
+def test_what_is_seen_changes_at_once(browser: Browser, page: str) -> None:
+    with browser.tab() as tab:
         tab.open(f"{page}/utilization?{MONTH}")
-        assert tab.is_seen(".measure-queue .as-line")
-        assert not tab.is_seen(".measure-queue .as-bar")
+        assert tab.is_seen(".measure-queue [data-drawn=line] canvas")
         assert not tab.is_seen(".measure-cpu")
-        assert not tab.is_seen(".gridlines")
-        for chosen in ("#style-bar", "#grid", "#measure-cpu", "#legend"):
+        for chosen in ("#style-bar", "#measure-cpu", "#legend"):
             tab.click(chosen)
-        assert tab.is_seen(".measure-cpu .as-bar")
-        assert not tab.is_seen(".measure-cpu .as-line")
+        assert tab.is_seen(".measure-cpu [data-drawn=bar] canvas")
         assert not tab.is_seen(".measure-queue")
-        assert tab.is_seen(".measure-cpu .gridlines")
         assert not tab.is_seen(".measure-cpu .legend")
+
+
+def test_series_are_chosen_and_an_interval_is_zoomed(browser: Browser, page: str) -> None:
+    with browser.tab() as tab:
+        tab.open(f"{page}/utilization?{MONTH}&by=queue")
+        tab.point(".u-over", 0.5)
+        assert "fast.q" in tab.text(".readout")
+        tab.click(".legend li:last-child button")
+        assert tab.value("document.querySelector('.legend li:last-child button').ariaPressed") == "false"
+        tab.point(".u-over", 0.4)
+        assert "slow.q" in tab.text(".readout")
+        assert "fast.q" not in tab.text(".readout")
+        assert tab.value("document.querySelector('.tools a').hidden")
+        tab.click(".tools button")
+        tab.click(".tools a", loads=True)
+        given = parse_qs(urlsplit(str(tab.value("location.href"))).query)
+        since, until = (datetime.fromisoformat(given[name][0]) for name in ("since", "until"))
+        assert until - since == timedelta(days=15)
+        assert given["by"] == ["queue"]
+        assert tab.complaints() == []
+
+
+def test_without_scripts_tables_have_every_value(browser: Browser, page: str) -> None:
+    with browser.tab(scripts=False) as tab:
+        tab.open(f"{page}/utilization?{MONTH}&by=queue")
+        assert tab.value("document.querySelectorAll('canvas').length") == 0
+        assert "The table below has every value" in tab.text("noscript")
+        tab.click(".data summary")
+        assert tab.is_seen(".data tbody td")
+        looks_right(tab, 1200)
 
 
 def test_by_keyboard(browser: Browser, page: str) -> None:
@@ -226,21 +233,21 @@ def test_by_keyboard(browser: Browser, page: str) -> None:
         for _ in range(60):
             tab.key("Tab")
             reached.add(tab.value("document.activeElement.tagName.toLowerCase()"))
-        assert {"a", "input", "select", "button", "svg", "summary"} <= reached
+        assert {"a", "input", "select", "button", "div", "summary"} <= reached
 
 
 def test_a_chart_shows_its_values(browser: Browser, page: str) -> None:
     with browser.tab() as tab:
         tab.open(f"{page}/utilization?since=2026-11-01&days=2&bin=6h&shown=1")
-        tab.value("document.querySelector('.area').focus()")
+        tab.value("document.querySelector('.plot').focus()")
         tab.key("Home")
         tab.key("ArrowRight")
         first = tab.text("tbody tr:nth-child(2)").split()
         reported = tab.text(".readout")
-        assert reported.startswith(f"{first[0]}: queues ")
+        assert reported.startswith("2026-11-01 06:00: queues ")
         assert float(reported.split()[-1]) == pytest.approx(float(first[1]), abs=0.05)
-        tab.point(".area", 0.99)
-        assert tab.text(".readout").startswith("2026-11-02T18:00:00Z: queues ")
+        tab.point(".u-over", 0.99)
+        assert tab.text(".readout").startswith("2026-11-02 18:00: queues ")
 
 
 def test_to_a_screen_reader(browser: Browser, page: str) -> None:
@@ -301,7 +308,7 @@ def test_a_file_by_itself(browser: Browser, month: Program, pictures: Path) -> N
         assert tab.value("document.querySelectorAll('form').length") == 0
         tab.click("#style-bar")
         tab.click("#measure-cpu")
-        assert tab.is_seen(".measure-cpu .as-bar")
+        assert tab.is_seen(".measure-cpu [data-drawn=bar] canvas")
         tab.open(f"file://{month.folder}/by-user.html")
         looks_right(tab, 1200)
         assert all(url.startswith(("file:", "data:")) for url in tab.requests())
@@ -320,7 +327,7 @@ def test_what_is_printed_is_what_is_seen(browser: Browser, page: str, *, scripts
         assert tab.value("document.querySelectorAll('button.print').length") == 4
         for chosen in ("#style-bar", "#measure-cpu", "#legend"):
             tab.click(chosen)
-        assert tab.is_seen(".measure-cpu .as-bar")
+        assert tab.is_seen(".measure-cpu")
         printed = str(tab.value(sent.format(3)))
         given = parse_qs(urlsplit(printed).query)
         assert (urlsplit(printed).path, given["measure"], given["style"]) == ("/utilization.svg", ["cpu"], ["bar"])
@@ -333,3 +340,29 @@ def test_what_is_printed_is_what_is_seen(browser: Browser, page: str, *, scripts
         second = str(tab.value(sent.format(7)))
         assert "Waiting time for resources (p90)" in httpx.get(second).text
         looks_right(tab, 1200)
+
+
+PICTURES = {
+    "page-desktop.png": (1200, "light", "/"),
+    "page-phone.png": (360, "light", "/"),
+    "page-dark.png": (1200, "dark", "/utilization?since=-29d&by=account"),
+    "page-report.png": (1200, "light", "/utilization?since=-29d&by=account"),
+    "page-nodes.png": (1200, "light", "/occupation?since=-29d&by=node"),
+    "page-records.png": (1200, "light", "/records?state=held"),
+    "page-jobs.png": (1200, "light", "/jobs?account=speech-models"),
+    "page-job.png": (1200, "light", "/jobs?job=900"),
+}
+"""Those of the documents among them: name, width, colour scheme, and address."""
+
+
+def test_pictures_of_a_believable_site(browser: Browser, tmp_path: Path, pictures: Path) -> None:
+    write_logs(tmp_path, int(time.time()), 4_000 if "PICTURES" in os.environ else 400)
+    site = Program(tmp_path, BASE.replace("EXAMPLE-SITE", "FRAM-HPC") + settings())
+    assert site("run").code == 3
+    with Served(site) as served:
+        for name, (width, scheme, path) in PICTURES.items():
+            with browser.tab(width=width, phone=width < 500) as tab:
+                tab.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+                tab.open(served.url + path)
+                looks_right(tab, width)
+                tab.picture(pictures / name)

@@ -117,7 +117,7 @@ def test_records_are_listed_with_their_reasons(publisher: Publisher) -> None:
     shown = page.ask("/records?state=held").text
     assert "200 of 1,501 records are shown" in shown
     assert "does not show that it has every job" in shown
-    (first, *_) = re.findall(r'href="(/job\?job=[^"]*)"', shown)
+    (first, *_) = re.findall(r'href="(/jobs\?job=[^"]*)"', shown)
     assert "local_user" in page.ask(unescape(first)).text
     assert "200 of 1,501" in page.ask(f"/records?state=held&target={HELD}").text
     assert "No record is held" in page.ask("/records?state=held&target=files").text
@@ -177,9 +177,9 @@ def test_who_sees_records(guarded: PageClient) -> None:
     assert guarded.ask("/records", headers=as_("alice")).status_code == 403
     of_manager = guarded.ask("/records", headers=as_("boss")).text
     assert "does not show that it has every job" in of_manager
-    assert "/job?" not in of_manager
+    assert "/jobs?" not in of_manager
     assert "ur-dqs" not in of_manager
-    assert "/job?" in guarded.ask("/records", headers=as_("root")).text
+    assert "/jobs?" in guarded.ask("/records", headers=as_("root")).text
 
 
 # --- the history

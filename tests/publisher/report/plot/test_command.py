@@ -60,7 +60,7 @@ def test_the_page_is_whole_and_says_the_figures(site: Inside) -> None:
         "1.00", "0.50", "1.00", "1.67", "2.33", "2.83", "1.00", "0.83",
     ]  # fmt: skip
     assert page.xpath("//input[@id='style-bar']/@checked")
-    assert page.xpath("count(//svg[contains(@class, 'area')])") == 2
+    assert page.xpath("count(//*[@data-chart])") == 2
     outside = [value for value in page.xpath("//@src | //link/@href | //@action") if not value.startswith("data:")]
     assert outside == []
     (policy,) = page.xpath("//meta[@http-equiv='Content-Security-Policy']/@content")

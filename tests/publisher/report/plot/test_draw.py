@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import re
 import subprocess
@@ -16,7 +17,7 @@ import msgspec
 import pytest
 from lxml import etree
 
-from publisher.page.charts import drawing
+from publisher.page.charts import chart_of
 from publisher.report.calendar import period_axis, periods, zone_of
 from publisher.report.plot.draw import FORMS, Form, draw
 from publisher.report.plot.palette import COLOURS, INCOMPLETE, OTHERS, css_variables
@@ -189,9 +190,9 @@ def test_names_without_room_are_one_bar_that_keeps_the_sum(series: int) -> None:
     kept = [sums[name] for name in few.x[:-1]]
     assert kept == sorted(sums.values(), reverse=True)[:MOST_NAMED], "the largest first"
     assert "others (92)" in texts(draw(plot, START, Look(), "svg"))
-    chart = drawing(plot, START)
-    assert (chart.names[-1], chart.left_out) == ("others (92)", 0)
-    assert sum(bar.value for row in chart.bars for bar in row) == pytest.approx(sum(sums.values()))
+    chart = json.loads(chart_of(plot, START).data)
+    assert chart["names"][-1] == "others (92)"
+    assert sum(sum(one["values"]) for one in chart["series"]) == pytest.approx(sum(sums.values()))
     assert len(named_first(msgspec.structs.replace(plot, most=50)).x) == 51
     assert len(named_first(many_names(MOST_NAMED + 1, names_add_up=True)).x) == MOST_NAMED + 1
 
@@ -204,7 +205,7 @@ def test_names_that_do_not_add_up_are_those_of_the_most_weight_and_the_rest_is_s
     sums = [sum(one.values[place] or 0 for one in few.series) for place in range(len(few.x))]
     assert sums == sorted(sums, reverse=True)
     assert "20 of 112; the table has the others" in " ".join(texts(draw(plot, START, Look(), "svg")))
-    assert drawing(plot, START).left_out == 92
+    assert chart_of(plot, START).left_out == 92
 
 
 def test_names_with_an_order_of_their_own_keep_it() -> None:

@@ -1,0 +1,70 @@
+"""The runs behind a report: those that match a request, the newest first; and those of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+
+import msgspec
+import numpy as np
+
+from publisher.collect.enrich import Enrichers
+from publisher.job_ids import JobPattern, ids_of
+from publisher.messages.entries import Filters, facts_of
+from publisher.report.frame import ROW
+from publisher.report.report import UNKNOWN_NAME
+from publisher.report.request import ReportRequest
+from publisher.report.runs import ReportContext
+from publisher.status.jobs import FoundJobs, found, known
+from publisher.store import runs
+from publisher.store.stored_run import StoredRun
+
+
+def found_jobs(context: ReportContext, request: ReportRequest, most: int) -> FoundJobs:
+    """The runs of the job with the id that `request` names, at any time; else those that match it, the newest first.
+
+    A pattern of `(unknown)` asks for runs without a value: it is the name of their group. At most `most` are given.
+    """
+    name = request.filters.get("job")
+    with context.store.read() as connection:
+        if name is not None and not JobPattern(name).has_wildcards:
+            of_id = filter(_selects(context, request), found(connection, name, context.config.local_id_prefixes))
+            if shown := list(islice(of_id, most)):
+                total = len(shown) + sum(1 for _ in of_id)
+                return FoundJobs(total, [known(connection, run) for run in shown])
+        total, run_ids = _matching(context, request, most)
+        return FoundJobs(total, [known(connection, run) for run in runs.in_order(connection, run_ids)])
+
+
+def _selects(context: ReportContext, request: ReportRequest) -> Callable[[StoredRun], bool]:
+    """Whether a run matches a request, its interval aside."""
+    enrichers = Enrichers(context.config)
+    filters = Filters({key: pattern for key, pattern in request.filters.items() if key != "job"})
+
+    def selects(run: StoredRun) -> bool:
+        if not (run.job.finished or request.running):
+            return False
+        job = enrichers.apply(run.source, run.job)
+        return filters.match(facts_of(job), ids_of(job))
+
+    return selects
+
+
+def _matching(context: ReportContext, request: ReportRequest, most: int) -> tuple[int, list[int]]:
+    """How many runs match, and the ids of those that ended last, the last first: at most `most`."""
+    request.require_interval()
+    lacking = sorted(key for key, pattern in request.filters.items() if pattern == UNKNOWN_NAME)
+    named = {key: pattern for key, pattern in request.filters.items() if key not in lacking}
+    selection = context.select(
+        msgspec.structs.replace(request, filters=named), frozenset({"end", ROW, *lacking}), "ended",
+        running=request.interval == "overlapping",
+    )  # fmt: skip
+    total, newest = 0, np.zeros((0, 2), np.int64)
+    for frame in selection.frames():
+        for key in lacking:
+            nameless = np.array([not any(words) for words in selection.coding(key).values], np.bool_)
+            frame = frame.where(nameless[frame.codes[key]])  # noqa: PLW2901
+        total += frame.rows
+        pairs = np.concatenate([newest, np.stack([frame.numbers["end"], frame.numbers[ROW]], axis=1)])
+        newest = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))[::-1][:most]]
+    return total, newest[:, 1].tolist()

@@ -1,0 +1,132 @@
+"""Jobs on the page: the rows of reports lead to them, and a job to its deliveries; nobody sees more than before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from publisher.api import Publisher
+from publisher.page.auth import People
+from publisher.sources.base import Window
+from publisher.status.jobs import JobFilter
+from tests.publisher.cli.program import Program
+from tests.publisher.page.conftest import EVIL, TOKENS, token_file
+from tests.publisher.page.test_app import MONTH, PageClient, as_
+
+
+@pytest.fixture(scope="module")
+def publisher(states: Program) -> Iterator[Publisher]:
+    with Publisher.from_file(states.config, read_only=True) as reading:
+        yield reading
+
+
+@pytest.fixture
+def opened(publisher: Publisher) -> PageClient:
+    return PageClient(publisher)
+
+
+@pytest.fixture
+def guarded(publisher: Publisher, tmp_path: object) -> PageClient:
+    return PageClient(publisher, People(token_file(tmp_path)))  # type: ignore[arg-type]
+
+
+def counted(text: str) -> int:
+    """How many jobs a list says that there are."""
+    (found,) = re.findall(r"<p>[\d,]+ of ([\d,]+) jobs? (?:is|are) shown", text)
+    return int(found.replace(",", ""))
+
+
+def links(text: str) -> list[str]:
+    return [unescape(href) for href in re.findall(r'<a href="(/jobs\?[^"]*)"', text)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["by=user", "by=user&by2=queue", "by=queue&by2=day", "by=week", "by=vo", "by=host&queue=fast*", "by=status"],
+)
+def test_each_row_of_totals_leads_to_as_many_jobs_as_it_counts(opened: PageClient, query: str) -> None:
+    rows = opened.ask(f"/totals.json?{MONTH}&{query}").json()["totals"]
+    hrefs = links(opened.ask(f"/totals?{MONTH}&{query}").text)
+    assert len(hrefs) == len(rows)
+    for row, href in list(zip(rows, hrefs, strict=True))[:12]:
+        found = opened.ask(href).text
+        jobs = counted(found) if "jobs are shown" in found or "job is shown" in found else 0
+        assert jobs == row["jobs"], href
+
+
+def test_bins_lead_to_the_jobs_that_ran_in_them(opened: PageClient) -> None:
+    asked = f"{MONTH}&bin=6h"
+    (row, *_) = [one for one in opened.ask(f"/utilization.json?{asked}").json()["bins"] if one["jobs"] > 2]
+    (href,) = [
+        one
+        for one in links(opened.ask(f"/utilization?{asked}").text)
+        if parse_qs(urlsplit(one).query)["since"] == [row["start"]]
+    ]
+    assert parse_qs(urlsplit(href).query)["counted"] == ["overlapping"]
+    assert counted(opened.ask(href).text) == row["jobs"]
+
+
+def test_a_job_has_its_deliveries_message_and_facts(opened: PageClient, publisher: Publisher) -> None:
+    found = opened.ask("/jobs?job=7").text
+    assert "<h1>Job 7</h1>" in found
+    assert "files <span" in found
+    assert "summaries-of-a-service-with-a-long-name" in found
+    assert "the run has no usable benchmark" in found
+    assert "&lt;urf:UsageRecord" in found or "&lt;JobUsageRecord" in found or "UsageRecord" in found
+    assert "local_user" in found
+    assert "<h1>Jobs</h1>" in opened.ask(f"/jobs?{MONTH}&job=job1*").text
+
+
+def test_text_from_outside_is_escaped(opened: PageClient) -> None:
+    for path in (f"/jobs?{MONTH}", "/jobs?job=5", f"/jobs?{MONTH}&user={EVIL}"):
+        found = opened.ask(path).text
+        assert EVIL not in found
+        assert "&lt;script&gt;" in found
+
+
+@pytest.mark.parametrize(
+    "query", ["job=%00", "since=x", "counted=x", f"user={'x' * 2000}", "until=2026-01-01&since=2026-02-01", "path=/etc"]
+)
+def test_what_makes_no_sense_is_reported(opened: PageClient, query: str) -> None:
+    assert opened.ask(f"/jobs?{query}").status_code in {200, 400}
+    assert opened.ask(f"/jobs?{query}&nosuch=1").status_code == 400
+
+
+def test_nobody_sees_more_than_the_view_job_allows(guarded: PageClient, publisher: Publisher) -> None:
+    everything = guarded.ask(f"/jobs?{MONTH}", headers=as_("root")).text
+    mine = guarded.ask(f"/jobs?{MONTH}", headers=as_("alice")).text
+    assert counted(mine) < counted(everything)
+    assert "bob" in everything
+    assert "bob" not in mine
+    assert "deliveries" in everything
+    assert "deliveries" not in mine
+    assert guarded.ask(f"/jobs?{MONTH}", headers=as_("boss")).status_code == 403
+    whose = {known.run.job.local_user: known.run for known in publisher.jobs_found(Window(), JobFilter(), None).jobs}
+    for name in (whose["bob"].record_id, whose["bob"].job.local_id, "*"):
+        others = guarded.ask(f"/jobs?{MONTH}&job={name}&user=bob", headers=as_("alice")).text
+        assert "bob" not in others.replace(str(name), "")
+    own = guarded.ask(f"/jobs?job={whose['alice'].record_id}", headers=as_("alice")).text
+    assert "local_user" in own
+    assert "summaries-of" not in own
+    assert not set(TOKENS.values()) & set(own.split())
+
+
+def test_rows_lead_nowhere_for_those_who_see_no_jobs(guarded: PageClient) -> None:
+    assert links(guarded.ask(f"/totals?{MONTH}&by=user", headers=as_("boss")).text) == []
+    assert len(links(guarded.ask(f"/totals?{MONTH}&by=queue", headers=as_("alice")).text)) == 2
+
+
+def test_periods_are_links_that_keep_the_grouping(opened: PageClient) -> None:
+    found = opened.ask(f"/totals?{MONTH}&by=queue").text
+    hrefs = {label: unescape(href) for href, label in re.findall(r'<a href="([^"]*)"[^>]*>([^<]*)</a></li>', found)}
+    assert hrefs["Last quarter"] == "/totals?by=queue&since=2026-07&until=2026-10"
+    assert hrefs["Last month"] == "/totals?by=queue&since=2026-11&until=2026-12"
+    for label in ("7 days", "This year", "Last year", "All"):
+        assert opened.ask(hrefs[label]).status_code == 200, label
+    shown = opened.ask(hrefs["Last month"]).text
+    assert 'aria-current="true">Last month' in shown
+    assert "2026-11-01 until 2026-12-01" in shown
