@@ -235,7 +235,11 @@ class _PageHandlers:
         """The jobs behind a report, or one job with its deliveries."""
 
         def make(person: Person) -> Response:
-            return self._site.jobs().page(_query(request, person), person, self._around(person, "jobs"))
+            around = self._around(person, "jobs")
+            try:
+                return self._site.jobs().page(_query(request, person), person, around)
+            except StoreMissingError as error:
+                return _page(markup("message.html", {"title": "Jobs", "problem": str(error), **around}), 400)
 
         return await self._shown(request, make, JOB.name)
 
@@ -385,15 +389,16 @@ class _PageHandlers:
         return path_of(views[0].name) if views else JOBS if person.may(JOB.name) else "/help"
 
     def _around(self, person: Person, current: str) -> dict[str, Any]:
+        search = person.may(JOB.name) and JOB.name in self._site.offered()
         items = [(kind.name, kind.title, path_of(kind.name)) for kind in self._views(person)]
         if self._landing(person) == OVERVIEW:
             items.insert(0, (OVERVIEW, "Overview", OVERVIEW))
-        if person.may(JOB.name):
+        if search:
             items.append(("jobs", "Jobs", JOBS))
         items.append(("help", "Help", "/help"))
         menu = [{"label": label, "href": href, "current": name == current} for name, label, href in items]
         shown = person if person is not EVERYBODY else None
-        return {"site": self._site.name, "menu": menu, "person": shown, "search": person.may(JOB.name)}
+        return {"site": self._site.name, "menu": menu, "person": shown, "search": search}
 
 
 def _known(request: Request) -> str:
