@@ -153,7 +153,7 @@ def _moment(name: str, query: Mapping[str, str], now: int) -> int:
     return instant - instant % DAY_S if query[name].startswith("-") else instant
 
 
-class Period(msgspec.Struct, frozen=True):
+class IntervalLink(msgspec.Struct, frozen=True):
     """A link to the same page for another interval."""
 
     label: str
@@ -161,7 +161,7 @@ class Period(msgspec.Struct, frozen=True):
     current: bool
 
 
-def periods(path: str, query: Mapping[str, str], now: int, *, months: bool = False) -> tuple[Period, ...]:
+def periods(path: str, query: Mapping[str, str], now: int, *, months: bool = False) -> tuple[IntervalLink, ...]:
     """The intervals that people ask for; with `months` only single months."""
     this = month_of(now)
     number = this.year * 12 + this.month - 1
@@ -180,7 +180,7 @@ def periods(path: str, query: Mapping[str, str], now: int, *, months: bool = Fal
         wanted = [(label, {"since": since, "until": until}) for label, since, until in spans]
     others = {name: value for name, value in query.items() if name not in {"since", "until", "days", "month"} and value}
     return tuple(
-        Period(
+        IntervalLink(
             label, with_query(path, {**others, **span}), all(query.get(name) == value for name, value in span.items())
         )
         for label, span in wanted
