@@ -75,12 +75,23 @@ function overTime(box, chart) {
     ctx.restore();
   };
 
-  // Behind bins that are incomplete; and a line at the last collection.
+  // Hatches over bins that are incomplete, and a line at the last collection.
   const drawMarks = (one) => {
     const { ctx, bbox } = one;
     const place = (seconds) => Math.max(bbox.left, Math.min(bbox.left + bbox.width, one.valToPos(seconds, "x", true)));
-    ctx.fillStyle = ink("--line") + "66";
-    for (const bin of chart.partial) ctx.fillRect(place(edges[bin]), bbox.top, place(edges[bin + 1]) - place(edges[bin]), bbox.height);
+    ctx.save();
+    ctx.strokeStyle = ctx.fillStyle = ink("--soft");
+    ctx.beginPath();
+    for (const bin of chart.partial) ctx.rect(place(edges[bin]), bbox.top, place(edges[bin + 1]) - place(edges[bin]), bbox.height);
+    ctx.clip();
+    ctx.beginPath();
+    for (let x = bbox.left - bbox.height; x < bbox.left + bbox.width; x += 9) {
+      ctx.moveTo(x, bbox.top + bbox.height);
+      ctx.lineTo(x + bbox.height, bbox.top);
+    }
+    ctx.globalAlpha = 0.35;
+    ctx.stroke();
+    ctx.restore();
     if (chart.known_until > range[0] && chart.known_until < range[1]) {
       ctx.fillStyle = ink("--soft");
       ctx.fillRect(place(chart.known_until), bbox.top, 1, bbox.height);
@@ -131,8 +142,7 @@ function overTime(box, chart) {
         })),
       ],
       hooks: {
-        drawClear: [drawMarks],
-        draw: heat ? [drawCells] : [],
+        draw: heat ? [drawCells, drawMarks] : [drawMarks],
         setCursor: [(one) => {
           if (one.cursor.left < 0) return;
           const instant = one.posToVal(one.cursor.left, "x");
