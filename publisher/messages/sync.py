@@ -46,6 +46,8 @@ class SyncCounts:
             yield from self._of_no_deliveries()
             return
         marks: dict[Month, int] = {}
+        with self._recipient.store.read() as connection:
+            groups.require_places(connection, target_id)
         if self._scope.is_due:
             with self._recipient.store.read() as connection:
                 marks = groups.months_due(connection, target_id, groups.DueFor.SYNC)

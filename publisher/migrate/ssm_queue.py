@@ -99,6 +99,8 @@ class Queue:
     def send(self, target: Target, tools: Tools) -> Taken:
         """Send the messages and remove those that are not needed; stop when the service accepts no more."""
         self._store.require_latest()
+        with self._store.read() as connection:  # one with another `uid` would be sent a second time
+            batches.require_recorded(connection)
         taken = Taken()
         retries = RetryBudget(self._settings)
         for name in elements_of(self._path):

@@ -27,10 +27,11 @@ from publisher.spool.kinds import EXPORTED, JOBS, REFERENCES, TABLES, VERSIONS, 
 from publisher.store import dialect, paging
 from publisher.store.admin import engine, integrity
 from publisher.store.admin.backup import exclusive
+from publisher.store.batches import check_of
 from publisher.store.classes import JOINED, Interner, Marked
 from publisher.store.database import SCHEMA, Store
 from publisher.store.runs import insert_runs, row_of
-from publisher.store.schema import metadata, runs, sources, spool_changes, targets, versions
+from publisher.store.schema import batches, metadata, runs, sources, spool_changes, targets, versions
 
 _FORM: Final = "usage-publisher export"
 _VERSION: Final = 1
@@ -172,7 +173,7 @@ class _Importer:
         rows = []
         for item in page:
             row = {}
-            for column in each.table.c:
+            for column in kinds.columns_of(each.table):
                 field = REFERENCES.get(column.name, column.name)
                 value = item.values.get(field)
                 if value is not None and field in self._ids and field != column.name:
@@ -182,6 +183,8 @@ class _Importer:
                 elif value is not None and field == "state":
                     value = self._known(numbers, "state", value)
                 row[column.name] = value
+            if each.table is batches:
+                row["row_check"] = check_of(row)
             rows.append(row)
         self._connection.execute(insert(each.table), rows)
 

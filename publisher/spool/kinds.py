@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
-from sqlalchemy import Connection, LargeBinary, Select, Table, Text, func, select
+from sqlalchemy import Column, Connection, LargeBinary, Select, Table, Text, func, select
 
 from formats.job import Benchmark, Events, Job
 from publisher.encoded_run import run_key
@@ -117,6 +117,8 @@ REFERENCES: Final[Mapping[str, str]] = {
 """The names in objects of columns that contain the number of a row in another table."""
 _NAMED: Final = {"source", "target", "record_id"}
 _CALLED: Final = {"batches": "messages", "groups": "summaries"}
+_CALCULATED: Final = {schema.batches.c.row_check}
+"""Columns that are in no object: contexts of earlier versions need not be written again."""
 
 
 class TableKind(msgspec.Struct, frozen=True):
@@ -132,9 +134,14 @@ _STATES: Final = {int(state): state.word for state in State} | {CONFIRMED: "conf
 _BATCH_STATES: Final = {int(state): state.name.lower() for state in BatchState}
 
 
+def columns_of(table: Table) -> list[Column[Any]]:
+    """The columns that are in the objects of a table."""
+    return [column for column in table.c if column not in _CALCULATED]
+
+
 def _table_kind(table: Table) -> TableKind:
     scalars: dict[str, Scalar] = {}
-    for column in (*table.primary_key, *(column for column in table.c if not column.primary_key)):
+    for column in (*table.primary_key, *(column for column in columns_of(table) if not column.primary_key)):
         name = REFERENCES.get(column.name, column.name)
         if name in _NAMED or column.name == "state":
             scalars[name] = "text"
@@ -266,7 +273,7 @@ def _rows(each: TableKind) -> Select[Any]:
     joined: Any = each.table
     columns: list[Any] = []
     names = {"source_id": sources.c.name, "target_id": targets.c.name, "run_id": runs.c.record_id}
-    for column in each.table.c:
+    for column in columns_of(each.table):
         if column.name in names:
             named = names[column.name]
             joined = joined.outerjoin(named.table, column == named.table.c.id)
@@ -277,4 +284,4 @@ def _rows(each: TableKind) -> Select[Any]:
 
 
 def _named(each: TableKind, row: Any) -> Mapping[str, Any]:
-    return dict(zip((REFERENCES.get(column.name, column.name) for column in each.table.c), row, strict=True))
+    return dict(zip((REFERENCES.get(column.name, column.name) for column in columns_of(each.table)), row, strict=True))

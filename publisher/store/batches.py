@@ -1,21 +1,22 @@
 """Batches: the messages that were sent, with the services' answers.
 
-The state of a batch must agree with what is set with it. No check covers its `uid`: by it alone `import ssm-queue`
-knows a message that was accepted just before a kill, and a message that is sent again replaces itself at APEL.
+The state of a batch must agree with what is set with it; a check number covers the columns that were set before the
+message left. By its `uid` alone `import ssm-queue` knows a message that was accepted just before a kill.
 
 And the windows that are being sent again: one for each target, from the request until nothing of it waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from publisher.errors import StoreCorruptError
 from publisher.store import deliveries, dialect, paging, prepared
+from publisher.store.row_checks import batch_check
 from publisher.store.schema import BatchState, batches, resends
 from publisher.store.stored_json import decoded
 
@@ -26,7 +27,8 @@ ROOM_OF_RUN_BYTES: Final = 16 * 1024
 ROOM_OF_NEXT_RUN_BYTES: Final = 1024
 """Disk space for one of many runs that ended in the same month, as in summaries: they share pages."""
 
-_OPENED: Final = ("target_id", "uid", "state", "format", "records", "bytes", "latest_end", "created_at")
+_RECORDED: Final = ("target_id", "uid", "format", "records", "bytes", "latest_end", "created_at")
+_OPENED: Final = (*_RECORDED, "state", "row_check")
 _open: Final = prepared.Bulk(
     insert(batches).values({name: bindparam(name) for name in _OPENED}).returning(batches.c.id), _OPENED
 )
@@ -48,9 +50,8 @@ def open_batch(
     now: int,
 ) -> int:
     """Record a batch as in flight; return its id."""
-    state = int(BatchState.IN_FLIGHT)
-    row = (target_id, uid, state, format_name, records, size_bytes, latest_end, now)
-    batch_id: int = _open.one(connection, row)[0]
+    row = (target_id, uid, format_name, records, size_bytes, latest_end, now)
+    batch_id: int = _open.one(connection, (*row, int(BatchState.IN_FLIGHT), batch_check(*row)))[0]
     return batch_id
 
 
@@ -135,6 +136,25 @@ def batch_state(batch_id: int, state: int, closed_at: object, receipt: object, a
     if not agrees.get(state):  # type: ignore[call-overload] # as numbers they are equal
         raise StoreCorruptError(f"the store is damaged: batch {batch_id} is in another state than was stored")
     return BatchState(state)
+
+
+def wrongly_recorded(connection: Connection) -> Iterator[str]:
+    """Which batches are not what was recorded before they left."""
+    query = select(batches.c.id, batches.c.row_check, *(batches.c[name] for name in _RECORDED))
+    for batch_id, check, *row in connection.execute(query):
+        if check != batch_check(*row):
+            yield f"the store is damaged: batch {batch_id} is not what was recorded"
+
+
+def require_recorded(connection: Connection) -> None:
+    """Raise `StoreCorruptError` if a batch is not what was recorded before it left. Reads all of them."""
+    for damage in wrongly_recorded(connection):
+        raise StoreCorruptError(damage)
+
+
+def check_of(row: Mapping[str, Any]) -> int:
+    """The check number of a batch with these columns."""
+    return batch_check(*(row[name] for name in _RECORDED))
 
 
 class BatchRow(msgspec.Struct, frozen=True):

@@ -9,10 +9,22 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, and_, bindparam, delete, func, null, or_, select, update
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    and_,
+    bindparam,
+    delete,
+    func,
+    not_,
+    null,
+    or_,
+    select,
+    update,
+)
 
 from formats.calendar import Month, month_numbered, month_of
 from formats.identity import DIGEST_BYTES
@@ -20,10 +32,10 @@ from formats.totals import MonthTotal, TotalsKind
 from publisher import plugins
 from publisher.errors import PublisherError, StoreCorruptError
 from publisher.store import dialect, paging, prepared
-from publisher.store.row_checks import in_state, is_state_wrong, state_columns
+from publisher.store.row_checks import is_group_wrong, state_check, state_columns
 from publisher.store.schema import State, due_months, groups, purged_sync_counts, report_reaches, targets
 from publisher.store.stored_json import read_with
-from publisher.store.stored_values import bytes_of, checked_state_of
+from publisher.store.stored_values import bytes_of, checked_state_of, state_of
 
 SYNC: Final = "sync"
 """The kind of sync counts; that of totals is in their descriptor (`formats.totals.TotalsKind`)."""
@@ -114,7 +126,7 @@ def end_due(connection: Connection, target_id: int, purpose: DueFor, month: Mont
     )
 
 
-_WAITING: Final = {**state_columns(State.WAITING), "confirmed_at": None}
+_WAITING: Final[Mapping[str, Any]] = {**state_columns(State.WAITING), "confirmed_at": None}
 
 
 def require_kinds(connection: Connection, target_id: int) -> None:
@@ -130,33 +142,47 @@ def require_kinds(connection: Connection, target_id: int) -> None:
         kind = connection.execute(following).scalar_one_or_none()
         if kind is not None and kind != UTILIZATION and not plugins.has_totals(kind):
             for row in connection.execute(select(groups).where(of_target, groups.c.kind == kind)).mappings():
-                _require_foreign(_row(row), kind)
+                _require_foreign(row, kind)
 
 
-def _require_foreign(group: GroupRow, kind: str) -> None:
+def _require_foreign(row: RowMapping, kind: str) -> None:
+    group = _row(row, checked=False)
     is_report = blake2b(group.body, digest_size=DIGEST_BYTES).digest() == group.digest
     if is_report or any(map(group.is_of, plugins.totals_by_kind().values())):
         name = f"the group {group.key[:200]} of {group.month}"
         raise StoreCorruptError(f"the store is damaged: {name} is of the kind {ascii(kind)[:40]}, not that stored")
 
 
+def require_places(connection: Connection, target_id: int) -> None:
+    """Raise `StoreCorruptError` if a group of a target has another state, or is of another month, target, or kind than
+    was stored.
+
+    It would be sent once more where it was; where it is now, it would look vanished, and zero would replace it. All
+    groups are read, as one that has another target is among those of that.
+    """
+    is_own = groups.c.target_id == target_id
+    is_damaged = (
+        and_(groups.c.kind == kind, or_(and_(is_own, is_wrong), and_(not_(is_own), is_of_this)))
+        for kind in (*plugins.totals_by_kind(), UTILIZATION)
+        for is_wrong, is_of_this in [(is_group_wrong(kind), not_(is_group_wrong(kind, target_id)))]
+    )
+    query = select(groups.c.month, groups.c.key).where(or_(*is_damaged)).limit(1)
+    for month, key in connection.execute(query):
+        raise StoreCorruptError(
+            f"the store is damaged: the state, or the place, of the group {key[:200]} of {month} is not what was stored"
+        )
+    require_kinds(connection, target_id)
+
+
 def unsettled(connection: Connection, target_id: int, kind: str) -> list[int]:
     """The months, by number, of groups that were in flight when a run ended, or that are to be sent again.
 
-    Raises `StoreCorruptError` if a group of any month has another state or kind than was stored.
+    Raises `StoreCorruptError` if a group of any month has another state or place than was stored.
     """
-    require_kinds(connection, target_id)
+    require_places(connection, target_id)
     open_ones = groups.c.state.in_([int(State.IN_FLIGHT), int(State.WAITING)])
-    query = (
-        select(groups.c.month, groups.c.state, groups.c.state_check)
-        .where(groups.c.target_id == target_id, groups.c.kind == kind, or_(open_ones, is_state_wrong()))
-        .distinct()
-    )
-    months = set()
-    for month, state, check in connection.execute(query):
-        checked_state_of(state, check)
-        months.add(month)
-    return sorted(months)
+    query = select(groups.c.month).where(groups.c.target_id == target_id, groups.c.kind == kind, open_ones).distinct()
+    return sorted(connection.execute(query).scalars())
 
 
 def with_jobs_before(connection: Connection, target_id: int, kind: str, month: int) -> list[int]:
@@ -178,7 +204,7 @@ def send_again(connection: Connection, target_id: int, months: Iterable[int], ke
 
 def send_missing(connection: Connection, target_id: int, found: Iterable[tuple[str, int, str]]) -> None:
     """Mark accepted groups to be sent again: (kind, number of the month, key). When they were sent stays recorded."""
-    accepted = in_state(State.ACCEPTED)
+    accepted = groups.c.state == int(State.ACCEPTED)
     for kind, month, key in found:
         one = (groups.c.target_id == target_id, groups.c.kind == kind, groups.c.month == month, groups.c.key == key)
         connection.execute(update(groups).where(*one, accepted).values(_WAITING))
@@ -191,11 +217,12 @@ def of_month(connection: Connection, target_id: int, kind: str, month: int) -> d
     return {row["key"]: _row(row) for row in connection.execute(query).mappings()}
 
 
-def _row(row: RowMapping) -> GroupRow:
+def _row(row: RowMapping, *, checked: bool = True) -> GroupRow:
+    place = (row["target_id"], row["kind"], row["month"])
     return GroupRow(
         row["month"],
         row["key"],
-        checked_state_of(row["state"], row["state_check"]),
+        checked_state_of(row["state"], row["state_check"], *place) if checked else state_of(row["state"]),
         bytes_of(row["digest"], "the digest of a group"),
         row["jobs"],
         bytes_of(row["body"], "a group"),
@@ -279,7 +306,8 @@ def _put(
             "kind": kind,
             "month": row.month,
             "key": row.key,
-            **state_columns(state),
+            "state": int(state),
+            "state_check": state_check(state, target_id, kind, row.month),
             "digest": row.digest,
             "jobs": row.jobs,
             "body": row.body,
@@ -299,7 +327,7 @@ def settle(connection: Connection, target_id: int, batch_id: int, state: State, 
         .where(
             groups.c.target_id == target_id,
             groups.c.batch_id == batch_id,
-            in_state(State.IN_FLIGHT),
+            groups.c.state == int(State.IN_FLIGHT),
         )
         .values(**state_columns(state), changed_at=now)
     )
@@ -309,14 +337,16 @@ def put_back(connection: Connection, target_id: int, now: int) -> None:
     """Let all groups of a target that are in flight wait again."""
     connection.execute(
         update(groups)
-        .where(groups.c.target_id == target_id, in_state(State.IN_FLIGHT))
+        .where(groups.c.target_id == target_id, groups.c.state == int(State.IN_FLIGHT))
         .values(**state_columns(State.WAITING), changed_at=now)
     )
 
 
 def count(connection: Connection, target_id: int) -> dict[State, int]:
     """How many totals or reports of a target are in each state."""
-    query = select(groups.c.state, groups.c.state_check).where(groups.c.target_id == target_id, IS_SNAPSHOT)
+    query = select(groups.c.state, groups.c.state_check, groups.c.target_id, groups.c.kind, groups.c.month).where(
+        groups.c.target_id == target_id, IS_SNAPSHOT
+    )
     return Counter(checked_state_of(*row) for row in connection.execute(query))
 
 

@@ -211,6 +211,7 @@ batches = Table(
     Column("closed_at", BigInteger),
     Column("receipt", Text),
     Column("answer", Text),
+    Column("row_check", Integer, nullable=False, server_default="0"),
     Index("batches_by_target", "target_id", "state", "latest_end"),
 )
 

@@ -24,11 +24,13 @@ def state_of(number: int) -> State:
         raise StoreCorruptError(f"the store is damaged: a delivery or group has the state {number}") from None
 
 
-def checked_state_of(number: int, check: int) -> State:
-    """The state of a group, with its check. Raises `StoreCorruptError`."""
+def checked_state_of(number: int, check: int, target_id: int, kind: str, month: int) -> State:
+    """The state of a group, with its check and its place. Raises `StoreCorruptError`."""
     state = state_of(number)
-    if check != state_check(state):
-        raise StoreCorruptError(f"the store is damaged: the state {state.word} of a group is not what was stored")
+    if check != state_check(state, target_id, kind, month):
+        raise StoreCorruptError(
+            f"the store is damaged: the state {state.word}, or the place in {month}, of a group is not what was stored"
+        )
     return state
 
 

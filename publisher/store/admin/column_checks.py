@@ -13,7 +13,7 @@ from publisher.plugins import totals_by_kind
 from publisher.store import groups as stored_groups
 from publisher.store import named_rows
 from publisher.store.admin import engine
-from publisher.store.batches import STATE_COLUMNS, batch_state
+from publisher.store.batches import STATE_COLUMNS, batch_state, wrongly_recorded
 from publisher.store.groups import GroupRow
 from publisher.store.schema import (
     batches,
@@ -56,13 +56,13 @@ _FIRST, _LAST = -(2**53), 2**53
 def wrong_groups(connection: Connection) -> Iterator[str]:
     """Groups and kept sync counts that are not what was stored."""
     kinds = totals_by_kind()
-    query = select(
-        groups.c.kind, *(groups.c[name] for name in ("month", "key", "state", "state_check", "digest", "jobs", "body"))
-    )
-    for kind, month, key, state, check, digest, jobs, body in engine.rows(connection, query):
+    names = ("target_id", "kind", "month", "key", "state", "state_check", "digest", "jobs", "body")
+    query = select(*(groups.c[name] for name in names))
+    for target_id, kind, month, key, number, check, digest, jobs, body in engine.rows(connection, query):
         try:
             mark = bytes_of(digest, f"the digest of group {key}")
-            group = GroupRow(month, key, checked_state_of(state, check), mark, jobs, bytes_of(body, f"group {key}"))
+            state = checked_state_of(number, check, target_id, kind, month)
+            group = GroupRow(month, key, state, mark, jobs, bytes_of(body, f"group {key}"))
             if kind in kinds:
                 group.total(kinds[kind])
             elif kind != stored_groups.UTILIZATION:
@@ -86,12 +86,13 @@ def wrong_rows(connection: Connection) -> Iterator[str]:
 
 
 def wrong_batches(connection: Connection) -> Iterator[str]:
-    """Batches whose state contradicts their other columns."""
+    """Batches whose state contradicts their other columns, or that are not what was recorded before they left."""
     for row in engine.rows(connection, select(*STATE_COLUMNS)):
         try:
             batch_state(*row)
         except StoreError as error:
             yield error.message
+    yield from wrongly_recorded(connection)
 
 
 def wrong_columns(connection: Connection) -> Iterator[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from publisher.errors import PublisherError, UsageError
+from publisher.errors import PublisherError, StoreCorruptError, UsageError
 from publisher.events import ignore
 from publisher.migrate.ssm_queue import Queue, Taken
 from publisher.publish.context import Tools
@@ -180,6 +180,20 @@ def test_one_that_was_sent_and_could_not_be_taken_out_of_the_queue_is_not_sent_a
     kept.unlink()
     taken = left.send()
     assert (taken.sent, left.names, left.receiver.posts) == (1, [], 1)
+
+
+def test_nothing_is_sent_while_a_message_that_was_sent_is_damaged(left: Left) -> None:
+    left.add(summary(10))
+    kept = left.path.with_name("outgoing.taken-over")
+    kept.write_text("a file where the folder should be")
+    with pytest.raises(PublisherError, match="cannot be moved"):
+        left.send()
+    kept.unlink()
+    with left.site.publisher.store.write() as connection:
+        connection.exec_driver_sql("UPDATE batches SET uid = 'tsm' || substr(uid, 4)")
+    with pytest.raises(StoreCorruptError, match="batch 1 is not what was recorded"):
+        left.send()
+    assert left.receiver.posts == 1
 
 
 def test_summaries_that_were_sent_from_here_since_are_not_sent(left: Left) -> None:

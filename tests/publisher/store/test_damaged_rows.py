@@ -11,7 +11,8 @@ import pytest
 
 from formats.job import Job
 from publisher.errors import StoreCorruptError
-from publisher.store import batches, ledger_entries
+from publisher.store import batches, groups, ledger_entries
+from publisher.store.row_checks import state_check
 from publisher.store.schema import State
 from tests.publisher.receivers import RecordReceiver, SummaryReceiver
 from tests.publisher.site import ListSource, Site, make_job, make_jobs
@@ -93,13 +94,65 @@ def test_a_group_of_another_kind_is_neither_sent_as_new_nor_taken_for_vanished(s
 
 
 def test_groups_of_an_add_on_that_was_removed_are_no_damage_to_a_run(site: Site) -> None:
-    _damage(site, "UPDATE groups SET kind = 'added', body = CAST('[1]' AS BLOB), digest = x'00' WHERE kind = 'sync'")
+    ((target_id, month),) = site.rows("SELECT target_id, month FROM groups WHERE kind = 'sync'")
+    check = state_check(State.ACCEPTED, target_id, "added", month)
+    added = f"kind = 'added', state_check = {check}, body = CAST('[1]' AS BLOB), digest = x'00'"
+    _damage(site, f"UPDATE groups SET {added} WHERE kind = 'sync'")
     site.sources["ce1"].add(make_job(6))
     site.collect()
     site.publish("sums")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "month = month + 8 WHERE kind = 'summary'",
+        "month = month - 4096 WHERE kind = 'sync'",
+        "target_id = target_id + 64 WHERE kind = 'summary'",
+        "target_id = (SELECT id FROM targets WHERE name = 'sgas') WHERE kind = 'summary'",
+        "kind = 'sync' WHERE kind = 'summary'",
+        "kind = 'summary' WHERE kind = 'sync'",
+    ],
+)
+def test_a_group_in_another_place_is_neither_sent_as_new_nor_taken_for_vanished(site: Site, change: str) -> None:
+    before = site.receivers["sums"].posts
+    _damage(site, f"UPDATE groups SET {change}")
+    assert _red(site) >= {"groups"}
+    site.sources["ce1"].add(make_job(6))
+    site.collect()
+    with pytest.raises(StoreCorruptError):
+        site.publish()
+    assert site.receivers["sums"].posts == before
+    assert _red(site) >= {"groups"}
+
+
+def test_a_change_of_its_state_leaves_a_damaged_group_damaged(site: Site) -> None:
+    _damage(site, "UPDATE groups SET month = month + 8 WHERE kind = 'summary'")
+    with site.publisher.store.write() as connection:
+        for target_id in (1, 2):
+            groups.send_again(connection, target_id, range(30_000), [])
+            groups.put_back(connection, target_id, 0)
+    assert _red(site) >= {"groups"}
+
+
 _BATCH = "UPDATE batches SET {} WHERE id = (SELECT min(id) FROM batches)"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "uid = 'x' || uid", "target_id = 2", "format = 'emi-cas'", "records = records + 64", "bytes = bytes + 1",
+        "latest_end = latest_end - 65536", "latest_end = NULL", "created_at = created_at + 1",
+    ],
+)  # fmt: skip
+def test_a_batch_that_is_not_what_was_recorded_is_found(site: Site, change: str) -> None:
+    before = _posts(site)
+    _damage(site, _BATCH.format(change))
+    site.publish()
+    assert _posts(site) == before
+    assert "batches" in _red(site)
+    with pytest.raises(StoreCorruptError, match="not what was recorded"), site.publisher.store.read() as reading:
+        batches.require_recorded(reading)
 
 
 @pytest.mark.parametrize(

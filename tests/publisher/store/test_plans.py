@@ -168,7 +168,7 @@ def _fill(store: Store) -> None:
                     24_000 + number % 40,
                     str(number),
                     State.ACCEPTED,
-                    state_check(State.ACCEPTED),
+                    state_check(State.ACCEPTED, target, "summary", 24_000 + number % 40),
                     mark,
                     1,
                     facts,
