@@ -25,6 +25,7 @@ NO_NODES: Final = frozenset({"", "None assigned", "(null)", "None", "N/A"})
 
 _MOST_MINUTES: Final = 50_000
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:[0-5]\d", re.ASCII)
+_SECONDS_OF_STAMPS: Final = frozenset({f":{number:02}" for number in range(60)})
 _DURATION: Final = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,2})(?:\.(\d{1,9}))?", re.ASCII)
 _HOURS: Final = {f"{number:02}:": number * 3_600_000 for number in range(100)}
 _MINUTES: Final = {f"{number:02}:": number * 60_000 for number in range(100)}
@@ -88,6 +89,8 @@ class Clock:
     def __init__(self, zone: str) -> None:
         self._zone = ZoneInfo(zone)
         self._minutes: dict[str, tuple[int, int]] = {}
+        self._repeated: set[str] = set()
+        """The minutes that there were twice, of stamps that were read."""
 
     def instant(self, text: str) -> int | None:
         """Epoch seconds of a stamp, the first of two possible ones in a repeated hour; None: unknown to Slurm.
@@ -114,9 +117,9 @@ class Clock:
         first = self.instant(start), self.instant(end)
         if first[0] is None or first[1] is None:
             return first
-        starts, ends = self._readings(start), self._readings(end)
-        if len(starts) == len(ends) == 1:
+        if not self._repeated or self._repeated.isdisjoint((start[:16], end[:16])):
             return first
+        starts, ends = self._readings(start), self._readings(end)
         spans = [(begin, stop) for begin in starts for stop in ends]
         earliest = starts[0] if submitted is None else submitted
         if elapsed_s is not None:
@@ -133,7 +136,7 @@ class Clock:
     def _minute(self, stamp: str) -> tuple[int, int]:
         """Both possible instants of the minute of a stamp."""
         known = self._minutes.get(stamp[:16])
-        if known is not None and len(stamp) == 19 and stamp[16] == ":" and _COUNT.fullmatch(stamp, 17):
+        if known is not None and stamp[16:] in _SECONDS_OF_STAMPS:
             return known
         if not _STAMP.fullmatch(stamp):
             raise LineError("a time is neither YYYY-MM-DDTHH:MM:SS nor epoch seconds")
@@ -145,6 +148,8 @@ class Clock:
         if len(self._minutes) >= _MOST_MINUTES:
             self._minutes.clear()
         self._minutes[stamp[:16]] = both
+        if both[1] > both[0]:
+            self._repeated.add(stamp[:16])
         return both
 
 
