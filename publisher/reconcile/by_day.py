@@ -12,7 +12,7 @@ Numbers of jobs are exact. Sums of hours agree within the rounding that the serv
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final, Literal
 
@@ -172,16 +172,31 @@ class ByDay:
         expected: defaultdict[DayKey, DayCell] = defaultdict(DayCell)
         recent: defaultdict[DayKey, DayCell] = defaultdict(DayCell)
         for entries in chain(self._ledger.counted_pages(month), [self._ledger.moved_out(month.month)]):
+            uncertain = self._ledger.perhaps_never_sent(entries)
             for entry in entries:
-                cell = self._cell(entry) if entry.run.sent else None
+                cell = self._cell(entry) if entry.run.sent and not entry.is_ambiguous else None
                 if cell is None:
                     continue
-                if entry.counted and not entry.is_ambiguous:
+                if entry.counted and entry.run.run_id not in uncertain:
                     wall_s = entry.wall_s * self._ledger.processors_of(entry)
                     (recent if _is_recent(entry, now) else expected)[cell].plus(DayCell(1, wall_s, entry.cpu_s))
                 else:
                     expected[cell].perhaps += 1
+        first, stop = (bound // SECONDS_A_DAY for bound in month_bounds(month.month))
+        for cell in self._possible_cells():
+            if first <= cell.day < stop:
+                expected[cell].perhaps += 1
         return dict(expected), dict(recent)
+
+    def _possible_cells(self) -> Iterator[DayKey]:
+        """For each ambiguous run the cells in which the service may have it, in any month: its versions may have ended
+        on other days, or been of other users."""
+        for versions in self._ledger.ambiguous_versions():
+            cells: defaultdict[int, set[DayKey]] = defaultdict(set)
+            for entry in versions:
+                if (cell := self._cell(entry)) is not None:
+                    cells[entry.run.run_id].add(cell)
+            yield from chain.from_iterable(cells.values())
 
     def _cell(self, entry: LedgerRun) -> DayKey | None:
         class_id = entry.run.class_id
@@ -235,8 +250,8 @@ class ByDay:
         for entries in self._ledger.pages(month.month):
             page = ConfirmedPage([], [], [], [])
             for entry in entries:
-                if not entry.counted:
-                    continue
+                if not entry.counted or (entry.is_ambiguous and entry.run.state is not State.SUPERSEDED):
+                    continue  # an ambiguous one may be in another cell
                 record_id = entry.run.record_id
                 if entry.run.state is State.SUPERSEDED:
                     reason = sentence(entry.run.reason)
@@ -269,16 +284,16 @@ class ByDay:
         jobs = [JobHours(run.wall_s * self._ledger.processors_of(run), run.cpu_s) for run in found.runs]
         lacks = JobHours(one.sent.wall_s - one.has.wall_s, one.sent.cpu_s - one.has.cpu_s)
         missing = one.sent.jobs - one.has.jobs
-        if len(jobs) == one.sent.jobs:
+        are_all = len(jobs) == one.sent.jobs  # else some of its jobs are superseded, and one of them may be missing
+        possible = set(range(len(jobs)))
+        if are_all:
             possible = possibly_missing(jobs, missing, lacks, _within(one.sent, one.has))
-        else:  # some of its jobs are superseded
-            possible = set(range(len(jobs)))
         for place, run in enumerate(found.runs):
             if place not in possible:
                 page.agrees(run)
                 continue
             page.lacks(run)
-            if len(possible) == missing:
+            if are_all and len(possible) == missing:
                 page.differences.append(Difference(month.month, "missing", run.run.record_id))
             else:
                 page.differences.append(_suspect(month, one, run.run.record_id))

@@ -30,7 +30,7 @@ from publisher.store import ledger_entries, runs
 from publisher.store.classes import classes_by_id
 from publisher.store.database import Store
 from publisher.store.ledger_entries import LedgerEntry
-from publisher.store.paging import Place
+from publisher.store.paging import Place, chunks
 from publisher.store.queries import PendingDelivery
 from publisher.store.schema import State
 
@@ -148,7 +148,7 @@ class Ledger:
 
     def moved_out(self, month: Month) -> list[LedgerRun]:
         """The runs that ended in this month when they were sent, and end in another one now: they are listed there, but
-        the service counts them here."""
+        the service counts them here. Without ambiguous ones."""
         first, stop = month_bounds(month)
         with self.store.read() as connection:
             earlier = {
@@ -157,7 +157,30 @@ class Ledger:
                 if job.end is not None and first <= job.end < stop
             }
             entries = ledger_entries.entries_of(connection, self.target_id, sorted(earlier))
-        return [_entry(entry, earlier[entry.run_id]) for entry in entries if not first <= entry.end < stop]
+        moved = [_entry(entry, earlier[entry.run_id]) for entry in entries if not first <= entry.end < stop]
+        return [entry for entry in moved if not entry.is_ambiguous]
+
+    def perhaps_never_sent(self, entries: Sequence[LedgerRun]) -> set[int]:
+        """The runs among these, by id, that were superseded or waived while it was unknown whether the service had
+        them."""
+        given_up = [entry.run for entry in entries if entry.counted and entry.run.state is not State.ACCEPTED]
+        of_batches = [run.batch_id for run in given_up if run.batch_id is not None]
+        if not of_batches:
+            return set()
+        with self.store.read() as connection:
+            unknown = ledger_entries.not_accepted(connection, of_batches)
+        return {run.run_id for run in given_up if run.batch_id in unknown}
+
+    def ambiguous_versions(self) -> Iterator[list[LedgerRun]]:
+        """Of each ambiguous run of any month: all versions that the service may have, in pages of whole runs."""
+        with self.store.read() as connection:
+            run_ids = ledger_entries.ambiguous_runs(connection, self.target_id)
+        for some in chunks(run_ids, _PAGE):
+            with self.store.read() as connection:
+                entries = {one.run_id: one for one in ledger_entries.entries_of(connection, self.target_id, some)}
+                earlier = runs.earlier_versions(connection, some)
+            versions = [_entry(entries[run_id], job) for run_id, job in earlier if run_id in entries]
+            yield [*versions, *(_entry(entry, None) for entry in entries.values())]
 
     def counted_pages(self, month: MonthFound) -> Iterator[list[LedgerRun]]:
         """The same, and count the runs into the month."""

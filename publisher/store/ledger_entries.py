@@ -12,7 +12,7 @@ from formats.rule_codes import Reason
 from publisher.encoded_run import run_key
 from publisher.store import paging
 from publisher.store.queries import SentVersion, ended_page, next_place, sent_version
-from publisher.store.schema import State, batches, deliveries, runs
+from publisher.store.schema import BatchState, State, batches, deliveries, runs, versions
 from publisher.store.stored_json import decoded, stored_reason
 from publisher.store.stored_values import bytes_of
 from publisher.store.stored_values import state_of as known_state
@@ -86,6 +86,21 @@ def entries_of(connection: Connection, target_id: int, run_ids: Sequence[int]) -
     return [_ledger_entry(row) for row in paging.rows_in(connection, query, runs.c.id, run_ids)]
 
 
+def ambiguous_runs(connection: Connection, target_id: int) -> list[int]:
+    """The runs of which the service has one of several versions, and it is unknown which.
+
+    All versions but the present one are kept as earlier ones, which are few: their deliveries are looked up. The
+    reverse would read all deliveries of the target.
+    """
+    several = (
+        select(deliveries.c.may_be_one_of_several)
+        .where(deliveries.c.target_id == target_id, deliveries.c.run_id == versions.c.run_id)
+        .scalar_subquery()
+    )
+    query = select(versions.c.run_id).distinct().where(several == 1).order_by(versions.c.run_id)
+    return [row[0] for row in connection.execute(query)]
+
+
 def _ledger_entry(row: Sequence[Any]) -> LedgerEntry:
     end, run_id, record_id, class_id, present, wall_ms, cpu_ms, state, *sent, confirmed_at, batch_id, code, why, at = (
         row
@@ -115,6 +130,12 @@ def receipts(connection: Connection, batch_ids: Iterable[int]) -> Iterator[tuple
     query = select(batches.c.id, batches.c.receipt).where(batches.c.receipt.is_not(None))
     for batch_id, receipt in paging.rows_in(connection, query, batches.c.id, sorted(set(batch_ids))):
         yield batch_id, decoded(receipt, dict[str, str], "a receipt")
+
+
+def not_accepted(connection: Connection, batch_ids: Iterable[int]) -> set[int]:
+    """Those of these batches that the service did not accept, as far as is known: their outcome may be unknown."""
+    query = select(batches.c.id).where(batches.c.state != int(BatchState.ACCEPTED))
+    return {row[0] for row in paging.rows_in(connection, query, batches.c.id, sorted(set(batch_ids)))}
 
 
 def states_of_records(connection: Connection, target_id: int, record_ids: Sequence[str]) -> dict[str, State | None]:

@@ -365,6 +365,13 @@ def record_ids(connection: Connection, run_ids: Sequence[int]) -> Iterator[str]:
     return (row[0] for row in paging.rows_in(connection, query, runs.c.id, run_ids))
 
 
+def earlier_versions(connection: Connection, run_ids: Sequence[int]) -> list[tuple[int, Job]]:
+    """The earlier versions of these runs that were kept: (run id, facts)."""
+    query = select(versions.c.run_id, versions.c.job)
+    rows = paging.rows_in(connection, query, versions.c.run_id, run_ids)
+    return [(run_id, decode(blob, b"", f"number {run_id}, an earlier version")) for run_id, blob in rows]
+
+
 def version_of(connection: Connection, run_id: int, digest: bytes) -> Job | None:
     """An earlier (or the present) version of a run by its digest; None if it was not kept."""
     query = select(versions.c.job).where(versions.c.run_id == run_id, versions.c.digest == digest)
