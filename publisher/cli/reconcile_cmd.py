@@ -144,6 +144,7 @@ def reconcile(
         _say_taken_over(taken_over)
         resent = exit_code.of_run((), delivered, None, contexts=publisher.written_contexts())
         agrees = (agrees or closed) and (conserved is None or conserved.agrees)
+        agrees = agrees and not any(one.counted_twice for one in found.targets.values())
         code = _code(agrees=agrees, refused=refused, resent=resent)
         if compared_nothing and code == exit_code.DONE:
             code = exit_code.USAGE
@@ -214,6 +215,7 @@ def _target_json(found: Reconciliation, name: str, limit: int | None) -> dict[st
         "foreign": one.foreign,
         "to_resend": {"jobs": one.again_jobs, "groups": one.again_groups},
         "last_registration": {machine: iso(at) for machine, at in one.registered.items()},
+        "counted_twice": one.counted_twice,
         "notes": one.notes,
         "differences_total": found.count_differences(name),
         "differences_shown": len(differences),
@@ -233,7 +235,7 @@ def _month_json(month: MonthFound) -> dict[str, Any]:
             "without_receipt": month.without_receipt,
         },
         "at_service": None
-        if month.service_jobs is None
+        if month.service_jobs is None or not month.counts_jobs
         else {
             "jobs": month.service_jobs,
             "wall_s": _rounded(month.service_wall_s),
@@ -286,8 +288,8 @@ def _show_target(found: Reconciliation, name: str, limit: int | None) -> None:
         say(f"{name}: confirmed by numbers of jobs alone: the evidence has no wall or CPU time")
     elif one.evidence == "file" and one.compared:
         say(f"{name}: compared: {', '.join(one.compared)}")
-    for note in one.notes:
-        say(f"{name}: {note}")
+    for sentence in (*one.counted_twice, *one.notes):
+        say(f"{name}: {sentence}")
     for machine, at in one.registered.items():
         data(safe(f"{machine}: the service last accepted records at {iso(at)}"))
     _show_differences(found, name, limit)
@@ -308,8 +310,11 @@ def _row(month: MonthFound) -> list[object]:
     sent = [month.month, month.sent, _hours(month.sent_wall_s), _hours(month.sent_cpu_s)]
     if not known:  # receipts show what is missing; they confirm nothing
         return [*sent, "", "", "", "", month.missing, "", "", "", remark]
+    there: list[object] = [month.service_jobs, _hours(month.service_wall_s), _hours(month.service_cpu_s)]
+    if not month.counts_jobs:
+        there = ["", "", ""]
     return [
-        *sent, month.service_jobs, _hours(month.service_wall_s), _hours(month.service_cpu_s),
+        *sent, *there,
         month.confirmed, month.missing, month.foreign, month.differing - month.other_hours, month.other_hours, remark,
     ]  # fmt: skip
 

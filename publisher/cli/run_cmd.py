@@ -161,6 +161,8 @@ def _show_reconciled(found: Mapping[str, ReconcileResult]) -> None:
         if one.differences:
             found_text = counted(one.differences, "difference")
             say(f"{name}: {found_text} to what the service has: usage-publisher reconcile {shlex.quote(name)}")
+        for sentence in one.counted_twice:
+            say(f"{name}: {sentence}")
         if one.unfinished:
             say(f"{name}: the comparison took too long; the next run continues it")
 

@@ -127,7 +127,7 @@ class ByGroup:
                 pass
         else:
             expected = self._sent_runs(month, dimensions, found)
-        counts = self._totals is None or self._totals.counts_jobs
+        counts = month.counts_jobs = self._totals is None or self._totals.counts_jobs
         evidence = _cells(found, dimensions, counts_jobs=counts)
         totals = _totals(evidence.values())
         month.service_wall_s, month.service_cpu_s = totals.wall_s, totals.cpu_s

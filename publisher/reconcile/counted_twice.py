@@ -19,6 +19,7 @@ from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
 from publisher.plugins import format_of, totals_by_kind
 from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup
+from publisher.reconcile.result import Found
 from publisher.status.check_overlap import shared_text
 from publisher.status.same_jobs import shared_jobs
 from publisher.store import batches, groups, registry
@@ -111,13 +112,15 @@ def _kind_of(format_name: str) -> str | None:
     return form.name if form.is_snapshot else _JOB_RECORDS
 
 
-def notes_on_sources(store: Store, config: Config, target: str, months: Sequence[Month]) -> Iterator[str]:
-    """A note for each pair of sources that gave the same jobs to the target, by month."""
+def add_sources(store: Store, config: Config, found: Found, months: Sequence[Month]) -> None:
+    """Add to what was found a sentence for each month and pair of sources that gave the same jobs to the target; a note
+    only, where chance may explain it."""
     with store.read() as connection:
         for month in months:
             seen: set[frozenset[str]] = set()
-            for shared in shared_jobs(connection, config, [target], *month_bounds(month)):
+            for shared in shared_jobs(connection, config, [found.target], *month_bounds(month)):
                 pair = frozenset({shared.source, shared.other})
                 if pair not in seen:
                     seen.add(pair)
-                    yield f"{month}: {shared_text(shared)}. See docs/reference/counted-once.md"
+                    sentences = found.counted_twice if shared.is_certain else found.notes
+                    sentences.append(f"{month}: {shared_text(shared)}. See docs/reference/counted-once.md")

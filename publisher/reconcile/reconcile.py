@@ -148,7 +148,7 @@ def reconcile_targets(
             if not one.busy:
                 compared = [each.month for each in one.months if each.is_done and not each.purged]
                 one.notes += counted_twice.notes_on_months(store, config, name, compared)
-                one.notes += counted_twice.notes_on_sources(store, config, name, compared)
+                counted_twice.add_sources(store, config, one, compared)
                 counts = counts_of(one.months, found.database.differences_by_month(name))
                 # what a queue still has says nothing of the service, so it does not settle what a file contradicted
                 of_service = bool(files) or config.targets[name].evidence_source != "none"

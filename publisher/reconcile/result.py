@@ -40,7 +40,9 @@ class MonthFound(msgspec.Struct):
     import, and no kept receipt names `without_receipt`. `service_*`: what the service has, None if it is not known;
     seconds, of all processors together where `per_core`. Differences are counted in jobs, for summaries and sums by
     group in groups. `other_hours`: those of `differing` whose number of jobs is as it was sent. `taken`: in messages
-    that another program took from a directory, as intended. `is_done`: the comparison was not interrupted.
+    that another program took from a directory, as intended. `counts_jobs`: the service has numbers and times of jobs;
+    else it has amounts, and `service_jobs` are the jobs of the totals that agree. `is_done`: the comparison was not
+    interrupted.
     """
 
     month: Month
@@ -53,6 +55,7 @@ class MonthFound(msgspec.Struct):
     sent_cpu_s: int = 0
     per_core: bool = False
     service_jobs: int | None = None
+    counts_jobs: bool = True
     service_wall_s: float | None = None
     service_cpu_s: float | None = None
     missing: int = 0
@@ -89,7 +92,7 @@ class Found(msgspec.Struct):
     `too_recent`: accepted so recently that the service may not have counted them; they were not compared.
     `keeps_first`: the service keeps the first version of a record, so that sending again does not change what differs.
     `compared`: what the evidence has, and so what a confirmation rests on: numbers of jobs, times, and columns; nothing
-    where there are receipts only.
+    where there are receipts only. `counted_twice`: jobs that the service has from two sources, in sentences.
     """
 
     target: str
@@ -107,11 +110,13 @@ class Found(msgspec.Struct):
     delivered_jobs: int = 0
     too_recent: int = 0
     compared: tuple[str, ...] = ()
+    counted_twice: list[str] = []
 
     @staticmethod
     def of(target: str, settings: Target) -> Found:
         """Make an empty result."""
-        return Found(target, keeps_first=not settings.second_version.replaces, months=[], notes=[], registered={})
+        keeps_first = not settings.second_version.replaces
+        return Found(target, keeps_first=keeps_first, months=[], notes=[], registered={}, counted_twice=[])
 
     @property
     def agrees(self) -> bool:

@@ -31,13 +31,15 @@ _AGAIN_S: Final = 3600
 
 
 class ReconcileResult(msgspec.Struct, frozen=True):
-    """Result for one target. `problem`: why there was no evidence; `unfinished`: the time limit was reached."""
+    """Result for one target. `problem`: why there was no evidence; `unfinished`: the time limit was reached;
+    `counted_twice`: see `publisher.reconcile.result.Found`."""
 
     confirmed: int
     accepted: int
     differences: int
     problem: str | None = None
     unfinished: bool = False
+    counted_twice: tuple[str, ...] = ()
 
 
 def reconcile_due(
@@ -93,6 +95,7 @@ class _Scheduled:
     def reconcile(self) -> ReconcileResult | None:
         """Return None if another run is at work for the target, or this one is interrupted: the next run does it."""
         from publisher.reconcile.confirm import counts_of  # noqa: PLC0415 - as below
+        from publisher.reconcile.counted_twice import add_sources  # noqa: PLC0415 - as below
         from publisher.reconcile.evidence import EvidenceDatabase  # noqa: PLC0415 - if nothing is due, a run
         from publisher.reconcile.reconcile import ReconcileScope, reconcile  # noqa: PLC0415 - does not load the
         from publisher.reconcile.result import Found  # noqa: PLC0415 - code that reads messages
@@ -118,6 +121,8 @@ class _Scheduled:
             problem = str(error)
         if found.busy or self._tools.stopping():
             return None
+        compared = [month.month for month in found.months if month.is_done and not month.purged]
+        add_sources(self._store, self._config, found, compared)
         if self._late:
             problem = None  # the time limit ended the request
         had_most_of_the_time = 2 * (self._until - began) >= LONGEST_S
@@ -136,7 +141,7 @@ class _Scheduled:
             accepted = deliveries.of_target(connection, self._plan.target_id)[State.ACCEPTED]
             after = reconciliations.of_target(connection, self._plan.target_id)
         differences = 0 if after is None else after.differences
-        return ReconcileResult(confirmed, accepted, differences, problem, self._late)
+        return ReconcileResult(confirmed, accepted, differences, problem, self._late, tuple(found.counted_twice))
 
     @staticmethod
     def _next_month(found: Found, begin_at: Month | None, *, leave_out: bool) -> Month | None:

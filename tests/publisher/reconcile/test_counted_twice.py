@@ -95,5 +95,8 @@ def test_jobs_that_two_sources_gave_in_a_month(tmp_path: Path) -> None:
     site.table["sources"]["pool"] = {"type": "slurm", "path": "x"}
     site.reopen()
     site.collect()
-    (note,) = notes(site, OCT, NOV)
-    assert note.startswith("2026-11: 6 of the last 6 jobs of source ce1 are also jobs of source pool")
+    found, _ = reconciled(site, OCT, NOV)
+    (sentence,) = found.counted_twice
+    assert sentence.startswith("2026-11: 6 of the last 6 jobs of source ce1 are also jobs of source pool")
+    assert found.agrees, "the service has what was sent"
+    assert site.publisher.run().reconciled["apel"].counted_twice == (sentence,)
