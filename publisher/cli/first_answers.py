@@ -71,7 +71,7 @@ class Answers:
         ask("Name of the site, as in GOCDB", given, accept)
 
     def source(self, given: str | None, kind: str | None, more: Mapping[str, str | None]) -> None:
-        """One source, named ce1; its type is usually detected. `more`: further keys that are given."""
+        """One source, named after its type, which is usually detected. `more`: further keys that are given."""
         from publisher.cli import discovery  # noqa: PLC0415
         from publisher.config.schema import SOURCE_KINDS  # noqa: PLC0415
         from publisher.sources import known_kinds, make_source, recognised  # noqa: PLC0415
@@ -95,17 +95,17 @@ class Answers:
                 raise UsageError(unknown_name("type of source", answer, known_kinds()))
             own = SOURCE_KINDS[answer].own_table if answer in SOURCE_KINDS else ""
             key, value = (own, {"url": next(iter(urls), str(place))}) if own else ("path", next(iter(urls), str(place)))
-            self.tables["sources"] = {"ce1": {"type": answer, key: value}}
+            self.tables["sources"] = {answer: {"type": answer, key: value}}
             self._config()
 
         ask(f"Type of the source ({', '.join(possible or SOURCE_KINDS)})", kind, accept)
-        settings = self._config().sources["ce1"]
+        ((name, settings),) = self._config().sources.items()
         for key, answered in more.items():
             if key in settings.kind.asked and (answered is not None or self._asks):
-                table = self.tables["sources"]["ce1"][settings.kind.own_table]
+                table = self.tables["sources"][name][settings.kind.own_table]
                 ask(settings.kind.asked[key], answered, self._setter(table, key), "other")
-        settings = self._config().sources["ce1"]
-        self._try(f"{next(iter(urls), place)} ({settings.type})", lambda: make_source("ce1", settings).check())
+        settings = self._config().sources[name]
+        self._try(f"{next(iter(urls), place)} ({settings.type})", lambda: make_source(name, settings).check())
 
     def earlier_publisher(self, given: str | None) -> None:
         """The last month of the program that publishes this source's records without us, if it may have; the target
@@ -289,8 +289,8 @@ class Answers:
     def credentials(
         self, certificate: Path | None, key: Path | None, authorities: Path | None, *, asks_place: bool
     ) -> None:
-        """The certificate and the trusted authorities, if the target needs them, which one with a token does not; then
-        the service is tested.
+        """The certificate and the trusted authorities, if the target needs them, which one with a token, or without TLS
+        on this host, does not; then the service is tested.
 
         Raises `UsageError` if they were answered from a pipe and cannot be used.
         """
@@ -301,7 +301,7 @@ class Answers:
         if certificate is None and not target.signs:
             if "url" not in type(target).model_fields:
                 return
-            if target.credentials is not None:
+            if target.credentials is not None or str(getattr(target, "url", "")).startswith("http://"):
                 self._try_service(asks_place=asks_place)
                 return
 

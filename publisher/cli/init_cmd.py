@@ -4,7 +4,7 @@ What only some sources and targets need (the batch system, its time zone, the be
 complete, the certificate) is asked only for them. On a terminal, an answer that cannot be right is asked for again, and
 so is one whose test failed, unless it is confirmed; the answers before it are kept. Answers from a pipe or as options
 cannot be asked for again: one that cannot be right ends the command. A failed test of them is reported, and the file is
-written, since a service may be down today.
+written, since a service may be down today; the exit code is then that of a problem that `check` finds.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from publisher.cli import exit_code
 from publisher.cli.first_answers import UNKNOWN, Answers
 from publisher.cli.output import json_object, say
 from publisher.cli.session import session
@@ -109,9 +110,10 @@ def init(
     except KeyboardInterrupt:  # between two questions: as at a question
         raise typer.Abort from None
     write_configuration(path, text_of(answers.tables), force=force)
+    code = exit_code.WAITING if answers.problems else exit_code.DONE
     if session.json:
         json_object({"file": str(path), "problems": answers.problems})
-        return
+        raise typer.Exit(code)
     command = f"usage-publisher --config {path}" if session.config is not None else "usage-publisher"
     user = answers.other_user(os.geteuid())
     if user is not None:
@@ -122,7 +124,7 @@ def init(
             f"{counted(len(answers.problems), 'problem')} above: correct {path}, then run",
             f"  {command} check               tests everything; nothing is sent",
         )
-        return
+        raise typer.Exit(code)
     say(
         f"wrote {path}",
         "Next:",

@@ -51,7 +51,7 @@ def test_by_options(fresh: Program, pki: Pki) -> None:
     assert stat.S_IMODE(new.stat().st_mode) & 0o077 == 0
     assert fresh("--config", new, "check").code == 0
     found = fresh("--config", new, "run", "--json").object
-    assert found["sources"]["ce1"]["new"] == 39
+    assert found["sources"]["arc"]["new"] == 39
     assert found["targets"]["directory"]["batches"] >= 0
 
 
@@ -90,7 +90,9 @@ def test_what_is_there_stays(fresh: Program, pki: Pki) -> None:
 
 def test_problems_are_reported_and_the_file_is_written(fresh: Program, pki: Pki) -> None:
     wrong = answers(fresh, pki, source="/nosuch/accounting.db", key=str(pki.server.key))
-    found = fresh("--config", "new.toml", "init", "--json", *wrong).ok().object
+    done = fresh("--config", "new.toml", "init", "--json", *wrong)
+    found = done.object
+    assert done.code == 1, "as `check` ends with a problem"
     assert len(found["problems"]) == 2
     assert any("/nosuch/accounting.db" in problem for problem in found["problems"])
     assert (fresh.folder / "new.toml").exists()
@@ -126,7 +128,8 @@ def test_a_wrong_key_from_a_pipe_ends_it(fresh: Program, pki: Pki) -> None:
 
 
 def test_problems_are_counted_at_the_end(fresh: Program, pki: Pki) -> None:
-    done = fresh("--config", "new.toml", "init", *answers(fresh, pki, source="/nosuch/accounting.db")).ok()
+    done = fresh("--config", "new.toml", "init", *answers(fresh, pki, source="/nosuch/accounting.db"))
+    assert done.code == 1
     assert "1 problem above: correct new.toml, then run\n  usage-publisher --config new.toml check " in done.err
     assert "Next:" not in done.err
 
@@ -151,7 +154,7 @@ def test_a_source_that_is_not_there_is_reported_before_its_type_is_asked(fresh: 
 
 def test_a_problem_without_a_hint_ends_where_it_ends(fresh: Program, pki: Pki) -> None:
     given = answers(fresh, pki, **{"ca-directory": str(pki.ca_file)})
-    found = fresh("--config", "new.toml", "init", "--json", *given).ok().object
+    found = fresh("--config", "new.toml", "init", "--json", *given).object
     assert [text for text in found["problems"] if "authorities" in text] == [
         f"{pki.ca_file} is not a folder of trusted authorities"
     ]
@@ -179,7 +182,7 @@ def test_what_a_log_does_not_have_is_asked(fresh: Program, pki: Pki, root: Path)
     code, screen = on_terminal(fresh, lines, "--config", "new.toml", "init")
     assert code == 0, screen
     table = tomllib.loads((fresh.folder / "new.toml").read_text())
-    assert table["sources"]["ce1"] == {
+    assert table["sources"]["gridengine"] == {
         "type": "gridengine", "path": str(log), "timezone": "Europe/Oslo",
         "benchmark": {"type": "HEPscore23", "value": 14.2},
         "complete_since": "2026-10-01",
@@ -195,7 +198,7 @@ def test_who_is_asked_for_one_answer_is_asked_for_all(fresh: Program, pki: Pki, 
     lines = [answer, "Europe/Oslo", "HEPscore23:14.2", "2026-10-01"]
     code, screen = on_terminal(fresh, lines, "--config", "new.toml", "init", *options)
     assert code == 0, screen
-    source = tomllib.loads((fresh.folder / "new.toml").read_text())["sources"]["ce1"]
+    source = tomllib.loads((fresh.folder / "new.toml").read_text())["sources"]["gridengine"]
     assert source["benchmark"] == {"type": "HEPscore23", "value": 14.2}
     assert source["complete_since"] == "2026-10-01"
 
@@ -214,7 +217,9 @@ def test_only_formats_of_targets_are_offered(fresh: Program, pki: Pki) -> None:
 
 def test_a_value_missing_in_log_and_answers_is_a_problem(fresh: Program, pki: Pki, root: Path) -> None:
     log = grid_engine_log(root, fresh)
-    found = fresh("--config", "new.toml", "init", "--json", *answers(fresh, pki, source=str(log))).ok().object
+    done = fresh("--config", "new.toml", "init", "--json", *answers(fresh, pki, source=str(log)))
+    found = done.object
+    assert done.code == 1
     assert ["--benchmark" in problem or "--complete-since" in problem for problem in found["problems"]] == [True, True]
 
 
@@ -222,8 +227,8 @@ def test_a_value_missing_in_log_and_answers_is_a_problem(fresh: Program, pki: Pk
     ("option", "value", "said"),
     [
         ("--benchmark", "14.2", "HEPscore23:14.2"),
-        ("--benchmark", "HEPscore23:-1", "sources.ce1.benchmark"),
-        ("--complete-since", "last year", "sources.ce1.complete_since"),
+        ("--benchmark", "HEPscore23:-1", "sources.arc.benchmark"),
+        ("--complete-since", "last year", "sources.arc.complete_since"),
         ("--source-type", "cobol", "gridengine"),
     ],
 )
@@ -291,14 +296,14 @@ def test_what_is_mistyped_on_a_terminal_is_asked_for_again(fresh: Program, pki: 
     code, screen = on_terminal(
         fresh, lines, "--config", "new.toml", "init", SGE_ROOT=str(fresh.folder / "sge"), TZ="Europe/Oslo"
     )
-    assert code == 0, screen
+    assert code == 1, screen
     assert [text for text in (
         "'my site' is not the name of a site in GOCDB", f"  {cell} (gridengine)", "/nosuch/file does not exist",
         "did you mean 'sgas'?", "write https://sgas.example.org", "[Europe/Oslo]", "/nosuch/cert.pem does not exist",
         "is not the URL of a store", "problem: ", "127.0.0.1:9/", "1 problem above: correct new.toml",
     ) if text not in screen] == []  # fmt: skip
     table = tomllib.loads((fresh.folder / "new.toml").read_text())
-    assert table["sources"]["ce1"] == {"type": "gridengine", "path": str(cell), "timezone": "Europe/Oslo"}
+    assert table["sources"]["gridengine"] == {"type": "gridengine", "path": str(cell), "timezone": "Europe/Oslo"}
     assert table["targets"]["sgas"]["url"] == "https://127.0.0.1:10/sgas"
     assert table["credentials"]["key"] == str(pki.client.key)
 
@@ -315,7 +320,7 @@ def test_ctrl_c_writes_nothing(fresh: Program, typed: list[str]) -> None:
 def test_what_apel_needs_is_asked(fresh: Program, pki: Pki) -> None:
     lines = answers(fresh, pki, target="ams", url="https://localhost:1")[1::2]
     lines[4:4] = ["2026-10-01", "send"]
-    fresh("--config", "new.toml", "init", answers="\n".join(lines) + "\n").ok()
+    fresh("--config", "new.toml", "init", answers="\n".join(lines) + "\n")
     table = tomllib.loads((fresh.folder / "new.toml").read_text())["targets"]["ams"]
     assert (table["since"], table["local_jobs"], table["records"]) == ("2026-10-01", "send", "apel-summary")
 
@@ -329,8 +334,8 @@ def test_a_folder_of_torque_or_pbs_may_be_either(fresh: Program) -> None:
 
 
 def test_a_program_is_recognised_by_its_name(fresh: Program, pki: Pki) -> None:
-    fresh("--config", "new.toml", "init", *answers(fresh, pki, source="/nosuch/bin/sacct")).ok()
-    assert tomllib.loads((fresh.folder / "new.toml").read_text())["sources"]["ce1"]["type"] == "slurm"
+    fresh("--config", "new.toml", "init", *answers(fresh, pki, source="/nosuch/bin/sacct"))
+    assert tomllib.loads((fresh.folder / "new.toml").read_text())["sources"]["slurm"]["type"] == "slurm"
 
 
 def test_the_time_zone_of_this_machine(tmp_path: Path) -> None:
@@ -345,5 +350,5 @@ def test_the_time_zone_of_this_machine(tmp_path: Path) -> None:
 
 def test_the_service_is_tried(fresh: Program, pki: Pki) -> None:
     given = answers(fresh, pki, target="sgas", url="https://127.0.0.1:9/sgas")
-    found = fresh("--config", "new.toml", "init", "--json", *given).ok().object
+    found = fresh("--config", "new.toml", "init", "--json", *given).object
     assert any("127.0.0.1:9" in problem for problem in found["problems"])

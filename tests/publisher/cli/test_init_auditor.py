@@ -33,9 +33,9 @@ def test_by_options(fresh: Program, pki: Pki, auditor: AuditorServer) -> None:
     done = fresh("--config", "new.toml", "init", "--json", *given).ok()
     assert done.object["problems"] == []
     assert written(fresh)["sources"] == {
-        "ce1": {"type": "auditor", "auditor": {"url": auditor.url, "collector": "slurm"}}
+        "auditor": {"type": "auditor", "auditor": {"url": auditor.url, "collector": "slurm"}}
     }
-    assert fresh("--config", "new.toml", "collect", "--json").object["sources"]["ce1"]["new"] == 1
+    assert fresh("--config", "new.toml", "collect", "--json").object["sources"]["auditor"]["new"] == 1
 
 
 def test_its_own_publisher_is_taken_over_in_whole_months(fresh: Program, pki: Pki, auditor: AuditorServer) -> None:
@@ -51,7 +51,7 @@ def test_its_own_publisher_is_taken_over_in_whole_months(fresh: Program, pki: Pk
         ({"earlier-publisher": "2026-10"}, 2, "sends apel-normalised-summary, and the service counts them in addition"),
         ({"earlier-publisher": "October"}, 2, "'October' is not a month"),
         ({"earlier-publisher": "never"}, 0, ""),
-        ({}, 0, "whether auditor-apel-plugin published for this site is unknown (--earlier-publisher)"),
+        ({}, 1, "whether auditor-apel-plugin published for this site is unknown (--earlier-publisher)"),
         ({"earlier-publisher": "never", "collector": "pbs"}, 2, "collector"),
     ],
 )
@@ -62,7 +62,7 @@ def test_what_it_does_not_take(
     done = fresh("--config", "new.toml", "init", *answers(fresh, pki, source=auditor.url, **given))
     assert done.code == code
     assert said in done.err
-    assert (fresh.folder / "new.toml").exists() == (code == 0)
+    assert (fresh.folder / "new.toml").exists() == (code != 2)
 
 
 def test_plain_http_to_another_host_is_refused(fresh: Program, pki: Pki) -> None:

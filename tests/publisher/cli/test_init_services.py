@@ -72,7 +72,8 @@ def test_keys_that_cannot_be(fresh: Program, pki: Pki, more: tuple[str, ...], sa
 def test_a_token_that_others_can_read_is_a_problem(fresh: Program, pki: Pki, token: Path) -> None:
     token.chmod(0o644)
     options = given(fresh, pki, "--token-file", str(token), target="https", url=NOBODY, records="ogf-ur")
-    done = fresh("--config", "new.toml", "init", "--json", *options).ok()
+    done = fresh("--config", "new.toml", "init", "--json", *options)
+    assert done.code == 1
     assert any("service.token" in problem for problem in done.object["problems"]), done.object
     assert written(fresh)["credentials"] == {"token_file": str(token)}
 
@@ -81,8 +82,21 @@ def test_files_for_open_xdmod(fresh: Program, pki: Pki, fixtures: Path) -> None:
     """Files of whole days need to know since when the logs are complete."""
     log = str(fixtures / "slurm" / "sacct.psv")
     options = given(fresh, pki, source=log, records="xdmod-slurm", timezone="UTC")
-    done = fresh("--config", "new.toml", "init", "--json", *options).ok()
+    done = fresh("--config", "new.toml", "init", "--json", *options)
+    assert done.code == 1
     assert any("--complete-since" in problem for problem in done.object["problems"]), done.object
     options = [*options, "--complete-since", "2026-01-01", "--force"]
     assert fresh("--config", "new.toml", "init", "--json", *options).ok().object["problems"] == []
     assert written(fresh)["records"] == "xdmod-slurm"
+
+
+def test_a_service_without_tls_on_this_host_needs_no_certificate(fresh: Program, pki: Pki) -> None:
+    url = "http://127.0.0.1:9/records"
+    words = [word for pair in pairs(answers(fresh, pki, target="https", url=url)) for word in pair]
+    kept = [pair for pair in pairs(words) if pair[0] not in CREDENTIALS | {"--store"}]
+    lines = f"-\n{fresh.folder / 'state.db'}\n"
+    asked = [word for pair in kept for word in pair if pair[0] != "--site"]
+    done = fresh("--config", "new.toml", "init", *asked, answers=f"EXAMPLE-SITE\n{lines}")
+    assert "Certificate" not in done.err, done.err
+    assert "127.0.0.1:9" in done.err, "the service is tested"
+    assert "credentials" not in tomllib.loads((fresh.folder / "new.toml").read_text())
