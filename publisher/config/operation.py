@@ -78,6 +78,9 @@ class Credentials(Settings):
         default=None, description="File with the client's secret, mode 0600 or 0400."
     )
     scope: str | None = Field(default=None, min_length=1, description="Scope of the token, as the service asks for.")
+    client_auth: Literal["basic", "post"] = Field(
+        default="basic", description="How the provider gets the secret: by HTTP Basic, or in the body."
+    )
     token_header: Annotated[str, AfterValidator(_header_name)] = Field(
         default="Authorization", pattern=_HEADER_NAME, description="Header in which the token is sent."
     )
@@ -101,6 +104,8 @@ class Credentials(Settings):
                 raise WrongKeysError(*(((name,), text) for name in missing))
         if self.scope is not None and self.token_url is None:
             raise WrongKeysError((("scope",), "is for token_url. Omit it"))
+        if "client_auth" in self.model_fields_set and self.token_url is None:
+            raise WrongKeysError((("client_auth",), "is for token_url. Omit it"))
         needless = {"token_header", "token_scheme"} & self.model_fields_set
         if needless and not given:
             raise WrongKeysError(*(((name,), "needs token_file or token_url") for name in sorted(needless)))

@@ -116,12 +116,14 @@ class FileAuthorisation:
 
 
 class ClientSecret(msgspec.Struct, frozen=True):
-    """A client of an OpenID provider: where it gets its tokens, with which secret and for which scope."""
+    """A client of an OpenID provider: where it gets its tokens, with which secret and for which scope. `in_body`: the
+    secret is sent in the body (`client_secret_post`), not by HTTP Basic."""
 
     token_url: str
     client_id: str
     secret_file: Path
     scope: str | None = None
+    in_body: bool = False
 
 
 class _Token(msgspec.Struct, frozen=True):
@@ -191,11 +193,11 @@ class TokenService:
             raise CredentialError(f"the file {client.secret_file} does not contain a client secret of one ASCII word")
         basic = b64encode(f"{quote(client.client_id, safe='')}:{quote(secret, safe='')}".encode()).decode()
         form = {"grant_type": "client_credentials"} | ({"scope": client.scope} if client.scope else {})
-        headers = {
-            "Authorization": f"Basic {basic}",
-            "Content-Type": "application/x-www-form-urlencoded",
-            "Accept": "application/json",
-        }
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        if client.in_body:
+            form |= {"client_id": client.client_id, "client_secret": secret}
+        else:
+            headers["Authorization"] = f"Basic {basic}"
         asked_s = self._clock()
         http = self._make_client(client.token_url)
         try:

@@ -104,7 +104,8 @@ class Identity:
             return FileAuthorisation(given.token_file, spelling)
         if given.token_url is None or given.client_id is None or given.client_secret_file is None:
             return None
-        client = ClientSecret(given.token_url, given.client_id, given.client_secret_file, given.scope)
+        in_body = given.client_auth == "post"
+        client = ClientSecret(given.token_url, given.client_id, given.client_secret_file, given.scope, in_body)
 
         def connected(url: str) -> HttpClient:
             # Without our certificate: the provider knows the client by its secret.

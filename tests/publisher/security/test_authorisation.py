@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from pydantic import ValidationError
 from rich.pretty import pretty_repr
 
 from publisher.config.operation import Credentials
@@ -87,6 +88,25 @@ def test_a_token_is_got_once_and_renewed_before_it_expires(pki: Pki, tmp_path: P
                 assert isinstance(made.post(MESSAGE), Accepted)
     assert service.seen == ["Bearer token-1", "Bearer token-1", "Bearer token-2", "Bearer token-2"]
     assert server.requests[0].body == b"grant_type=client_credentials&scope=a+b"
+
+
+def test_a_secret_is_sent_in_the_body_if_the_provider_wants_it_there(pki: Pki, tmp_path: Path) -> None:
+    def service(request: ScriptedRequest, connection: ScriptedConnection) -> None:
+        if request.path == "/token":
+            assert "authorization" not in request.headers
+            connection.answer(200, b'{"access_token": "token-1"}')
+        else:
+            connection.answer(200, request.headers["authorization"].encode())
+
+    with serve(service, pki) as server:
+        settings = own(tmp_path, server.url, client_auth="post")
+        with closing(target(pki, "https", server.url, credentials=settings)) as made:
+            outcome = made.post(MESSAGE)
+    assert isinstance(outcome, Accepted)
+    form = b"grant_type=client_credentials&client_id=site+a&client_secret=s3cr3t%2F0f%2Bclient"
+    assert server.requests[0].body == form
+    with pytest.raises(ValidationError, match="is for token_url"):
+        Credentials.model_validate({"client_auth": "post"})
 
 
 def test_a_refused_token_is_renewed_once(pki: Pki, tmp_path: Path) -> None:
