@@ -22,6 +22,7 @@ from formats.xml.read import record_elements
 
 Fields = dict[str, tuple[str, ...]]
 
+_NAMES_IN_JSON: Final = ("name", "type", "username")
 _PARTS_OF_NAMES = frozenset({"type", "metric", "storageUnit", "phaseUnit", "usageType"})
 
 
@@ -56,13 +57,14 @@ def each_fields_of(format_name: str, message: bytes) -> Iterator[Fields]:
 
 
 def _json_pairs(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """The values of an object by their paths; an object of a list is named by its `name`."""
+    """The values of an object by their paths; an object of a list is named by the first of `_NAMES_IN_JSON`."""
     if isinstance(value, dict):
         for name, each in value.items():
             yield from _json_pairs(each, f"{path}/{name}" if path else name)
     elif isinstance(value, list):
         for each in value:
-            named = each.pop("name", "") if isinstance(each, dict) else ""
+            names = [each.pop(key) for key in _NAMES_IN_JSON if key in each] if isinstance(each, dict) else []
+            named = names[0] if names else ""
             yield from _json_pairs(each, f"{path}[{named}]" if named else path)
     else:
         yield path, str(value)
@@ -387,6 +389,25 @@ GROUP_RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
         "Infrastructure": _GRID,
         "NormalisedWallDuration": _r("wall_ms", "benchmarks", how=_TIMES_SCORE, settings=("benchmark_type",)),
         "NormalisedCpuDuration": _r("cpu_ms", "benchmarks", how=_TIMES_SCORE, settings=("benchmark_type",)),
+    },
+    "waldur-usage": {
+        "account": _r("account", "project", "vo", "local_group", how="as `by` says", settings=("by",)),
+        "month": _MONTH,
+        "components/amount": _r(
+            "wall_ms",
+            "cores",
+            "slots",
+            "cpu_ms",
+            "gpus",
+            "nodes",
+            "memory_rss_kib",
+            how="the sum over its jobs, exact; then two decimals",
+            settings=("components",),
+        ),
+        "components/users/usage": _r(
+            "local_user", how="the user's share; shares add up to the amount", settings=("users",)
+        ),
+        "components/before": _r(how="what Waldur may have of us instead; it is not sent"),
     },
 }
 """Rules by format of groups and by field; the facts are those of each job of the group."""

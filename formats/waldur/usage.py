@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from formats import fit
-from formats.base import Format, Rendered
+from formats.base import Format, Note, Rendered
 from formats.calendar import Month, month_of
 from formats.columns import TotalColumns, Value
 from formats.fit import shown, unreported
@@ -198,8 +198,13 @@ class ResourceUsage(msgspec.Struct, frozen=True):
         return self._after(self, {name: each.followed_by(None) for name, each in self.usage.items()})
 
     def following(self, earlier: ResourceUsage, *, is_there: bool) -> ResourceUsage:
-        """This total as it is written after an earlier one. `is_there`: Waldur has that one, and no other."""
-        names = sorted({*earlier.usage, *self.usage})
+        """This total as it is written after an earlier one. `is_there`: Waldur has that one, and no other.
+
+        What was used no more is written as zero until Waldur has that; a component that was removed, or mistyped, would
+        stay for ever otherwise.
+        """
+        left = {name for name, each in earlier.usage.items() if each.cents or not is_there}
+        names = sorted({*left, *self.usage})
         usage = {
             name: earlier.usage[name].followed_by(self.usage.get(name)) if name in earlier.usage else self.usage[name]
             for name in names
@@ -359,7 +364,7 @@ class WaldurUsageFormat:
     overhead_bytes, separator_bytes = 3, 2
 
     def __init__(self, view: View) -> None:
-        pass
+        self._configured = {each.name for each in options_of(view).components}
 
     def message(self, bodies: Sequence[bytes]) -> bytes:
         """The complete message: a list."""
@@ -369,7 +374,13 @@ class WaldurUsageFormat:
         """Render a total. Raises `CannotRenderError` for an amount with more digits than Waldur takes."""
         components = [self._component(name, each, total) for name, each in total.usage.items()]
         report = AccountReport(total.key.account, str(total.key.when), components)
-        return Rendered(msgspec.json.encode(report))
+        notes = [self._removed(name, total) for name in total.usage if name not in self._configured]
+        return Rendered(msgspec.json.encode(report), tuple(notes))
+
+    @staticmethod
+    def _removed(name: str, total: ResourceUsage) -> Note:
+        before = [str(_decimal(each)) for each in total.before.get(name, ())]
+        return Note(name, "it is no longer among the components of the target", ", ".join(before) or "0.00", "0.00")
 
     @staticmethod
     def _component(name: str, usage: ComponentUsage, total: ResourceUsage) -> ComponentAmount:

@@ -82,8 +82,8 @@ def _work_json(work: SourceWork | TargetWork) -> dict[str, Any]:
 def _list(runs: list[ProgramRun]) -> None:
     from publisher.status.run_summary import summary_of  # noqa: PLC0415
 
-    columns = ["run", "began", "took", "command", "new jobs", "sent", "confirmed", "rejected", "held", "ended"]
-    numbers = ("sent", "confirmed", "rejected", "held")
+    numbers = ("sent", "totals", "confirmed", "rejected", "held")
+    columns = ["run", "began", "took", "command", "new jobs", *numbers, "ended"]
     rows = [
         [
             each.run.id, iso(each.run.began_at), each.took, each.run.command, each.new,
@@ -113,7 +113,9 @@ def _show(run: ProgramRun) -> None:
     if summary.sources:
         _show_work("Collected", "source", summary.sources, ("new", "changed", "unreadable"))
     if summary.targets:
-        _show_work("Delivered", "target", summary.targets, ("sent", "confirmed", "rejected", "held", "waiting"))
+        _show_work(
+            "Delivered", "target", summary.targets, ("sent", "totals", "confirmed", "rejected", "held", "waiting")
+        )
     if error := run.done.get("error"):
         data(safe(f"Error: {error}"))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import typer
@@ -13,7 +14,7 @@ from publisher.cli import completion, exit_code
 from publisher.cli.collect_cmd import say_if_new_store
 from publisher.cli.output import json_object, say
 from publisher.cli.recorded import recorded
-from publisher.cli.render_cmd import held_json
+from publisher.cli.render_cmd import held_json, note_lines
 from publisher.cli.session import session
 from publisher.cli.table import level_text, show_table
 from publisher.errors import StoreError, UsageError
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from publisher.api import Publisher
-    from publisher.preview.render import Broken, HeldPreview
+    from publisher.preview.render import Broken, HeldPreview, Noted
     from publisher.publish.publish import Delivery
     from publisher.status.status import Status, TargetStatus
+
+
+_MOST_NOTES: Final = 10
 
 
 def register(app: typer.Typer) -> None:
@@ -83,13 +87,15 @@ def said(problem: StoreError | None, code: int) -> int:
 
 
 class DryRun(msgspec.Struct):
-    """What `publish` would send to a target: records, the messages, and their bytes before signing; both with sync."""
+    """What `publish` would send to a target: records, the messages, and their bytes before signing; both with sync.
+    `notes`: what is altered in them."""
 
     records: int
     messages: int
     bytes: int
     held: list[HeldPreview]
     broken_rules: list[Broken]
+    notes: list[Noted]
 
 
 def dry_run_of(publisher: Publisher, target: str) -> DryRun:
@@ -105,7 +111,7 @@ def dry_run_of(publisher: Publisher, target: str) -> DryRun:
         validation.passes(message)
         messages += 1
         size += len(message.payload)
-    return DryRun(rendering.records, messages, size, rendering.held, validation.broken)
+    return DryRun(rendering.records, messages, size, rendering.held, validation.broken, rendering.notes)
 
 
 def dry_run_json(found: DryRun) -> dict[str, Any]:
@@ -140,6 +146,8 @@ def _show_dry_run(targets: Sequence[str]) -> None:
         for name, each in found.items()
     ]  # fmt: skip
     show_table("Would be sent", columns, rows, right=set(columns[1:-1]))
+    for name, each in found.items():
+        say(*(f"{name}: {line}" for line in islice(note_lines(each.notes), _MOST_NOTES)))
     say("Nothing was sent. `usage-publisher render FORMAT --target NAME` shows the messages")
 
 
@@ -188,7 +196,7 @@ def _settled_text(total: TargetStatus) -> Text:
 def show_delivered(delivered: dict[str, Delivery], status: Status | None) -> None:
     """Print the result of publishing as a table; problems were printed when they happened. Without a status, totals are
     unknown."""
-    columns = ["target", "accepted", "rejected", "held", "waiting", "batches", "KiB", "status"]
+    columns = ["target", "accepted", "totals", "rejected", "held", "waiting", "batches", "KiB", "status"]
     rows: list[list[object]] = []
     for name, item in delivered.items():
         total = None if status is None else status.targets[name]
@@ -210,7 +218,8 @@ def show_delivered(delivered: dict[str, Delivery], status: Status | None) -> Non
         else:
             remark = _settled_text(total)
         sent, left = item.sent, ("", "") if total is None else (total.held, total.waiting)
-        rows.append([name, sent.accepted, sent.rejected, *left, sent.batches, sent.bytes // 1024, remark])
+        numbers = [sent.accepted, sent.groups or "", sent.rejected, *left, sent.batches, sent.bytes // 1024]
+        rows.append([name, *numbers, remark])
     show_table("Published", columns, rows, right=set(columns[1:-1]))
     if any(item.sent.rejected for item in delivered.values()):
         say("`usage-publisher records list --state rejected` lists rejected records with the services' answers")

@@ -14,7 +14,7 @@ it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import (
@@ -93,6 +93,9 @@ def require_same_keys(target: str, before: str, now: str, delivered: int) -> Non
             )
 
 
+_MOST_CHARACTERS: Final = 500
+"""Of a value of a setting in the audit log."""
+
 _classes = Table("selected_classes", MetaData(), Column("id", BigInteger, primary_key=True), prefixes=["TEMPORARY"])
 
 
@@ -122,6 +125,7 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
                 sent = (State.ACCEPTED, State.IN_FLIGHT, State.SUPERSEDED)
                 require_same_keys(name, row.filter_settings, selection.text, sum(counts[state] for state in sent))
                 registry.set_filter_settings(connection, row.name, target.type, selection.text)
+                _note_changes(connection, name, row.filter_settings, selection.text, now)
                 _follow(connection, row.id, selection, now)
                 counted_once.decide_all(connection, row.id, selection, now)
                 _note_assumed(connection, name, row.filter_settings, target, config, now)
@@ -131,6 +135,25 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
 def _delivered_until(filter_text: str) -> int | None:
     until: int | None = msgspec.json.decode(filter_text)["target"]["delivered_until"]
     return until
+
+
+def _note_changes(connection: Connection, name: str, before: str, now_text: str, now: int) -> None:
+    """Record in the audit log which settings of a target changed: what is sent changes with them."""
+    old, new = (
+        read_with(lambda stored: msgspec.json.decode(stored)["target"], text, f"the settings of target {name}")
+        for text in (before, now_text)
+    )
+    for key in sorted({*old, *new} - {"delivered_until", "taken_over_from"}):
+        if old.get(key) != new.get(key):
+            detail = f"{key} was {_said(old.get(key))}, is {_said(new.get(key))}"
+            registry.record_action(connection, "settings", name, detail, now)
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "not set"
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
 
 
 def _note_assumed(

@@ -34,10 +34,12 @@ class SourceWork(msgspec.Struct, frozen=True):
 
 
 class TargetWork(msgspec.Struct, frozen=True):
-    """What a run sent to a target, and what its reconciliation confirmed: None without one; what is left then."""
+    """What a run sent to a target (jobs, and totals or reports of jobs), and what its reconciliation confirmed: None
+    without one; what is left then."""
 
     name: str
     sent: int
+    totals: int
     confirmed: int | None
     rejected: int
     held: int
@@ -88,8 +90,10 @@ class RunSummary(msgspec.Struct, frozen=True):
         """What it did, in words; empty: unknown."""
         if self.new is None:
             return ""
-        sent, rejected = self.total("sent"), self.total("rejected")
-        return f"; {counted(self.new, 'new job')}, {counted(sent or 0, 'record')} sent, {rejected or 0:,} rejected"
+        sent, rejected = self.total("sent") or 0, self.total("rejected") or 0
+        totals = self.total("totals") or 0
+        what = f"{counted(sent, 'job')} and {counted(totals, 'total')}" if totals else counted(sent, "record")
+        return f"; {counted(self.new, 'new job')}, {what} sent, {rejected:,} rejected"
 
 
 def summary_of(run: ProgramRun) -> RunSummary:
@@ -110,6 +114,7 @@ def summary_of(run: ProgramRun) -> RunSummary:
         TargetWork(
             name=name,
             sent=each.get("accepted", 0),
+            totals=each.get("groups", 0),
             confirmed=_confirmed(each, reconciled.get(name)),
             rejected=each.get("rejected", 0),
             held=each.get("held", 0),

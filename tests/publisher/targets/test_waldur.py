@@ -11,6 +11,7 @@ import pytest
 
 from formats.calendar import SECONDS_A_DAY, Month
 from publisher.publish.publish import Delivery
+from publisher.sources.base import Window
 from publisher.store.schema import State
 from publisher.targets.base import EvidenceUnavailable
 from publisher.targets.identity import TargetContext
@@ -80,6 +81,65 @@ def test_values_that_fall_are_sent_and_a_user_who_vanished_gets_zero(tmp_path: P
         ("physics", "gpu_hours", ""): 1, ("physics", "gpu_hours", "ada"): 1, ("bio", "gpu_hours", ""): 2,
         ("bio", "gpu_hours", "bob"): 2,
     }  # fmt: skip
+
+
+def test_a_component_that_is_removed_becomes_zero_and_that_is_said(tmp_path: Path, double: WaldurDouble) -> None:
+    site = Reporter(tmp_path, double)
+    site.job(1, 3)
+    site.run()
+    before = site.site.table["targets"]["waldur"]["components"]
+    site.site.configure("waldur", components={"cpu_k_hours": {"amount": "jobs"}})
+    site.job(2, 3)
+    site.site.collect()
+    (entry,) = (each for each in site.site.publisher.audit() if each.action == "settings")
+    assert "gpu_hours" in entry.detail
+    assert "cpu_k_hours" in entry.detail
+    shown = site.site.publisher.rendering("waldur-usage", "waldur", Window())
+    list(shown.messages())
+    (noted,) = shown.notes
+    note = noted.note
+    assert (note.field, note.before, note.after) == ("gpu_hours", "3.00", "0.00")
+    assert "no longer among the components" in note.rule
+    assert site.site.publish_to("waldur").sent.groups == 1
+    assert double.amounts(NOV).get(("physics", "gpu_hours", ""), 0) == 0
+    site.job(3, 3)
+    site.run()
+    shown = site.site.publisher.rendering("waldur-usage", "waldur", Window())
+    assert b"gpu_hours" not in b"".join(each.payload for each in shown.messages()), "it is not reported for ever"
+    site.site.configure("waldur", components=before)
+    site.job(4, 3)
+    site.run()
+    assert site.total() == 12
+
+
+def test_a_total_is_explained(tmp_path: Path, double: WaldurDouble) -> None:
+    site = Reporter(tmp_path, double)
+    site.job(1, 3)
+    site.job(2, 2, local_user="bob")
+    site.run()
+    (explained,) = site.site.publisher.explanations("waldur-usage", "waldur", make_job(1).record_id)
+    values = {each.field: each.value for each in explained.values}
+    assert values["account"] == "physics"
+    assert values["components[gpu_hours]/amount"] == "5.00"
+    assert values["components[gpu_hours]/users[ada]/usage"] == "3.00"
+    assert "no rule is known" not in {each.rule for each in explained.values}
+    assert explained.group is not None
+    assert explained.group.jobs == 2
+
+
+def test_a_mistyped_component_leaves_nothing(tmp_path: Path, double: WaldurDouble) -> None:
+    site = Reporter(tmp_path, double)
+    right = site.site.table["targets"]["waldur"]["components"]
+    site.site.configure("waldur", components={"gpu_huors": {"amount": "gpu-hours"}})
+    site.job(1, 3)
+    site.run()
+    site.site.configure("waldur", components=right)
+    for number in (2, 3):
+        site.job(number, 3)
+        site.run()
+    assert site.total() == 9
+    shown = site.site.publisher.rendering("waldur-usage", "waldur", Window())
+    assert b"huors" not in b"".join(each.payload for each in shown.messages())
 
 
 def test_nothing_is_written_again_that_is_there(tmp_path: Path, double: WaldurDouble) -> None:
