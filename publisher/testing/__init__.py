@@ -18,13 +18,14 @@ pytest.register_assert_rewrite(
 )
 
 from publisher.testing.formats import FormatSuite  # noqa: E402
-from publisher.testing.services import Alters, Fails, HttpDouble, HttpRequest, KeepsTime, Refuses, Service  # noqa: E402
+from publisher.testing.services import Alters, Exports, Fails, HttpDouble, HttpRequest, KeepsTime, Refuses, Service  # noqa: E402
 from publisher.testing.sources import Facts, SourceSuite  # noqa: E402
 from publisher.testing.targets import NOT_APPLICABLE, TargetSuite  # noqa: E402
 
 __all__ = [
     "NOT_APPLICABLE",
     "Alters",
+    "Exports",
     "Facts",
     "Fails",
     "FormatSuite",

@@ -25,7 +25,7 @@ from publisher.targets.identity import TargetContext
 from publisher.testing.jobs import NOVEMBER, OCTOBER, make_job
 from publisher.testing.memory import ListSource
 from publisher.testing.postgresql import DatabaseServer
-from publisher.testing.services import Fails, KeepsTime, Refuses, Service
+from publisher.testing.services import Exports, Fails, KeepsTime, Refuses, Service
 from publisher.testing.site import FolderSite
 
 NAME: Final = "tested"
@@ -208,11 +208,16 @@ class DeliverySite(FolderSite):
 
     def differences(self) -> list[Difference]:
         """What a reconciliation lists, without runs that are superseded."""
+        self._export()
         with self.publisher.reconcile([NAME], _MONTHS) as result:
             outcome = result.targets[NAME]
             assert outcome.unavailable is None, outcome.unavailable
             assert not outcome.busy
             return [each for each in result.differences(NAME) if each.kind not in {"superseded", "unsettled"}]
+
+    def _export(self) -> None:
+        if isinstance(self.service, Exports):
+            self.service.export()
 
     def differing(self, key: str) -> int:
         """How many differences a reconciliation lists, that of this record among them. Where the service gives sums
@@ -227,6 +232,7 @@ class DeliverySite(FolderSite):
 
     def confirmed(self) -> tuple[int, int]:
         """How many runs a reconciliation confirms, and how many are accepted."""
+        self._export()
         with self.publisher.reconcile([NAME], _MONTHS) as result:
             months = result.targets[NAME].months
             accepted = sum(month.states[State.ACCEPTED] for month in months)

@@ -63,6 +63,15 @@ class Alters(Protocol):
 
 
 @runtime_checkable
+class Exports(Protocol):
+    """A double whose evidence is a file, which `evidence` in its settings names."""
+
+    def export(self) -> None:
+        """Write what the service has now into the file."""
+        ...
+
+
+@runtime_checkable
 class KeepsTime(Protocol):
     """A double that compares the times of messages with its clock. The suite gives it, and the target, the clock of the
     site."""

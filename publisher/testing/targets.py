@@ -23,7 +23,7 @@ from publisher.store.schema import State
 from publisher.testing.delivery import ANSWERS, NAME, OTHER_VO, DeliverySite, RandomHistory
 from publisher.testing.jobs import make_job, make_jobs
 from publisher.testing.postgresql import DatabaseServer
-from publisher.testing.services import Alters, Fails, KeepsTime, Refuses, Service
+from publisher.testing.services import Alters, Exports, Fails, KeepsTime, Refuses, Service
 
 NOT_APPLICABLE: Final = "not applicable"
 """How the reason of a promise begins that a descriptor excludes; pytest shows it as a skipped test."""
@@ -52,8 +52,9 @@ def excluded(settings: TargetSettings, service: Service, *, several_hosts: bool)
         exclude("its double has no requests that can fail", "test_the_power_fails_at_any_request")
     if not isinstance(service, Refuses):
         exclude("its double refuses nothing", "test_refused_records_stop_only_themselves")
-    if evidence in {"none", "file"} or not isinstance(service, Alters):
-        why = f"evidence is {evidence}" if evidence in {"none", "file"} else "its double cannot be altered"
+    has_evidence = evidence != "none" and (evidence != "file" or isinstance(service, Exports))
+    if not has_evidence or not isinstance(service, Alters):
+        why = "its double cannot be altered" if has_evidence else f"evidence is {evidence}"
         exclude(why, "test_evidence_finds_what_differs_and_nothing_else", "test_evidence_finds_one_of_many")
     if not several_hosts:
         exclude("no server of PostgreSQL is given", "test_a_history_of_two_hosts", "test_two_hosts_share_a_backlog")

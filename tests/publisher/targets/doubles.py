@@ -27,6 +27,10 @@ from publisher.testing.services import in_turn
 from tests.publisher.waldur import WaldurDouble, settings_of
 
 _CREATED = re.compile(rb'createTime="[^"]*"|urf:createTime="[^"]*"')
+_EXPORTED = [
+    re.compile(rb"<EndTime[^>]*>([^<]+)<"), re.compile(rb"<WallDuration[^>]*>PT(\d+)S<"),
+    re.compile(rb"<CpuDuration[^>]*>PT(\d+)S<"),
+]  # fmt: skip
 _CPU = re.compile(rb"(<CpuDuration[^>]*>PT)(\d+)(S<)")
 
 
@@ -161,6 +165,35 @@ class HttpsDouble(HttpDouble):
         return 200, "stored"
 
 
+class ExportingDouble(HttpsDouble):
+    """The same with a portal that exports its records into a file."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._file = folder / "portal.csv"
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The table of a target."""
+        return {**super().settings, "evidence": str(self._file)}
+
+    def export(self) -> None:
+        """As `publisher.testing.Exports`."""
+        lines = ["record_id,end,wall_s,cpu_s"]
+        for key, body in self.rows.items():
+            found = [each[1].decode() if (each := pattern.search(body)) else "" for pattern in _EXPORTED]
+            lines.append(",".join([key, *found]))
+        self._file.write_text("\n".join(lines), encoding="utf-8")
+
+    def alter(self, key: str) -> None:
+        """Change the CPU time of a record."""
+        self.rows[key] = _CPU.sub(lambda cpu: cpu[1] + str(int(cpu[2]) + 10).encode() + cpu[3], self.rows[key])
+
+    def remove(self, key: str) -> None:
+        """Remove a record."""
+        del self.rows[key]
+
+
 class FolderDouble:
     """A folder of plain files, of which the last record with an id counts."""
 
@@ -207,6 +240,15 @@ class FolderDouble:
                 changed = [change(body) if name == key else body for name, body in records]
                 file.write_bytes(self._message([body for body in changed if body]))
                 os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+class QueueDouble(FolderDouble):
+    """An outgoing queue of SSM, in which each message has a file in a folder of the queue."""
+
+    def files(self) -> list[Path]:
+        """The messages, oldest first."""
+        found = self.path.rglob("*") if self.path.exists() else ()
+        return sorted((each for each in found if each.is_file()), key=lambda each: each.stat().st_mtime_ns)
 
 
 def _with_another_core(line: bytes) -> bytes:

@@ -23,8 +23,10 @@ from tests.publisher.store.server import PostgresqlServer
 from tests.publisher.targets.doubles import (
     ApelDouble,
     DailyDouble,
+    ExportingDouble,
     FolderDouble,
     HttpsDouble,
+    QueueDouble,
     SgasDouble,
     WaldurService,
     amounts,
@@ -115,6 +117,29 @@ class TestHttps(OwnSuite):
     def service(self) -> Iterator[HttpsDouble]:
         with HttpsDouble().running() as double:
             yield double
+
+    def value(self, body: bytes) -> Any:
+        return undated(body)
+
+
+class TestEvidenceOfAFile(OwnSuite):
+    not_applicable = SENT_AGAIN
+
+    @pytest.fixture
+    def service(self, tmp_path: Path) -> Iterator[ExportingDouble]:
+        with ExportingDouble(tmp_path).running() as double:
+            yield double
+
+    def value(self, body: bytes) -> Any:
+        return undated(body)
+
+
+class TestQueue(OwnSuite):
+    not_applicable = SENT_AGAIN | FILES
+
+    @pytest.fixture
+    def service(self, tmp_path: Path) -> QueueDouble:
+        return QueueDouble(tmp_path / "outgoing", layout="dirq", records="ogf-ur")
 
     def value(self, body: bytes) -> Any:
         return undated(body)
