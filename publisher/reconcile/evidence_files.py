@@ -247,9 +247,11 @@ def _listed(path: Path, document: Any, form: Format) -> list[Any]:
 
 
 def _holdings(document: dict[str, Any], apel: dict[str, Any], form: Format) -> list[Any]:
-    """The holdings of the simulator, of the kind that a target is sent."""
-    if form.service == "SGAS":
-        return [{"record_id": name} for name in document.get("sgas", {})]
+    """The holdings of the simulator, of the kind that a target is sent: of APEL's tables, or of another service the ids
+    of its records."""
+    others = document.get(form.service.lower())
+    if isinstance(others, dict) and others is not apel:
+        return [{"record_id": name} for name in others]
     if form.record_id is not None:
         rows: list[Any] = [{"record_id": name} for name in apel.get("record_ids", {})]
     elif form.shape == "record":

@@ -89,6 +89,51 @@ def test_nothing_is_decided_by_a_class_of_settings(root: Path) -> None:
     assert found == []
 
 
+SERVICES = {*FORMATS, *TARGET_KINDS}
+
+HOMES: dict[str, set[str]] = {
+    **{f"publisher/targets/{name}.py": {name} for name in TARGET_KINDS},
+    "publisher/config/": SERVICES,
+    "publisher/migrate/": SERVICES,
+    "publisher/simulator/": SERVICES,
+    "publisher/inspect/": SERVICES,
+    "publisher/sources/auditor/": {"auditor"},
+    "publisher/same_job.py": {"auditor"},
+    "publisher/security/": {"https"},
+    "publisher/page/": {"https", "utilization"},
+    "publisher/report/": {"utilization"},
+    "publisher/preview/render.py": {"utilization"},
+    "publisher/store/groups.py": {"utilization"},
+}
+"""Where the name of a format or of a kind of service may stand: the registries and settings, what reads other programs'
+files, the home of a kind; and where the word is a source, a scheme of URLs, a view, or the one report."""
+
+
+def _docstrings(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        for statement in getattr(node, "body", []) if not isinstance(node, ast.Lambda | ast.IfExp) else []:
+            if isinstance(statement, ast.Expr):
+                yield statement.value
+
+
+def test_no_other_module_names_a_format_or_kind_of_service(root: Path) -> None:
+    found = []
+    for file in sorted((root / "publisher").rglob("*.py")):
+        place = str(file.relative_to(root))
+        allowed = {name for home, names in HOMES.items() if place.startswith(home) for name in names}
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        docs = set(_docstrings(tree))
+        found += [
+            f"{place}:{node.lineno}: {node.value}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant)
+            and node not in docs
+            and isinstance(node.value, str)
+            and node.value in SERVICES - allowed
+        ]
+    assert found == []
+
+
 @pytest.mark.parametrize(
     "code",
     [
