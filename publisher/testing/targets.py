@@ -338,8 +338,8 @@ class TargetSuite:
 
     def test_messages_keep_the_limits(self, make_site: Callable[..., DeliverySite]) -> None:
         """No message has more records or bytes than are configured, as the target measures its messages."""
-        site = make_site(batch_records=100, batch_bytes=20_000)
-        site.add(*(make_job(number, user_dn=f"/DC=org/CN={'x' * 60} {number}") for number in range(1, 61)))
+        site = make_site(batch_records=100, batch_bytes=60_000)
+        site.add(*(make_job(number, user_dn=f"/DC=org/CN={'x' * 60} {number}") for number in range(1, 121)))
         site.settle()
         site.judge()
         (limit,) = site.limits

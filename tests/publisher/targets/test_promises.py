@@ -135,7 +135,9 @@ class TestEvidenceOfAFile(OwnSuite):
 
 
 class TestQueue(OwnSuite):
-    not_applicable = SENT_AGAIN | FILES
+    """What SSM took out of it is no evidence of what the service has."""
+
+    not_applicable = SENT_AGAIN | FILES | NO_EVIDENCE
 
     @pytest.fixture
     def service(self, tmp_path: Path) -> QueueDouble:
