@@ -78,9 +78,7 @@ class Credentials(Settings):
         default=None, description="File with the client's secret, mode 0600 or 0400."
     )
     scope: str | None = Field(default=None, min_length=1, description="Scope of the token, as the service asks for.")
-    client_auth: Literal["basic", "post"] = Field(
-        default="basic", description="Secret by HTTP Basic, or in the body."
-    )
+    client_auth: Literal["basic", "post"] = Field(default="basic", description="Secret by HTTP Basic, or in the body.")
     token_header: Annotated[str, AfterValidator(_header_name)] = Field(
         default="Authorization", pattern=_HEADER_NAME, description="Header in which the token is sent."
     )
