@@ -13,7 +13,7 @@ from formats.calendar import period_of, periods_between
 from formats.job import Job
 from formats.names import vo_of
 from publisher.collect.enrich import Enrichers, NameSelection
-from publisher.config.rules import JobFilter
+from publisher.config.rules import SelectedNames
 from publisher.config.schema import Config, Target
 from publisher.config.types import Settings, came_later, planning_settings
 from publisher.encoded_run import class_needs_local_user
@@ -45,7 +45,7 @@ class TargetFilter:
         self._vos = frozenset(target.vo)
         self._skip_unknown_vo = target.for_unknown_vo == "skip"
         self._sources = frozenset(target.sources)
-        jobs = target.jobs or JobFilter.model_construct()
+        jobs = target.jobs or SelectedNames.model_construct()
         self._user = NameSelection("user", jobs.user)
         self._queue = NameSelection("queue", jobs.queue)
         self._project = NameSelection("project", jobs.project)

@@ -147,7 +147,7 @@ class GridLog(Settings):
     require: Switch = Field(default=False, description="Every job must have an entry: a job without one stays held.")
 
 
-class JobFilter(Settings):
+class SelectedNames(Settings):
     """`jobs = { user = "!test*" }` of a target: a pattern that begins with `!` excludes what it matches."""
 
     user: NameFilter = Field(

@@ -22,7 +22,7 @@ from formats.utilization.report import Measure
 from formats.view import DnPolicy, NamespaceStyle, StartFrom, SubmitHostSpelling, SummaryCounts, UrExtension, VoSpelling
 from publisher import plugins
 from publisher.config.operation import Credentials
-from publisher.config.rules import JobFilter, Selected
+from publisher.config.rules import Selected, SelectedNames
 from publisher.config.target_kind import EvidenceSource, SecondVersion, TargetKind, added_kind
 from publisher.config.types import (
     BenchmarkName,
@@ -73,7 +73,7 @@ class TargetSettings(Settings):
         records: str
 
     vo: PlansAgain[tuple[str, ...]] = Field(default=(), description="Only jobs of these VOs. Default: all.")
-    jobs: PlansAgainIfGiven[JobFilter | None] = Field(
+    jobs: PlansAgainIfGiven[SelectedNames | None] = Field(
         default=None, description="Only jobs with these names of users, queues, and projects. Default: all."
     )
     statuses: PlansAgain[tuple[str, ...] | None] = Field(

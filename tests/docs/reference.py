@@ -25,7 +25,7 @@ from publisher.config.reports import (
     StatementRecipient,
     StatementSettings,
 )
-from publisher.config.rules import JobFilter
+from publisher.config.rules import SelectedNames
 from publisher.config.schema import (
     TARGET_KINDS,
     AddOnSettings,
@@ -67,7 +67,7 @@ TABLES: dict[str, type[Settings]] = {
     "[sources.NAME.auditor.meta]": MetaKeys,
     "[spool.NAME]": SpoolContext,
     "[targets.NAME]": TargetSettings,
-    "jobs": JobFilter,
+    "jobs": SelectedNames,
     '[targets.NAME] with records = "utilization"': ReportingSettings,
     "select": Selected,
     **{f'[targets.NAME] with type = "{name}"': kind.settings for name, kind in TARGET_KINDS.items()},

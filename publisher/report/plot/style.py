@@ -6,9 +6,8 @@ only while a picture is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import pairwise
 from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
 
@@ -136,11 +135,6 @@ def interval_text(start: int, stop: int, timezone: str = "UTC") -> str:
         if all(one.endswith(zeros) for one in texts):
             texts = [one.removesuffix(zeros) for one in texts]
     return f"{texts[0]} until {texts[1]}, {timezone}"
-
-
-def middles_of(plot: Plot, stop: int) -> Iterator[float]:
-    """The middles of the bins, through which a line goes, in epoch seconds."""
-    return ((left + right) / 2 for left, right in pairwise(edges_of(plot, stop)))
 
 
 def folded(plot: Plot) -> Plot:

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 
 import msgspec
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from publisher.page.charts import chart_of
-from publisher.report.plot.ticks import time_ticks, value_ticks
 from publisher.report.report import Plot, Series
 
 START = 1_793_491_200
@@ -22,46 +17,6 @@ def plot(*values: tuple[float | None, ...], stacked: bool = False, step_s: int |
     starts = tuple(START + 3600 * place for place in range(len(values[0])))
     series = tuple(Series(f"s{place}", one) for place, one in enumerate(values))
     return Plot(title="T", style="line", x=starts, step_s=step_s, unit="u", stacked=stacked, series=series)
-
-
-@given(st.floats(1e-9, 1e15))
-def test_values_have_few_round_marks_up_to_beyond_the_highest(most: float) -> None:
-    top, ticks = value_ticks(most)
-    assert top >= most * 0.998
-    assert top <= most * 2.6
-    assert 3 <= len(ticks) <= 8
-    assert (ticks[0].text.strip("0."), ticks[-1].share) == ("", 1.0)
-    assert len({tick.text for tick in ticks}) == len(ticks)
-
-
-def test_marks_say_round_values() -> None:
-    assert [tick.text for tick in value_ticks(2.83)[1]] == ["0", "1", "2", "3"]
-    assert [tick.text for tick in value_ticks(1200)[1]] == ["0", "250", "500", "750", "1,000", "1,250"]
-    assert [tick.text for tick in value_ticks(0)[1]] == ["0", "1"]
-
-
-@given(st.integers(-60_000_000_000, 250_000_000_000), st.integers(1, 4_000_000_000))
-def test_time_has_few_marks_in_order(start: int, length: int) -> None:
-    ticks = time_ticks(start, start + length)
-    shares = [tick.share for tick in ticks]
-    assert len(ticks) <= 13
-    assert shares == sorted(set(shares))
-    assert all(0 <= share <= 1 for share in shares)
-
-
-@pytest.mark.parametrize(
-    ("begin", "days", "first", "last"),
-    [
-        ("2026-11-01", 1, "1 Nov", "2 Nov"),
-        ("2026-11-01", 30, "2 Nov", "30 Nov"),  # Mondays
-        ("2026-01-01", 365, "2026", "2027"),
-        ("2020-01-01", 3653, "2020", "2030"),
-    ],
-)
-def test_marks_of_time_are_round_instants(begin: str, days: int, first: str, last: str) -> None:
-    start = int(datetime.fromisoformat(begin).replace(tzinfo=UTC).timestamp())
-    ticks = time_ticks(start, start + days * DAY)
-    assert (ticks[0].text, ticks[-1].text) == (first, last)
 
 
 def test_data_over_time() -> None:
