@@ -30,7 +30,7 @@ from publisher.report.runs import ReportContext
 from publisher.report.view_kind import SQL
 from publisher.store import schema
 
-_SECONDS: Final = 60
+_LIMIT_S: Final = 60.0
 _MOST_ROWS: Final = 100_000
 _PAGE: Final = 50_000
 _MS: Final = "* CAST(0.001 AS DECIMAL(4, 3))"
@@ -120,7 +120,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     if "deliveries" in read and request.archive is not None:
         raise UsageError("an archive has no deliveries", hint="Omit --archive, or select from runs and nodes")
     with _connected(context, everything, read) as connection:
-        columns, rows = _asked(connection, request.statement)
+        columns, rows = answered(connection, request.statement)
     more = len(rows) > _MOST_ROWS
     note = f"Only the first {_MOST_ROWS:,} rows are shown: select fewer, or let SQL sum them up."
     return Report(
@@ -202,9 +202,11 @@ def _deliveries(context: ReportContext) -> Iterator[tuple[Any, ...]]:
             yield run_id, target, schema.State(state).name.lower(), *rest
 
 
-def _asked(connection: duckdb.DuckDBPyConnection, statement: str) -> tuple[tuple[Column, ...], list[tuple[Cell, ...]]]:
+def answered(
+    connection: duckdb.DuckDBPyConnection, statement: str, limit_s: float = _LIMIT_S
+) -> tuple[tuple[Column, ...], list[tuple[Cell, ...]]]:
     """The columns and rows of a statement. Raises `UsageError` if DuckDB refuses it, or if it takes too long."""
-    limit = Timer(_SECONDS, connection.interrupt)
+    limit = Timer(limit_s, connection.interrupt)
     limit.daemon = True
     limit.start()
     try:
@@ -216,7 +218,7 @@ def _asked(connection: duckdb.DuckDBPyConnection, statement: str) -> tuple[tuple
         fetched = found.fetchmany(_MOST_ROWS + 1)
     except duckdb.InterruptException:
         raise UsageError(
-            f"the statement took longer than {_SECONDS} seconds", hint="Select fewer runs, or fewer columns"
+            f"the statement took longer than {limit_s:g} seconds", hint="Select fewer runs, or fewer columns"
         ) from None
     except duckdb.Error as error:
         raise UsageError(

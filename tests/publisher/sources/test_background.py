@@ -17,28 +17,14 @@ from publisher.config import schema
 from publisher.encoded_run import encode_run
 from publisher.errors import SourceError, SourceFormatError
 from publisher.sources import background, make_source
-from publisher.sources.arc.source import ArcSource
 from publisher.sources.background import BackgroundReader
 from publisher.sources.base import PAGE_RECORDS, EncodedPage, Recognising, Window, waiting_in
-from publisher.sources.logs import lines
 from tests.generators import arc_database
 
-PAGE = 400
-"""Of this process, a fifth of its usual size; the worker's is as ever."""
-ROWS = 10 * PAGE
+ROWS = 9_000
 PAGES_HERE = background.READ_HERE // PAGE_RECORDS
 """Before the worker reads the rest of these sources, whose pages are full."""
 EVER = Window(0, 2**40)
-
-
-@pytest.fixture(autouse=True)
-def _smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    defaults = ArcSource.__init__.__kwdefaults__
-    assert defaults is not None
-    monkeypatch.setitem(defaults, "page_rows", PAGE)
-    monkeypatch.setattr(lines, "PAGE_RECORDS", PAGE)
-    monkeypatch.setattr(background, "_START_AFTER", PAGE)
-    monkeypatch.setattr(background, "READ_HERE", PAGES_HERE * PAGE)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +38,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> schema.SourceSettings:
 def test_another_process_gives_the_pages_that_this_one_would(settings: schema.SourceSettings) -> None:
     alone = BackgroundReader("ce1", settings, cores=1)
     here = list(alone.pages({}))
-    assert sum(page.read for page in here) > background.READ_HERE + PAGE, "or the worker reads nothing"
+    assert sum(page.read for page in here) > background.READ_HERE + PAGE_RECORDS, "or the worker reads nothing"
     both = BackgroundReader("ce1", settings, cores=2)
     found = list(both.pages({}))
     assert [run for page in found for run in page.runs] == [run for page in here for run in page.runs]
@@ -72,14 +58,14 @@ def test_another_process_gives_the_pages_that_this_one_would(settings: schema.So
 def test_a_worker_reads_a_log_with_what_waits_and_what_is_not_a_record(tmp_path: Path) -> None:
     """Slave records lie some pages before their master's; one line is torn, and the last has no end yet."""
     log = tmp_path / "accounting"
-    records = [_record(number) for number in range(8 * PAGE)]
-    records[10:10] = [_record(-1, "mpi", "1.n2"), _record(-1, "mpi", "2.n3")]
-    records[-20] = records[-20][:60]
-    records[-10:-10] = [_record(-1, "mpi"), _record(-2, "mpi", "1.n2")]
-    log.write_text("\n".join([*records, records[0][:50]]), encoding="ascii")
+    lines = [_record(number) for number in range(8 * PAGE_RECORDS)]
+    lines[10:10] = [_record(-1, "mpi", "1.n2"), _record(-1, "mpi", "2.n3")]
+    lines[-20] = lines[-20][:60]
+    lines[-10:-10] = [_record(-1, "mpi"), _record(-2, "mpi", "1.n2")]
+    log.write_text("\n".join([*lines, lines[0][:50]]), encoding="ascii")
     settings = schema.SourceSettings(type="gridengine", path=log, cluster="c")
     here, both = (list(BackgroundReader("ge", settings, cores=cores).pages({})) for cores in (1, 2))
-    assert sum(page.read for page in here) > background.READ_HERE + PAGE, "or the worker reads nothing"
+    assert sum(page.read for page in here) > background.READ_HERE + PAGE_RECORDS, "or the worker reads nothing"
     for part in ("runs", "unreadable"):
         assert [each for page in both for each in getattr(page, part)] == [
             each for page in here for each in getattr(page, part)
@@ -131,11 +117,8 @@ def test_a_short_source_and_a_short_window_are_read_here(settings: schema.Source
     assert len(_BEGUN) == begun + 1, "or the above says nothing"
 
 
-def test_a_source_of_many_small_pages_is_read_here(
-    settings: schema.SourceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_of_many_small_pages_is_read_here(settings: schema.SourceSettings, tmp_path: Path) -> None:
     """Jobs that were in progress, and hours in which jobs have ended since, are pages of their own."""
-    monkeypatch.undo()
     path = tmp_path / "accounting.db"
     arc_database.create(path, 2_000, 5)
     small = settings.model_copy(update={"path": path})
@@ -154,12 +137,12 @@ def test_a_worker_that_is_not_needed_after_all_ends_quietly(
     settings: schema.SourceSettings, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "accounting.db"
-    arc_database.create(path, PAGE + 50, 5)
+    arc_database.create(path, 3_000, 5)
     begun, before = len(_BEGUN), _children()
     pages = BackgroundReader("ce1", settings.model_copy(update={"path": path}), cores=2).pages({})
     first = next(pages)
     assert len(_BEGUN) == begun + 1, "it loads its modules while this page is stored"
-    assert sum(page.read for page in [first, *pages]) == PAGE + 50
+    assert sum(page.read for page in [first, *pages]) == 3_000
     assert _children() == before
     assert capfd.readouterr() == ("", "")
 
@@ -206,9 +189,7 @@ def test_a_window_of_what_is_not_known_is_read_by_another_process(settings: sche
     pages = BackgroundReader("ce1", settings, cores=2).window_pages({}, EVER, lambda _names: {})
     first = next(pages)
     assert _children() - before, "it is read here"
-    assert [run for page in [first, *pages] for run in page.runs] == [
-        run for page in BackgroundReader("ce1", settings, cores=1).pages({}, EVER) for run in page.runs
-    ]
+    assert [first, *pages] == list(BackgroundReader("ce1", settings, cores=1).pages({}, EVER))
 
 
 def test_a_source_that_gives_no_marks_is_read_as_ever(tmp_path: Path) -> None:
@@ -277,15 +258,12 @@ def test_nothing_is_imported_from_the_working_directory(
     assert list(BackgroundReader("ce1", settings, cores=2).pages({}))[-1].at_end
 
 
-PARENT = f"""
+PARENT = """
 import sys
 from pathlib import Path
 from publisher.config.schema import SourceSettings
 from publisher.sources import background
-from publisher.sources.arc.source import ArcSource
-background._START_AFTER, background.READ_HERE = {PAGE}, {PAGES_HERE * PAGE}
-ArcSource.__init__.__kwdefaults__["page_rows"] = {PAGE}
-pages = background.BackgroundReader("ce1", SourceSettings(type="arc", path=Path(sys.argv[1])), cores=2).pages({{}})
+pages = background.BackgroundReader("ce1", SourceSettings(type="arc", path=Path(sys.argv[1])), cores=2).pages({})
 for _ in range(int(sys.argv[2])):
     next(pages)
 print(flush=True)

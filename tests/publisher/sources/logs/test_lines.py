@@ -139,7 +139,13 @@ def test_a_refused_file_is_read_once_it_is_right(file: Path) -> None:
 
 def test_a_file_that_did_not_change_is_not_opened_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = read_on(source(file), Seen())
-    monkeypatch.setattr("publisher.sources.logs.reader.open_log", lambda path: pytest.fail(f"{path} was opened"))
+    opened = os.open
+
+    def refusing(path: Any, *arguments: Any, **named: Any) -> int:
+        assert Path(path) != file, f"{path} was opened"
+        return opened(path, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", refusing)
     assert len(read_on(source(file), seen).jobs) == 3
 
 
@@ -147,14 +153,14 @@ def test_the_state_of_a_parser_is_copied_for_pages_not_for_files(tmp_path: Path)
     """It has all unfinished jobs: with a log for each day, or job, the time of reading would grow with its square."""
     copies: list[object] = []
 
-    class Counting(GridEngineParser):
+    class CountingParser(GridEngineParser):
         def state(self) -> Any:
             copies.append(None)
             return super().state()
 
     for number in range(20):
         (tmp_path / f"accounting-202611{number + 1:02}").write_bytes(SERIAL % number)
-    log = LineSource("ge", "gridengine", LogReader(tmp_path), lambda: Counting("c"))
+    log = LineSource("ge", "gridengine", LogReader(tmp_path), lambda: CountingParser("c"))
     assert sum(page.read for page in log.pages({})) == 20
     assert len(copies) == 1
 
