@@ -49,7 +49,7 @@ def test_the_demonstration_plays_to_its_end(tmp_path: Path) -> None:
         "Each service has 24 jobs, each once.",
         "A late job appears",
         "Only this job is sent",
-        "│ sgas   │        1 │        0 │",
+        "│ sgas   │        1 │        │        0 │",
         "Each service has 25 jobs, each once.",
         "Show where it was delivered.",
         "late0001demo",

@@ -136,7 +136,7 @@ def test_no_cluster(every_source: Publisher, archive: Path, monkeypatch: pytest.
         asked()
     with pytest.raises(UsageError, match="no Dask scheduler answers at somewhere:else"):
         asked(dask="somewhere:else")
-    with pytest.raises(UsageError, match="a cluster computes only utilization, totals, charges and occupation"):
+    with pytest.raises(UsageError, match="a cluster computes only utilization, totals, occupation and charges"):
         make("waiting", ReportContext(None, every_source.config, UNTIL), request)
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ModuleNotFoundError):

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 import pytest
 
-from publisher.cli.jobs_cmd import facts, show_run
+from publisher.cli.jobs_cmd import show_run
 from publisher.config.schema import SourceSettings as Settings
 from publisher.sources.gridengine.jobs import RUSAGE
 from publisher.sources.gridengine.source import GridEngineParser, GridEngineSource
+from publisher.status.jobs import facts
 from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import Site
 from tests.publisher.sources.log_reading import Seen, parse_all, read_on
@@ -80,7 +81,7 @@ def test_jobs_shows_every_field_of_the_manual(
     (tmp_path / "accounting").write_text(write(IDENTITY_FIELDS) + "\n", encoding="ascii")
     site.publisher.collect((), None)
     (known,) = site.publisher.job("4711.3")
-    shown = facts(known)
+    shown = facts(known.run)
     for name in names:
         if name != "pe_taskid":
             where, value = SHOWN.get(name, (f"extras.{name}", IDENTITY_FIELDS[name]))
