@@ -455,8 +455,12 @@ class Publisher:
     def maintenance(self) -> StoreMaintenance:
         """Upkeep of the store itself. Raises `UsageError` where there is no store."""
         from publisher.maintenance import StoreMaintenance  # noqa: PLC0415
+        from publisher.report.column_place import remove_erased  # noqa: PLC0415
 
-        return StoreMaintenance(self._opened.collected(), self.config, self.tools.clock, self._plans)
+        store = self._opened.collected()
+        return StoreMaintenance(
+            store, self.config, self.tools.clock, self._plans, erased=lambda: remove_erased(store, self.config)
+        )
 
     def import_store(self, folder: Path) -> Manifest:
         """Store what was exported into a folder; the store is made, and must be empty."""
@@ -484,13 +488,11 @@ class Publisher:
             yield self._plans()[target], self.tools.clock()
 
     def _report_context(self, request: ReportRequest) -> ReportContext:
-        from publisher.report.runs import ReadingProgress, ReportContext, StoreRuns  # noqa: PLC0415
+        from publisher.report.runs import ReportContext  # noqa: PLC0415 - loads DuckDB and Arrow
 
         if request.archive is not None:
             return ReportContext(self._opened.if_there(), self.config, self.tools.clock())
-        store = self._opened.collected()
-        progress = ReadingProgress(store, self.tools.observer)
-        return ReportContext(store, self.config, self.tools.clock(), lambda: StoreRuns(store, self.config, progress))
+        return ReportContext(self._opened.collected(), self.config, self.tools.clock(), self.tools.observer)
 
     def _targets(self, target: str | None) -> Sequence[str]:
         """The one that is named, or all."""

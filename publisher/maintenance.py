@@ -74,7 +74,8 @@ class Purged(msgspec.Struct, frozen=True):
 
 
 class StoreMaintenance:
-    """Maintenance of a store. `prepare` plans deliveries for the configured targets."""
+    """Maintenance of a store. `prepare` plans deliveries for the configured targets; `erased` takes what was removed
+    from the store out of what is derived from it."""
 
     def __init__(
         self,
@@ -82,11 +83,13 @@ class StoreMaintenance:
         config: Config,
         clock: Callable[[], int],
         prepare: Callable[[], Mapping[str, TargetPlan]],
+        erased: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._config = config
         self._clock = clock
         self._prepare = prepare
+        self._erased = erased
 
     # --- decisions on suspect runs
 
@@ -278,6 +281,8 @@ class StoreMaintenance:
             with self._store.write(sorts_on_disk=True) as connection:
                 messages = purge.purge_messages(connection, messages_before, now) if messages_before is not None else 0
                 receipts = purge.purge_receipts(connection, receipts_before, now) if receipts_before is not None else 0
+        if count:
+            self._erased()
         return Purged(plan.months, count, unused, messages, receipts)
 
     def tidy(self) -> None:
@@ -329,7 +334,9 @@ class StoreMaintenance:
                 if (row := registry.get_target(connection, name)) is not None
             }
             chosen = pseudonym or erase.new_pseudonym()
-            return erase.forget(connection, person, chosen, same, known, self._clock())
+            forgotten = erase.forget(connection, person, chosen, same, known, self._clock())
+        self._erased()
+        return forgotten
 
     def _receivers(self) -> dict[str, TotalsReceiver]:
         """The targets that are sent totals."""

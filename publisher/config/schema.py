@@ -90,6 +90,12 @@ class StoreSettings(Settings):
         description="File that records what was sent last, so that a restored store is recognised. Default: beside an "
         "SQLite store; for PostgreSQL `/var/lib/usage-publisher/sent-mark`, if that folder exists.",
     )
+    columns: FilePath | None = Field(
+        default=None,
+        description="Private folder of the columns, from which reports are made; it may be removed at any time. "
+        "Default: beside an SQLite store; for PostgreSQL in `/var/lib/usage-publisher`, if that can be written to, "
+        "else none is kept.",
+    )
     keep_jobs: Months | None = Field(
         default=None, description="Age after which `store purge` removes jobs that were delivered."
     )

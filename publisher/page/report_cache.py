@@ -45,7 +45,7 @@ class CachedReports:
         at = now // _FRESH_S if request.running and request.stop > now else None
         key = msgspec.msgpack.encode((view, request, at), enc_hook=str)
         with self._store.read() as connection:
-            state = state_of(connection, now)
+            state = state_of(connection)
         with self._lock:
             if state != self._state:
                 self._kept.clear()

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from publisher.page.job_pages import JobPages
     from publisher.page.report_cache import CachedReports
     from publisher.page.report_pages import ReportPages
-    from publisher.report.cache import ReportCache
     from publisher.report.report import Report
     from publisher.report.request import ReportRequest
     from publisher.report.runs import ReportContext
@@ -93,7 +92,6 @@ class PageServer:
             _UvicornServer(config, self._listener, self._stopping).run(sockets=[self._listener])
         finally:
             self._listener.close()
-            self._reports.close()
 
 
 class _UvicornServer(uvicorn.Server):
@@ -111,13 +109,12 @@ class _UvicornServer(uvicorn.Server):
 
 
 class _SiteReports:
-    """The report pages of a site: once there is a store, its runs are kept in memory for them."""
+    """The report pages of a site: finished reports are kept for them."""
 
     def __init__(self, publisher: Publisher, say: Callable[[str], None]) -> None:
         self._publisher = publisher
         self._say = say
         self._opening = Lock()
-        self._runs: ReportCache | None = None
         self._cached: CachedReports | None = None
         self._pages: ReportPages | None = None
         self._jobs: JobPages | None = None
@@ -148,17 +145,14 @@ class _SiteReports:
             return ()
 
     def _reports(self) -> CachedReports:
-        """The reports; the first call begins to read runs, in another thread. Raises `StoreMissingError`."""
+        """The reports; raises `StoreMissingError`."""
         from publisher.page.report_cache import CachedReports  # noqa: PLC0415 - loads NumPy
-        from publisher.report.cache import ReportCache  # noqa: PLC0415
 
         with self._opening:
             if self._cached is None:
                 store = self._publisher.store
                 clock = self._publisher.tools.clock
-                kept = self._runs = ReportCache(store, self._publisher.config, self._say, clock)
                 self._cached = CachedReports(store, self._view, clock)
-                kept.prepare()
             return self._cached
 
     def _statements(self, request: ReportRequest) -> Statements:
@@ -176,13 +170,7 @@ class _SiteReports:
     def _context(self) -> ReportContext:
         from publisher.report.runs import ReportContext  # noqa: PLC0415 - loads NumPy
 
-        runs = None if self._runs is None else self._runs.runs
-        return ReportContext(self._publisher.store, self._publisher.config, self._publisher.tools.clock(), runs)
-
-    def close(self) -> None:
-        """Stop reading runs."""
-        if self._runs is not None:
-            self._runs.close()
+        return ReportContext(self._publisher.store, self._publisher.config, self._publisher.tools.clock())
 
 
 def offered_views(config: Config) -> frozenset[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import duckdb
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -17,29 +17,23 @@ from publisher.config.schema import Config
 from publisher.errors import OutputError, PublisherError
 from publisher.report.archive import (
     COLUMNS,
-    CORE_NUMBERS,
     FILE,
-    JOB_COLUMNS,
     TEXT_COLUMNS,
+    TYPES,
     VERSION,
     VERSION_KEY,
     folder_of,
-    text_of,
 )
-from publisher.report.frame import NUMBERS, OBJECTS, UNKNOWN, WORDS, Coding, Frame, Runs
-from publisher.report.runs import StoreRuns
+from publisher.report.column_files import RUN_ID
+from publisher.report.column_runs import arrow_batches
+from publisher.report.tables import tables_of_store
 from publisher.store.database import Store
 from publisher.store.report_queries import months_ended_in
 from publisher.whole_file import require_own_folder
 
 _ROWS: Final = 200_000
 """Rows in a row group."""
-_TYPES: Final = {
-    **dict.fromkeys(NUMBERS, pa.int64()),
-    **dict.fromkeys(TEXT_COLUMNS, pa.dictionary(pa.int32(), pa.string())),
-    **dict.fromkeys((*JOB_COLUMNS, "events", CORE_NUMBERS), pa.string()),
-}
-SCHEMA: Final = pa.schema([(name, _TYPES[name]) for name in COLUMNS], metadata={VERSION_KEY: VERSION.encode()})
+SCHEMA: Final = pa.schema([(name, TYPES[name]) for name in COLUMNS], metadata={VERSION_KEY: VERSION.encode()})
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -52,29 +46,34 @@ class Written(msgspec.Struct, frozen=True):
 def export_months(
     store: Store, config: Config, archive: Path, start: int | None, stop: int | None, *, shrink: bool = False
 ) -> dict[str, Written]:
-    """Write the whole months that overlap an interval and have finished runs; see `export_month`."""
+    """Write the whole months that overlap an interval and have finished runs; see `write_month`."""
     with store.read() as connection:
         months = months_ended_in(connection, start, stop)
-    runs = StoreRuns(store, config)
-    written = {str(month): export_month(runs, month, archive, shrink=shrink) for month in months}
+    written = {}
+    with tables_of_store(store, config, columns=(*COLUMNS, RUN_ID)) as connection:
+        for month in months:
+            written[str(month)] = write_month(_batches(connection, month), month, archive, shrink=shrink)
     return {month: one for month, one in written.items() if one.entries}
 
 
-def export_month(runs: Runs, month: Month, archive: Path, *, shrink: bool = False) -> Written:
-    """Write the finished runs that ended in a month. A month without any has no file.
+def _batches(connection: duckdb.DuckDBPyConnection, month: Month) -> Iterator[Any]:
+    """The finished runs that ended in a month, in a fixed order: what did not change gives the same file."""
+    names = ", ".join(f'"{name}"' for name in COLUMNS)
+    start, stop = month_bounds(month)
+    yield from arrow_batches(
+        connection,
+        f'SELECT {names} FROM entries WHERE "end" >= $start AND "end" < $stop ORDER BY "end", {RUN_ID}',  # noqa: S608
+        {"start": start, "stop": stop},
+        _ROWS,
+    )
+
+
+def write_month(batches: Iterable[Any], month: Month, archive: Path, *, shrink: bool = False) -> Written:
+    """Write record batches with the columns of an archive as a month of it. A month without rows has no file.
 
     A file with more runs, such as those that the store has purged, is only replaced with `shrink`. Raises
     `PublisherError` if it cannot be written.
     """
-    start, stop = month_bounds(month)
-    frames = runs.frames(start, stop, NUMBERS | WORDS | OBJECTS, running_until=None)
-    return write_month(frames, runs, month, archive, shrink=shrink)
-
-
-def write_month(
-    frames: Iterable[Frame], runs: Runs, month: Month, archive: Path, *, shrink: bool = False
-) -> Written:  # fmt: skip
-    """Write frames with all columns as a month of an archive; see `export_month`."""
     folder = folder_of(archive, month)
     file = folder / FILE
     partial = folder / f"{FILE}.{os.getpid()}.partial"
@@ -82,7 +81,7 @@ def write_month(
         before = _entries(file)
         require_own_folder(folder)
         try:
-            rows = _write(frames, runs, partial)
+            rows = _write(batches, partial)
             if rows < before and not shrink:
                 return Written(before, refused=rows)
             if rows:
@@ -111,25 +110,17 @@ def _entries(file: Path) -> int:
         ) from error
 
 
-def _write(frames: Iterable[Frame], runs: Runs, path: Path) -> int:
+def _write(batches: Iterable[Any], path: Path) -> int:
     rows = 0
-    held: list[Any] = []
-    waiting = 0
     writer_type: Any = pq.ParquetWriter  # pyarrow has no type hints for it
     path.unlink(missing_ok=True)  # left by a process that was killed
     with (
         path.open("xb") as file,
         writer_type(file, SCHEMA, compression="zstd", use_dictionary=list(TEXT_COLUMNS)) as writer,
     ):
-        for frame in frames:
-            held.append(_batch(frame, runs.codings))
-            waiting += frame.rows
-            if waiting >= _ROWS:
-                writer.write_table(pa.Table.from_batches(held, SCHEMA), row_group_size=_ROWS)
-                held, waiting = [], 0
-            rows += frame.rows
-        if held:
-            writer.write_table(pa.Table.from_batches(held, SCHEMA), row_group_size=_ROWS)
+        for batch in batches:
+            writer.write_table(pa.Table.from_batches([batch]).cast(SCHEMA), row_group_size=_ROWS)
+            rows += batch.num_rows
     return rows
 
 
@@ -137,29 +128,3 @@ def _settle(partial: Path, path: Path) -> None:
     with partial.open("rb") as written:
         os.fsync(written.fileno())
     partial.replace(path)
-
-
-def _batch(frame: Frame, codings: Mapping[str, Coding]) -> Any:
-    arrays: dict[str, Any] = {}
-    for name in NUMBERS:
-        values = frame.numbers[name]
-        arrays[name] = pa.array(values, mask=values == UNKNOWN)
-    for name in TEXT_COLUMNS:
-        found, places = np.unique(frame.codes[name], return_inverse=True)
-        coding = codings[name]
-        texts = [text_of(name, coding.raw[code], coding.values[code]) for code in found.tolist()]
-        indices = places.reshape(-1).astype(np.int32)
-        silent = np.array([text is None for text in texts], np.bool_)
-        words = pa.array([_unicode(text) or "" for text in texts], pa.string())
-        arrays[name] = pa.DictionaryArray.from_arrays(pa.array(indices, mask=silent[indices]), words)
-    for name in JOB_COLUMNS:
-        arrays[name] = pa.array([_unicode(getattr(ids, name)) for ids in frame.objects["job"]], pa.string())
-    for name in ("events", CORE_NUMBERS):
-        encoded = [msgspec.json.encode(some).decode() if some else None for some in frame.objects[name]]
-        arrays[name] = pa.array(encoded, pa.string())
-    return pa.record_batch([arrays[name] for name in COLUMNS], schema=SCHEMA)
-
-
-def _unicode(text: str | None) -> str | None:
-    """Text for Parquet: bytes of the source that are not UTF-8 become escapes."""
-    return text if text is None or text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")

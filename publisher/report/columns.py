@@ -1,7 +1,7 @@
 """Stored runs as the columns of a `Frame`: only the requested columns, many runs at a time.
 
-Only the fields that the columns need are decoded (`slim`). What the configuration and the grid log add is taken from
-the run's class: it is equal for all runs of a class (`publisher.encoded_run`).
+Only the fields that the columns need are decoded (`slim`). What all runs of a class share, with the additions of the
+configuration and of the grid log, is joined to the columns when they are read (`publisher.report.tables`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from sqlalchemy import Connection
 
+from formats.identity import UnknownEncodingError, encode
 from formats.job import Events, Host, Job
+from publisher.encoded_run import class_values, unpack
 from publisher.job_ids import JobIds
 from publisher.messages.entries import RESERVATION, complex_items
 from publisher.report.column_tally import Ints
@@ -24,7 +27,6 @@ from publisher.report.frame import (
     MEMORY_UNKNOWN,
     NUMBERS,
     OBJECTS,
-    ROW,
     STAGED_UNKNOWN,
     UNKNOWN,
     VIRTUAL_UNKNOWN,
@@ -32,6 +34,9 @@ from publisher.report.frame import (
     Coding,
     Frame,
 )
+from publisher.sources.dqs import SEVERAL_LINES, without_slaves
+from publisher.store.classes import classes_by_id, decode
+from publisher.store.report_queries import Rows
 
 _NUMBER_FIELDS: Final = {
     "start": ("start", "end", "execution_start", "execution_end", "wall_ms", "submit"),
@@ -88,8 +93,6 @@ _OBJECT_FIELDS: Final = {
     "events": ("events", "local_id"),
     "core_numbers": ("core_numbers",),
 }
-_CLASS_WORDS: Final = {"source": "source", "vo": "vo", "dn": "user_dn"}
-"""Columns of words that all runs of a class share, and their fields of `ClassColumns`."""
 _MILLION: Final = 1_000_000
 
 
@@ -137,26 +140,19 @@ def _slim(requested: Collection[str]) -> type[msgspec.Struct]:
     return msgspec.defstruct("Slim", columns, frozen=True, gc=False, array_like=True)
 
 
-class ClassColumns(msgspec.Struct, frozen=True):
-    """What the runs of a class share, with the additions of the configuration."""
-
-    source: str
-    vo: str | None
-    user_dn: str | None
-    prefix: str = ""
-    """The prefix of the source's local ids."""
-
-
-_NOTHING: Final = ClassColumns("", None, None)
+OF_CLASS: Final = ("source", "vo", "dn")
+"""Columns of words that the runs of a class share."""
+OWN_COLUMNS: Final = (NUMBERS | WORDS | OBJECTS) - frozenset(OF_CLASS)
+"""Columns that are made of a run alone: `user` without the name of the class, ids without the prefix of the source."""
 
 
 class ColumnMaker:
-    """Makes frames of slim runs and their classes; holds the codings."""
+    """Makes frames of slim runs; holds the codings."""
 
     def __init__(self, requested: frozenset[str], *, running: bool = False, second_names: bool = True) -> None:
         """`running`: frames will be made with a `now`. `second_names`: there may be runs of DQS, whose jobs have a
         second name in their extras; decoding it takes a fifth of a report's time."""
-        if unknown := requested - NUMBERS - WORDS - OBJECTS:
+        if unknown := requested - OWN_COLUMNS:
             raise ValueError(f"no such column: {', '.join(sorted(unknown))}")
         self.requested = requested | {"start", "stop"}
         needed = {**_NUMBER_FIELDS, **_WORD_FIELDS, **_OBJECT_FIELDS}
@@ -169,9 +165,6 @@ class ColumnMaker:
         of_numbers = {field for name in self.requested & NUMBERS for field in _NUMBER_FIELDS.get(name, ())}
         self._numbers = sorted(of_numbers - _NESTED)
         self.codings = {name: Coding(_words_of(name)) for name in self.requested & WORDS}
-        self.shared: list[ClassColumns] = [_NOTHING]
-        """Shared facts by their place, which `frame` is given; the first is empty."""
-        self._class_codes = {name: [self.codings[name].code[None]] for name in _CLASS_WORDS if name in self.requested}
 
     def slim_of(self, job: Any) -> Any:
         """The slim run of a whole job."""
@@ -184,43 +177,28 @@ class ColumnMaker:
         """Those of the values that slim runs have."""
         return {field: values[field] for field in self._fields if field in values}
 
-    def learn(self, shared: ClassColumns) -> int:
-        """Add what a class shares; returns its place."""
-        self.shared.append(shared)
-        for name, codes in self._class_codes.items():
-            codes.append(self.codings[name].code[getattr(shared, _CLASS_WORDS[name])])
-        return len(self.shared) - 1
+    def frame(self, runs: Sequence[Any], now: int | None, more: Mapping[str, Sequence[int]] | None = None) -> Frame:
+        """A frame of runs; `now` replaces a missing end.
 
-    def frame(
-        self, runs: Sequence[Any], places: Sequence[int] | None, now: int | None, ids: Sequence[int] | None = None
-    ) -> Frame:
-        """A frame of runs and the places of what they share; `now` replaces a missing end.
-
-        A run without times is left out. `ids`, if given, become the column `ROW`.
+        A run without times is left out. `more`: further columns of numbers.
         """
         raw = _Raw(runs, self._numbers)
         start, stop = _times(raw, now)
         numbers: dict[str, Ints] = {"start": start, "stop": stop}
         for name in self.requested & NUMBERS - {"start", "stop"}:
             numbers[name] = _number(name, raw, numbers)
-        if ids is not None:
-            numbers[ROW] = np.array(ids, np.int64)
-        places = [0] * len(runs) if places is None else places
-        codes = {name: self._codes(name, runs, places) for name in self.requested & WORDS}
-        objects = {name: self._objects(name, runs, places) for name in self.requested & OBJECTS}
+        for name, values in (more or {}).items():
+            numbers[name] = np.array(values, np.int64)
+        codes = {name: self._codes(name, runs) for name in self.requested & WORDS}
+        objects = {name: self._objects(name, runs) for name in self.requested & OBJECTS}
         known = (start != UNKNOWN) & (stop != UNKNOWN)
         if now is not None:  # attempts to start that failed have no end either
             known &= (raw["end"] != UNKNOWN) | np.array([run.status == "running" for run in runs], np.bool_)
         return Frame(len(runs), numbers, codes, objects).where(known)
 
-    def _codes(self, name: str, runs: Sequence[Any], places: Sequence[int]) -> Ints:
-        if name in self._class_codes:
-            return np.array(self._class_codes[name], np.int64)[np.array(places, np.int64)]
+    def _codes(self, name: str, runs: Sequence[Any]) -> Ints:
         code = self.codings[name].code
-        if name == "user":
-            shared = self.shared
-            codes = [code[run.local_user or shared[at].user_dn] for run, at in zip(runs, places, strict=True)]
-        elif name == "complex":
+        if name == "complex":
             codes = [code[run.extras.complex, run.extras.category] for run in runs]
         elif name == "reservation":
             codes = [code[_reservation(run.extras)] for run in runs]
@@ -230,15 +208,13 @@ class ColumnMaker:
             codes = [code[value] for value in map(attrgetter(_WORD_FIELDS[name][0]), runs)]
         return np.array(codes, np.int64)
 
-    def _objects(self, name: str, runs: Sequence[Any], places: Sequence[int]) -> list[Any]:
+    def _objects(self, name: str, runs: Sequence[Any]) -> list[Any]:
         if name != "job":
             return [getattr(run, name) for run in runs]
-        shared, found = self.shared, []
+        found = []
         has_second = "extras" in self._fields
-        for run, at in zip(runs, places, strict=True):
+        for run in runs:
             local_id, name, global_id, array_id, task, cluster = _named(run)
-            if local_id and (prefix := shared[at].prefix):
-                local_id = prefix + local_id
             second = (run.extras.dqs_job_name or None) if has_second else None
             ids = (local_id, name, global_id, array_id, task, cluster, second)
             found.append(tuple.__new__(JobIds, ids))  # a third of the time of calling it
@@ -375,3 +351,58 @@ def _words_of(name: str) -> Callable[[Any], tuple[str, ...]]:
     if name == "task":
         return lambda task: () if task is None else (str(task),)
     return lambda value: (str(value),) if value else ()
+
+
+_ARRAY: Final = b"\xdd"
+"""MessagePack's marker of an array whose length follows in four bytes."""
+
+
+class SlimDecoder:
+    """Decodes stored runs with what their classes share."""
+
+    def __init__(self, maker: ColumnMaker, *, with_slaves: bool) -> None:
+        self._maker = maker
+        self._with_slaves = with_slaves
+        self._decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[maker.slim])  # type: ignore[name-defined]
+        self._facts: dict[int, bytes] = {}
+        self._values: dict[int, dict[str, Any]] = {}
+        """By class, the values that its runs do not store themselves, as fields of slim runs."""
+
+    def unknown(self, page: Rows) -> set[int]:
+        """The classes of a page that were not read yet."""
+        return {class_id for _, class_id, _ in page} - self._facts.keys()
+
+    def learn(self, connection: Connection, class_ids: set[int]) -> None:
+        """Read what runs of these classes share."""
+        for known in classes_by_id(connection, sorted(class_ids)):
+            self._facts[known.id] = encode(known.facts)
+            self._values[known.id] = self._maker.slim_values(class_values(self._facts[known.id]))
+
+    def decoded(self, page: Rows) -> list[Any]:
+        """The slim runs of a page whose classes were read; runs of DQS without their slaves.
+
+        Raises the errors of `publisher.store.classes`. All runs are decoded at once, as one array.
+        """
+        packed, own = [], []
+        try:
+            for _, class_id, blob in page:
+                left_to_class, one = unpack(blob)
+                packed.append(one)
+                own.append(self._values[class_id] if left_to_class else None)
+            found = self._decoder.decode(b"".join([_ARRAY, len(packed).to_bytes(4, "big"), *packed]))
+        except (UnknownEncodingError, msgspec.DecodeError, UnicodeDecodeError):
+            return [
+                self._maker.slim_of(without_slaves(self._whole(row))) for row in page
+            ]  # raises an error that says which run is wrong
+        runs = [
+            msgspec.structs.replace(run, **values) if values else run for run, values in zip(found, own, strict=True)
+        ]
+        if self._with_slaves:
+            for place, one in enumerate(packed):
+                if SEVERAL_LINES in one:
+                    runs[place] = self._maker.slim_of(without_slaves(self._whole(page[place])))
+        return runs
+
+    def _whole(self, row: tuple[int, int, bytes]) -> Job:
+        run_id, class_id, blob = row
+        return decode(blob, self._facts[class_id], f"number {run_id}")

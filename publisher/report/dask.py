@@ -16,7 +16,8 @@ import msgspec
 
 from formats.calendar import Month
 from publisher.errors import PublisherError, UsageError
-from publisher.report.archive import FILE, ArchiveRuns, folder_of, months_about
+from publisher.report.archive import FILE, folder_of, months_about
+from publisher.report.column_runs import ArchiveRuns
 from publisher.report.request import ReportRequest
 from publisher.report.selection import PartialReport, Selection, selected
 from publisher.report.view_kind import Interval

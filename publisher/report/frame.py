@@ -44,8 +44,8 @@ OBJECTS: Final = frozenset({"job", "events", "core_numbers"})
 """Columns of values that hardly ever repeat: `publisher.job_ids.JobIds`, the events of the job, and the cores that it
 held of each host of `placed` (`formats.cores`; empty if its source names none)."""
 
-ROW: Final = "row"
-"""A column of numbers: the ids of the runs in the store."""
+ROW: Final = "run_id"
+"""A column of numbers: the ids of the runs in the store, which archives do not have."""
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

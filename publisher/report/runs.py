@@ -1,166 +1,30 @@
-"""Runs of the store as frames: partly decoded, thousands at once, with what the configuration adds to their class.
-
-`ReportContext` chooses where a report reads its runs: the store, or an archive.
-"""
+"""`ReportContext`: where a report reads its runs (the columns of the store, or an archive), settings, and the time."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TypeVar
 
-import msgspec
-from sqlalchemy import Connection
+import duckdb
 
 from formats.calendar import Month, month_bounds
-from formats.identity import UnknownEncodingError, encode
-from formats.job import Job
-from publisher.collect.enrich import Enrichers
-from publisher.config.schema import SOURCE_KINDS, Config
-from publisher.encoded_run import class_values, unpack
+from publisher.config.schema import Config
 from publisher.errors import UsageError
-from publisher.events import Observer, WorkAdvanced
-from publisher.report.columns import ClassColumns, ColumnMaker
-from publisher.report.frame import ROW, Coding, Frame, Runs
+from publisher.events import Observer, WorkAdvanced, ignore
+from publisher.report.archive import months_in
+from publisher.report.column_runs import ArchiveRuns, ColumnRuns
+from publisher.report.frame import Runs
 from publisher.report.request import ReportRequest
 from publisher.report.selection import PartialReport, Selection, selected
+from publisher.report.tables import ENTRIES, archive_errors, tables_of_archive, tables_of_store
 from publisher.report.view_kind import VIEW_KINDS, Interval
-from publisher.sources.dqs import SEVERAL_LINES, without_slaves
-from publisher.status.jobs import count_in
 from publisher.store import registry, suspects
 from publisher.store.admin.purge import runs_of_months
-from publisher.store.classes import classes_by_id, decode
 from publisher.store.database import Store
-from publisher.store.report_queries import Rows, first_and_last_end, has_source_of, stored_runs
+from publisher.store.report_queries import first_and_last_end
 from publisher.text import iso, past
-
-_COUNTED_AFTER_S: Final = 1.0
-"""A report that is done earlier does not pay for counting the runs of its interval."""
-_PAGE: Final = 4_000
-_ARRAY: Final = b"\xdd"
-"""MessagePack's marker of an array whose length follows in four bytes."""
-
-
-class ReadingProgress:
-    """Reports as events how far a report has read. Called by `StoreRuns` with each page that it read."""
-
-    def __init__(self, store: Store, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store = store
-        self._observer = observer
-        self._clock = clock
-        self._began = clock()
-        self._done = 0
-        self._total: int | None = None
-
-    def __call__(self, start: int, stop: int | None, runs: int) -> None:
-        """`runs` more of those that ended from `start` until `stop` were read."""
-        self._done += runs
-        if self._total is None and self._clock() - self._began >= _COUNTED_AFTER_S:
-            with self._store.read() as connection:
-                self._total = count_in(connection, start, stop)
-        self._observer(WorkAdvanced("report", self._done, self._total))
-
-
-class StoreRuns:
-    """The runs of a store: `publisher.report.frame.Runs`."""
-
-    def __init__(
-        self,
-        store: Store,
-        config: Config,
-        advanced: Callable[[int, int | None, int], None] = lambda _start, _stop, _runs: None,
-    ) -> None:
-        """`advanced` is called after each page with the interval and the number of runs."""
-        self._store = store
-        self._config = config
-        self._advanced = advanced
-        self._enrichers = Enrichers(config)
-        self.codings: dict[str, Coding] = {}
-
-    def frames(
-        self, start: int, stop: int | None, requested: frozenset[str], *, running_until: int | None
-    ) -> Iterator[Frame]:
-        """See `Runs`. All frames show one state of the store. Memory does not grow with the number of runs."""
-        with self._store.read() as connection:
-            kinds = [each.name for each in SOURCE_KINDS.values() if each.keeps_slaves]
-            with_slaves = any(has_source_of(connection, kind) for kind in kinds)
-            maker = ColumnMaker(requested - {ROW}, running=running_until is not None, second_names=with_slaves)
-            made = StoredFrames(maker, self._config, self._enrichers, with_slaves=with_slaves)
-            self.codings = maker.codings
-            pages = stored_runs(connection, start, stop, _PAGE, running=running_until is not None)
-            with closing(pages):
-                for page in pages:
-                    if unknown := made.unknown(page):
-                        with self._store.read() as other:  # the first connection has an open cursor
-                            made.learn(other, unknown)
-                    ids = [row[0] for row in page] if ROW in requested else None
-                    yield from made.of(made.decoded(page), page, running_until, ids)
-                    self._advanced(start, stop, len(page))
-
-
-class StoredFrames:
-    """Makes frames of stored runs and of what their classes share."""
-
-    def __init__(self, maker: ColumnMaker, config: Config, enrichers: Enrichers, *, with_slaves: bool) -> None:
-        self.maker = maker
-        self._with_slaves = with_slaves
-        self._prefixes = config.local_id_prefixes
-        self._enrichers = enrichers
-        self._decoder: msgspec.msgpack.Decoder[list[Any]] = msgspec.msgpack.Decoder(list[maker.slim])  # type: ignore[name-defined]
-        self._places: dict[int, int] = {}
-        self._facts: dict[int, bytes] = {}
-        self._values: dict[int, dict[str, Any]] = {}
-        """By class, the values that its runs do not store themselves, as fields of slim runs."""
-
-    def unknown(self, page: Rows) -> set[int]:
-        """The classes of a page that were not read yet."""
-        return {class_id for _, class_id, _ in page} - self._places.keys()
-
-    def learn(self, connection: Connection, class_ids: set[int]) -> None:
-        """Read what runs of these classes share."""
-        for known in classes_by_id(connection, sorted(class_ids)):
-            facts = self._enrichers.apply(known.source, known.facts)
-            shared = ClassColumns(known.source, facts.vo, facts.user_dn, self._prefixes.get(known.source, ""))
-            self._places[known.id] = self.maker.learn(shared)
-            self._facts[known.id] = encode(known.facts)
-            self._values[known.id] = self.maker.slim_values(class_values(self._facts[known.id]))
-
-    def decoded(self, page: Rows) -> list[Any]:
-        """The slim runs of a page whose classes were read; runs of DQS without their slaves.
-
-        Raises the errors of `publisher.store.classes`. All runs are decoded at once, as one array.
-        """
-        packed, own = [], []
-        try:
-            for _, class_id, blob in page:
-                left_to_class, one = unpack(blob)
-                packed.append(one)
-                own.append(self._values[class_id] if left_to_class else None)
-            found = self._decoder.decode(b"".join([_ARRAY, len(packed).to_bytes(4, "big"), *packed]))
-        except (UnknownEncodingError, msgspec.DecodeError, UnicodeDecodeError):
-            return [
-                self.maker.slim_of(without_slaves(self._whole(row))) for row in page
-            ]  # raises an error that says which run is wrong
-        runs = [
-            msgspec.structs.replace(run, **values) if values else run for run, values in zip(found, own, strict=True)
-        ]
-        if self._with_slaves:
-            for place, one in enumerate(packed):
-                if SEVERAL_LINES in one:
-                    runs[place] = self.maker.slim_of(without_slaves(self._whole(page[place])))
-        return runs
-
-    def _whole(self, row: tuple[int, int, bytes]) -> Job:
-        run_id, class_id, blob = row
-        return decode(blob, self._facts[class_id], f"number {run_id}")
-
-    def of(self, runs: list[Any], page: Rows, now: int | None, ids: Sequence[int] | None = None) -> Iterator[Frame]:
-        """A frame of stored runs, if there are any. `ids` become the column `ROW`."""
-        if runs:
-            yield self.maker.frame(runs, [self._places[class_id] for _, class_id, _ in page], now, ids)
-
 
 _Part = TypeVar("_Part", bound=PartialReport)
 
@@ -168,10 +32,10 @@ _Part = TypeVar("_Part", bound=PartialReport)
 class ReportContext:
     """The store (None if an archive is read and there is none), the settings, and the time, for views."""
 
-    def __init__(self, store: Store | None, config: Config, now: int, runs: Callable[[], Runs] | None = None) -> None:
-        """`runs` returns the runs of the store from memory, if they are kept there."""
+    def __init__(self, store: Store | None, config: Config, now: int, observer: Observer = ignore) -> None:
+        """`observer`: follows how columns are brought up to date."""
         self._store = store
-        self._runs = runs
+        self._observer = observer
         self.config = config
         self.now = now
 
@@ -198,10 +62,30 @@ class ReportContext:
                 hint="Omit --dask, or choose another view",
             )
         if request.archive is not None:
-            from publisher.report.archive import ArchiveRuns  # noqa: PLC0415 - loads DuckDB and Arrow
-
             return ArchiveRuns(request.archive)
-        return self._runs() if self._runs is not None else StoreRuns(self.store, self.config)
+        return ColumnRuns(self._tables_of_store)
+
+    @contextmanager
+    def tables(
+        self, request: ReportRequest, running_until: int | None = None, columns: Collection[str] = ENTRIES
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection to DuckDB with `entries`, which has these columns (`publisher.report.tables`): all runs that are
+        stored now, or those of the archive. `running_until`: with the runs that have not ended, up to then."""
+        if request.archive is not None:
+            with tables_of_archive(request.archive, columns=columns) as connection, archive_errors(request.archive):
+                yield connection
+        else:
+            with self._tables_of_store(columns=columns, running_until=running_until) as connection:
+                yield connection
+
+    def _tables_of_store(
+        self, *, columns: Collection[str], start: int | None = None, stop: int | None = None,
+        running_until: int | None,
+    ) -> AbstractContextManager[duckdb.DuckDBPyConnection]:  # fmt: skip
+        return tables_of_store(
+            self.store, self.config, columns=columns, start=start, stop=stop, running_until=running_until,
+            advanced=lambda done, total: self._observer(WorkAdvanced("report", done, total)),
+        )  # fmt: skip
 
     def select(
         self, request: ReportRequest, requested: frozenset[str], interval: Interval, *, running: bool = False
@@ -214,8 +98,6 @@ class ReportContext:
     def existing(self, request: ReportRequest) -> str:
         """The text that says from when to when the runs ended."""
         if request.archive is not None:
-            from publisher.report.archive import months_in  # noqa: PLC0415 - archives are a leaf
-
             months = [*months_in(request.archive)]
             return f"the archive has runs that ended from {months[0]} to {months[-1]}"
         with self.store.read() as connection:

@@ -214,7 +214,7 @@ class _Importer:
             row_of(*found[item.key], run_id, item.values["stored_at"])
             for run_id, item in zip(run_ids, page, strict=True)
         ]
-        insert_runs.run(self._connection, rows)
+        insert_runs(self._connection, rows)
 
     def _interner(self, source: str) -> tuple[Interner, _Join]:
         if source not in self._interners:

@@ -196,7 +196,7 @@ def classes_by_id(connection: Connection, ids: Collection[int]) -> Iterator[JobC
     """
     if not ids:
         return
-    names = _source_names(connection)
+    names = source_names(connection)
     missing = set(ids)
     for class_id, source_id, facts, digest in paging.rows_in(connection, _STORED, classes.c.id, ids):
         missing.discard(class_id)
@@ -207,8 +207,15 @@ def classes_by_id(connection: Connection, ids: Collection[int]) -> Iterator[JobC
 
 def all_classes(connection: Connection) -> Iterator[JobClass]:
     """Every class with its source's name, by id."""
-    names = _source_names(connection)
-    for class_id, source_id, facts, digest in connection.execute(_STORED.order_by(classes.c.id)):
+    return classes_after(connection, 0)
+
+
+def classes_after(connection: Connection, last_id: int) -> Iterator[JobClass]:
+    """Every class with a greater id, by id."""
+    names = source_names(connection)
+    for class_id, source_id, facts, digest in connection.execute(
+        _STORED.where(classes.c.id > last_id).order_by(classes.c.id)
+    ):
         yield _job_class(names, class_id, source_id, facts, digest)
 
 
@@ -223,7 +230,8 @@ def _job_class(names: Mapping[int, str], class_id: int, source_id: int, facts: A
     return JobClass(class_id, names[source_id], decoded)
 
 
-def _source_names(connection: Connection) -> dict[int, str]:
+def source_names(connection: Connection) -> dict[int, str]:
+    """The names of the sources by their ids."""
     return {row.id: row.name for row in connection.execute(select(sources.c.id, sources.c.name))}
 
 

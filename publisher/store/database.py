@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Dialect, Engine, inspect, text
 from sqlalchemy.engine.mock import MockConnection
 
 from publisher.errors import StoreError, StoreMissingError, StoreNewerError, StoreRestoredError
-from publisher.store import dialect, paging, sent_mark
+from publisher.store import changes, dialect, paging, sent_mark
 from publisher.store.paging import Place, Rows
 from publisher.store.schema import metadata
 from publisher.store.sent_mark import RESTORED_HINT, SentMark, SentMarkFile
@@ -89,7 +89,9 @@ class Store:
         `sorts_on_disk`: for indexes of a whole table, so that memory does not grow with it.
         """
         with dialect.transaction(self._engine, writes=True, sorts_on_disk=sorts_on_disk) as connection:
+            changed = changes.collect_on(connection)
             yield connection
+            changes.append(connection, changed)
             if self._observer is not None:
                 self._observer.prepare(connection)
         if self._observer is not None:

@@ -12,14 +12,13 @@ from formats.identity import index_key, record_key
 from formats.job import Job
 from publisher.encoded_run import EncodedRun, encode_whole, global_key, run_key
 from publisher.job_ids import JobPattern, ids_of, spellings
-from publisher.store import dialect, paging, prepared, row_checks
+from publisher.store import changes, dialect, paging, prepared, row_checks
 from publisher.store.classes import Interner, decode
 from publisher.store.schema import classes, runs, sources, versions
 from publisher.store.stored_run import RUN_COLUMNS, StoredRun, damage_among, stored_run
 
 _COLUMNS: Final = dialect.column_names(runs.c)
-insert_runs: Final = prepared.BulkInsert(runs, _COLUMNS)
-"""Of rows as `row_of` makes them."""
+_insert_runs: Final = prepared.BulkInsert(runs, _COLUMNS)
 _update_runs: Final = prepared.Bulk(
     update(runs).where(runs.c.id == bindparam("run")).values({name: bindparam(name) for name in _COLUMNS}),
     (*_COLUMNS, "run"),
@@ -207,7 +206,7 @@ def _insert_new(connection: Connection, interner: Interner, new: list[EncodedRun
     new, class_ids = interner.classed(connection, new)
     run_ids = dialect.allocate_run_ids(connection, runs, len(new))
     found = list(zip(new, class_ids, run_ids, strict=True))
-    insert_runs.run(connection, [row_of(run, class_id, run_id, now) for run, class_id, run_id in found])
+    insert_runs(connection, [row_of(run, class_id, run_id, now) for run, class_id, run_id in found])
     return [
         UpsertedRun(run_id, class_id, run.end, run.finished, run.finished, encoded=run)
         for run, class_id, run_id in found
@@ -228,6 +227,7 @@ def _replace(
     run_ids = [before.run_id for _, before in changed]
     rows = [row_of(*each, now) for each in zip(found, class_ids, run_ids, strict=True)]
     _update_runs.run(connection, [(*row, row[0]) for row in rows])
+    changes.note_runs(connection, run_ids)
     return [
         UpsertedRun(
             before.run_id,
@@ -249,6 +249,12 @@ def _restore(
     put = _replace(connection, interner, damaged, now)
     digests = {before.run_id: run.digest for run, before in damaged}
     return [msgspec.structs.replace(item, restored=digests[item.run_id]) for item in put]
+
+
+def insert_runs(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert new runs: rows as `row_of` makes them."""
+    _insert_runs.run(connection, rows)
+    changes.note_runs(connection, [row[0] for row in rows])
 
 
 def row_of(run: EncodedRun, class_id: int, run_id: int, stored_at: int) -> tuple[Any, ...]:
@@ -282,6 +288,7 @@ def _set_core_numbers(connection: Connection, found: dict[int, EncodedRun]) -> N
         if stored.core_numbers != core_numbers:
             rows.append((encode_whole(msgspec.structs.replace(stored, core_numbers=core_numbers)), run_id))
     _update_records.run(connection, rows)
+    changes.note_runs(connection, [run_id for _, run_id in rows])
 
 
 def _keep_versions(connection: Connection, run_ids: list[int]) -> None:
@@ -304,6 +311,7 @@ def set_classes(connection: Connection, class_ids: Mapping[int, int]) -> None:
         for run_id, record_id, _digest, _stored_at, blob, facts in _rows_with_facts(connection, list(class_ids))
     ]
     _update_classes.run(connection, rows)
+    changes.note_runs(connection, class_ids)
 
 
 _joined: Final = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)

@@ -5,6 +5,7 @@
     runs         one row a run: its class, end, wall and CPU time, whether these are complete, its ids, the record as
                  read (`publisher.encoded_run`), its mark in the source, check numbers (`publisher.store.row_checks`)
     versions     earlier versions of runs that changed after they had been delivered
+    changes      which runs each transaction wrote (`publisher.store.changes`), for what is derived from the store
     targets      a target by its name, the settings that its deliveries follow, and its last attempt
     deliveries   the outbox and the ledger: one row for each run that a target selects
     counters     deliveries by target and state, kept in the transaction that changes them
@@ -171,6 +172,16 @@ versions = Table(
     Column("digest", LargeBinary, primary_key=True),
     Column("stored_at", BigInteger, nullable=False),
     Column("job", LargeBinary, nullable=False),
+)
+
+changes = Table(
+    "changes",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("kinds", SmallInteger, nullable=False),
+    Column("token", LargeBinary, nullable=False),
+    Column("runs", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 usage_notes = Table(

@@ -9,20 +9,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 
 from formats.calendar import Month
 from formats.utilization.measure import Bins, Ran, measured
 from publisher.api import Publisher
-from publisher.job_ids import JobIds
-from publisher.report.archive import ArchiveRuns
+from publisher.report.archive import COLUMNS, TEXT_COLUMNS
 from publisher.report.archive_export import write_month
-from publisher.report.cache import ReportCache
-from publisher.report.column_tally import Ints
-from publisher.report.frame import NUMBERS, UNKNOWN, WORDS, Coding, Frame
+from publisher.report.column_runs import ArchiveRuns
+from publisher.report.columns import OWN_COLUMNS, ColumnMaker, SlimDecoder
+from publisher.report.frame import NUMBERS, Runs
 from publisher.report.request import ReportRequest
-from publisher.report.runs import ReportContext, StoreRuns
-from publisher.report.views import make
+from publisher.report.runs import ReportContext
+from publisher.report.tables import bring_up_to_date, tables_of_store
+from publisher.store.report_queries import stored_runs
 from tests.bench.inputs import FIRST, MONTH_S, SEED, kept
 from tests.bench.measure import COMMAND, Bench
 from tests.bench.rows import Sizes, row
@@ -40,40 +42,34 @@ def archive_of(bench: Bench) -> Path:
 
 
 def _write_archive(path: Path, size: int) -> None:
-    codings = {name: Coding(lambda raw: (str(raw),)) for name in WORDS}
-    for name, coding in codings.items():
-        for number in range(200):
-            _ = coding.code[() if name in {"placed", "host"} else f"{name}{number}"]
-
-    class _Codings:
-        def __init__(self) -> None:
-            self.codings = codings
-
-    write_month(_invented(size), _Codings(), Month(2026, 10), path)  # type: ignore[arg-type]
+    write_month(_invented(size), Month(2026, 10), path)
 
 
-def _invented(size: int) -> Iterator[Frame]:
+def _invented(size: int) -> Iterator[Any]:
     random = np.random.default_rng(SEED)
+    words = {
+        name: pa.array([f"{name}{number}" for number in range(200)]) for name in TEXT_COLUMNS if name != "placed"
+    }
+    hosts = pa.array([f'[{{"name":"n{number:03}","slots":1}}]' for number in range(500)])
     for begin in range(0, size, _FRAME):
         rows = min(_FRAME, size - begin)
         stop = np.sort(random.integers(_START, _STOP, rows))
         length = random.lognormal(8.5, 1.5, rows).astype(np.int64)
         slots = random.choice(np.array([1, 1, 1, 8, 32], np.int64), rows)
         user_ms = (length * slots * random.random(rows) * 1000).astype(np.int64)
-        numbers: dict[str, Ints] = {name: np.zeros(rows, np.int64) for name in NUMBERS}
-        numbers |= {
+        columns: dict[str, Any] = {name: np.zeros(rows, np.int64) for name in NUMBERS}
+        columns |= {
             "start": stop - length, "stop": stop, "end": stop, "slots": slots, "user_ms": user_ms,
-            "system_ms": user_ms // 20, "submit": stop - length - 60, "eligible": np.full(rows, UNKNOWN),
+            "system_ms": user_ms // 20, "submit": stop - length - 60, "eligible": pa.nulls(rows, pa.int64()),
         }  # fmt: skip
-        codes = {
-            name: np.zeros(rows, np.int64) if name in {"placed", "host"} else random.integers(0, 200, rows)
-            for name in WORDS
-        }
-        job = [JobIds(str(begin + place)) for place in range(rows)]
-        yield Frame(rows, numbers, codes, {"job": job, "events": [None] * rows, "core_numbers": [()] * rows})
+        columns |= {name: some.take(pa.array(random.integers(0, 200, rows))) for name, some in words.items()}
+        columns["placed"] = hosts.take(pa.array(random.integers(0, 500, rows)))
+        columns["local_id"] = [str(begin + place) for place in range(rows)]
+        arrays = [columns.get(name, pa.nulls(rows, pa.string())) for name in COLUMNS]
+        yield from pa.table(arrays, COLUMNS).combine_chunks().to_batches()
 
 
-def _walked(runs: StoreRuns | ArchiveRuns, bench: Bench, start: int, stop: int) -> None:
+def _walked(runs: Runs, bench: Bench, start: int, stop: int) -> None:
     """The manual's algorithm over the jobs, which lie in memory already; the numbers must be those of the report."""
     columns = ("start", "stop", "user_ms", "system_ms", "slots")
     jobs = [
@@ -93,7 +89,8 @@ def walk_store(bench: Bench) -> None:
     """The manual's algorithm over the jobs of the store."""
     config = _site(bench)
     with Publisher.from_file(config) as publisher:
-        _walked(StoreRuns(publisher.store, publisher.config), bench, _START, _STOP)
+        runs = ReportContext(publisher.store, publisher.config, _STOP).runs(ReportRequest(start=_START, stop=_STOP))
+        _walked(runs, bench, _START, _STOP)
 
 
 def walk_archive(bench: Bench) -> None:
@@ -136,7 +133,7 @@ def report_store(bench: Bench) -> None:
             bench.size, "--config", config, "report", "utilization", "--since", f"@{_START}", "--until",
             f"@{_STOP}", "--bins", str(BINS), "--format", "json", "--output", "report.json",
         )  # fmt: skip
-    _same(bench, "StoreRuns", bench.folder / "report.json")
+    _same(bench, "ColumnRuns", bench.folder / "report.json")
 
 
 @row(
@@ -159,54 +156,52 @@ def report_archive(bench: Bench) -> None:
     _same(bench, "ArchiveRuns", bench.folder / "report.json")
 
 
-_VIEWS: list[tuple[str, dict[str, Any]]] = [
-    ("utilization", {"bin_s": 43_200}),
-    ("utilization", {"bin_s": 43_200, "by": ("queue",)}),
-    ("totals", {"by": ("user", "queue")}),
-    ("occupation", {"period": "day"}),
-    ("waiting", {"by": ("queue",)}),
-]
-
-
-def _views(publisher: Publisher, bench: Bench, kept: ReportCache | None) -> None:
-    for view, given in _VIEWS:
-        request = ReportRequest(start=_START, stop=_STOP, **given)
-        context = ReportContext(publisher.store, publisher.config, _STOP, None if kept is None else kept.runs)
+def decoding(bench: Bench) -> None:
+    """Read and decode the stored runs, as whole jobs."""
+    with Publisher.from_file(_site(bench), read_only=True) as publisher, publisher.store.read() as connection:
         with bench.timed(bench.size):
-            make(view, context, request)
-
-
-def views_from_store(bench: Bench) -> None:
-    """The same views, each reading the store."""
-    with Publisher.from_file(_site(bench), read_only=True) as publisher:
-        _views(publisher, bench, None)
+            decoder = SlimDecoder(ColumnMaker(OWN_COLUMNS), with_slaves=False)
+            for page in stored_runs(connection, -(1 << 62), None, 4_000):
+                decoder.learn(connection, decoder.unknown(page))
+                decoder.decoded(page)
 
 
 @row(
-    "views of the page, runs kept in memory",
-    Sizes(5_000, 100_000, 1_000_000),
-    beside=("the same, read from the store", views_from_store),
+    "columns of new jobs",
+    Sizes(5_000, 100_000, 300_000),
+    beside=("decoding the same jobs", decoding),
     unit="jobs",
 )
-def views_kept(bench: Bench) -> None:
-    """Five views of all runs, one after the other; they were read into memory before, as `serve` does at its start."""
-    with Publisher.from_file(_site(bench), read_only=True) as publisher:
-        kept = ReportCache(publisher.store, publisher.config, print, lambda: _STOP)
-        kept.prepare()
-        kept.wait()
-        _views(publisher, bench, kept)
+def columns_of_new(bench: Bench) -> None:
+    """Make the columns of a store from nothing, as the first report does."""
+    config = _site(bench)
+    with Publisher.from_file(config, read_only=True) as publisher:
+        shutil.rmtree(config.parent / "store.db.columns", ignore_errors=True)
+        with bench.timed(bench.size):
+            bring_up_to_date(publisher.store, publisher.config)
+
+
+_TOTALS = 'SELECT "user", count(*), sum(wall_ms), sum(cpu_ms), sum(slots * wall_ms::HUGEINT) FROM {} GROUP BY "user"'
+
+
+def bare(bench: Bench) -> None:
+    """The sums by user with DuckDB alone, over an archive."""
+    (file,) = archive_of(bench).glob("*/*.parquet")
+    with duckdb.connect(":memory:") as connection, bench.timed(bench.size):
+        connection.execute(_TOTALS.format(f"read_parquet('{file}')")).fetchall()
 
 
 @row(
-    "preparing the page",
-    Sizes(5_000, 100_000, 1_000_000),
-    beside=("the manual's walk, jobs in memory", walk_store),
+    "totals by user, columns up to date",
+    Sizes(5_000, 300_000, 3_000_000),
+    beside=("DuckDB alone, the same SQL", bare),
     unit="jobs",
 )
-def preparing(bench: Bench) -> None:
-    """What `serve` does at its start, during the first answers: read all runs into memory."""
-    with Publisher.from_file(_site(bench), read_only=True) as publisher:
-        kept = ReportCache(publisher.store, publisher.config, print, lambda: _STOP)
-        with bench.timed(bench.size):
-            kept.prepare()
-            kept.wait()
+def totals_of_columns(bench: Bench) -> None:
+    """The same SQL over the columns of a store, as far as they are read: opened, compared with their check numbers."""
+    config = _site(bench)
+    with Publisher.from_file(config, read_only=True) as publisher:
+        bring_up_to_date(publisher.store, publisher.config)
+        columns = ("user", "wall_ms", "cpu_ms", "slots")
+        with bench.timed(bench.size), tables_of_store(publisher.store, publisher.config, columns=columns) as tables:
+            tables.execute(_TOTALS.format("entries")).fetchall()

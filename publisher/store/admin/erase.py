@@ -29,7 +29,7 @@ from formats.view import View
 from publisher.encoded_run import EncodedRun, class_needs_local_user, encode_run, encode_whole
 from publisher.errors import UsageError
 from publisher.grid_identity import GridLogEntry
-from publisher.store import groups, paging, registry, row_checks, suspects
+from publisher.store import changes, groups, paging, registry, row_checks, suspects
 from publisher.store.classes import JobClass, all_classes, decode
 from publisher.store.groups import DueFor
 from publisher.store.schema import (
@@ -230,6 +230,7 @@ def forget(
         if why is not None:
             raise UsageError(why, hint="Choose a pseudonym that also matches the rule, with --as; nothing was changed")
     _require_sent(connection, [each.id for each in found], receivers)
+    _note_changed(connection, [each.id for each in found])
     run_count = _rename_runs(connection, person, pseudonym)  # before the classes, whose facts runs are read with
     version_count = _rename_versions(connection, person, pseudonym)
     class_count = _rename_classes(connection, found, person, pseudonym)
@@ -307,6 +308,15 @@ def _require_sent(connection: Connection, class_ids: Collection[int], receivers:
             )
 
 
+def _note_changed(connection: Connection, class_ids: Sequence[int]) -> None:
+    """Note as changed the runs of classes that will be: they get facts from their class."""
+    for ids in paging.chunks(class_ids):
+        of_class = select(runs.c.id).where(runs.c.class_id.in_(ids))
+        changes.note_runs(connection, connection.execute(of_class).scalars())
+    changes.note_classes(connection)
+    changes.note_erased(connection)
+
+
 def _rename_classes(connection: Connection, found: Iterable[JobClass], person: str, pseudonym: str) -> int:
     count = 0
     for each in found:
@@ -338,6 +348,7 @@ def _rename_runs(connection: Connection, person: str, pseudonym: str) -> int:
                 fresh = digest(job)
                 values = {"job": encode_whole(job), "digest": fresh, "mark": None}  # a mark is of the name too
                 connection.execute(update(runs).where(runs.c.id == run_id).values(values))
+                changes.note_runs(connection, [run_id])
                 _follow(connection, run_id, bytes(mark), fresh)
                 count += 1
     return count

@@ -41,7 +41,7 @@ from publisher.encoded_run import EncodedRun, run_key
 from publisher.errors import StoreCorruptError, UsageError
 from publisher.job_ids import local_id
 from publisher.reason import ONLY_A_PERSON_RELEASES, ReasonCode
-from publisher.store import dialect, groups, paging, registry, same_jobs, transitions
+from publisher.store import changes, dialect, groups, paging, registry, same_jobs, transitions
 from publisher.store.admin import engine
 from publisher.store.admin.erase import PseudonymMap
 from publisher.store.deliveries import move
@@ -338,10 +338,12 @@ def purge_month(connection: Connection, month: Month, now: int) -> int:
         same_jobs.forget(connection, ids)
         connection.execute(delete(usage_notes).where(usage_notes.c.run_id.in_(ids)))
         connection.execute(delete(runs).where(runs.c.id.in_(ids)))
+        changes.note_runs(connection, ids)
         _forget_entries(connection, [(row[5], row[4]) for row in page if row[4]])
         total += len(page)
     note_deliveries(connection, month, ((*key, jobs, confirmed[key]) for key, jobs in delivered.items()))
     note_month(connection, month, total, now)
+    changes.note_erased(connection)
     groups.keep_sync_counts(connection, month)
     registry.record_action(connection, "purge", str(month), f"{total} runs", now)
     return total
@@ -381,6 +383,8 @@ def drop_unused_classes(connection: Connection) -> int:
     used = select(runs.c.class_id).distinct()
     unused = list(connection.execute(select(classes.c.id).where(classes.c.id.not_in(used))).scalars())
     _drop(connection, classes, unused, runs.c.class_id)
+    if unused:
+        changes.note_classes(connection)
     return len(unused)
 
 

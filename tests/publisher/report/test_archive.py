@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+import pyarrow as pa
 import pytest
 
 from formats.calendar import Month
 from publisher.api import Publisher
 from publisher.errors import UsageError
-from publisher.job_ids import JobIds
-from publisher.report.archive import ArchiveRuns
-from publisher.report.archive_export import Written, export_month
-from publisher.report.frame import NUMBERS, OBJECTS, WORDS, Coding, Frame
+from publisher.report.archive_export import SCHEMA, Written, write_month
+from publisher.report.column_runs import ArchiveRuns
+from publisher.report.frame import NUMBERS, OBJECTS, WORDS
 from publisher.report.request import ReportRequest
-from publisher.report.runs import ReportContext, StoreRuns
+from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from tests.publisher.cli.program import BASE, Program
+from tests.publisher.report.stored import runs_of
 
 SINCE, NOVEMBER, UNTIL = 1_790_812_800, 1_793_491_200, 1_796_083_200
 """October and November 2026."""
@@ -69,7 +69,7 @@ def test_an_interval_beyond_an_archive_says_what_it_has(publisher: Publisher, ar
 def test_every_column_comes_back(publisher: Publisher, archive: Path) -> None:
     requested = NUMBERS | WORDS | OBJECTS
     found = []
-    for runs in (StoreRuns(publisher.store, publisher.config), ArchiveRuns(archive)):
+    for runs in (runs_of(publisher), ArchiveRuns(archive)):
         rows = []
         for frame in runs.frames(-(10**10), None, requested, running_until=None):
             numbers = zip(*(frame.numbers[name].tolist() for name in sorted(NUMBERS)), strict=True)
@@ -98,33 +98,19 @@ def test_months_are_written_anew(publisher: Publisher, archive: Path, tmp_path: 
 def test_a_purged_store_takes_nothing_out_of_an_archive(tmp_path: Path) -> None:
     """A month of which the store has fewer runs than the archive is left as it is, unless somebody says otherwise."""
     month = Month(2026, 11)
-    more, fewer = (_Invented(number) for number in (5, 3))
-    assert export_month(more, month, tmp_path) == Written(5)
-    assert export_month(fewer, month, tmp_path) == Written(5, refused=3)
-    assert export_month(_Invented(0), month, tmp_path) == Written(5, refused=0)
-    assert export_month(fewer, month, tmp_path, shrink=True) == Written(3)
+    assert write_month(invented(5), month, tmp_path) == Written(5)
+    assert write_month(invented(3), month, tmp_path) == Written(5, refused=3)
+    assert write_month(invented(0), month, tmp_path) == Written(5, refused=0)
+    assert write_month(invented(3), month, tmp_path, shrink=True) == Written(3)
     assert sorted(path.name for path in (tmp_path / "month=2026-11").iterdir()) == ["runs.parquet"]
-    assert export_month(_Invented(0), month, tmp_path, shrink=True) == Written(0)
+    assert write_month(invented(0), month, tmp_path, shrink=True) == Written(0)
     assert list(tmp_path.iterdir()) == []
 
 
-class _Invented:
+def invented(number: int) -> list[Any]:
     """A number of equal runs."""
-
-    def __init__(self, number: int) -> None:
-        self.codings = {name: Coding(lambda raw: (str(raw),)) for name in WORDS}
-        self._number = number
-
-    def frames(
-        self, start: int, stop: int | None, requested: frozenset[str], *, running_until: int | None
-    ) -> Iterator[Frame]:
-        rows = self._number
-        for name, coding in self.codings.items():
-            _ = coding.code[() if name in {"placed", "host"} else name]
-        numbers = {name: np.full(rows, start, np.int64) for name in NUMBERS}
-        codes = {name: np.zeros(rows, np.int64) for name in WORDS}
-        objects = {"job": [JobIds(None)] * rows, "events": [None] * rows, "core_numbers": [()] * rows}
-        yield Frame(rows, numbers, codes, objects)
+    rows = [{"start": SINCE, "stop": SINCE, "end": SINCE, "status": "completed"}] * number
+    return pa.Table.from_pylist(rows, SCHEMA).to_batches()
 
 
 def test_the_commands(publisher: Publisher, tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ from formats.calendar import Month
 from formats.job import Host, Job
 from publisher.errors import StoreCorruptError, StoreNewerError
 from publisher.report.request import ReportRequest
-from publisher.report.runs import ReportContext, StoreRuns
+from publisher.report.runs import ReportContext
 from publisher.report.views.totals import totals
 from publisher.report.views.utilization import utilization
 from publisher.store.report_queries import months_ended_in
 from publisher.store.schema import runs as table
+from tests.publisher.report.stored import runs_of
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
@@ -34,7 +35,7 @@ def context_of(site: Site) -> ReportContext:
 
 
 def starts(site: Site, start: int, stop: int | None = None, running_until: int | None = None) -> list[int]:
-    runs = StoreRuns(site.publisher.store, site.config)
+    runs = runs_of(site.publisher)
     frames = runs.frames(start, stop, frozenset({"user", "slots"}), running_until=running_until)
     return sorted(start for frame in frames for start in frame.numbers["start"].tolist())
 

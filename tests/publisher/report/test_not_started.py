@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from publisher.api import Publisher
-from publisher.report.cache import ReportCache
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -57,9 +56,9 @@ def job(name: str, events: dict[str, int], **facts: object) -> ArcJob:
     return ArcJob(job_id, at(1), local_id=job_id, cores=CORES, events=written, extra=extra, **facts)  # type: ignore[arg-type]
 
 
-def view(site: Publisher, name: str, kept: ReportCache | None = None, **more: object) -> Report:
+def view(site: Publisher, name: str, **more: object) -> Report:
     asked: dict[str, object] = {"start": at(1), "stop": at(4), "period": "day", **more}
-    context = ReportContext(site.store, site.config, NOW, None if kept is None else kept.runs)
+    context = ReportContext(site.store, site.config, NOW)
     return make(name, context, ReportRequest(**asked))  # type: ignore[arg-type]
 
 
@@ -70,11 +69,6 @@ USED_H = [(0.0,), (CORES * (4 + 3.0),), (CORES * (6 + 2.0),)]
 @pytest.mark.parametrize("by", [("node",), ("cluster",), ()])
 def test_occupation(site: Publisher, by: tuple[str, ...]) -> None:
     assert table(view(site, "occupation", by=by), "used_h") == USED_H
-
-
-def test_occupation_from_memory(site: Publisher) -> None:
-    kept = ReportCache(site.store, site.config, pytest.fail, lambda: NOW)
-    assert table(view(site, "occupation", kept), "used_h") == USED_H
 
 
 def test_occupation_by_core(site: Publisher) -> None:

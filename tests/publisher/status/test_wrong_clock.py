@@ -12,7 +12,6 @@ from publisher.cli.status_cmd import show_status, status_json
 from publisher.config.operation import Notices
 from publisher.observe.mail import problems
 from publisher.page.auth import Sessions
-from publisher.store.report_queries import state_of
 from publisher.store.schema import State
 from publisher.text import CLOCK_SKEW_S, elapsed_s, past
 from tests.publisher.messages.test_reports import DAY, ran, site_of
@@ -166,15 +165,6 @@ def test_a_target_that_last_took_something_in_the_future_fails(tmp_path: Path) -
     with cluster.publisher() as publisher:
         found = problems(publisher.status(), Notices(), NOW)
     assert "target spool: failing" in [each.key for each in found]
-
-
-def test_a_page_is_kept_although_a_source_was_read_by_a_wrong_clock(tmp_path: Path) -> None:
-    site = Site(tmp_path, [ListSource("ce1")], [RecordReceiver("sgas")])
-    site.now = NOW + YEARS
-    site.collect()
-    with site.publisher.store.read() as connection:
-        assert state_of(connection, NOW) == state_of(connection, NOW + 1)
-        assert state_of(connection, NOW + YEARS) != state_of(connection, NOW + YEARS + 1)
 
 
 def test_a_session_begun_by_a_wrong_clock_ends() -> None:

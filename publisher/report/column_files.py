@@ -1,0 +1,359 @@
+"""The files of the columns: a private folder with Parquet parts, a manifest that names them, and two locks.
+
+A part is written whole, synced, and never changed. The manifest is replaced atomically. It has the mark of the store up
+to which the parts are true, and check numbers: of each column of each part, and of itself. What it does not name is not
+read, and is removed as soon as nobody can be reading it. The folder may be deleted at any time.
+
+Who brings the columns up to date holds `update.lock`. Who reads holds `read.lock` shared, from before the former is
+released until the last file is read; files are removed under both.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from publisher.errors import StoreError, StoreFullError
+from publisher.report.archive import COLUMNS, TYPES
+from publisher.report.columns import OF_CLASS
+from publisher.store.changes import NOTHING, Mark
+from publisher.whole_file import require_own_folder, write_whole
+
+VERSION: Final = 1
+_MANIFEST: Final = "manifest"
+_CHECK_BYTES: Final = 4
+_MODE: Final = 0o600
+ROW_GROUP: Final = 131_072
+"""Rows: as many as DuckDB gives to one thread."""
+OWN: Final = tuple(name for name in COLUMNS if name not in OF_CLASS)
+"""Columns that parts have as `publisher.report.archive` describes them: `user` without the name of the
+class, `local_id` without the prefix of the source."""
+RUN_ID, CLASS_ID, PART_ID = "run_id", "class_id", "part"
+PART_SCHEMA: Final = pa.schema(
+    [
+        *((name, TYPES[name]) for name in OWN),
+        (RUN_ID, pa.int64()),
+        (CLASS_ID, pa.int64()),
+        (PART_ID, pa.int32()),
+    ]
+)
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True):
+    """A range of bytes of a file, and their check number."""
+
+    offset: int
+    length: int
+    check: int
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part: `rows` in the file, of runs with these first and last ends and ids.
+
+    `dead`: the ids of rows that no longer count, packed; `chunks`: the bytes of each column, and, by the empty name,
+    all that is beside the columns.
+    """
+
+    number: int
+    file: str
+    size_bytes: int
+    rows: int
+    first_end: int
+    last_end: int
+    first_id: int
+    last_id: int
+    dead_rows: int
+    dead: bytes
+    chunks: Mapping[str, tuple[Chunk, ...]]
+
+    @property
+    def live_rows(self) -> int:
+        """The rows that count."""
+        return self.rows - self.dead_rows
+
+    def touches(self, start: int | None, stop: int | None) -> bool:
+        """Whether a run of it may have ended from `start` until `stop` (exclusive); None is open."""
+        return (start is None or self.last_end >= start) and (stop is None or self.first_end < stop)
+
+
+class ClassFile(msgspec.Struct, frozen=True):
+    """The file of the classes: what the configuration with this digest makes of those up to an id."""
+
+    file: str
+    config: bytes
+    last_id: int
+    check: int
+
+
+class Damaged(msgspec.Struct, frozen=True):
+    """A stored run that cannot be read: reports of the time of its end fail."""
+
+    run_id: int
+    end: int
+    problem: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What the columns are: true up to `mark`."""
+
+    version: int = VERSION
+    mark: Mark = NOTHING
+    next_part: int = 1
+    parts: tuple[Part, ...] = ()
+    classes: ClassFile | None = None
+    damaged: tuple[Damaged, ...] = ()
+
+    @property
+    def files(self) -> set[str]:
+        """The names of the files that it needs."""
+        return {part.file for part in self.parts} | ({self.classes.file} if self.classes is not None else set())
+
+
+class ForeignColumnsError(Exception):
+    """A file is not what was written: the columns are made anew."""
+
+
+class ColumnFolder:
+    """The folder of the columns of a store. `owner`: of what root makes there; None: root himself."""
+
+    def __init__(self, path: Path, owner: int | None = None) -> None:
+        self.path = path
+        self._owner = owner
+
+    # --- locks
+
+    @contextmanager
+    def updating(self) -> Iterator[None]:
+        """Wait until nobody else brings the columns up to date. Raises `StoreError` and its kinds."""
+        try:
+            require_own_folder(self.path)
+            self._give(self.path)
+        except OSError as error:
+            raise self._unusable(error) from error
+        with self._locked("update.lock", fcntl.LOCK_EX):
+            yield
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Nothing that the present manifest names is removed meanwhile. Entered while `updating`."""
+        with self._locked("read.lock", fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def _locked(self, name: str, kind: int) -> Iterator[bool]:
+        path = self.path / name
+        try:
+            descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
+        except OSError as error:
+            raise self._unusable(error) from error
+        try:
+            self._give(path)
+            try:
+                fcntl.flock(descriptor, kind)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
+        finally:
+            os.close(descriptor)
+
+    # --- the manifest
+
+    def manifest(self) -> Manifest | None:
+        """The manifest; None if there is none that can be believed."""
+        try:
+            content = (self.path / _MANIFEST).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unusable(error) from error
+        check, body = content[:_CHECK_BYTES], content[_CHECK_BYTES:]
+        if crc32(body).to_bytes(_CHECK_BYTES, "big") != check:
+            return None
+        try:
+            found = msgspec.msgpack.decode(body, type=Manifest)
+        except msgspec.DecodeError:
+            return None
+        return found if found.version == VERSION else None
+
+    def replace(self, manifest: Manifest) -> None:
+        """Write the manifest; from then on it counts. Raises `StoreError` and its kinds."""
+        body = msgspec.msgpack.encode(manifest)
+        try:
+            write_whole(self.path / _MANIFEST, crc32(body).to_bytes(_CHECK_BYTES, "big") + body, mode=_MODE)
+            self._give(self.path / _MANIFEST)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def tidy(self, manifest: Manifest, *, wait: bool = False) -> None:
+        """Remove what a manifest does not name, once nobody reads it; `wait` for them. Called while `updating`."""
+        needed = {*manifest.files, _MANIFEST, "update.lock", "read.lock"}
+        try:
+            needless = [path for path in self.path.iterdir() if path.name not in needed]
+            if needless:
+                with self._locked("read.lock", fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB)) as alone:
+                    for path in needless if alone else ():
+                        if path.is_dir() and not path.is_symlink():
+                            shutil.rmtree(path)
+                        else:
+                            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    # --- parts
+
+    def write_part(self, number: int, tables: Iterable[Any]) -> Part | None:
+        """Write tables of `PART_SCHEMA` as a part; None if they have no rows. Raises `StoreError` and its kinds."""
+        name = f"{number:08d}-{secrets.token_hex(4)}.parquet"
+        rows = 0
+        ends: list[int] = []
+        ids: list[int] = []
+        with self._new_file(name) as file:
+            writer_type: Any = pq.ParquetWriter  # pyarrow has no type hints for it
+            words = [name for name in PART_SCHEMA.names if pa.types.is_dictionary(PART_SCHEMA.field(name).type)]
+            with writer_type(file, PART_SCHEMA, compression="zstd", use_dictionary=[*words, PART_ID]) as writer:
+                for table in tables:
+                    if table.num_rows:
+                        place = PART_SCHEMA.get_field_index(PART_ID)
+                        numbered = pa.array([number], pa.int32()).take(pa.array([0] * table.num_rows))
+                        writer.write_table(table.set_column(place, PART_ID, numbered), row_group_size=ROW_GROUP)
+                        rows += table.num_rows
+                        for bounds, column in ((ends, "end"), (ids, RUN_ID)):
+                            bounds.extend(_bounds(table.column(column)))
+        if not rows:
+            self.remove(name)
+            return None
+        path = self.path / name
+        return Part(
+            number=number, file=name, size_bytes=path.stat().st_size, rows=rows,
+            first_end=min(ends), last_end=max(ends), first_id=min(ids), last_id=max(ids),
+            dead_rows=0, dead=bytes(_CHECK_BYTES), chunks=_chunks_of(path),
+        )  # fmt: skip
+
+    def write_classes(self, table: Any, config: bytes, last_id: int) -> ClassFile:
+        """Write the table of the classes."""
+        name = f"classes-{secrets.token_hex(4)}.parquet"
+        with self._new_file(name) as file:
+            write: Any = pq.write_table
+            write(table, file, compression="zstd")
+        return ClassFile(name, config, last_id, crc32((self.path / name).read_bytes()))
+
+    def classes(self, file: ClassFile) -> Any:
+        """The table of the classes. Raises `ForeignColumnsError`."""
+        try:
+            content = (self.path / file.file).read_bytes()
+        except OSError as error:
+            raise ForeignColumnsError from error
+        if crc32(content) != file.check:
+            raise ForeignColumnsError
+        read: Any = pq.read_table
+        return read(pa.BufferReader(content))
+
+    def remove(self, name: str) -> None:
+        """Remove a file that no manifest names."""
+        with suppress(OSError):
+            (self.path / name).unlink()
+
+    def require_sound(self, parts: Sequence[Part], columns: Iterable[str]) -> None:
+        """Compare these columns of parts with their check numbers. Raises `ForeignColumnsError`."""
+        names = ["", *columns]
+        for part in parts:
+            try:
+                with (self.path / part.file).open("rb", buffering=0) as file:
+                    if os.fstat(file.fileno()).st_size != part.size_bytes:
+                        raise ForeignColumnsError
+                    for name in names:
+                        for chunk in part.chunks[name]:
+                            if crc32(os.pread(file.fileno(), chunk.length, chunk.offset)) != chunk.check:
+                                raise ForeignColumnsError
+            except OSError as error:
+                raise ForeignColumnsError from error
+
+    def read_part(self, part: Part, columns: Sequence[str]) -> Any:
+        """A table of these columns. Raises `ForeignColumnsError`."""
+        self.require_sound([part], columns)
+        file_type: Any = pq.ParquetFile
+        with file_type(self.path / part.file) as file:
+            return file.read(columns=list(columns), use_threads=False)
+
+    @contextmanager
+    def _new_file(self, name: str) -> Iterator[Any]:
+        """A new file, synced at the end, and removed if something fails. Raises `StoreError` and its kinds."""
+        path = self.path / name
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(path, flags, _MODE), "wb") as file:
+                self._give(path)
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            self.remove(name)
+            raise self._unusable(error) from error
+        except BaseException:
+            self.remove(name)
+            raise
+
+    def _give(self, path: Path) -> None:
+        if self._owner is not None and path.stat().st_uid != self._owner:
+            os.chown(path, self._owner, -1, follow_symlinks=False)
+
+    def _unusable(self, error: OSError) -> StoreError:
+        kind = StoreFullError if error.errno in {errno.ENOSPC, errno.EDQUOT} else StoreError
+        return kind(
+            f"the columns in {self.path}, from which reports are made, cannot be written: {error.strerror or error}",
+            hint="Check owner, mode and space of the folder. It may be removed: the next report makes it anew",
+        )
+
+
+def _bounds(column: Any) -> list[int]:
+    import pyarrow.compute as pc  # noqa: PLC0415 - it has no type hints
+
+    compute: Any = pc
+    found = compute.min_max(column).as_py()
+    return [found["min"], found["max"]]
+
+
+def _chunks_of(path: Path) -> dict[str, tuple[Chunk, ...]]:
+    """The bytes of each column of a Parquet file; by the empty name all others."""
+    file_type: Any = pq.ParquetFile
+    content = path.read_bytes()
+    found: dict[str, list[Chunk]] = {"": []}
+    covered = []
+    with file_type(pa.BufferReader(content)) as file:
+        metadata = file.metadata
+    for group in range(metadata.num_row_groups):
+        for place in range(metadata.num_columns):
+            column = metadata.row_group(group).column(place)
+            offset, length = column.data_page_offset, column.total_compressed_size
+            if column.has_dictionary_page:
+                offset = min(offset, column.dictionary_page_offset)
+            found.setdefault(column.path_in_schema, []).append(_chunk(content, offset, length))
+            covered.append((offset, offset + length))
+    end = 0
+    for first, stop in [*sorted(covered), (len(content), len(content))]:
+        if first > end:
+            found[""].append(_chunk(content, end, first - end))
+        end = max(end, stop)
+    return {name: tuple(chunks) for name, chunks in found.items()}
+
+
+def _chunk(content: bytes, offset: int, length: int) -> Chunk:
+    return Chunk(offset, length, crc32(memoryview(content)[offset : offset + length]))

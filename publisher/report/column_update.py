@@ -1,0 +1,316 @@
+"""Bringing the columns up to date with the store, in time proportional to what changed since.
+
+Of each run that was written, reclassed, or removed, the row that is there is marked dead, and the present run, if there
+is one, is added to a new part. Small parts are merged, and parts with many dead rows are written again, so that each
+row is written a few times in its life. Where anything was erased, no dead row stays in any part.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from sqlalchemy import Connection, select
+
+from publisher.config.schema import SOURCE_KINDS
+from publisher.errors import StoreCorruptError
+from publisher.report.column_batches import batch_of
+from publisher.report.column_files import (
+    CLASS_ID,
+    PART_ID,
+    PART_SCHEMA,
+    RUN_ID,
+    ColumnFolder,
+    Damaged,
+    Manifest,
+    Part,
+)
+from publisher.report.columns import OWN_COLUMNS, ColumnMaker, SlimDecoder
+from publisher.report.frame import UNKNOWN, Frame
+from publisher.store import changes, paging
+from publisher.store.changes import Changed, ChangesLostError, Ranges
+from publisher.store.report_queries import (
+    Rows,
+    count_runs,
+    has_source_of,
+    rows_of_ids,
+    rows_of_ranges,
+    running_runs,
+    stored_runs,
+)
+from publisher.store.schema import runs as runs_table
+
+_PAGE: Final = 4_000
+_BUFFERED: Final = 262_144
+"""Rows in memory while columns are made: some hundred bytes each."""
+_FLUSHED: Final = 65_536
+"""A month with so many rows in memory becomes a part."""
+FULL: Final = 262_144
+"""A part with so many rows is not merged any more."""
+_MOST_ALIKE: Final = 8
+"""So many parts of one month and of similar sizes become one."""
+_MOST_DEAD: Final = 0.2
+_FEW_DEAD: Final = 1_000
+_RANGE: Final = 200
+"""Ranges of so many ids are read as ranges."""
+Advanced = Callable[[int, int | None], None]
+"""Called with how many runs were read, and how many there are."""
+
+
+class RunReader:
+    """Reads stored runs as record batches of `PART_SCHEMA`, in one transaction. `damaged`: the runs that cannot be."""
+
+    def __init__(self, connection: Connection, *, running: bool = False) -> None:
+        kinds = [each.name for each in SOURCE_KINDS.values() if each.keeps_slaves]
+        with_slaves = any(has_source_of(connection, kind) for kind in kinds)
+        self._connection = connection
+        self._maker = ColumnMaker(OWN_COLUMNS, running=running, second_names=with_slaves)
+        self._decoder = SlimDecoder(self._maker, with_slaves=with_slaves)
+        self.damaged: list[Damaged] = []
+
+    def batches(self, pages: Iterable[Rows], now: int | None = None) -> Iterator[Any]:
+        """The batches of these pages; with `now`, of runs that are still running."""
+        for page in pages:
+            if unknown := self._decoder.unknown(page):
+                self._decoder.learn(self._connection, unknown)
+            for frame in self._frames_of(page, now):
+                if now is None:
+                    frame = frame.where(frame.numbers["end"] != UNKNOWN)  # noqa: PLW2901 - less of the same
+                if frame.rows:
+                    yield batch_of(frame, self._maker.codings, PART_SCHEMA)
+
+    def _frames_of(self, page: Rows, now: int | None) -> Iterator[Frame]:
+        try:
+            yield self._frame(page, now)
+        except StoreCorruptError:
+            for row in page:
+                try:
+                    yield self._frame([row], now)
+                except StoreCorruptError as error:
+                    query = select(runs_table.c.end_time).where(runs_table.c.id == row[0])
+                    end = self._connection.execute(query).scalar()
+                    self.damaged.append(Damaged(row[0], end if isinstance(end, int) else 1 << 62, error.message))
+
+    def _frame(self, page: Rows, now: int | None) -> Frame:
+        more = {
+            RUN_ID: [row[0] for row in page],
+            CLASS_ID: [row[1] for row in page],
+            PART_ID: [0] * len(page),
+        }
+        return self._maker.frame(self._decoder.decoded(page), now, more)
+
+
+def running_table(connection: Connection, now: int) -> Any:
+    """The runs that have not ended, as rows of a part, up to now. Raises `StoreCorruptError`."""
+    reader = RunReader(connection, running=True)
+    rows = running_runs(connection)
+    pages = (rows[place : place + _PAGE] for place in range(0, len(rows), _PAGE))
+    table = pa.Table.from_batches(list(reader.batches(pages, now)), PART_SCHEMA)
+    if reader.damaged:
+        raise StoreCorruptError(reader.damaged[0].problem)
+    return table
+
+
+def up_to_date(folder: ColumnFolder, connection: Connection, manifest: Manifest | None, advanced: Advanced) -> Manifest:
+    """The manifest of columns that are true for the state that this transaction reads. Called while `updating`.
+
+    Raises `StoreError` and its kinds, and `ForeignColumnsError`: then the columns are to be made from nothing.
+    """
+    mark = changes.mark_of(connection)
+    if manifest is not None and manifest.mark == mark:
+        return manifest
+    known, changed = Manifest(), None
+    if manifest is not None:
+        try:
+            changed = changes.since(connection, manifest.mark)
+            known = manifest
+        except ChangesLostError:
+            pass  # of another store, or too long ago
+    update = _Update(folder, connection, known, advanced)
+    try:
+        if changed is None:
+            update.add(stored_runs(connection, -(1 << 63), None, _PAGE), count_runs(connection))
+        else:
+            update.follow(changed)
+        update.merge(erased=changed is not None and changed.erased)
+        made = update.manifest(mark, classes=None if changed is None or changed.classes else known.classes)
+        folder.replace(made)
+    except BaseException:
+        for part in update.written:
+            folder.remove(part.file)
+        raise
+    folder.tidy(made, wait=changed is not None and changed.erased)
+    return made
+
+
+class _Update:
+    """The parts while they are brought up to date. `written`: new files, which nothing names yet."""
+
+    def __init__(self, folder: ColumnFolder, connection: Connection, known: Manifest, advanced: Advanced) -> None:
+        self._folder = folder
+        self._connection = connection
+        self._reader = RunReader(connection)
+        self._advanced = advanced
+        self._next = known.next_part
+        self._parts = list(known.parts)
+        self._damaged = {one.run_id: one for one in known.damaged}
+        self.written: list[Part] = []
+
+    def manifest(self, mark: changes.Mark, classes: Any) -> Manifest:
+        """The manifest of the parts as they are now."""
+        damaged = self._damaged | {one.run_id: one for one in self._reader.damaged}
+        return Manifest(
+            mark=mark, next_part=self._next, parts=tuple(self._parts), classes=classes, damaged=tuple(damaged.values())
+        )
+
+    def follow(self, changed: Changed) -> None:
+        """Take over what changed."""
+        self._kill(changed.runs)
+        for run_id in [one for one in self._damaged if _within(np.array([one]), changed.runs)[0]]:
+            del self._damaged[run_id]
+        self.add(_pages_of(self._connection, changed.runs), sum(stop - first for first, stop in changed.runs))
+
+    def add(self, pages: Iterable[Rows], total: int) -> None:
+        """Add the runs of these pages, at most `total`, as new parts."""
+        done = 0
+        by_month: defaultdict[int, list[Any]] = defaultdict(list)
+        rows: defaultdict[int, int] = defaultdict(int)
+        for batch in self._reader.batches(pages):
+            for month, some in _by_month(batch):
+                by_month[month].append(some)
+                rows[month] += some.num_rows
+            done += batch.num_rows
+            self._advanced(done, total)
+            if sum(rows.values()) >= _BUFFERED:
+                large = [month for month in rows if rows[month] >= _FLUSHED] or [max(rows, key=rows.__getitem__)]
+                for month in large:
+                    del rows[month]
+                    self._write(_table(by_month.pop(month)))
+        if sum(rows.values()) < _FLUSHED:  # a few rows of many months are one part
+            self._write(_table([batch for month in sorted(by_month) for batch in by_month[month]]))
+        else:
+            for month in sorted(by_month):
+                self._write(_table(by_month[month]))
+
+    def _write(self, *tables: Any) -> None:
+        part = self._folder.write_part(self._next, tables)
+        if part is not None:
+            self._next += 1
+            self.written.append(part)
+            self._parts.append(part)
+
+    def _kill(self, ranges: Ranges) -> None:
+        if not ranges:
+            return
+        for place, part in enumerate(self._parts):
+            if any(first <= part.last_id and stop > part.first_id for first, stop in ranges):
+                ids = self._folder.read_part(part, [RUN_ID]).column(RUN_ID).to_numpy()
+                dead = np.union1d(ids[_within(ids, ranges)], ids_of(part.dead))
+                if len(dead) > part.dead_rows:
+                    self._parts[place] = msgspec.structs.replace(
+                        part, dead=changes.pack(dead.tolist()), dead_rows=len(dead)
+                    )
+        self._parts = [part for part in self._parts if part.live_rows]
+
+    def merge(self, *, erased: bool) -> None:
+        """Join small parts, and write those with many dead rows again; all that have any if something was erased."""
+        for part in list(self._parts):
+            many = part.dead_rows > max(_FEW_DEAD, _MOST_DEAD * part.rows)
+            if many or (erased and part.dead_rows):
+                self._rewrite([part])
+        while True:
+            alike: defaultdict[tuple[int, int], list[Part]] = defaultdict(list)
+            for part in self._parts:
+                if part.live_rows < FULL:
+                    alike[_month_of(part), part.live_rows.bit_length() // 3].append(part)
+            groups = [group for group in alike.values() if len(group) > _MOST_ALIKE]
+            if not groups:
+                return
+            for group in groups:
+                self._rewrite(group)
+
+    def _rewrite(self, group: Sequence[Part]) -> None:
+        """Write the live rows of parts again: of one month, or mixed, as one part; many mixed ones by month."""
+        live = sum(part.live_rows for part in group)
+        tables = (self._live(part) for part in group)
+        if live < _FLUSHED or _month_of(group[0]):
+            self._write(*([pa.concat_tables(tables)] if live < FULL else tables))
+        else:
+            months: defaultdict[int, list[Any]] = defaultdict(list)
+            for table in tables:
+                for batch in table.to_batches():
+                    for month, some in _by_month(batch):
+                        months[month].append(some)
+            for month in sorted(months):
+                self._write(_table(months[month]))
+        gone = {part.number for part in group}
+        self._parts = [part for part in self._parts if part.number not in gone]
+
+    def _live(self, part: Part) -> Any:
+        table = self._folder.read_part(part, PART_SCHEMA.names).cast(PART_SCHEMA)
+        if not part.dead_rows:
+            return table
+        ids = table.column(RUN_ID).to_numpy()
+        return table.filter(pa.array(~np.isin(ids, ids_of(part.dead))))
+
+
+def ids_of(packed: bytes) -> Any:
+    """Packed ids as an array."""
+    return ids_in(changes.unpack(packed))
+
+
+def ids_in(ranges: Ranges) -> Any:
+    """The ids of ranges as an array."""
+    return np.concatenate([np.zeros(0, np.int64), *(np.arange(first, stop, dtype=np.int64) for first, stop in ranges)])
+
+
+def _within(ids: Any, ranges: Ranges) -> Any:
+    """Which of the ids are in one of the ranges, which ascend."""
+    bounds = np.array(ranges, np.int64).reshape(-1, 2)
+    places = np.searchsorted(bounds[:, 0], ids, side="right") - 1
+    return (places >= 0) & (ids < np.append(bounds[:, 1], 0)[places])
+
+
+def _pages_of(connection: Connection, ranges: Ranges) -> Iterator[Rows]:
+    """The finished runs of these ids, by pages."""
+    long = [(first, stop) for first, stop in ranges if stop - first >= _RANGE]
+    few = [run_id for first, stop in ranges if stop - first < _RANGE for run_id in range(first, stop)]
+    for first, stop in long:
+        with closing(rows_of_ranges(connection, first, stop, _PAGE)) as pages:
+            yield from pages
+    for some in paging.chunks(few, _PAGE):
+        yield rows_of_ids(connection, some)
+
+
+def _month_of(part: Part) -> int:
+    """The month in which all its runs ended, counted from 1970, after 1; 0: several."""
+    first, last = _months(np.array([part.first_end, part.last_end])).tolist()
+    return int(first) * 2 + 1 if first == last else 0
+
+
+def _months(ends: Any) -> Any:
+    return ends.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64)
+
+
+def _by_month(batch: Any) -> Iterator[tuple[int, Any]]:
+    """The rows of a batch by the month of their ends."""
+    months = _months(batch.column("end").to_numpy())
+    if len(months) and (months == months[0]).all():
+        yield int(months[0]), batch
+        return
+    order = np.argsort(months, kind="stable")
+    ordered = months[order]
+    cuts = np.flatnonzero(np.diff(ordered)) + 1
+    for begin, end in pairwise([0, *cuts.tolist(), len(ordered)]):
+        if end > begin:
+            yield int(ordered[begin]), batch.take(pa.array(order[begin:end]))
+
+
+def _table(batches: Sequence[Any]) -> Any:
+    return pa.Table.from_batches(batches, PART_SCHEMA).unify_dictionaries()

@@ -1,0 +1,300 @@
+"""Runs as the DuckDB relation `entries`: one row a run, from the columns of a store or from an archive.
+
+The columns are those of an archive (`publisher.report.archive.COLUMNS`), with the id of the run in the store, which
+archives do not have. What the configuration adds is joined by class. The connection reads these files alone: no other
+file, no network, no extension; its memory is bounded, and what it spills is private.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import msgspec
+import numpy as np
+import pyarrow as pa
+from sqlalchemy import Connection
+
+from formats.calendar import Month, month_of
+from publisher.collect.enrich import Enrichers
+from publisher.config.schema import Config
+from publisher.errors import StoreCorruptError, UsageError
+from publisher.report.archive import COLUMNS, LATER, months_about, months_in
+from publisher.report.column_files import (
+    CLASS_ID,
+    PART_ID,
+    PART_SCHEMA,
+    RUN_ID,
+    ClassFile,
+    ColumnFolder,
+    ForeignColumnsError,
+    Manifest,
+    Part,
+)
+from publisher.report.column_update import Advanced, ids_of, running_table, up_to_date
+from publisher.report.column_place import column_place
+from publisher.report.columns import OF_CLASS
+from publisher.report.frame import NUMBERS
+from publisher.store.classes import JobClass, classes_after, source_names
+from publisher.store.database import Store
+from publisher.store.file_owner import is_foreign, owner_of
+
+ENTRIES: Final = (*COLUMNS, RUN_ID)
+"""The columns of `entries`."""
+_MEMORY: Final = "128MB"
+_TEMPORARY: Final = "4GB"
+_CLASS_SCHEMA: Final = pa.schema(
+    [(CLASS_ID, pa.int64()), *((name, pa.string()) for name in OF_CLASS), ("prefix", pa.string())]
+)
+
+
+def column_folder(store: Store, config: Config) -> ColumnFolder | None:
+    """The folder of the columns of a store: see `column_place`."""
+    place = column_place(store, config)
+    owner = owner_of(store.file) if store.file is not None and is_foreign(store.file) else None
+    return None if place is None else ColumnFolder(place, owner)
+
+
+@contextmanager
+def tables_of_store(
+    store: Store,
+    config: Config,
+    *,
+    columns: Collection[str] = ENTRIES,
+    start: int | None = None,
+    stop: int | None = None,
+    running_until: int | None = None,
+    advanced: Advanced = lambda _done, _total: None,
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with `entries` as of now; brings the columns up to date before.
+
+    `columns`: those that will be read. `start`, `stop`: runs that ended outside of them will not be looked at.
+    `running_until`: with the runs that have not ended, up to then. Raises `StoreError` and its kinds.
+    """
+    with ExitStack() as stack:
+        folder = column_folder(store, config)
+        if folder is None:
+            private = stack.enter_context(tempfile.TemporaryDirectory(prefix="usage-publisher-columns-"))
+            folder = ColumnFolder(Path(private))
+        state = _State(folder, columns, start, stop)
+        with folder.updating(), store.read() as connection:
+            manifest = state.brought(connection, config, advanced)
+            running = None if running_until is None else running_table(connection, running_until)
+            stack.enter_context(folder.reading())
+        for one in manifest.damaged:
+            if (start is None or one.end >= start) and (stop is None or one.end < stop):
+                raise StoreCorruptError(one.problem, hint="`usage-publisher store check` says what to do")
+        parts = [part for part in manifest.parts if part.touches(start, stop)]
+        yield stack.enter_context(_connected(folder, parts, state.classes, running, columns))
+
+
+def bring_up_to_date(store: Store, config: Config) -> None:
+    """Bring the columns up to date, if there are any: nothing that was erased is in them any more."""
+    folder = column_folder(store, config)
+    if folder is not None and folder.path.is_dir():
+        with folder.updating(), store.read() as connection:
+            _State(folder, (), None, None).brought(connection, config, lambda _done, _total: None)
+
+
+class _State:
+    """Manifest and classes, made true."""
+
+    def __init__(self, folder: ColumnFolder, columns: Collection[str], start: int | None, stop: int | None) -> None:
+        self._folder = folder
+        self._columns = [name for name in (*columns, CLASS_ID, RUN_ID, PART_ID, "end") if name in PART_SCHEMA.names]
+        self._start, self._stop = start, stop
+        self.classes: Any = None
+
+    def brought(self, connection: Connection, config: Config, advanced: Advanced) -> Manifest:
+        """The manifest; `classes` is the table of the classes."""
+        try:
+            return self._made(connection, config, advanced, self._folder.manifest())
+        except ForeignColumnsError:
+            return self._made(connection, config, advanced, None)
+
+    def _made(self, connection: Connection, config: Config, advanced: Advanced, known: Manifest | None) -> Manifest:
+        manifest = up_to_date(self._folder, connection, known, advanced)
+        parts = [part for part in manifest.parts if part.touches(self._start, self._stop)]
+        self._folder.require_sound(parts, dict.fromkeys(self._columns))
+        file, self.classes = _classes(self._folder, connection, config, manifest.classes)
+        if file != manifest.classes:
+            manifest = msgspec.structs.replace(manifest, classes=file)
+            self._folder.replace(manifest)
+            self._folder.tidy(manifest)
+        return manifest
+
+
+def _classes(
+    folder: ColumnFolder, connection: Connection, config: Config, known: ClassFile | None
+) -> tuple[ClassFile, Any]:
+    """The classes with what the configuration adds: those that are new are added to the file, if nothing else is."""
+    names = source_names(connection)
+    digest = blake2b(f"{sorted(names.items())} {config.model_dump()!r}".encode(), digest_size=16).digest()
+    table = _CLASS_SCHEMA.empty_table()
+    if known is not None and known.config == digest:
+        with suppress(ForeignColumnsError):
+            table = folder.classes(known)
+    last = max(table.column(CLASS_ID).to_pylist()[-1:], default=0)
+    more = list(classes_after(connection, last))
+    if known is not None and known.config == digest and not more and last == known.last_id:
+        return known, table
+    table = pa.concat_tables([table, _resolved(more, config)])
+    last = max(table.column(CLASS_ID).to_pylist()[-1:], default=0)
+    return folder.write_classes(table, digest, last), table
+
+
+def _resolved(classes: Sequence[JobClass], config: Config) -> Any:
+    enrichers = Enrichers(config)
+    rows = []
+    for one in classes:
+        facts = enrichers.apply(one.source, one.facts)
+        rows.append(
+            {
+                CLASS_ID: one.id, "source": _text(one.source), "vo": _text(facts.vo), "dn": _text(facts.user_dn),
+                "prefix": _text(config.local_id_prefixes.get(one.source, "")),
+            }
+        )  # fmt: skip
+    return pa.Table.from_pylist(rows, _CLASS_SCHEMA)
+
+
+def _text(value: str | None) -> str | None:
+    return value.encode("utf-8", "backslashreplace").decode() if value else None
+
+
+@contextmanager
+def _connected(
+    folder: ColumnFolder, parts: Sequence[Part], classes: Any, running: Any, columns: Collection[str]
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    paths = {part.number: str(folder.path / part.file) for part in parts}
+    with _bounded([*paths.values()]) as connection:
+        names = [name for name in PART_SCHEMA.names if name != PART_ID]
+        own = ", ".join(f'"{name}"' for name in names)
+        sources = []
+        clean = [paths[part.number] for part in parts if not part.dead_rows]
+        dirty = [part for part in parts if part.dead_rows]
+        if clean:
+            sources.append(f"SELECT {own} FROM read_parquet({_list(clean)})")  # noqa: S608 - names of ours
+        if dirty:
+            dead = [ids_of(part.dead) for part in dirty]
+            numbers = np.repeat(np.array([part.number for part in dirty], np.int32), [len(ids) for ids in dead])
+            connection.register("dead_arrow", pa.table({PART_ID: numbers, RUN_ID: np.concatenate(dead)}))
+            connection.execute("CREATE TABLE dead AS SELECT * FROM dead_arrow")
+            connection.unregister("dead_arrow")
+            files = [paths[part.number] for part in dirty]
+            sources.append(
+                f"SELECT {own} FROM read_parquet({_list(files)}) AS one "  # noqa: S608 - as above
+                f"ANTI JOIN dead ON one.{PART_ID} = dead.{PART_ID} AND one.{RUN_ID} = dead.{RUN_ID}"
+            )
+        if running is not None:
+            connection.register("running_arrow", running)
+            connection.execute(f"CREATE TABLE running AS SELECT {own} FROM running_arrow")  # noqa: S608 - as above
+            connection.unregister("running_arrow")
+            sources.append(f"SELECT {own} FROM running")  # noqa: S608 - as above
+        if not sources:
+            connection.register("nothing_arrow", PART_SCHEMA.empty_table())
+            connection.execute("CREATE TABLE nothing AS SELECT * FROM nothing_arrow")
+            sources.append(f"SELECT {own} FROM nothing")  # noqa: S608 - as above
+        connection.register("classes_arrow", classes)
+        connection.execute("CREATE TABLE classes AS SELECT * FROM classes_arrow")
+        connection.unregister("classes_arrow")
+        connection.execute(_entries(" UNION ALL ".join(sources), classes, columns))
+        _lock(connection)
+        yield connection
+
+
+def _entries(runs: str, classes: Any, columns: Collection[str]) -> str:
+    """The view `entries`. Without need, classes are not joined."""
+    has = {name: classes.column(name).null_count < classes.num_rows for name in (*OF_CLASS, "prefix")}
+    words: dict[str, str] = {name: f'runs."{name}"' for name in ENTRIES if name not in OF_CLASS}
+    words |= {name: f'classes."{name}"' for name in OF_CLASS}
+    if has["dn"]:
+        words["user"] = 'coalesce(runs."user", classes.dn)'
+    if has["prefix"]:
+        words["local_id"] = "coalesce(classes.prefix, '') || runs.local_id"
+    selected = [f'{words[name]} AS "{name}"' for name in ENTRIES if name in columns]
+    joined = any("classes." in words[name] for name in ENTRIES if name in columns)
+    join = f"JOIN classes ON runs.{CLASS_ID} = classes.{CLASS_ID}" if joined else ""
+    return f"CREATE VIEW entries AS SELECT {', '.join(selected)} FROM ({runs}) AS runs {join}"  # noqa: S608 - as above
+
+
+@contextmanager
+def tables_of_archive(
+    archive: Path, *, columns: Collection[str] = ENTRIES, start: int | None = None, stop: int | None = None,
+    only: Month | None = None,
+) -> Iterator[duckdb.DuckDBPyConnection]:  # fmt: skip
+    """A connection with `entries` of an archive. Raises `UsageError` if it is not one.
+
+    `start`, `stop`: as in `tables_of_store`; `only`: those that ended in this month.
+    """
+    months = months_in(archive) if start is None else months_about(archive, start)
+    last = None if stop is None else month_of(stop - 1)
+    files = [str(path) for month, path in months.items() if (last is None or month <= last) and only in {None, month}]
+    with _bounded(files) as connection, archive_errors(archive):
+        there = set()
+        if files:
+            named = connection.execute("SELECT DISTINCT name FROM parquet_schema($files)", {"files": files}).fetchall()
+            there = {row[0] for row in named}
+        selected = [
+            f'"{name}"' if name in there else f'CAST(NULL AS {_type(name)}) AS "{name}"'
+            for name in ENTRIES
+            if name in columns
+        ]
+        missing = set(COLUMNS) - there - LATER
+        if missing and files:
+            raise duckdb.Error(f"it lacks the column {min(missing)}")
+        read = f"read_parquet({_list(files)}, union_by_name = true)" if files else "(SELECT 1) WHERE false"
+        connection.execute(f"CREATE VIEW entries AS SELECT {', '.join(selected)} FROM {read}")  # noqa: S608 - as above
+        _lock(connection)
+        yield connection
+
+
+@contextmanager
+def archive_errors(archive: Path) -> Iterator[None]:
+    """Raise `UsageError` for an archive that DuckDB cannot read."""
+    try:
+        yield
+    except duckdb.Error as error:
+        raise UsageError(
+            f"the archive {archive} cannot be read: {str(error).splitlines()[0]}",
+            hint=f"Write it again with `usage-publisher archive {archive}`",
+        ) from error
+
+
+def _type(name: str) -> str:
+    return "BIGINT" if name in NUMBERS or name == RUN_ID else "VARCHAR"
+
+
+@contextmanager
+def _bounded(files: Sequence[str]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that can read these files, until `_lock` nothing keeps it from others."""
+    with (
+        tempfile.TemporaryDirectory(prefix="usage-publisher-report-") as private,
+        duckdb.connect(":memory:") as connection,
+    ):
+        for setting, value in (
+            ("memory_limit", f"'{_MEMORY}'"),
+            ("temp_directory", f"'{private}'"),
+            ("max_temp_directory_size", f"'{_TEMPORARY}'"),
+            ("autoinstall_known_extensions", "false"),
+            ("autoload_known_extensions", "false"),
+            ("allowed_paths", _list(files)),
+        ):
+            with suppress(duckdb.CatalogException):  # an older version does not have it
+                connection.execute(f"SET {setting} = {value}")
+        yield connection
+
+
+def _list(paths: Sequence[str]) -> str:
+    return "[" + ", ".join("'" + path.replace("'", "''") + "'" for path in paths) + "]"
+
+
+def _lock(connection: duckdb.DuckDBPyConnection) -> None:
+    """Nothing but the allowed files can be read from now on, and no setting changed."""
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")

@@ -1,0 +1,335 @@
+"""Columns that were brought up to date, whatever happened in between, are those that are made from nothing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import msgspec
+import pytest
+from sqlalchemy import Engine, event, update
+
+from formats.calendar import Month
+from formats.job import Host, Job
+from publisher.errors import StoreCorruptError, StoreFullError
+from publisher.report import column_update
+from publisher.report.column_files import ColumnFolder, Manifest
+from publisher.report.request import ReportRequest
+from publisher.report.runs import ReportContext
+from publisher.report.tables import ENTRIES, column_folder
+from publisher.store import changes
+from publisher.store.schema import runs
+from tests.extent import short_or_whole
+from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job, make_jobs
+
+NOW: Final = 1_795_000_000
+REQUEST: Final = ReportRequest(start=0, stop=NOW)
+BOB: Final = "/DC=org/CN=Bob Builder"
+_NAMES: Final = ", ".join(map('"{}"'.format, ENTRIES))
+_SELECT: Final = f"SELECT {_NAMES} FROM entries ORDER BY ALL"
+_WRITES: Final = ("INSERT INTO runs ", "UPDATE runs ", "DELETE FROM runs ", "UPDATE classes ", "DELETE FROM classes ")
+
+
+def of(site: Site) -> list[tuple[Any, ...]]:
+    """All that reports can read."""
+    publisher = site.publisher
+    with ReportContext(publisher.store, publisher.config, NOW).tables(REQUEST, NOW) as connection:
+        return connection.execute(_SELECT).fetchall()
+
+
+def folder(site: Site) -> ColumnFolder:
+    found = column_folder(site.publisher.store, site.publisher.config)
+    assert found is not None
+    return found
+
+
+def from_nothing(site: Site) -> list[tuple[Any, ...]]:
+    """The same of columns that are made anew, in another place."""
+    kept, aside = folder(site).path, folder(site).path.with_name("aside")
+    kept.rename(aside)
+    try:
+        return of(site)
+    finally:
+        shutil.rmtree(kept, ignore_errors=True)
+        aside.rename(kept)
+
+
+def manifest(site: Site) -> Manifest:
+    found = folder(site).manifest()
+    assert found is not None
+    return found
+
+
+def same(site: Site) -> None:
+    assert of(site) == from_nothing(site)
+
+
+def site_of(folder: Path, *jobs: Job) -> tuple[Site, ListSource]:
+    source = ListSource("ce1")
+    source.add(*jobs)
+    site = Site(folder, [source], [])
+    site.table["store"] = {**site.table.get("store", {}), "columns": "columns"}
+    site.collect()
+    return site, source
+
+
+def read(site: Site, source: ListSource, *jobs: Job) -> None:
+    source.add(*jobs)
+    site.now += 1
+    site.collect()
+
+
+def running(number: int) -> Job:
+    return make_job(number, status="running", end=None, wall_ms=None, cpu_ms=None, start=NOVEMBER)
+
+
+@pytest.mark.either_store
+def test_what_is_new_changed_gone_or_renamed_is_made_good(tmp_path: Path) -> None:
+    jobs = [make_job(number, user_dn=BOB if number % 7 == 0 else f"/CN=user {number}") for number in range(1, 50)]
+    site, source = site_of(tmp_path, *jobs, running(60), make_job(70, end=OCTOBER + 1))
+
+    def changed(*some: Job) -> None:
+        before = of(site)
+        read(site, source, *some)
+        assert of(site) != before
+        same(site)
+
+    changed(*make_jobs(55)[50:])
+    changed(msgspec.structs.replace(jobs[3], local_user="somebody", wall_ms=77_000))
+    changed(msgspec.structs.replace(jobs[3], local_user="somebody", wall_ms=78_000))
+    changed(msgspec.structs.replace(running(60), status="completed", end=NOVEMBER + 500, wall_ms=500_000))
+    changed(make_job(80, vo="another", hosts=(Host("n9", 4),)))
+    site.publisher.maintenance.forget(BOB)
+    same(site)
+    assert not any("Bob" in str(row) for row in of(site))
+    site.publisher.maintenance.purge(Month(2026, 11))
+    assert {row[ENTRIES.index("end")] for row in of(site)} & {OCTOBER + 1} == set()
+    same(site)
+    read(site, source, make_job(90))
+    same(site)
+
+
+def test_a_change_of_the_configuration_rewrites_no_part(tmp_path: Path) -> None:
+    site, _ = site_of(tmp_path, *(make_job(number, vo=None, user_dn=None, local_user="ada") for number in range(5)))
+    before = of(site)
+    parts = manifest(site).parts
+    site.reopen()
+    site.table["map"] = [{"when": {"local_user": "*"}, "vo": "chemistry", "dn": "/CN=x"}]
+    site.table["sources"]["ce1"]["local_id_prefix"] = "ce-"
+    after = of(site)
+    assert {row[ENTRIES.index("vo")] for row in after} == {"chemistry"} != {row[ENTRIES.index("vo")] for row in before}
+    assert all(row[ENTRIES.index("local_id")].startswith("ce-") for row in after)
+    assert manifest(site).parts == parts
+    same(site)
+
+
+def test_nothing_is_written_where_nothing_changed(tmp_path: Path) -> None:
+    site, _ = site_of(tmp_path, *make_jobs(5))
+    found = of(site)
+    files = {path.name: path.stat().st_mtime_ns for path in folder(site).path.iterdir()}
+    assert of(site) == found
+    assert {path.name: path.stat().st_mtime_ns for path in folder(site).path.iterdir()} == files
+    assert folder(site).path.stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in folder(site).path.iterdir())
+
+
+@pytest.mark.parametrize("what", ["bit", "torn", "gone", "other", "manifest", "classes"])
+def test_a_file_that_is_not_what_was_written_is_made_again(tmp_path: Path, what: str) -> None:
+    site, source = site_of(tmp_path, *make_jobs(40))
+    of(site)
+    read(site, source, make_job(2, wall_ms=5_000))
+    found = of(site)
+    place = folder(site).path
+    part = place / manifest(site).parts[0].file
+    file = {"manifest": place / "manifest", "classes": place / (manifest(site).classes or pytest.fail()).file}.get(
+        what, part
+    )
+    content = bytearray(file.read_bytes())
+    if what == "gone":
+        file.unlink()
+    elif what == "torn":
+        file.write_bytes(content[:-9])
+    elif what == "other":
+        file.write_bytes((place / manifest(site).parts[1].file).read_bytes())
+    for byte in range(0, len(content), 97) if what in {"bit", "manifest", "classes"} else [0]:
+        if what in {"bit", "manifest", "classes"}:
+            content[byte] ^= 4
+            file.write_bytes(content)
+            content[byte] ^= 4
+        assert of(site) == found
+        if not file.exists():  # it was made again, under another name
+            file.write_bytes(content)
+            folder(site).replace(manifest(site))
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+def test_columns_of_another_state_are_not_taken_for_those_of_the_store(tmp_path: Path, earlier: bool) -> None:
+    """A store that was restored from a backup, and went on to as many changes."""
+    site, source = site_of(tmp_path, *make_jobs(5))
+    site.snapshot(tmp_path / "image")
+    read(site, source, make_job(10), make_job(1, wall_ms=7_000))
+    later = of(site)
+    site.restore(tmp_path / "image")
+    if earlier:
+        source.log.remove(make_job(10))
+    if not earlier:
+        read(site, source, make_job(11))
+    assert of(site) != later
+    same(site)
+
+
+def test_many_small_parts_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, source = site_of(tmp_path, make_job(1))
+    counts = []
+    for number in range(2, 40):
+        read(site, source, make_job(number), make_job(number - 1, wall_ms=number * 1000))
+        of(site)
+        counts.append(len(manifest(site).parts))
+    assert max(counts) < 20
+    assert len([path for path in folder(site).path.iterdir() if path.suffix == ".parquet"]) == counts[-1] + 1
+    same(site)
+    monkeypatch.setattr(column_update, "_FEW_DEAD", 0)
+    read(site, source, *(make_job(number, wall_ms=1) for number in range(1, 40)))
+    same(site)
+    assert sum(part.rows for part in manifest(site).parts) < 60
+
+
+def test_who_has_not_looked_for_long_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "KEPT", 3)
+    monkeypatch.setattr(changes, "_PRUNED_EVERY", 1)
+    site, source = site_of(tmp_path, *make_jobs(5))
+    of(site)
+    for number in range(10, 18):
+        read(site, source, make_job(number))
+    same(site)
+    assert len(site.rows("SELECT number FROM changes")) == 3
+
+
+def test_a_damaged_run_stops_reports_of_its_time_alone(tmp_path: Path) -> None:
+    site, _ = site_of(tmp_path, *make_jobs(5), make_job(9, end=OCTOBER))
+    with site.publisher.store.write() as connection:
+        connection.execute(update(runs).where(runs.c.end_time == OCTOBER).values(job=b"\x01\xc1"))
+    context = ReportContext(site.publisher.store, site.config, NOW)
+    with pytest.raises(StoreCorruptError):
+        of(site)
+    frames = context.runs(REQUEST).frames(NOVEMBER, None, frozenset({"user"}), running_until=None)
+    assert sum(frame.rows for frame in frames) == 5
+
+
+def test_a_full_disk_is_an_error_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, source = site_of(tmp_path, *make_jobs(5))
+    found = of(site)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    read(site, source, make_job(10))
+    with monkeypatch.context() as patch:
+        patch.setattr("publisher.report.column_files.os.fsync", full)
+        with pytest.raises(StoreFullError, match="the columns in .* cannot be written: No space left"):
+            of(site)
+    assert len(of(site)) == len(found) + 1
+    same(site)
+
+
+@contextmanager
+def noted() -> Iterator[None]:
+    """Fails where a transaction writes runs or classes, and no change. Marks are in no column."""
+    written: dict[int, str] = {}
+
+    def look(connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        said = " ".join(statement.split())
+        if said.startswith(_WRITES) and not said.startswith("UPDATE runs SET mark="):
+            written[id(connection)] = said
+        elif said.startswith("INSERT INTO changes"):
+            written.pop(id(connection), None)
+
+    def commit(connection: Any) -> None:
+        assert written.pop(id(connection), None) is None
+
+    event.listen(Engine, "before_cursor_execute", look)
+    event.listen(Engine, "commit", commit)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "before_cursor_execute", look)
+        event.remove(Engine, "commit", commit)
+
+
+class _KilledError(BaseException):
+    pass
+
+
+@contextmanager
+def killed_at(step: int) -> Iterator[None]:
+    """Ends what is done to the folder at a step, with what was written left as it is."""
+    left = [step]
+
+    def stopping(work: Callable[..., Any]) -> Callable[..., Any]:
+        def stopped(*given: Any, **named: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                raise _KilledError
+            return work(*given, **named)
+
+        return stopped
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("write_part", "write_classes", "replace", "tidy"):
+            patch.setattr(ColumnFolder, name, stopping(getattr(ColumnFolder, name)))
+        patch.setattr(ColumnFolder, "remove", lambda _self, _name: None)
+        patch.setattr("publisher.report.column_files.os.fsync", stopping(lambda _descriptor: None))
+        try:
+            yield
+        except _KilledError:
+            pass
+
+
+@pytest.mark.either_store
+@pytest.mark.parametrize("seed", range(short_or_whole(5, 100)))
+def test_random_schedules(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    number = 1
+
+    def job(number: int) -> Job:
+        if random.random() < 0.1:
+            return running(number)
+        return make_job(
+            number,
+            end=random.choice((NOVEMBER, OCTOBER, OCTOBER - 90 * 86_400)) + number,
+            wall_ms=random.randrange(10**6),
+            user_dn=random.choice((None, BOB, "/CN=a", "/CN=b")),
+            local_user=random.choice(("", "ada", "bob")),
+            vo=random.choice((None, "atlas", "cms")),
+        )
+
+    site, source = site_of(tmp_path)
+    with noted():
+        for _ in range(random.randrange(5, 20)):
+            what = random.random()
+            if what < 0.6:
+                fresh = range(number, number + random.choice((1, 5, 300)))
+                number = fresh.stop
+                again = [random.randrange(1, number) for _ in range(random.randrange(4))]
+                read(site, source, *map(job, [*fresh, *again]))
+            elif what < 0.65:
+                if any("Bob" in str(row) for row in of(site)):
+                    site.publisher.maintenance.forget(BOB)
+                    assert not any("Bob" in str(row) for row in of(site))
+            elif what < 0.7:
+                site.publisher.maintenance.purge(random.choice((Month(2026, 9), Month(2026, 10), Month(2026, 11))))
+            elif what < 0.8:
+                with killed_at(random.randrange(1, 12)):
+                    of(site)
+            elif what < 0.9:
+                with ThreadPoolExecutor(2) as threads:
+                    left, right = (threads.submit(of, site) for _ in range(2))
+                    assert left.result() == right.result()
+            else:
+                of(site)
+        same(site)
