@@ -14,7 +14,7 @@ import numpy as np
 from formats.calendar import Month
 from publisher.job_ids import JobIds
 from publisher.report.archive import CORE_NUMBERS, JOB_COLUMNS, core_numbers_of, events_of, reader_of, words_of
-from publisher.report.frame import NUMBERS, UNKNOWN, WORDS, Coding, Frame
+from publisher.report.frame import NUMBERS, ROW, UNKNOWN, WORDS, Coding, Frame
 from publisher.report.tables import archive_errors, tables_of_archive
 
 _ROWS: Final = 200_000
@@ -48,7 +48,7 @@ class ColumnRuns:
     ) -> Iterator[Frame]:
         """See `Runs`. All frames show one state. Memory does not grow with the number of runs."""
         self.codings = {name: Coding(words_of(name)) for name in requested & WORDS}
-        numbers = sorted(requested & NUMBERS | {"start", "stop"})
+        numbers = sorted(requested & (NUMBERS | {ROW}) | {"start", "stop"})
         words = sorted(requested & WORDS)
         objects = [
             *(_OF_JOB if "job" in requested else ()),

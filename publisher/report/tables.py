@@ -7,7 +7,6 @@ file, no network, no extension; its memory is bounded, and what it spills is pri
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -37,8 +36,8 @@ from publisher.report.column_files import (
     Manifest,
     Part,
 )
-from publisher.report.column_update import Advanced, ids_of, running_table, up_to_date
 from publisher.report.column_place import column_place
+from publisher.report.column_update import Advanced, ids_of, running_table, up_to_date
 from publisher.report.columns import OF_CLASS
 from publisher.report.frame import NUMBERS
 from publisher.store.classes import JobClass, classes_after, source_names
@@ -95,9 +94,9 @@ def tables_of_store(
 
 
 def bring_up_to_date(store: Store, config: Config) -> None:
-    """Bring the columns up to date, if there are any: nothing that was erased is in them any more."""
+    """Bring the columns up to date: nothing that was erased is in them any more."""
     folder = column_folder(store, config)
-    if folder is not None and folder.path.is_dir():
+    if folder is not None:
         with folder.updating(), store.read() as connection:
             _State(folder, (), None, None).brought(connection, config, lambda _done, _total: None)
 

@@ -93,15 +93,15 @@ def _collected(connection: Connection) -> ChangedRuns:
     return changed
 
 
-def append(connection: Connection, changed: ChangedRuns) -> None:
-    """Append the row of a transaction that changed something; called last before its commit."""
+def append(connection: Connection, changed: ChangedRuns, kept: int = KEPT) -> None:
+    """Append the row of a transaction that changed something; called last before its commit. `kept`: rows that stay."""
     if not (changed.run_ids or changed.classes or changed.erased):
         return
     number = mark_of(connection).number + 1
     kinds = _CLASSES * changed.classes + _ERASED * changed.erased
     _append.run(connection, [(number, kinds, secrets.token_bytes(_TOKEN_BYTES), pack(changed.run_ids))])
     if number % _PRUNED_EVERY == 0:
-        connection.execute(delete(changes).where(changes.c.number <= number - KEPT))
+        connection.execute(delete(changes).where(changes.c.number <= number - kept))
 
 
 _last: Final = select(changes.c.number, changes.c.token).order_by(changes.c.number.desc()).limit(1)

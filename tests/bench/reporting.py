@@ -47,9 +47,7 @@ def _write_archive(path: Path, size: int) -> None:
 
 def _invented(size: int) -> Iterator[Any]:
     random = np.random.default_rng(SEED)
-    words = {
-        name: pa.array([f"{name}{number}" for number in range(200)]) for name in TEXT_COLUMNS if name != "placed"
-    }
+    words = {name: pa.array([f"{name}{number}" for number in range(200)]) for name in TEXT_COLUMNS if name != "placed"}
     hosts = pa.array([f'[{{"name":"n{number:03}","slots":1}}]' for number in range(500)])
     for begin in range(0, size, _FRAME):
         rows = min(_FRAME, size - begin)
@@ -158,12 +156,15 @@ def report_archive(bench: Bench) -> None:
 
 def decoding(bench: Bench) -> None:
     """Read and decode the stored runs, as whole jobs."""
-    with Publisher.from_file(_site(bench), read_only=True) as publisher, publisher.store.read() as connection:
-        with bench.timed(bench.size):
-            decoder = SlimDecoder(ColumnMaker(OWN_COLUMNS), with_slaves=False)
-            for page in stored_runs(connection, -(1 << 62), None, 4_000):
-                decoder.learn(connection, decoder.unknown(page))
-                decoder.decoded(page)
+    decoder = SlimDecoder(ColumnMaker(OWN_COLUMNS), with_slaves=False)
+    with (
+        Publisher.from_file(_site(bench), read_only=True) as publisher,
+        publisher.store.read() as connection,
+        bench.timed(bench.size),
+    ):
+        for page in stored_runs(connection, -(1 << 62), None, 4_000):
+            decoder.learn(connection, decoder.unknown(page))
+            decoder.decoded(page)
 
 
 @row(

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import msgspec
 import pytest
-from sqlalchemy import Engine, event, update
+from sqlalchemy import Engine, event, func, select, update
 
 from formats.calendar import Month
 from formats.job import Host, Job
-from publisher.errors import StoreCorruptError, StoreFullError
-from publisher.report import column_update
+from publisher.errors import StoreCorruptError, StoreError
 from publisher.report.column_files import ColumnFolder, Manifest
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.tables import ENTRIES, column_folder
 from publisher.store import changes
+from publisher.store.schema import changes as table
 from publisher.store.schema import runs
 from tests.extent import short_or_whole
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job, make_jobs
@@ -144,11 +146,10 @@ def test_a_file_that_is_not_what_was_written_is_made_again(tmp_path: Path, what:
     of(site)
     read(site, source, make_job(2, wall_ms=5_000))
     found = of(site)
-    place = folder(site).path
+    place, classes = folder(site).path, manifest(site).classes
+    assert classes is not None
     part = place / manifest(site).parts[0].file
-    file = {"manifest": place / "manifest", "classes": place / (manifest(site).classes or pytest.fail()).file}.get(
-        what, part
-    )
+    file = {"manifest": place / "manifest", "classes": place / classes.file}.get(what, part)
     content = bytearray(file.read_bytes())
     if what == "gone":
         file.unlink()
@@ -183,7 +184,7 @@ def test_columns_of_another_state_are_not_taken_for_those_of_the_store(tmp_path:
     same(site)
 
 
-def test_many_small_parts_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_small_parts_become_one(tmp_path: Path) -> None:
     site, source = site_of(tmp_path, make_job(1))
     counts = []
     for number in range(2, 40):
@@ -193,21 +194,29 @@ def test_many_small_parts_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert max(counts) < 20
     assert len([path for path in folder(site).path.iterdir() if path.suffix == ".parquet"]) == counts[-1] + 1
     same(site)
-    monkeypatch.setattr(column_update, "_FEW_DEAD", 0)
-    read(site, source, *(make_job(number, wall_ms=1) for number in range(1, 40)))
-    same(site)
-    assert sum(part.rows for part in manifest(site).parts) < 60
 
 
-def test_who_has_not_looked_for_long_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "KEPT", 3)
-    monkeypatch.setattr(changes, "_PRUNED_EVERY", 1)
+def test_many_dead_rows_are_removed(tmp_path: Path) -> None:
+    site, source = site_of(tmp_path, *make_jobs(2_500))
+    of(site)
+    for last in (900, 1_900):
+        read(site, source, *(make_job(number, wall_ms=last) for number in range(1, last)))
+        same(site)
+    assert sum(part.rows for part in manifest(site).parts) < 2_500 + 1_000
+
+
+def test_who_has_not_looked_for_long_begins_anew(tmp_path: Path) -> None:
     site, source = site_of(tmp_path, *make_jobs(5))
     of(site)
-    for number in range(10, 18):
+    for number in range(10, 14):
         read(site, source, make_job(number))
+    with site.publisher.store.write() as connection:
+        changed = changes.ChangedRuns()
+        changed.run_ids.add(1)
+        while changes.mark_of(connection).number < 512:
+            changes.append(connection, changed, kept=100)
+        assert [row[0] for row in connection.execute(select(func.min(table.c.number)))] == [413]
     same(site)
-    assert len(site.rows("SELECT number FROM changes")) == 3
 
 
 def test_a_damaged_run_stops_reports_of_its_time_alone(tmp_path: Path) -> None:
@@ -221,18 +230,17 @@ def test_a_damaged_run_stops_reports_of_its_time_alone(tmp_path: Path) -> None:
     assert sum(frame.rows for frame in frames) == 5
 
 
-def test_a_full_disk_is_an_error_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error_of_the_store(tmp_path: Path) -> None:
     site, source = site_of(tmp_path, *make_jobs(5))
     found = of(site)
-
-    def full(_descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
     read(site, source, make_job(10))
-    with monkeypatch.context() as patch:
-        patch.setattr("publisher.report.column_files.os.fsync", full)
-        with pytest.raises(StoreFullError, match="the columns in .* cannot be written: No space left"):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
+        with pytest.raises(StoreError, match=r"the columns in .* cannot be written: File too large"):
             of(site)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert len(of(site)) == len(found) + 1
     same(site)
 
@@ -265,29 +273,32 @@ class _KilledError(BaseException):
     pass
 
 
-@contextmanager
-def killed_at(step: int) -> Iterator[None]:
-    """Ends what is done to the folder at a step, with what was written left as it is."""
-    left = [step]
+class _Killer:
+    """Ends what is done in a folder at a step, and everything after it: what was written is left as it is."""
 
-    def stopping(work: Callable[..., Any]) -> Callable[..., Any]:
-        def stopped(*given: Any, **named: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0:
+    def __init__(self) -> None:
+        self.folder = ""
+        self.left = 0
+        sys.addaudithook(self._look)
+
+    def _look(self, what: str, given: tuple[Any, ...]) -> None:
+        if self.folder and what in {"open", "os.rename", "os.remove"} and str(given[0]).startswith(self.folder):
+            self.left -= 1
+            if self.left <= 0:
                 raise _KilledError
-            return work(*given, **named)
 
-        return stopped
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("write_part", "write_classes", "replace", "tidy"):
-            patch.setattr(ColumnFolder, name, stopping(getattr(ColumnFolder, name)))
-        patch.setattr(ColumnFolder, "remove", lambda _self, _name: None)
-        patch.setattr("publisher.report.column_files.os.fsync", stopping(lambda _descriptor: None))
+    @contextmanager
+    def killing(self, folder: Path, step: int) -> Iterator[None]:
+        """Within this, it ends at this step, if there are so many."""
+        self.folder, self.left = str(folder), step
         try:
-            yield
-        except _KilledError:
-            pass
+            with suppress(_KilledError):
+                yield
+        finally:
+            self.folder = ""
+
+
+_KILLER: Final = _Killer()
 
 
 @pytest.mark.either_store
@@ -324,7 +335,7 @@ def test_random_schedules(tmp_path: Path, seed: int) -> None:
             elif what < 0.7:
                 site.publisher.maintenance.purge(random.choice((Month(2026, 9), Month(2026, 10), Month(2026, 11))))
             elif what < 0.8:
-                with killed_at(random.randrange(1, 12)):
+                with _KILLER.killing(folder(site).path, random.randrange(1, 25)):
                     of(site)
             elif what < 0.9:
                 with ThreadPoolExecutor(2) as threads:
