@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from publisher.errors import StoreError, StoreFullError
 from publisher.report.archive import COLUMNS, TYPES
 from publisher.report.columns import OF_CLASS
-from publisher.store.changes import NOTHING, Mark
+from publisher.store.changes import NOTHING, ChangeMark
 from publisher.whole_file import require_own_folder, write_whole
 
 VERSION: Final = 1
@@ -59,7 +59,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True):
     check: int
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class ColumnPart(msgspec.Struct, frozen=True, kw_only=True):
     """A part: `rows` in the file, of runs with these first and last ends and ids.
 
     `dead`: the ids of rows that no longer count, packed; `chunks`: the bytes of each column, and, by the empty name,
@@ -97,7 +97,7 @@ class ClassFile(msgspec.Struct, frozen=True):
     check: int
 
 
-class Damaged(msgspec.Struct, frozen=True):
+class UnreadableRun(msgspec.Struct, frozen=True):
     """A stored run that cannot be read: reports of the time of its end fail."""
 
     run_id: int
@@ -105,15 +105,15 @@ class Damaged(msgspec.Struct, frozen=True):
     problem: str
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+class ColumnManifest(msgspec.Struct, frozen=True, kw_only=True):
     """What the columns are: true up to `mark`."""
 
     version: int = VERSION
-    mark: Mark = NOTHING
+    mark: ChangeMark = NOTHING
     next_part: int = 1
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ColumnPart, ...] = ()
     classes: ClassFile | None = None
-    damaged: tuple[Damaged, ...] = ()
+    damaged: tuple[UnreadableRun, ...] = ()
 
     @property
     def files(self) -> set[str]:
@@ -171,7 +171,7 @@ class ColumnFolder:
 
     # --- the manifest
 
-    def manifest(self) -> Manifest | None:
+    def manifest(self) -> ColumnManifest | None:
         """The manifest; None if there is none that can be believed."""
         try:
             content = (self.path / _MANIFEST).read_bytes()
@@ -183,12 +183,12 @@ class ColumnFolder:
         if crc32(body).to_bytes(_CHECK_BYTES, "big") != check:
             return None
         try:
-            found = msgspec.msgpack.decode(body, type=Manifest)
+            found = msgspec.msgpack.decode(body, type=ColumnManifest)
         except msgspec.DecodeError:
             return None
         return found if found.version == VERSION else None
 
-    def replace(self, manifest: Manifest) -> None:
+    def replace(self, manifest: ColumnManifest) -> None:
         """Write the manifest; from then on it counts. Raises `StoreError` and its kinds."""
         body = msgspec.msgpack.encode(manifest)
         try:
@@ -202,7 +202,7 @@ class ColumnFolder:
         except OSError as error:
             raise self._unusable(error) from error
 
-    def tidy(self, manifest: Manifest, *, wait: bool = False) -> None:
+    def tidy(self, manifest: ColumnManifest, *, wait: bool = False) -> None:
         """Remove what a manifest does not name, once nobody reads it; `wait` for them. Called while `updating`."""
         needed = {*manifest.files, _MANIFEST, "update.lock", "read.lock"}
         try:
@@ -219,7 +219,7 @@ class ColumnFolder:
 
     # --- parts
 
-    def write_part(self, number: int, tables: Iterable[Any]) -> Part | None:
+    def write_part(self, number: int, tables: Iterable[Any]) -> ColumnPart | None:
         """Write tables of `PART_SCHEMA` as a part; None if they have no rows. Raises `StoreError` and its kinds."""
         name = f"{number:08d}-{secrets.token_hex(4)}.parquet"
         rows = 0
@@ -241,7 +241,7 @@ class ColumnFolder:
             self.remove(name)
             return None
         path = self.path / name
-        return Part(
+        return ColumnPart(
             number=number, file=name, size_bytes=path.stat().st_size, rows=rows,
             first_end=min(ends), last_end=max(ends), first_id=min(ids), last_id=max(ids),
             dead_rows=0, dead=bytes(_CHECK_BYTES), chunks=_chunks_of(path),
@@ -271,7 +271,7 @@ class ColumnFolder:
         with suppress(OSError):
             (self.path / name).unlink()
 
-    def require_sound(self, parts: Sequence[Part], columns: Iterable[str]) -> None:
+    def require_sound(self, parts: Sequence[ColumnPart], columns: Iterable[str]) -> None:
         """Compare these columns of parts with their check numbers. Raises `ForeignColumnsError`."""
         names = ["", *columns]
         for part in parts:
@@ -286,7 +286,7 @@ class ColumnFolder:
             except OSError as error:
                 raise ForeignColumnsError from error
 
-    def read_part(self, part: Part, columns: Sequence[str]) -> Any:
+    def read_part(self, part: ColumnPart, columns: Sequence[str]) -> Any:
         """A table of these columns. Raises `ForeignColumnsError`."""
         self.require_sound([part], columns)
         file_type: Any = pq.ParquetFile

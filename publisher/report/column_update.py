@@ -27,9 +27,9 @@ from publisher.report.column_files import (
     PART_SCHEMA,
     RUN_ID,
     ColumnFolder,
-    Damaged,
-    Manifest,
-    Part,
+    ColumnManifest,
+    ColumnPart,
+    UnreadableRun,
 )
 from publisher.report.columns import OWN_COLUMNS, ColumnMaker, SlimDecoder
 from publisher.report.frame import UNKNOWN, Frame
@@ -63,7 +63,7 @@ Advanced = Callable[[int, int | None], None]
 """Called with how many runs were read, and how many there are."""
 
 
-class RunReader:
+class BatchReader:
     """Reads stored runs as record batches of `PART_SCHEMA`, in one transaction. `damaged`: the runs that cannot be."""
 
     def __init__(self, connection: Connection, *, running: bool = False) -> None:
@@ -72,7 +72,7 @@ class RunReader:
         self._connection = connection
         self._maker = ColumnMaker(OWN_COLUMNS, running=running, second_names=with_slaves)
         self._decoder = SlimDecoder(self._maker, with_slaves=with_slaves)
-        self.damaged: list[Damaged] = []
+        self.damaged: list[UnreadableRun] = []
 
     def batches(self, pages: Iterable[Rows], now: int | None = None) -> Iterator[Any]:
         """The batches of these pages; with `now`, of runs that are still running."""
@@ -95,7 +95,7 @@ class RunReader:
                 except StoreCorruptError as error:
                     query = select(runs_table.c.end_time).where(runs_table.c.id == row[0])
                     end = self._connection.execute(query).scalar()
-                    self.damaged.append(Damaged(row[0], end if isinstance(end, int) else 1 << 62, error.message))
+                    self.damaged.append(UnreadableRun(row[0], end if isinstance(end, int) else 1 << 62, error.message))
 
     def _frame(self, page: Rows, now: int | None) -> Frame:
         more = {
@@ -108,7 +108,7 @@ class RunReader:
 
 def running_table(connection: Connection, now: int) -> Any:
     """The runs that have not ended, as rows of a part, up to now. Raises `StoreCorruptError`."""
-    reader = RunReader(connection, running=True)
+    reader = BatchReader(connection, running=True)
     rows = running_runs(connection)
     pages = (rows[place : place + _PAGE] for place in range(0, len(rows), _PAGE))
     table = pa.Table.from_batches(list(reader.batches(pages, now)), PART_SCHEMA)
@@ -117,7 +117,9 @@ def running_table(connection: Connection, now: int) -> Any:
     return table
 
 
-def up_to_date(folder: ColumnFolder, connection: Connection, manifest: Manifest | None, advanced: Advanced) -> Manifest:
+def up_to_date(
+    folder: ColumnFolder, connection: Connection, manifest: ColumnManifest | None, advanced: Advanced
+) -> ColumnManifest:
     """The manifest of columns that are true for the state that this transaction reads. Called while `updating`.
 
     Raises `StoreError` and its kinds, and `ForeignColumnsError`: then the columns are to be made from nothing.
@@ -125,7 +127,7 @@ def up_to_date(folder: ColumnFolder, connection: Connection, manifest: Manifest 
     mark = changes.mark_of(connection)
     if manifest is not None and manifest.mark == mark:
         return manifest
-    known, changed = Manifest(), None
+    known, changed = ColumnManifest(), None
     if manifest is not None:
         try:
             changed = changes.since(connection, manifest.mark)
@@ -152,20 +154,20 @@ def up_to_date(folder: ColumnFolder, connection: Connection, manifest: Manifest 
 class _Update:
     """The parts while they are brought up to date. `written`: new files, which nothing names yet."""
 
-    def __init__(self, folder: ColumnFolder, connection: Connection, known: Manifest, advanced: Advanced) -> None:
+    def __init__(self, folder: ColumnFolder, connection: Connection, known: ColumnManifest, advanced: Advanced) -> None:
         self._folder = folder
         self._connection = connection
-        self._reader = RunReader(connection)
+        self._reader = BatchReader(connection)
         self._advanced = advanced
         self._next = known.next_part
         self._parts = list(known.parts)
         self._damaged = {one.run_id: one for one in known.damaged}
-        self.written: list[Part] = []
+        self.written: list[ColumnPart] = []
 
-    def manifest(self, mark: changes.Mark, classes: Any) -> Manifest:
+    def manifest(self, mark: changes.ChangeMark, classes: Any) -> ColumnManifest:
         """The manifest of the parts as they are now."""
         damaged = self._damaged | {one.run_id: one for one in self._reader.damaged}
-        return Manifest(
+        return ColumnManifest(
             mark=mark, next_part=self._next, parts=tuple(self._parts), classes=classes, damaged=tuple(damaged.values())
         )
 
@@ -225,7 +227,7 @@ class _Update:
             if many or (erased and part.dead_rows):
                 self._rewrite([part])
         while True:
-            alike: defaultdict[tuple[int, int], list[Part]] = defaultdict(list)
+            alike: defaultdict[tuple[int, int], list[ColumnPart]] = defaultdict(list)
             for part in self._parts:
                 if part.live_rows < FULL:
                     alike[_month_of(part), part.live_rows.bit_length() // 3].append(part)
@@ -235,7 +237,7 @@ class _Update:
             for group in groups:
                 self._rewrite(group)
 
-    def _rewrite(self, group: Sequence[Part]) -> None:
+    def _rewrite(self, group: Sequence[ColumnPart]) -> None:
         """Write the live rows of parts again: of one month, or mixed, as one part; many mixed ones by month."""
         live = sum(part.live_rows for part in group)
         tables = (self._live(part) for part in group)
@@ -252,7 +254,7 @@ class _Update:
         gone = {part.number for part in group}
         self._parts = [part for part in self._parts if part.number not in gone]
 
-    def _live(self, part: Part) -> Any:
+    def _live(self, part: ColumnPart) -> Any:
         table = self._folder.read_part(part, PART_SCHEMA.names).cast(PART_SCHEMA)
         if not part.dead_rows:
             return table
@@ -288,7 +290,7 @@ def _pages_of(connection: Connection, ranges: Ranges) -> Iterator[Rows]:
         yield rows_of_ids(connection, some)
 
 
-def _month_of(part: Part) -> int:
+def _month_of(part: ColumnPart) -> int:
     """The month in which all its runs ended, counted from 1970, after 1; 0: several."""
     first, last = _months(np.array([part.first_end, part.last_end])).tolist()
     return int(first) * 2 + 1 if first == last else 0

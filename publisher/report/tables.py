@@ -32,9 +32,9 @@ from publisher.report.column_files import (
     RUN_ID,
     ClassFile,
     ColumnFolder,
+    ColumnManifest,
+    ColumnPart,
     ForeignColumnsError,
-    Manifest,
-    Part,
 )
 from publisher.report.column_place import column_place
 from publisher.report.column_update import Advanced, ids_of, running_table, up_to_date
@@ -102,7 +102,7 @@ def bring_up_to_date(store: Store, config: Config) -> None:
 
 
 class _State:
-    """Manifest and classes, made true."""
+    """ColumnManifest and classes, made true."""
 
     def __init__(self, folder: ColumnFolder, columns: Collection[str], start: int | None, stop: int | None) -> None:
         self._folder = folder
@@ -110,14 +110,16 @@ class _State:
         self._start, self._stop = start, stop
         self.classes: Any = None
 
-    def brought(self, connection: Connection, config: Config, advanced: Advanced) -> Manifest:
+    def brought(self, connection: Connection, config: Config, advanced: Advanced) -> ColumnManifest:
         """The manifest; `classes` is the table of the classes."""
         try:
             return self._made(connection, config, advanced, self._folder.manifest())
         except ForeignColumnsError:
             return self._made(connection, config, advanced, None)
 
-    def _made(self, connection: Connection, config: Config, advanced: Advanced, known: Manifest | None) -> Manifest:
+    def _made(
+        self, connection: Connection, config: Config, advanced: Advanced, known: ColumnManifest | None
+    ) -> ColumnManifest:
         manifest = up_to_date(self._folder, connection, known, advanced)
         parts = [part for part in manifest.parts if part.touches(self._start, self._stop)]
         self._folder.require_sound(parts, dict.fromkeys(self._columns))
@@ -168,7 +170,7 @@ def _text(value: str | None) -> str | None:
 
 @contextmanager
 def _connected(
-    folder: ColumnFolder, parts: Sequence[Part], classes: Any, running: Any, columns: Collection[str]
+    folder: ColumnFolder, parts: Sequence[ColumnPart], classes: Any, running: Any, columns: Collection[str]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     paths = {part.number: str(folder.path / part.file) for part in parts}
     with _bounded([*paths.values()]) as connection:

@@ -37,14 +37,14 @@ class ChangesLostError(Exception):
     """The changes since a mark are not known: what was derived from the store is made anew."""
 
 
-class Mark(msgspec.Struct, frozen=True):
+class ChangeMark(msgspec.Struct, frozen=True):
     """A state of the store: the number of its last change, and the token of that."""
 
     number: int
     token: bytes
 
 
-NOTHING: Final = Mark(0, b"")
+NOTHING: Final = ChangeMark(0, b"")
 """The mark of a store into which no run was ever written."""
 
 
@@ -107,13 +107,13 @@ def append(connection: Connection, changed: ChangedRuns, kept: int = KEPT) -> No
 _last: Final = select(changes.c.number, changes.c.token).order_by(changes.c.number.desc()).limit(1)
 
 
-def mark_of(connection: Connection) -> Mark:
+def mark_of(connection: Connection) -> ChangeMark:
     """The mark of the present state."""
     row = connection.execute(_last).first()
-    return NOTHING if row is None else Mark(row[0], bytes(row[1]))
+    return NOTHING if row is None else ChangeMark(row[0], bytes(row[1]))
 
 
-def since(connection: Connection, mark: Mark) -> Changed:
+def since(connection: Connection, mark: ChangeMark) -> Changed:
     """What happened since a mark. Raises `ChangesLostError` if the store does not know it."""
     if mark != NOTHING:
         token = connection.execute(select(changes.c.token).where(changes.c.number == mark.number)).scalar()

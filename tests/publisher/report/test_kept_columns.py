@@ -19,7 +19,7 @@ from sqlalchemy import Engine, event, func, select, update
 from formats.calendar import Month
 from formats.job import Host, Job
 from publisher.errors import StoreCorruptError, StoreError
-from publisher.report.column_files import ColumnFolder, Manifest
+from publisher.report.column_files import ColumnFolder, ColumnManifest
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.tables import ENTRIES, column_folder
@@ -61,7 +61,7 @@ def from_nothing(site: Site) -> list[tuple[Any, ...]]:
         aside.rename(kept)
 
 
-def manifest(site: Site) -> Manifest:
+def manifest(site: Site) -> ColumnManifest:
     found = folder(site).manifest()
     assert found is not None
     return found
