@@ -455,7 +455,7 @@ class Publisher:
     def maintenance(self) -> StoreMaintenance:
         """Upkeep of the store itself. Raises `UsageError` where there is no store."""
         from publisher.maintenance import StoreMaintenance  # noqa: PLC0415
-        from publisher.report.column_place import remove_erased  # noqa: PLC0415
+        from publisher.report.erased_columns import remove_erased  # noqa: PLC0415
 
         store = self._opened.collected()
         return StoreMaintenance(

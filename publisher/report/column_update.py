@@ -34,7 +34,7 @@ from publisher.report.column_files import (
 from publisher.report.columns import OWN_COLUMNS, ColumnMaker, SlimDecoder
 from publisher.report.frame import UNKNOWN, Frame
 from publisher.store import changes, paging
-from publisher.store.changes import Changed, ChangesLostError, Ranges
+from publisher.store.changes import ChangesLostError, ChangesSince, Ranges
 from publisher.store.report_queries import (
     Rows,
     count_runs,
@@ -134,7 +134,7 @@ def up_to_date(
             known = manifest
         except ChangesLostError:
             pass  # of another store, or too long ago
-    update = _Update(folder, connection, known, advanced)
+    update = _ColumnUpdate(folder, connection, known, advanced)
     try:
         if changed is None:
             update.add(stored_runs(connection, -(1 << 63), None, _PAGE), count_runs(connection))
@@ -151,7 +151,7 @@ def up_to_date(
     return made
 
 
-class _Update:
+class _ColumnUpdate:
     """The parts while they are brought up to date. `written`: new files, which nothing names yet."""
 
     def __init__(self, folder: ColumnFolder, connection: Connection, known: ColumnManifest, advanced: Advanced) -> None:
@@ -171,7 +171,7 @@ class _Update:
             mark=mark, next_part=self._next, parts=tuple(self._parts), classes=classes, damaged=tuple(damaged.values())
         )
 
-    def follow(self, changed: Changed) -> None:
+    def follow(self, changed: ChangesSince) -> None:
         """Take over what changed."""
         self._kill(changed.runs)
         for run_id in [one for one in self._damaged if _within(np.array([one]), changed.runs)[0]]:

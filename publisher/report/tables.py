@@ -81,7 +81,7 @@ def tables_of_store(
         if folder is None:
             private = stack.enter_context(tempfile.TemporaryDirectory(prefix="usage-publisher-columns-"))
             folder = ColumnFolder(Path(private))
-        state = _State(folder, columns, start, stop)
+        state = _CurrentColumns(folder, columns, start, stop)
         with folder.updating(), store.read() as connection:
             manifest = state.brought(connection, config, advanced)
             running = None if running_until is None else running_table(connection, running_until)
@@ -98,10 +98,10 @@ def bring_up_to_date(store: Store, config: Config) -> None:
     folder = column_folder(store, config)
     if folder is not None:
         with folder.updating(), store.read() as connection:
-            _State(folder, (), None, None).brought(connection, config, lambda _done, _total: None)
+            _CurrentColumns(folder, (), None, None).brought(connection, config, lambda _done, _total: None)
 
 
-class _State:
+class _CurrentColumns:
     """ColumnManifest and classes, made true."""
 
     def __init__(self, folder: ColumnFolder, columns: Collection[str], start: int | None, stop: int | None) -> None:

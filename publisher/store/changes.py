@@ -48,7 +48,7 @@ NOTHING: Final = ChangeMark(0, b"")
 """The mark of a store into which no run was ever written."""
 
 
-class Changed(msgspec.Struct, frozen=True):
+class ChangesSince(msgspec.Struct, frozen=True):
     """What happened since a mark. `runs`: written, given another class, or removed; `classes`: whether classes that
     were there are others now; `erased`: what derived files have of these runs must not stay in them."""
 
@@ -113,7 +113,7 @@ def mark_of(connection: Connection) -> ChangeMark:
     return NOTHING if row is None else ChangeMark(row[0], bytes(row[1]))
 
 
-def since(connection: Connection, mark: ChangeMark) -> Changed:
+def since(connection: Connection, mark: ChangeMark) -> ChangesSince:
     """What happened since a mark. Raises `ChangesLostError` if the store does not know it."""
     if mark != NOTHING:
         token = connection.execute(select(changes.c.token).where(changes.c.number == mark.number)).scalar()
@@ -128,7 +128,7 @@ def since(connection: Connection, mark: ChangeMark) -> Changed:
             raise ChangesLostError
         kinds |= kind
         found += unpack(bytes(packed))
-    return Changed(_joined(found), bool(kinds & _CLASSES), bool(kinds & _ERASED))
+    return ChangesSince(_joined(found), bool(kinds & _CLASSES), bool(kinds & _ERASED))
 
 
 def erased_since(connection: Connection, number: int) -> bool:

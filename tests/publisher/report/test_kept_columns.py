@@ -269,11 +269,11 @@ def noted() -> Iterator[None]:
         event.remove(Engine, "commit", commit)
 
 
-class _KilledError(BaseException):
+class _KilledUpdateError(BaseException):
     pass
 
 
-class _Killer:
+class _UpdateKiller:
     """Ends what is done in a folder at a step, and everything after it: what was written is left as it is."""
 
     def __init__(self) -> None:
@@ -285,20 +285,20 @@ class _Killer:
         if self.folder and what in {"open", "os.rename", "os.remove"} and str(given[0]).startswith(self.folder):
             self.left -= 1
             if self.left <= 0:
-                raise _KilledError
+                raise _KilledUpdateError
 
     @contextmanager
     def killing(self, folder: Path, step: int) -> Iterator[None]:
         """Within this, it ends at this step, if there are so many."""
         self.folder, self.left = str(folder), step
         try:
-            with suppress(_KilledError):
+            with suppress(_KilledUpdateError):
                 yield
         finally:
             self.folder = ""
 
 
-_KILLER: Final = _Killer()
+_KILLER: Final = _UpdateKiller()
 
 
 @pytest.mark.either_store
