@@ -116,7 +116,7 @@ class _ListedFrames:
         maker = ColumnMaker(requested, running=True)
         self.codings = maker.codings
         for place in range(0, len(self._jobs), 3):
-            yield maker.frame([maker.slim_of(job) for job in self._jobs[place : place + 3]], None, running_until)
+            yield maker.frame([maker.slim_of(job) for job in self._jobs[place : place + 3]], running_until)
 
 
 class _Given(ReportContext):
