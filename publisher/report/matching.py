@@ -7,8 +7,9 @@ decides which of the distinct values match, and DuckDB joins them. So nobody's p
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 import duckdb
 import msgspec
@@ -20,6 +21,7 @@ from publisher.job_ids import JobIds, JobPattern
 from publisher.messages.entries import word_test
 from publisher.report.calendar import periods, zone_of
 from publisher.report.request import ReportRequest
+from publisher.report.runs import ReportContext
 from publisher.report.selection import Met
 from publisher.report.view_kind import PERIODS, Interval, PeriodName
 
@@ -116,6 +118,29 @@ class Matching:
             most = None if key in {"host", "complex"} else _MOST_SHOWN
             for value in self._distinct(column_of(key), most=most):
                 yield from words_of(key, value)
+
+
+class SqlReport(Protocol):
+    """What SQL computed, and counts of the runs."""
+
+    met: Met
+
+
+_Part = TypeVar("_Part", bound=SqlReport)
+
+
+def computed(
+    context: ReportContext, request: ReportRequest, columns: Collection[str], interval: Interval,
+    part: Callable[[Matching], _Part],
+) -> _Part:  # fmt: skip
+    """The result of `part` for the runs that match a request, which has these columns of `entries`."""
+    stop = request.stop if (request.interval or interval) == "ended" else None
+    with context.tables(request, columns=columns, start=request.start, stop=stop) as connection:
+        matching = Matching(connection, request, interval)
+        made = part(matching)
+        if not made.met.matched:
+            made.met = matching.met(partial(context.existing, request))
+        return made
 
 
 def _comment(text: str) -> str:

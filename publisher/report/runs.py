@@ -67,15 +67,21 @@ class ReportContext:
 
     @contextmanager
     def tables(
-        self, request: ReportRequest, running_until: int | None = None, columns: Collection[str] = ENTRIES
-    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        self, request: ReportRequest, running_until: int | None = None, columns: Collection[str] = ENTRIES, *,
+        start: int | None = None, stop: int | None = None,
+    ) -> Iterator[duckdb.DuckDBPyConnection]:  # fmt: skip
         """A connection to DuckDB with `entries`, which has these columns (`publisher.report.tables`): all runs that are
-        stored now, or those of the archive. `running_until`: with the runs that have not ended, up to then."""
+        stored now, or those of the archive. `running_until`: with the runs that have not ended, up to then. `start`,
+        `stop`: runs that ended outside of them will not be looked at."""
         if request.archive is not None:
-            with tables_of_archive(request.archive, columns=columns) as connection, archive_errors(request.archive):
+            with (
+                tables_of_archive(request.archive, columns=columns, start=start, stop=stop) as connection,
+                archive_errors(request.archive),
+            ):
                 yield connection
         else:
-            with self._tables_of_store(columns=columns, running_until=running_until) as connection:
+            of_store = self._tables_of_store(columns=columns, start=start, stop=stop, running_until=running_until)
+            with of_store as connection:
                 yield connection
 
     def _tables_of_store(

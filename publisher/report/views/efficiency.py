@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from publisher.report.entries import computed
 from publisher.report.frame import CPU_UNKNOWN
-from publisher.report.matching import Matching, columns_of, group_keys
+from publisher.report.matching import Matching, columns_of, computed, group_keys
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext

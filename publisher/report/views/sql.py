@@ -22,7 +22,7 @@ from sqlalchemy import select
 
 from publisher.errors import UsageError
 from publisher.report.archive import COLUMNS
-from publisher.report.entries import RUN_ID, opened
+from publisher.report.column_files import RUN_ID
 from publisher.report.one_select import tables_read
 from publisher.report.report import Cell, Column, Kind, Report
 from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, ReportRequest
@@ -141,8 +141,8 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
 def _connected(context: ReportContext, request: ReportRequest, read: set[str]) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with the tables that a statement reads."""
     columns = (*COLUMNS, RUN_ID) if "runs" in read else (RUN_ID, "end")
-    nothing = msgspec.structs.replace(request, start=LIMIT_INSTANT - 2)  # no run is needed
-    with opened(context, request if "runs" in read else nothing, columns, None) as connection:
+    start = None if "runs" in read else LIMIT_INSTANT  # without them, no run is needed
+    with context.tables(request, columns=columns, start=start) as connection:
         if "runs" in read:
             own = {**RUNS, **_DECIMALS}
             connection.execute(f"CREATE VIEW runs AS SELECT {_selected(own)} FROM entries")  # noqa: S608 - ours

@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import Connection, select, update
 
 from publisher.errors import UsageError
-from publisher.store import named_rows, registry
+from publisher.store import changes, named_rows, registry
 from publisher.store.schema import notices, sources, targets
 from publisher.store.stored_json import read_with
 
@@ -34,6 +34,7 @@ def rename_source(connection: Connection, before: str, after: str, now: int) -> 
         )
     connection.execute(update(sources).where(sources.c.id == row.id).values(name=after))
     named_rows.seal(connection, sources, after)
+    changes.note_classes(connection)
     for target in list(connection.execute(select(targets.c.name).order_by(targets.c.id)).scalars()):
         _rename_in_target(connection, target, before, after)
     for key in list(connection.execute(select(notices.c.key)).scalars()):
