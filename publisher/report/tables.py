@@ -136,7 +136,8 @@ def _classes(
 ) -> tuple[ClassFile, Any]:
     """The classes with what the configuration adds: those that are new are added to the file, if nothing else is."""
     names = source_names(connection)
-    digest = blake2b(f"{sorted(names.items())} {config.model_dump()!r}".encode(), digest_size=16).digest()
+    rules = config.model_dump(include={"site", "sources", "map"})  # what `Enrichers` and prefixes are made from
+    digest = blake2b(f"{sorted(names.items())} {rules!r}".encode(), digest_size=16).digest()
     table = _CLASS_SCHEMA.empty_table()
     if known is not None and known.config == digest:
         with suppress(ForeignColumnsError):

@@ -139,6 +139,7 @@ class Program:
     def environment(self) -> dict[str, str]:
         """The environment of the process."""
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "PYTHONPATH") if name in os.environ}
+        kept["TMPDIR"] = tempfile.gettempdir()
         return {**kept, "HOME": str(self.folder), "USAGE_PUBLISHER_CONFIG": str(self.config), "COLUMNS": "500"}
 
     def __call__(self, *arguments: str | Path, answers: str | None = None, **variables: str) -> Done:

@@ -107,7 +107,7 @@ def dump(file: Path) -> list[str]:
         connection.close()
 
 
-@pytest.mark.parametrize("version", ["9999", "0012"])  # of a later program; from before the first release
+@pytest.mark.parametrize("version", ["9999", "0099"])  # of a later program; from before the first release
 def test_a_store_of_an_unknown_version_is_refused_with_nothing_changed(tmp_path: Path, version: str) -> None:
     file = tmp_path / "store.db"
     open_store(f"sqlite:///{file}").close()
