@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 Contents = dict[str, list[tuple[Any, ...]]]
-_SAME_EACH_TIME: Final = {"erased": "pseudonym, erased_at"}
+_SAME_EACH_TIME: Final = {"erased": "pseudonym, erased_at", "changes": "number, kinds, runs"}
 """Of these tables only the columns that nothing random goes into."""
 
 

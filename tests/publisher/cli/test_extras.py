@@ -46,10 +46,10 @@ def libraries_of(*extras: str) -> set[str]:
 @pytest.mark.parametrize(
     ("missing", "arguments", "library", "extra"),
     [
-        ({"reports"}, ("report", "totals", *MONTH), "numpy", "reports"),
-        ({"reports"}, ("report", "utilization", "--output", "a.png"), "numpy", "reports"),
+        ({"reports"}, ("report", "totals", *MONTH), "duckdb", "reports"),
+        ({"reports"}, ("report", "utilization", "--output", "a.png"), "duckdb", "reports"),
         ({"reports"}, ("report", "statements", *MONTH, "--output", "a"), "numpy", "reports"),
-        ({"reports"}, ("archive", "archive"), "numpy", "reports"),
+        ({"reports"}, ("archive", "archive"), "duckdb", "reports"),
         ({"web"}, ("serve",), "uvicorn", "web"),
         ({"reports", "web"}, ("serve",), "uvicorn", "web"),
     ],
