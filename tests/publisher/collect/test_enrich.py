@@ -245,7 +245,7 @@ def _counted(job: Job) -> object:
 
 READING = {
     "type", "path", "timezone", "expect_every", "cluster", "start_time", "overlap", "busy_timeout",
-    "options", "stat_file", "rotated_to", "auditor", "token_groups",
+    "options", "stat_file", "retired", "rotated_to", "auditor", "token_groups",
 }  # fmt: skip
 """Where and how a source is read: what was read is in the store, so a change plans nothing anew."""
 
