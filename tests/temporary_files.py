@@ -93,19 +93,25 @@ def watch(report: Path, *allowed: str, is_test_at_work: Callable[[], bool] = lam
                     changed(event, path)
 
     sys.addaudithook(hook)
-    _hide_from_stat(is_test_at_work)
+    _hide_from_questions(is_test_at_work)
 
 
-def _hide_from_stat(is_test_at_work: Callable[[], bool]) -> None:
+def _hide_from_questions(is_test_at_work: Callable[[], bool]) -> None:
     """Nothing is at these places to code that asks whether it is there, of which no event tells."""
-    ask = os.stat
+    ask, ask_access = os.stat, os.access
+
+    def is_hidden(path: Any) -> bool:
+        return _path(path).startswith((*OUR_PLACES, *EMPTY_PLACES)) and is_test_at_work()
 
     def stat(path: Any, **options: Any) -> os.stat_result:
-        if _path(path).startswith((*OUR_PLACES, *EMPTY_PLACES)) and is_test_at_work():
+        if is_hidden(path):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return ask(path, **options)
 
-    os.stat = stat
+    def access(path: Any, mode: int, **options: Any) -> bool:
+        return not is_hidden(path) and ask_access(path, mode, **options)
+
+    os.stat, os.access = stat, access
 
 
 def watcher_for_processes(folder: Path, report: Path, *allowed: str) -> Path:

@@ -52,6 +52,7 @@ def test_ok_nothing_at_the_places_of_other_programs():
     for read in (os.listdir, os.scandir, open):
         with pytest.raises(FileNotFoundError):
             read("/var/spool")
+def test_ok_no_right_to_what_other_programs_have(): assert not os.access("/var/spool", os.F_OK)
 def test_ok_no_host_has_the_program(): assert not Path(INSTALLED).parent.exists()
 def test_bad_write_at_the_places_of_other_programs():
     with suppress(Exception):
