@@ -88,6 +88,9 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     dimensions: Callable[[Job, View], dict[str, Value]] | None = None
     """The fields, without the benchmark, by which the service adds up runs with these facts. Raises
     `CannotRenderError`. None: sums of the service show nothing about a single run."""
+    summed_columns: Callable[[Job, View], dict[str, Value]] | None = None
+    """The columns of its records by which a service may add them up, of a run whose record cannot be rendered any more.
+    Raises `CannotRenderError`."""
     has_ascii_names: bool = False
     """Whether its names are in ASCII, always or if the view requires it."""
     file_of: Callable[[bytes], str] | None = None

@@ -47,8 +47,8 @@ FORMATS: Final[Mapping[str, Format]] = {
 }
 
 
-DIMENSIONS_OF_RECORDS: Final = ogf_ur.FORMAT.dimensions
-"""The `dimensions` of formats of records that have none of their own."""
+USUAL_RECORDS: Final = ogf_ur.FORMAT
+"""Its `dimensions` and `summed_columns` are those of formats of records that have none of their own."""
 
 
 def names_of(*shapes: Shape) -> tuple[str, ...]:

@@ -115,8 +115,15 @@ def _added_format(name: str, _path: tuple[str, ...]) -> Format:
     made = load(FORMATS, name, key="records")
     if isinstance(made, Format):
         return added_descriptor(name, made)
-    make, dimensions = partial(_add_on, name), registry.DIMENSIONS_OF_RECORDS
-    return Format(name=name, title=name, shape="record", make=make, dimensions=dimensions)
+    make, usual = partial(_add_on, name), registry.USUAL_RECORDS
+    return Format(
+        name=name,
+        title=name,
+        shape="record",
+        make=make,
+        dimensions=usual.dimensions,
+        summed_columns=usual.summed_columns,
+    )
 
 
 def format_of_message(own: Format, payload: bytes) -> Format:

@@ -14,6 +14,7 @@ from formats import fit
 from formats.apel.totals import dimensions_of_run
 from formats.base import Format, FragmentCache, Note, Rendered
 from formats.benchmark import noted_benchmark, score_text
+from formats.columns import Value
 from formats.hosts import machine_name
 from formats.job import Job, Transfer
 from formats.names import distinct_fqans, dn_for, sgas_group, vo_of
@@ -319,6 +320,13 @@ _render = compiled(
 )
 
 
+def summed_columns(job: Job, view: View) -> dict[str, Value]:
+    """Machine, user, and VO of a record, by the facts of its run alone. Raises `CannotRenderError`."""
+    machine = fit.name(Rules.MACHINE_NAME, machine_name(job, view), [])
+    vo = vo_of(job) if "vo" in view.ur_extensions else None
+    return {"machine": machine, "user": dn_for(job, view) or "", "vo": vo or ""}
+
+
 FORMAT: Final = Format(
     name=UsageRecordFormat.name,
     title="OGF Usage Record 1.0",
@@ -333,5 +341,6 @@ FORMAT: Final = Format(
     grammar_source="grammar of GFD.98",
     record_id=Rules.RECORD_ID,
     dimensions=dimensions_of_run,
+    summed_columns=summed_columns,
     is_readable=True,
 )

@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
+from formats.calendar import SECONDS_A_DAY, date_of_day, month_bounds, month_of
+
 EvidenceSource: TypeAlias = Literal["query", "records", "totals", "files", "file", "none"]
 """The evidence of what a service has: sums that it is asked for (`publisher.targets.base.GivesSums`), its records, by
 day (`GivesRecords`), its totals, by month (`GivesTotals`), the messages themselves (`KeepsMessages`), a file or URL of
@@ -52,6 +54,43 @@ class SecondVersion(StrEnum):
         return SecondVersion.REPLACES_PERIOD if self.replaces else self
 
 
+class SumsKind(msgspec.Struct, frozen=True, kw_only=True):
+    """How a service adds up the records that it has, if its evidence is sums (`query`)."""
+
+    key: tuple[str, ...] = ("machine", "user", "vo")
+    """The columns of a record (`formats.columns.RECORD_COLUMNS`) by which it adds up. It is asked for one value of the
+    first. Empty: it has the sums of all its records, and is asked once."""
+    period: Literal["day", "month"] = "day"
+    """The UTC period of the ends of the runs in a sum."""
+    amounts: frozenset[Literal["wall", "cpu"]] = frozenset({"wall", "cpu"})
+    """The times that are summed beside the number of records."""
+    per_core: bool = True
+    """Whether the wall time of a record is multiplied by its processors."""
+    spelt: str | Callable[[str, str], str] = ""
+    """Called with a column and its value in a record: the value in the sums. As `MODULE:FUNCTION` it is imported;
+    empty: they are equal."""
+    lag_s: int = 900
+    """How long a service may take to count what it accepted, where its sums lag (`publisher.targets.base.SumsLag`)."""
+
+    @property
+    def has_wall(self) -> bool:
+        """Whether wall time is summed."""
+        return "wall" in self.amounts
+
+    @property
+    def has_cpu(self) -> bool:
+        """Whether CPU time is summed."""
+        return "cpu" in self.amounts
+
+    def first_day(self, day: int) -> int:
+        """The first day of the period in which a day (counted from 1970) is."""
+        return day if self.period == "day" else month_bounds(month_of(day * SECONDS_A_DAY))[0] // SECONDS_A_DAY
+
+    def period_text(self, first_day: int) -> str:
+        """The period that begins on this day, for people."""
+        return str(date_of_day(first_day) if self.period == "day" else month_of(first_day * SECONDS_A_DAY))
+
+
 class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
     """The properties of a kind of service. An add-on gives one as its entry point."""
 
@@ -66,6 +105,8 @@ class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether jobs without a grid identity are skipped by default."""
     evidence: EvidenceSource = "none"
     """The evidence of what the service has, if the configuration names no file or URL."""
+    sums: SumsKind = SumsKind()
+    """How the service adds up, if its evidence is `query`."""
     receipts_name_records: bool = False
     """Whether a receipt names each record that was accepted."""
     compares_machine_names: bool = False
@@ -95,7 +136,21 @@ def added_kind(name: str, brought: Any) -> TargetKind:
 
 def factory_of(kind: TargetKind) -> Callable[..., Any]:
     """What makes targets of a kind; its module is imported."""
-    if not isinstance(kind.factory, str):
-        return kind.factory
-    module, _, attribute = kind.factory.partition(":")
+    return _loaded(kind.factory)
+
+
+def spelling_of(kind: TargetKind) -> Callable[[str, str], str]:
+    """How the service of a kind spells the value of a column in its sums."""
+    return _loaded(kind.sums.spelt) if kind.sums.spelt else _as_written
+
+
+def _as_written(_column: str, value: str) -> str:
+    return value
+
+
+def _loaded(named: str | Callable[..., Any]) -> Callable[..., Any]:
+    """What is named as `MODULE:NAME`, with its module imported; or what is given itself."""
+    if not isinstance(named, str):
+        return named
+    module, _, attribute = named.partition(":")
     return cast("Callable[..., Any]", getattr(import_module(module), attribute))

@@ -15,7 +15,7 @@ from pydantic import Discriminator, Tag
 from publisher import plugins
 from publisher.config.auditor import AuditorSettings
 from publisher.config.directory import DirectorySettings
-from publisher.config.target_kind import SecondVersion, TargetKind
+from publisher.config.target_kind import SecondVersion, SumsKind, TargetKind
 from publisher.config.targets import (
     AddOnSettings,
     AmsSettings,
@@ -34,6 +34,7 @@ TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
             factory="publisher.targets.sgas:SgasTarget",
             second_version=SecondVersion.KEEPS_FIRST,
             evidence="query",
+            sums=SumsKind(key=("machine", "user", "vo"), spelt="publisher.targets.sgas:spelt_in_sums"),
             receipts_name_records=True,
             compares_machine_names=True,
             takes_apel=False,

@@ -1,6 +1,6 @@
 """Compare the store, what was sent, and what a service has, month by month; send again what the service lacks.
 
-The evidence is the best that the target has: SGAS' query (sums by day), the records that a service gives by day, the
+The evidence is the best that the target has: sums that it is asked for, the records that a service gives by day, the
 files of a directory, a file that was given, or the file or URL of the configuration. Without any of these, the receipts
 of the service still show what it accepted. What the service has as it was sent is confirmed in the ledger; what it
 lacks may be sent again, under the same ids. Memory does not grow with the jobs: they are read in pages, and the
@@ -28,10 +28,10 @@ from publisher.messages.recipient import Recipient
 from publisher.plugins import format_of
 from publisher.publish.context import Tools
 from publisher.reconcile import counted_twice
-from publisher.reconcile.by_day import ByDay
 from publisher.reconcile.by_group import ByGroup, compared_of, dimensions_of
 from publisher.reconcile.by_record import ByRecord
 from publisher.reconcile.by_report import ByReport
+from publisher.reconcile.by_sums import BySums
 from publisher.reconcile.configured_evidence import configured_evidence
 from publisher.reconcile.confirm import Verdicts, counts_of, remember
 from publisher.reconcile.evidence import EvidenceDatabase, EvidenceGroup, EvidenceRecord
@@ -44,7 +44,7 @@ from publisher.reconcile.sent_records import SentRecords
 from publisher.status.jobs import count_in
 from publisher.store import queries
 from publisher.store.database import Store
-from publisher.targets.base import RECENT_S, EvidenceUnavailable, GivesRecords, GivesSums, GivesTotals, KeepsMessages
+from publisher.targets.base import EvidenceUnavailable, GivesRecords, GivesSums, GivesTotals, KeepsMessages
 from publisher.targets.base import Target as Service
 from publisher.targets.identity import TargetContext
 from publisher.text import counted, iso, past
@@ -199,7 +199,7 @@ class _OneTarget:
             self._by_given(self._scope.files)
             return
         # also where only receipts are left: one table has one unit
-        self._ledger.per_core = self._settings.evidence_source == "query"
+        self._ledger.per_core = self._settings.evidence_source == "query" and self._settings.kind.sums.per_core
         context = TargetContext(self._config.credentials, time.time, self._stopping)
         try:
             if self._settings.evidence:
@@ -241,8 +241,11 @@ class _OneTarget:
         elif isinstance(service, GivesTotals):
             found.evidence = "totals"
             self._by_totals(listed, service)
+        elif isinstance(service, GivesSums) and not (self._sent.are_readable or self._settings.format.summed_columns):
+            found.unavailable = f"{self._settings.records} cannot be compared with sums of records"
+            self._by_receipts(listed)
         elif isinstance(service, GivesSums):
-            found.evidence, self._ledger.per_core = "query", True
+            found.evidence = "query"
             self._by_query(listed, service)
         else:
             found.unavailable = _NOTHING_TO_ASK
@@ -300,16 +303,17 @@ class _OneTarget:
             month.is_done = True
 
     def _by_query(self, months: Sequence[MonthFound], service: GivesSums) -> None:
-        by_day = ByDay(self._ledger, self._view, service, self._found, self._verdicts, self._sent)
+        kind, form = self._settings.kind, self._settings.format
+        by_sums = BySums(self._ledger, kind, form, self._view, service, self._found, self._verdicts, self._sent)
         for number, month in enumerate(months):
-            unavailable = by_day.month(month, self._clock())
+            unavailable = by_sums.month(month, self._clock())
             if isinstance(unavailable, EvidenceUnavailable):
                 self._found.unavailable, self._found.unauthorised = unavailable.reason, unavailable.unauthorised
                 month.service_jobs = month.service_wall_s = month.service_cpu_s = None
                 self._by_receipts(months[number + 1 :])
                 return
             if month.sent:
-                self._found.compared = ALL_MEASURES
+                self._found.compared = tuple(each for each in ALL_MEASURES if each in {"jobs", *kind.sums.amounts})
             month.is_done = True
         self._compare_registrations()
 
@@ -319,9 +323,9 @@ class _OneTarget:
             taken = queries.last_taken(connection, self._ledger.target_id)
         taken = past(taken, self._clock())
         if self._found.too_recent:
-            jobs = counted(self._found.too_recent, "job")
+            jobs, minutes = counted(self._found.too_recent, "job"), self._settings.kind.sums.lag_s // 60
             self._found.notes.append(
-                f"accepted in the last {RECENT_S // 60} minutes, and perhaps not in the service's sums yet: {jobs}. "
+                f"accepted in the last {minutes} minutes, and perhaps not in the service's sums yet: {jobs}. "
                 "They are neither missing nor confirmed; compare again later, as the next `run` does"
             )
         last = max(self._found.registered.values(), default=None)

@@ -8,7 +8,7 @@ follows, and the store records it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -124,20 +124,19 @@ class Unknown(msgspec.Struct, frozen=True):
 Outcome: TypeAlias = Accepted | Transient | Throttled | Oversized | Refused | Blocked | Unauthorised | Unknown
 
 
-class DaySum(msgspec.Struct, frozen=True):
-    """The sums that a service has of one machine, user, and VO for one day (counted from 1970) of the jobs' ends.
+class PeriodSum(msgspec.Struct, frozen=True):
+    """A sum that a service has of the jobs whose records have these values, in the columns that its kind states
+    (`publisher.config.target_kind.SumsKind`), and end in a period, by its first day (counted from 1970).
 
-    User and VO are empty if the service has none. Seconds of wall time are summed over all processors. `within_s`: the
-    possible difference of each of the two sums from what was sent, because the service rounds.
+    Values are empty where the service has none. `within_s`: the possible difference of each of the two times from what
+    was sent, because the service rounds.
     """
 
-    machine: str
-    user: str
-    vo: str
+    values: tuple[str, ...]
     day: int
     jobs: int
-    wall_s: float
-    cpu_s: float
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
     within_s: float = 0.0
 
 
@@ -150,14 +149,15 @@ class EvidenceUnavailable(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class GivesSums(Protocol):
-    """A target whose service reports sums of what it has, by machine and day."""
+    """A target whose service reports sums of what it has."""
 
-    def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
-        """The sums of a machine for the days from `first_day` until `until_day` (exclusive)."""
+    def usage(self, of: str, first_day: int, until_day: int) -> Sequence[PeriodSum] | EvidenceUnavailable:
+        """The sums of the records with this value in the first column of the key (empty: it has none), for the periods
+        from `first_day` until `until_day` (exclusive)."""
         ...
 
-    def last_registration_s(self, machine: str) -> float | EvidenceUnavailable | None:
-        """Seconds since the service last accepted records of a machine; None: it never did."""
+    def last_registration_s(self, of: str) -> float | EvidenceUnavailable | None:
+        """Seconds since the service last accepted such records; None: it never did, or does not say."""
         ...
 
 
@@ -179,16 +179,11 @@ class GivesTotals(Protocol):
         ...
 
 
-RECENT_S: Final = 900
-"""How long a service may take to count what it accepted, in its sums: the aggregation of SGAS is up to 120 s late, and
-more when it is busy."""
-
-
 @runtime_checkable
 class SumsLag(Protocol):
     """A target that gives sums of what the service counted some time ago.
 
-    `sums_lag`: whether its last answer may lack what the service accepted in the last `RECENT_S` seconds: that is
+    `sums_lag`: whether its last answer may lack what the service accepted in the last `SumsKind.lag_s` seconds: that is
     neither missing nor confirmed, and is compared again later.
     """
 

@@ -20,11 +20,11 @@ from publisher.finding import Finding
 from publisher.plugins import blamed
 from publisher.targets.base import (
     Accepted,
-    DaySum,
     EvidenceUnavailable,
     KeptMessage,
     Message,
     Outcome,
+    PeriodSum,
     Target,
     Unknown,
 )
@@ -35,16 +35,16 @@ def added_target(kind: TargetKind, name: str, settings: Any, context: TargetCont
     """Make a target of a kind that an add-on brings. Raises as the add-on does, or `TargetError`."""
     with blamed("target", kind.name, TargetError):
         made = factory_of(kind)(name, settings, context)
-    return _BY_EVIDENCE.get(kind.evidence, AddedTarget)(name, kind.name, made)
+    return _BY_EVIDENCE.get(kind.evidence, AddedTarget)(name, kind, made)
 
 
 class AddedTarget:
     """A `Target` that raises only errors of ours."""
 
-    def __init__(self, name: str, added_as: str, made: Any) -> None:
+    def __init__(self, name: str, described: TargetKind, made: Any) -> None:
         self.name = name
-        self.kind = str(getattr(made, "kind", added_as))
-        self._added_as = added_as
+        self.kind = str(getattr(made, "kind", described.name))
+        self._described = described
         self._made = made
 
     def payload_limit_bytes(self) -> int | None:
@@ -73,7 +73,7 @@ class AddedTarget:
             self._made.close()
 
     def _explained(self) -> AbstractContextManager[None]:
-        return blamed("target", self._added_as, TargetError)
+        return blamed("target", self._described.name, TargetError)
 
 
 class _WithSums(AddedTarget):
@@ -82,14 +82,20 @@ class _WithSums(AddedTarget):
         with self._explained():
             return bool(getattr(self._made, "sums_lag", False))
 
-    def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
+    def usage(self, of: str, first_day: int, until_day: int) -> list[PeriodSum] | EvidenceUnavailable:
         with self._explained():
-            given: list[DaySum] | EvidenceUnavailable = self._made.usage(machine, first_day, until_day)
-            return given if isinstance(given, EvidenceUnavailable) else msgspec.convert(list(given), list[DaySum])
+            given: Sequence[PeriodSum] | EvidenceUnavailable = self._made.usage(of, first_day, until_day)
+            if isinstance(given, EvidenceUnavailable):
+                return given
+            sums = msgspec.convert(list(given), list[PeriodSum])
+            key = self._described.sums.key
+            if any(len(each.values) != len(key) for each in sums):
+                raise ValueError(f"its sums must have the values of {', '.join(key) or 'no column'}")
+            return sums
 
-    def last_registration_s(self, machine: str) -> float | EvidenceUnavailable | None:
+    def last_registration_s(self, of: str) -> float | EvidenceUnavailable | None:
         with self._explained():
-            given: float | EvidenceUnavailable | None = self._made.last_registration_s(machine)
+            given: float | EvidenceUnavailable | None = self._made.last_registration_s(of)
             return given if isinstance(given, EvidenceUnavailable) else msgspec.convert(given, float | None)
 
 

@@ -46,10 +46,10 @@ from publisher.security.http import Reply
 from publisher.targets import answers
 from publisher.targets.base import (
     Accepted,
-    DaySum,
     EvidenceUnavailable,
     Message,
     Outcome,
+    PeriodSum,
     Refused,
     Unauthorised,
     Unknown,
@@ -103,7 +103,9 @@ class _Monitor(msgspec.Struct):
     """None: LUTS 3.8.1 answers so about an unknown machine."""
 
 
-def usage(ask: Ask, address: str, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
+def usage(
+    ask: Ask, address: str, machine: str, first_day: int, until_day: int
+) -> list[PeriodSum] | EvidenceUnavailable:
     """What is held of a machine for the days from `first_day` until `until_day` (exclusive), counted from 1970.
 
     `address`: `CUSTOM_QUERY` or that of the built-in query. An answer that is too large is asked for in halves.
@@ -127,7 +129,7 @@ def usage(ask: Ask, address: str, machine: str, first_day: int, until_day: int) 
         lines = [_day_sum(line) for line in msgspec.json.decode(reply.body, type=list[_UsageLine])]
     except (msgspec.MsgspecError, ValueError) as error:
         return EvidenceUnavailable(f"the answer of {address} cannot be read: {error}")
-    return [line for line in lines if line.machine == machine and first_day <= line.day < until_day]
+    return [line for line in lines if line.values[0] == machine and first_day <= line.day < until_day]
 
 
 def last_registration_s(ask: Ask, machine: str) -> float | EvidenceUnavailable | None:
@@ -194,7 +196,7 @@ def unavailable(reply: Reply | Failure, address: str) -> EvidenceUnavailable:
     return EvidenceUnavailable(said, unauthorised=reply.status in {401, 407} or answers.refuses_certificate(reply))
 
 
-def _day_sum(line: _UsageLine) -> DaySum:
+def _day_sum(line: _UsageLine) -> PeriodSum:
     if line.start_date != line.end_date:
         raise ValueError(f"a line from {line.start_date} to {line.end_date} although days were requested")
     day = int(datetime.fromisoformat(line.start_date).replace(tzinfo=UTC).timestamp()) // SECONDS_A_DAY
@@ -205,10 +207,8 @@ def _day_sum(line: _UsageLine) -> DaySum:
     is_exact = line.wall_s is not None and line.cpu_s is not None
     wall_s = _number("wall_s", line.wall_s or 0) if is_exact else _number("wall_time", line.wall_time or 0) * _HOUR_S
     cpu_s = _number("cpu_s", line.cpu_s or 0) if is_exact else _number("cpu_time", line.cpu_time or 0) * _HOUR_S
-    return DaySum(
-        line.machine_name,
-        _named(line.user_identity, own),
-        _named(line.vo_name, own),
+    return PeriodSum(
+        (line.machine_name, _named(line.user_identity, own), _named(line.vo_name, own)),
         day,
         int(jobs),
         wall_s,
@@ -229,6 +229,11 @@ def _number(name: str, value: float | str) -> float:
 
 def _named(name: str | None, own: str) -> str:
     return "" if name is None or name.startswith(own) else name
+
+
+def spelt_in_sums(column: str, value: str) -> str:
+    """The value of a column of a record in the sums of SGAS, which leaves VOs out that begin with a slash."""
+    return "" if column == "vo" and value.startswith("/") else value
 
 
 _is_row_id = re.compile(r"[1-9][0-9]{0,18}").fullmatch
@@ -308,7 +313,7 @@ class SgasTarget:
         """Whether the built-in query answered: its aggregation is made some time after an insert."""
         return self._query_address == QUERY
 
-    def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
+    def usage(self, machine: str, first_day: int, until_day: int) -> list[PeriodSum] | EvidenceUnavailable:
         """What SGAS has of a machine, by user, VO, and day: from the custom query, else from the built-in one."""
         found = usage(self._ask, self._query_address, machine, first_day, until_day)
         if self._query_address == QUERY or not isinstance(found, EvidenceUnavailable):

@@ -134,6 +134,21 @@ def test_no_other_module_names_a_format_or_kind_of_service(root: Path) -> None:
     assert found == []
 
 
+def test_no_other_module_imports_the_rules_of_a_service(root: Path) -> None:
+    """Such as its limits and the columns by which it adds up, which are data of its format and kind."""
+    homes = ("publisher/targets/", "publisher/migrate/", "publisher/simulator/", "publisher/inspect/")
+    found = [
+        f"{file.relative_to(root)}: {name.name}"
+        for file in sorted((root / "publisher").rglob("*.py"))
+        if not str(file.relative_to(root)).startswith(homes)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module == "formats.rules"
+        for name in node.names
+        if name.name.endswith("Rules")
+    ]
+    assert found == []
+
+
 @pytest.mark.parametrize(
     "code",
     [

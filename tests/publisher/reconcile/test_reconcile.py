@@ -14,7 +14,7 @@ from publisher.errors import StoppedError, TargetBusyError, UsageError
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki
 from publisher.store.schema import State, purged_months
-from publisher.targets.base import DaySum, EvidenceUnavailable
+from publisher.targets.base import EvidenceUnavailable, PeriodSum
 from publisher.targets.sgas import SgasTarget
 from tests.publisher.reconcile.reconciled_site import (
     DAY,
@@ -125,7 +125,7 @@ def test_all_months_have_the_same_measure_where_the_service_stops_answering(
     asked_for = []
 
     class StopsAnswering(SgasTarget):
-        def usage(self, machine: str, first_day: int, behind_day: int) -> list[DaySum] | EvidenceUnavailable:
+        def usage(self, machine: str, first_day: int, behind_day: int) -> list[PeriodSum] | EvidenceUnavailable:
             asked_for.append(machine)
             if len(asked_for) > answered:
                 return EvidenceUnavailable("no more")

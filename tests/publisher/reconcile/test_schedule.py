@@ -20,7 +20,7 @@ from publisher.config.operation import Notices
 from publisher.observe.mail import problems
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki
-from publisher.targets.base import DaySum, EvidenceUnavailable
+from publisher.targets.base import EvidenceUnavailable, PeriodSum
 from publisher.targets.sgas import SgasTarget
 from tests.publisher.reconcile.reconciled_site import (
     DAY,
@@ -46,7 +46,7 @@ class Late(SgasTarget):
     is_late = True
     sums_lag = True  # type: ignore[assignment]
 
-    def usage(self, machine: str, first_day: int, until_day: int) -> list[DaySum] | EvidenceUnavailable:
+    def usage(self, machine: str, first_day: int, until_day: int) -> list[PeriodSum] | EvidenceUnavailable:
         return [] if self.is_late else super().usage(machine, first_day, until_day)
 
 

@@ -19,7 +19,7 @@ from publisher.security.http import Reply
 from publisher.simulator import Fault, Simulator
 from publisher.simulator.pki import Pki
 from publisher.targets import sgas as targets_sgas
-from publisher.targets.base import DaySum, EvidenceUnavailable, GivesSums, KeepsMessages, KeptMessage, Message
+from publisher.targets.base import EvidenceUnavailable, GivesSums, KeepsMessages, KeptMessage, Message, PeriodSum
 from publisher.targets.directory import DirectoryTarget
 from publisher.targets.identity import TargetContext
 from publisher.targets.sgas import QUERY, SgasTarget
@@ -49,7 +49,9 @@ def test_sgas_gives_sums_by_machine_user_vo_and_day(simulator: Simulator, sgas: 
     assert isinstance(sgas, GivesSums)
     wall_s = 4 * (3600 + 1800)  # all processors together
     cpu_s, within_s = (3120, 0.0) if exact else (0.83 * 3600 + 0.03 * 3600, 36.0)  # 3000 s and 120 s
-    expected = DaySum("ce1.example.org", "/DC=org/CN=Jane", "atlas", FIRST, 2, wall_s, pytest.approx(cpu_s), within_s)
+    expected = PeriodSum(
+        ("ce1.example.org", "/DC=org/CN=Jane", "atlas"), FIRST, 2, wall_s, pytest.approx(cpu_s), within_s
+    )
     assert sgas.usage("ce1.example.org", FIRST, FIRST + 30) == [expected]
     assert sgas.usage("ce1.example.org", FIRST + 1, FIRST + 30) == [], "what ended before was not asked for"
     assert sgas.usage("ce1.example.org", FIRST - 30, FIRST) == [], "nor what ended behind"
@@ -131,7 +133,7 @@ def built_in(*lines: dict[str, Any]) -> tuple[Callable[[str], Reply], str]:
 def test_numbers_as_databases_write_them_and_users_without_a_grid_name() -> None:
     ask = answering(line("2026-11-01", "7", cpu_time="0.5", wall_time=None, user_identity="ce1:ada", vo_name=None))
     assert targets_sgas.usage(ask, QUERY, "ce1", FIRST, FIRST + 1) == [
-        DaySum("ce1", "", "", FIRST, 7, 0.0, 1800.0, 7 * 18.0)
+        PeriodSum(("ce1", "", ""), FIRST, 7, 0.0, 1800.0, 7 * 18.0)
     ]
 
 

@@ -1,10 +1,11 @@
-"""Compare day by day, if a service gives only sums by machine, user, VO, and day, as SGAS does.
+"""Compare sums, if a service gives no more: by some columns of the records and a period, as its kind states
+(`publisher.config.target_kind.SumsKind`).
 
-If jobs, wall time, and CPU time of a user and VO agree for a day of a machine, all their jobs of that day are
+If jobs, wall time, and CPU time of a user and VO, say, agree for a day of a machine, all their jobs of that day are
 confirmed. If not, some of these jobs are missing: those that may have the missing hours (`lost_jobs`) may be sent
-again, since the service ignores those it has. Names that only one side has are compared by their sums, because the
-service may spell them differently. Memory contains a sum for each machine, user, VO, and day, and the jobs of those of
-which a few are missing; it does not grow with the jobs.
+again, since the service ignores or replaces those it has. Values that only one side has are compared by their sums,
+because the service may spell them differently. Memory contains a sum for each cell, and the jobs of those of which a
+few are missing; it does not grow with the jobs.
 
 Numbers of jobs are exact. Sums of hours agree within the rounding that the service states.
 """
@@ -13,19 +14,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Final, Literal
 
 import msgspec
 
-from formats import fit
-from formats.calendar import SECONDS_A_DAY, date_of_day, month_bounds
-from formats.hosts import machine_name
-from formats.job import Job
-from formats.names import dn_for, vo_of
+from formats.base import Format
+from formats.calendar import SECONDS_A_DAY, month_bounds
+from formats.columns import Value
 from formats.rule_codes import CannotRenderError
-from formats.rules import SgasRules
 from formats.view import View
+from publisher.config.target_kind import SumsKind, TargetKind, spelling_of
 from publisher.reason import sentence
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
 from publisher.reconcile.ledger import Ledger, LedgerRun
@@ -33,7 +33,7 @@ from publisher.reconcile.lost_jobs import JobHours, may_be_tested, possibly_miss
 from publisher.reconcile.result import Difference, Found, MonthFound
 from publisher.reconcile.sent_records import SentRecords
 from publisher.store.schema import State
-from publisher.targets.base import RECENT_S, DaySum, EvidenceUnavailable, GivesSums, SumsLag
+from publisher.targets.base import EvidenceUnavailable, GivesSums, PeriodSum, SumsLag
 
 _UNROUNDED_S: Final = 1.0
 """Tolerance where the service does not round: a sum of seconds is converted to hours and back."""
@@ -46,29 +46,26 @@ _SPELLING_EXPLAINS: Final = frozenset[Verdict]({"agrees", "unclear"})
 """Verdicts on a sum that allow its cells to differ in their names alone."""
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Machine, user, and VO by which the service counts a run, as rendered."""
+class CellKey(msgspec.Struct, frozen=True, order=True):
+    """The values of the columns by which the service adds up, as it spells them, and the first day of the period of
+    the runs' ends (days since 1970)."""
 
-    machine: str
-    user: str
-    vo: str
-
-
-class DayKey(msgspec.Struct, frozen=True, order=True):
-    """A machine, user, VO, and day of the runs' ends (days since 1970)."""
-
-    machine: str
-    user: str
-    vo: str
+    values: tuple[str, ...]
     day: int
 
     @property
-    def text(self) -> str:
+    def asked(self) -> str:
+        """The value for which the service is asked."""
+        return self.values[0] if self.values else ""
+
+    def text(self, kind: SumsKind) -> str:
         """The cell for people."""
-        return f"{date_of_day(self.day)} {self.machine} {self.user or '(no name)'} {self.vo or '(no VO)'}"
+        named = zip(self.values, kind.key, strict=True)
+        values = [value or f"(no {column.replace('_', ' ')})" for value, column in named]
+        return " ".join([kind.period_text(self.day), *values])
 
 
-class DayCell(msgspec.Struct):
+class SumsCell(msgspec.Struct):
     """Sums of a cell. `perhaps`: jobs of which it is unknown whether the service has them; they are not in the sums.
     `within_s`: by how much each sum of seconds may differ because of rounding.
     """
@@ -79,7 +76,7 @@ class DayCell(msgspec.Struct):
     perhaps: int = 0
     within_s: float = 0.0
 
-    def plus(self, other: DayCell) -> None:
+    def plus(self, other: SumsCell) -> None:
         """Add the sums of another cell."""
         self.jobs += other.jobs
         self.wall_s += other.wall_s
@@ -88,13 +85,13 @@ class DayCell(msgspec.Struct):
         self.within_s += other.within_s
 
 
-class DayDifference(msgspec.Struct, frozen=True):
-    """What was sent, and what the service has, of a cell or of several cells of a machine and day (`text`)."""
+class SumsDifference(msgspec.Struct, frozen=True):
+    """What was sent, and what the service has, of a cell or of several cells of one answer and period (`text`)."""
 
     verdict: Verdict
     text: str
-    sent: DayCell
-    has: DayCell
+    sent: SumsCell
+    has: SumsCell
 
     @property
     def may_be_narrowed(self) -> bool:
@@ -105,72 +102,86 @@ class DayDifference(msgspec.Struct, frozen=True):
 class _Suspects(msgspec.Struct, frozen=True):
     """The runs of a cell, or of cells with one finding, of which some are missing."""
 
-    difference: DayDifference
+    difference: SumsDifference
     runs: list[LedgerRun]
 
 
-def _suspect(month: MonthFound, one: DayDifference, record_id: str) -> Difference:
+def _suspect(month: MonthFound, one: SumsDifference, record_id: str) -> Difference:
     detail = f"{one.sent.jobs - one.has.jobs} of the {one.sent.jobs} jobs of {one.text} are missing"
     return Difference(month.month, "suspect", record_id, detail)
 
 
-class ByDay:
+class BySums:
     """Compares one target."""
 
     def __init__(
-        self, ledger: Ledger, view: View, service: GivesSums, found: Found, verdicts: Verdicts, sent: SentRecords
+        self,
+        ledger: Ledger,
+        kind: TargetKind,
+        form: Format,
+        view: View,
+        service: GivesSums,
+        found: Found,
+        verdicts: Verdicts,
+        sent: SentRecords,
     ) -> None:
         self._ledger = ledger
+        self._kind = kind.sums
+        self._spelt = spelling_of(kind)
+        self._format = form
         self._view = view
         self._service = service
         self._found = found
         self._verdicts = verdicts
         self._sent = sent
-        self._places: dict[int, Place | None] = {}
+        self._values: dict[int, tuple[str, ...] | None] = {}
 
     def month(self, month: MonthFound, now: int) -> EvidenceUnavailable | None:
         """Compare a month. If the service does not answer, return why; what was sent is counted all the same."""
         expected, recent = self._expected(month, now)
         first, stop = (bound // SECONDS_A_DAY for bound in month_bounds(month.month))
-        evidence: dict[DayKey, DayCell] = {}
-        for machine in sorted({cell.machine for cell in (*expected, *recent)}):
-            answer = self._service.usage(machine, first, stop)
+        evidence: dict[CellKey, SumsCell] = {}
+        for asked in sorted({cell.asked for cell in (*expected, *recent)}):
+            answer = self._service.usage(asked, first, stop)
             if isinstance(answer, EvidenceUnavailable):
                 return answer
-            evidence |= _by_cell(answer)
-            registered = self._service.last_registration_s(machine)
+            evidence |= self._by_cell(answer)
+            registered = self._service.last_registration_s(asked)
             if isinstance(registered, float):
-                self._found.registered[machine] = int(now - registered)
+                self._found.registered[asked] = int(now - registered)
         month.service_jobs = sum(sums.jobs for sums in evidence.values())
-        month.service_wall_s = sum(sums.wall_s for sums in evidence.values())
-        month.service_cpu_s = sum(sums.cpu_s for sums in evidence.values())
+        month.service_wall_s = sum(sums.wall_s for sums in evidence.values()) if self._kind.has_wall else None
+        month.service_cpu_s = sum(sums.cpu_s for sums in evidence.values()) if self._kind.has_cpu else None
         self._settle_recent(expected, recent, evidence)
         within = {cell: sums for cell, sums in expected.items() if first <= cell.day < stop}
-        findings = compare_cells(within, evidence)
+        findings = compare_cells(self._kind, within, evidence)
         self._count(month, {id(one): one for one in findings.values()}.values())
         if not (month.is_confirmed and all(one.verdict == "agrees" for one in findings.values())):
             self._follow(month, findings, now)
         return None
 
     def _settle_recent(
-        self, expected: dict[DayKey, DayCell], recent: Mapping[DayKey, DayCell], evidence: Mapping[DayKey, DayCell]
+        self,
+        expected: dict[CellKey, SumsCell],
+        recent: Mapping[CellKey, SumsCell],
+        evidence: Mapping[CellKey, SumsCell],
     ) -> None:
         """Add what was accepted recently: to what the service must have or, if its sums may be older, to what it may
         have, unless it has it. Else every delivery would be missing until the service has counted it."""
         lags = isinstance(self._service, SumsLag) and self._service.sums_lag
         for cell, sums in recent.items():
-            whole = msgspec.structs.replace(expected.get(cell) or DayCell())
+            whole = msgspec.structs.replace(expected.get(cell) or SumsCell())
             whole.plus(sums)
             if lags and (cell not in evidence or verdict_on(whole, evidence[cell]) != "agrees"):
-                expected.setdefault(cell, DayCell()).perhaps += sums.jobs
+                expected.setdefault(cell, SumsCell()).perhaps += sums.jobs
                 self._found.too_recent += sums.jobs
             else:
                 expected[cell] = whole
 
-    def _expected(self, month: MonthFound, now: int) -> tuple[dict[DayKey, DayCell], dict[DayKey, DayCell]]:
-        """The cells of what was sent, and those of what was accepted in the last `RECENT_S` of it."""
-        expected: defaultdict[DayKey, DayCell] = defaultdict(DayCell)
-        recent: defaultdict[DayKey, DayCell] = defaultdict(DayCell)
+    def _expected(self, month: MonthFound, now: int) -> tuple[dict[CellKey, SumsCell], dict[CellKey, SumsCell]]:
+        """The cells of what was sent, and those of what was accepted so recently that its sums may lack it."""
+        expected: defaultdict[CellKey, SumsCell] = defaultdict(SumsCell)
+        recent: defaultdict[CellKey, SumsCell] = defaultdict(SumsCell)
         for entries in chain(self._ledger.counted_pages(month), [self._ledger.moved_out(month.month)]):
             uncertain = self._ledger.perhaps_never_sent(entries)
             for entry in entries:
@@ -178,8 +189,9 @@ class ByDay:
                 if cell is None:
                     continue
                 if entry.counted and entry.run.run_id not in uncertain:
-                    wall_s = entry.wall_s * self._ledger.processors_of(entry)
-                    (recent if _is_recent(entry, now) else expected)[cell].plus(DayCell(1, wall_s, entry.cpu_s))
+                    hours = self._hours(entry)
+                    sums = recent if self._is_recent(entry, now) else expected
+                    sums[cell].plus(SumsCell(1, hours.wall_s, hours.cpu_s))
                 else:
                     expected[cell].perhaps += 1
         first, stop = (bound // SECONDS_A_DAY for bound in month_bounds(month.month))
@@ -188,40 +200,60 @@ class ByDay:
                 expected[cell].perhaps += 1
         return dict(expected), dict(recent)
 
-    def _possible_cells(self) -> Iterator[DayKey]:
+    def _possible_cells(self) -> Iterator[CellKey]:
         """For each ambiguous run the cells in which the service may have it, in any month: its versions may have ended
         on other days, or been of other users."""
         for versions in self._ledger.ambiguous_versions():
-            cells: defaultdict[int, set[DayKey]] = defaultdict(set)
+            cells: defaultdict[int, set[CellKey]] = defaultdict(set)
             for entry in versions:
                 if (cell := self._cell(entry)) is not None:
                     cells[entry.run.run_id].add(cell)
             yield from chain.from_iterable(cells.values())
 
-    def _cell(self, entry: LedgerRun) -> DayKey | None:
+    def _hours(self, entry: LedgerRun) -> JobHours:
+        """The amounts of a run as the service adds them up; 0 for those that it does not have."""
+        wall_s = entry.wall_s * (self._ledger.processors_of(entry) if self._kind.per_core else 1)
+        return JobHours(wall_s if self._kind.has_wall else 0, entry.cpu_s if self._kind.has_cpu else 0)
+
+    def _cell(self, entry: LedgerRun) -> CellKey | None:
         class_id = entry.run.class_id
         if entry.version is not None:
-            place = self._place(entry)
-        elif class_id in self._places:
-            place = self._places[class_id]
+            values = self._values_of(entry)
+        elif class_id in self._values:
+            values = self._values[class_id]
         else:
-            place = self._places[class_id] = self._place(entry)
-        if place is None:
+            values = self._values[class_id] = self._values_of(entry)
+        return None if values is None else CellKey(values, self._kind.first_day(entry.end // SECONDS_A_DAY))
+
+    def _values_of(self, entry: LedgerRun) -> tuple[str, ...] | None:
+        """The values by which the service counts a run: as its record has them, in which names may be shortened or
+        omitted; None if the run cannot be rendered any more, nor its values be known otherwise."""
+        record = self._sent.of([entry]).get(entry.run.run_id) if self._sent.are_readable else None
+        columns: Mapping[str, Value] | None = None
+        if record is not None:
+            columns = record.columns
+        elif self._format.summed_columns is not None:
+            with suppress(CannotRenderError):
+                columns = self._format.summed_columns(self._ledger.facts_of(entry), self._view)
+        if columns is None:
             return None
-        return DayKey(place.machine, place.user, place.vo, entry.end // SECONDS_A_DAY)
+        return tuple(self._spelt(name, str(columns.get(name, ""))) for name in self._kind.key)
 
-    def _place(self, entry: LedgerRun) -> Place | None:
-        """The place where the service counts a run: as its record has it, in which names may be shortened or omitted;
-        None if the run cannot be rendered any more."""
-        if not self._sent.are_readable:
-            return _place_of(self._ledger.facts_of(entry), self._view)
-        record = self._sent.of([entry]).get(entry.run.run_id)
-        if record is None:
-            return _place_of(self._ledger.facts_of(entry), self._view)
-        machine, user, vo = (str(record.columns.get(name, "")) for name in ("machine", "user", "vo"))
-        return Place(machine, user, _counted_vo(vo))
+    def _is_recent(self, entry: LedgerRun, now: int) -> bool:
+        """Whether a run was accepted so recently that the service may not have counted it."""
+        run = entry.run
+        return run.state is State.ACCEPTED and not run.confirmed and run.changed_at > now - self._kind.lag_s
 
-    def _count(self, month: MonthFound, findings: Iterable[DayDifference]) -> None:
+    def _by_cell(self, answer: Iterable[PeriodSum]) -> dict[CellKey, SumsCell]:
+        cells: defaultdict[CellKey, SumsCell] = defaultdict(SumsCell)
+        for line in answer:
+            wall_s, cpu_s = line.wall_s * self._kind.has_wall, line.cpu_s * self._kind.has_cpu
+            cells[CellKey(line.values, self._kind.first_day(line.day))].plus(
+                SumsCell(line.jobs, wall_s, cpu_s, within_s=line.within_s)
+            )
+        return cells
+
+    def _count(self, month: MonthFound, findings: Iterable[SumsDifference]) -> None:
         """Count what does not agree, and list the differences that name no single job."""
         page = ConfirmedPage([], [], [], [])
         for one in findings:
@@ -244,7 +276,7 @@ class ByDay:
                 page.differences.append(Difference(month.month, "hours", one.text, detail))
         self._verdicts.write(page)
 
-    def _follow(self, month: MonthFound, by_cell: Mapping[DayKey, DayDifference], now: int) -> None:
+    def _follow(self, month: MonthFound, by_cell: Mapping[CellKey, SumsDifference], now: int) -> None:
         """Confirm each run, or list it as missing or suspect."""
         suspects: dict[int, _Suspects] = {}
         for entries in self._ledger.pages(month.month):
@@ -259,7 +291,7 @@ class ByDay:
                     continue
                 cell = self._cell(entry)
                 one = by_cell.get(cell) if cell is not None else None
-                if one is None or (one.sent.perhaps and _is_recent(entry, now)):
+                if one is None or (one.sent.perhaps and self._is_recent(entry, now)):
                     continue
                 if one.verdict == "agrees":
                     page.agrees(entry)
@@ -281,7 +313,7 @@ class ByDay:
     def _narrow(self, month: MonthFound, page: ConfirmedPage, found: _Suspects) -> None:
         """Confirm the jobs of a cell that cannot be the missing ones, because of the hours that the service lacks."""
         one = found.difference
-        jobs = [JobHours(run.wall_s * self._ledger.processors_of(run), run.cpu_s) for run in found.runs]
+        jobs = [self._hours(run) for run in found.runs]
         lacks = JobHours(one.sent.wall_s - one.has.wall_s, one.sent.cpu_s - one.has.cpu_s)
         missing = one.sent.jobs - one.has.jobs
         are_all = len(jobs) == one.sent.jobs  # else some of its jobs are superseded, and one of them may be missing
@@ -300,22 +332,22 @@ class ByDay:
 
 
 def compare_cells(
-    expected: Mapping[DayKey, DayCell], evidence: Mapping[DayKey, DayCell]
-) -> dict[DayKey, DayDifference]:
+    kind: SumsKind, expected: Mapping[CellKey, SumsCell], evidence: Mapping[CellKey, SumsCell]
+) -> dict[CellKey, SumsDifference]:
     """Return a finding for every cell of both sides.
 
-    Cells with the same name on both sides are compared one by one: a job that is missing for one user is not balanced
-    by one too many of another. The service may spell the other names of a machine and day differently, so these cells
-    are compared by their sum (`_respelled`). If the sums differ, they are compared one by one or, if the day has no
-    name in common, as a whole day.
+    Cells with the same values on both sides are compared one by one: a job that is missing for one user is not balanced
+    by one too many of another. The service may spell the other values of an answer and period differently, so these
+    cells are compared by their sum (`_respelled`). If the sums differ, they are compared one by one or, if the period
+    has no value in common, as a whole.
     """
-    days: defaultdict[tuple[str, int], list[DayKey]] = defaultdict(list)
+    periods: defaultdict[CellKey, list[CellKey]] = defaultdict(list)
     for cell in {**expected, **evidence}:
-        days[cell.machine, cell.day].append(cell)
-    found: dict[DayKey, DayDifference] = {}
-    for (machine, day), cells in sorted(days.items()):
-        text = f"{date_of_day(day)} {machine}"
-        each = {cell: _finding(expected, evidence, [cell], cell.text) for cell in sorted(cells)}
+        periods[CellKey(cell.values[:1], cell.day)].append(cell)
+    found: dict[CellKey, SumsDifference] = {}
+    for period, cells in sorted(periods.items()):
+        text = " ".join([kind.period_text(period.day), *period.values])
+        each = {cell: _finding(expected, evidence, [cell], cell.text(kind)) for cell in sorted(cells)}
         other_names = [cell for cell in each if not (cell in expected and cell in evidence)]
         found |= each
         if not other_names:
@@ -329,12 +361,12 @@ def compare_cells(
 
 
 def _respelled(
-    expected: Mapping[DayKey, DayCell],
-    evidence: Mapping[DayKey, DayCell],
-    each: Mapping[DayKey, DayDifference],
-    names: list[DayKey],
+    expected: Mapping[CellKey, SumsCell],
+    evidence: Mapping[CellKey, SumsCell],
+    each: Mapping[CellKey, SumsDifference],
+    names: list[CellKey],
     text: str,
-) -> dict[DayKey, DayDifference]:
+) -> dict[CellKey, SumsDifference]:
     """Return one finding for the cells of a day that differ in the spelling of names alone; none if more differs.
 
     `names`: the cells with a name that only one side has. Their jobs may be counted under a name that both sides have:
@@ -349,7 +381,7 @@ def _respelled(
     return dict.fromkeys(merged, together) if together.verdict in _SPELLING_EXPLAINS else {}
 
 
-def verdict_on(sent: DayCell, has: DayCell) -> Verdict:
+def verdict_on(sent: SumsCell, has: SumsCell) -> Verdict:
     """Compare the sums of one cell."""
     if has.jobs < sent.jobs:
         return "short" if has.jobs else "empty"
@@ -362,7 +394,7 @@ def verdict_on(sent: DayCell, has: DayCell) -> Verdict:
     return "agrees" if same else "hours"
 
 
-def _within(sent: DayCell, has: DayCell) -> JobHours:
+def _within(sent: SumsCell, has: SumsCell) -> JobHours:
     """By how much the sums of a cell may differ because of rounding."""
     # Too small, it shows rounding as altered jobs; too large, it hides that a job of a few seconds is missing.
     rounded_s = max(_UNROUNDED_S, has.within_s)
@@ -371,45 +403,15 @@ def _within(sent: DayCell, has: DayCell) -> JobHours:
 
 
 def _finding(
-    expected: Mapping[DayKey, DayCell], evidence: Mapping[DayKey, DayCell], cells: Sequence[DayKey], text: str
-) -> DayDifference:
+    expected: Mapping[CellKey, SumsCell], evidence: Mapping[CellKey, SumsCell], cells: Sequence[CellKey], text: str
+) -> SumsDifference:
     sent, has = _sum(expected, cells), _sum(evidence, cells)
-    return DayDifference(verdict_on(sent, has), text, sent, has)
+    return SumsDifference(verdict_on(sent, has), text, sent, has)
 
 
-def _is_recent(entry: LedgerRun, now: int) -> bool:
-    """Whether a run was accepted so recently that the service may not have counted it."""
-    run = entry.run
-    return run.state is State.ACCEPTED and not run.confirmed and run.changed_at > now - RECENT_S
-
-
-def _sum(sums: Mapping[DayKey, DayCell], cells: Iterable[DayKey]) -> DayCell:
-    total = DayCell()
+def _sum(sums: Mapping[CellKey, SumsCell], cells: Iterable[CellKey]) -> SumsCell:
+    total = SumsCell()
     for cell in cells:
         if cell in sums:
             total.plus(sums[cell])
     return total
-
-
-def _by_cell(answer: Iterable[DaySum]) -> dict[DayKey, DayCell]:
-    found: defaultdict[DayKey, DayCell] = defaultdict(DayCell)
-    for line in answer:
-        found[DayKey(line.machine, line.user, line.vo, line.day)].plus(
-            DayCell(line.jobs, line.wall_s, line.cpu_s, within_s=line.within_s)
-        )
-    return found
-
-
-def _place_of(job: Job, view: View) -> Place | None:
-    """The place of a run by its facts; None if it has no usable machine name."""
-    try:
-        machine = fit.name(SgasRules.MACHINE_NAME, machine_name(job, view), [])
-    except CannotRenderError:
-        return None
-    vo = vo_of(job) if "vo" in view.ur_extensions else None
-    return Place(machine, dn_for(job, view) or "", _counted_vo(vo or ""))
-
-
-def _counted_vo(vo: str) -> str:
-    """The VO in the sums of SGAS, which leaves those out that begin with a slash."""
-    return "" if vo.startswith("/") else vo
