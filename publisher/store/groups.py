@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
@@ -30,12 +29,12 @@ from formats.calendar import Month, month_numbered, month_of
 from formats.identity import DIGEST_BYTES
 from formats.totals import MonthTotal, TotalsKind
 from publisher import plugins
-from publisher.errors import PublisherError, StoreCorruptError
+from publisher.errors import StoreCorruptError
 from publisher.store import dialect, paging, prepared
 from publisher.store.row_checks import is_group_wrong, state_check, state_columns
 from publisher.store.schema import State, due_months, groups, purged_sync_counts, report_reaches, targets
 from publisher.store.stored_json import read_with
-from publisher.store.stored_values import bytes_of, checked_state_of, state_of
+from publisher.store.stored_values import bytes_of, checked_state_of
 
 SYNC: Final = "sync"
 """The kind of sync counts; that of totals is in their descriptor (`formats.totals.TotalsKind`)."""
@@ -86,14 +85,6 @@ class GroupRow(msgspec.Struct, frozen=True):
             raise StoreCorruptError(f"the store is damaged: {name} is not what was stored")
         return total
 
-    def is_of(self, totals: TotalsKind) -> bool:
-        """Whether these totals have stored it."""
-        try:
-            self.total(totals)
-        except PublisherError:
-            return False
-        return True
-
 
 def mark_due(connection: Connection, target_id: int, purpose: DueFor, end_times: Iterable[int]) -> None:
     """Mark the months of these ends as due."""
@@ -141,16 +132,12 @@ def require_kinds(connection: Connection, target_id: int) -> None:
         following = select(groups.c.kind).where(of_target, groups.c.kind > kind).order_by(groups.c.kind).limit(1)
         kind = connection.execute(following).scalar_one_or_none()
         if kind is not None and kind != UTILIZATION and not plugins.has_totals(kind):
-            for row in connection.execute(select(groups).where(of_target, groups.c.kind == kind)).mappings():
-                _require_foreign(row, kind)
-
-
-def _require_foreign(row: RowMapping, kind: str) -> None:
-    group = _row(row, checked=False)
-    is_report = blake2b(group.body, digest_size=DIGEST_BYTES).digest() == group.digest
-    if is_report or any(map(group.is_of, plugins.totals_by_kind().values())):
-        name = f"the group {group.key[:200]} of {group.month}"
-        raise StoreCorruptError(f"the store is damaged: {name} is of the kind {ascii(kind)[:40]}, not that stored")
+            of_kind = (of_target, groups.c.kind == kind, is_group_wrong(kind))
+            for month, key in connection.execute(select(groups.c.month, groups.c.key).where(*of_kind).limit(1)):
+                raise StoreCorruptError(
+                    f"the store is damaged: the group {key[:200]} of {month} is of the kind {ascii(kind)[:40]}, "
+                    "not that stored"
+                )
 
 
 def require_places(connection: Connection, target_id: int) -> None:
@@ -217,12 +204,11 @@ def of_month(connection: Connection, target_id: int, kind: str, month: int) -> d
     return {row["key"]: _row(row) for row in connection.execute(query).mappings()}
 
 
-def _row(row: RowMapping, *, checked: bool = True) -> GroupRow:
-    place = (row["target_id"], row["kind"], row["month"])
+def _row(row: RowMapping) -> GroupRow:
     return GroupRow(
         row["month"],
         row["key"],
-        checked_state_of(row["state"], row["state_check"], *place) if checked else state_of(row["state"]),
+        checked_state_of(row["state"], row["state_check"], row["target_id"], row["kind"], row["month"]),
         bytes_of(row["digest"], "the digest of a group"),
         row["jobs"],
         bytes_of(row["body"], "a group"),
