@@ -17,13 +17,13 @@ import msgspec
 from formats.calendar import Month
 from publisher.errors import PublisherError, UsageError
 from publisher.report.archive import FILE, folder_of, months_about
-from publisher.report.column_runs import ArchiveRuns
 from publisher.report.request import ReportRequest
-from publisher.report.selection import PartialReport, Selection, selected
-from publisher.report.view_kind import Interval
+from publisher.report.selection import PartialReport
 
 CONNECT_S: Final = 10
 _Part = TypeVar("_Part", bound=PartialReport)
+PartOfMonth = Callable[[ReportRequest, Month | None], _Part]
+"""Computes a month of the archive of a request; None: all that is in the interval. Workers receive it."""
 _HOW: Final = "Start a scheduler and workers first: see the documentation of archives"
 
 
@@ -34,20 +34,12 @@ class Task(msgspec.Struct, frozen=True):
     """
 
     request: ReportRequest
-    requested: frozenset[str]
-    interval: Interval
     month: Month
     file_bytes: int
     program: str
 
 
-def gather(
-    request: ReportRequest,
-    requested: frozenset[str],
-    interval: Interval,
-    part: Callable[[Selection, ReportRequest], _Part],
-    connect_s: float = CONNECT_S,
-) -> _Part:
+def gather(request: ReportRequest, part: PartOfMonth[_Part], connect_s: float = CONNECT_S) -> _Part:
     """The result of `part` for an archive, computed month by month on the cluster of the request.
 
     The scheduler must answer within `connect_s`. Raises `UsageError` if there is no archive or no cluster, or if the
@@ -57,11 +49,11 @@ def gather(
     archive = request.archive.absolute()
     request = msgspec.structs.replace(request, archive=archive)
     tasks = [
-        Task(request, requested, interval, month, file.stat().st_size, program())
+        Task(request, month, file.stat().st_size, program())
         for month, file in months_about(archive, request.start).items()
     ]
     if not tasks:
-        return part(selected(ArchiveRuns(archive), request, requested, interval), request)  # of no file
+        return part(request, None)  # of no file
     with _connected(str(request.dask), connect_s) as (client, distributed):
         # Results of earlier requests must not be used: the files may have changed.
         futures = [client.submit(work, part, task, pure=False) for task in tasks]
@@ -86,7 +78,7 @@ def gather(
     return whole
 
 
-def work(part: Callable[[Selection, ReportRequest], _Part], task: Task) -> _Part:
+def work(part: PartOfMonth[_Part], task: Task) -> _Part:
     """Compute a month on a worker. Raises `UsageError` if it does not see the same file as the client."""
     if program() != task.program:
         raise UsageError(
@@ -109,8 +101,7 @@ def work(part: Callable[[Selection, ReportRequest], _Part], task: Task) -> _Part
             f"{file} has {found} bytes for a worker on {_host()}, and {task.file_bytes} here",
             hint="All machines must read the same archive. Try again when no program writes to it",
         )
-    runs = ArchiveRuns(archive, task.month)
-    return part(selected(runs, task.request, task.requested, task.interval), task.request)
+    return part(task.request, task.month)
 
 
 def program() -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import duckdb
 import msgspec
 
+from formats.calendar import Month
 from formats.job import Host
 from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
@@ -22,7 +23,8 @@ from publisher.messages.entries import word_test
 from publisher.report.calendar import periods, zone_of
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import Met
+from publisher.report.selection import Met, PartialReport
+from publisher.report.tables import tables_of_archive
 from publisher.report.view_kind import PERIODS, Interval, PeriodName
 
 _OF_JOB: Final = ("local_id", "name", "global_id", "array_id", "task", "cluster", "dqs_job_name")
@@ -33,7 +35,8 @@ _MOST_SHOWN: Final = 11
 """One more than a message shows, so that it says that there are more."""
 _hosts: Final = msgspec.json.Decoder(tuple[Host, ...])
 FIRST_HOST: Final = (
-    "split_part(ltrim(array_to_string(json_extract_string(placed, '$[*].name'), chr(1)), chr(1)), chr(1), 1)"
+    "coalesce(nullif(json_extract_string(placed, '$[0].name'), ''), json_extract_string(nullif(regexp_extract("
+    "array_to_string(json_extract(placed, '$[*].name'), chr(1)), '\"[^\\x01]+\"'), ''), '$'))"
 )
 """The first host of a run that has a name."""
 
@@ -101,7 +104,8 @@ class Matching:
         own = ", ".join(f'"{name}"' for name in _OF_JOB)
         contains = " OR ".join(f'contains("{name}", $1)' for name in _NAMES)
         query = f"SELECT DISTINCT {own} FROM inside WHERE {contains}"  # noqa: S608 - as above
-        found = [row for row in self._connection.execute(query, [asked.literal]).fetchall() if asked(_ids(*row))]
+        literal = asked.literal.encode("utf-8", "replace").decode()  # no run has what is not Unicode
+        found = [row for row in self._connection.execute(query, [literal]).fetchall() if asked(_ids(*row))]
         columns = [list(column) for column in zip(*found, strict=True)] or [[] for _ in _OF_JOB]
         unnested = ", ".join(f'unnest(${place}::VARCHAR[]) AS "{name}"' for place, name in enumerate(_OF_JOB, start=1))
         self._connection.execute(f"CREATE TEMP TABLE asked_job AS SELECT {unnested}", columns)
@@ -126,7 +130,12 @@ class SqlReport(Protocol):
     met: Met
 
 
+class SqlSum(SqlReport, PartialReport, Protocol):
+    """What SQL computed of some of the runs, to which that of others can be added in any order."""
+
+
 _Part = TypeVar("_Part", bound=SqlReport)
+_Sum = TypeVar("_Sum", bound=SqlSum)
 
 
 def computed(
@@ -143,16 +152,46 @@ def computed(
         return made
 
 
+def summed(
+    context: ReportContext, request: ReportRequest, columns: Collection[str], interval: Interval,
+    part: Callable[[Matching], _Sum],
+) -> _Sum:  # fmt: skip
+    """As `computed`, for sums: with a cluster, its workers compute the months, and the results are added.
+
+    `part` is sent to the workers.
+    """
+    if request.dask is None:
+        return computed(context, request, columns, interval, part)
+    from publisher.report.dask import gather  # noqa: PLC0415 - loads Dask
+
+    return gather(request, partial(_of_month, columns, interval, part))
+
+
+def _of_month(
+    columns: Collection[str], interval: Interval, part: Callable[[Matching], _Sum], request: ReportRequest,
+    month: Month | None,
+) -> _Sum:  # fmt: skip
+    """The result of `part` for a month of an archive."""
+    assert request.archive is not None  # clusters read archives
+    with tables_of_archive(request.archive, columns=columns, start=request.start, only=month) as connection:
+        matching = Matching(connection, request, interval)
+        made = part(matching)
+        if not made.met.matched:
+            made.met = matching.met(lambda: "")
+        return made
+
+
 def _comment(text: str) -> str:
     return re.sub(r"[^ -~]", "?", text)
 
 
 def _inside(counted: Interval, start: int, stop: int) -> str:
+    # A run that ended before the interval belongs to none of its instants, whatever its other times say: its file may
+    # not be read.
+    ended = f' AND ("end" IS NULL OR "end" >= {start})'
     if counted == "overlapping":
-        return f'"start" < {stop} AND ("stop" > {start} OR ("start" = "stop" AND "stop" >= {start}))'
+        return f'"start" < {stop} AND ("stop" > {start} OR ("start" = "stop" AND "stop" >= {start})){ended}'
     at = '"start"' if counted == "started" else 'coalesce("end", "stop")'
-    # A run that ended before the interval belongs to none of its instants, whatever its start says.
-    ended = f' AND ("end" IS NULL OR "end" >= {start} OR "stop" >= {start})' if counted == "started" else ""
     return f"{at} >= {start} AND {at} < {stop}{ended}"
 
 
@@ -167,7 +206,7 @@ def words_of(key: str, text: str) -> tuple[str, ...]:
     """The words of a key in a text of `column_of`."""
     if key == "host":
         return tuple(host.name for host in _hosts.decode(text) if host.name)
-    return tuple(text.split(",")) if key == "complex" else (text,)
+    return tuple(text.split(",") if key == "complex" else [text]) if text else ()
 
 
 def _ids(

@@ -11,7 +11,7 @@ import msgspec
 from formats.utilization.measure import Bins
 from formats.utilization.report import Measure
 from publisher.errors import UsageError
-from publisher.report.view_kind import PERIODS, Interval, PeriodName, Resource, ViewKind
+from publisher.report.view_kind import PERIODS, VIEW_KINDS, Interval, PeriodName, Resource, ViewKind
 from publisher.text import did_you_mean
 
 DEFAULT_BIN_S: Final = 3600
@@ -90,6 +90,16 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
         if len(self.by) > kind.most_keys or len(set(self.by)) < len(self.by):
             number = {1: "one key", 2: "one key or two different keys"}[kind.most_keys]
             raise UsageError(f"--by: {kind.name} is grouped by {number}")
+
+
+def require_cluster(kind: ViewKind, request: ReportRequest) -> None:
+    """Raises `UsageError` for a cluster that does not compute the view."""
+    if request.dask is not None and not kind.on_cluster:
+        computed = [each.name for each in VIEW_KINDS.values() if each.on_cluster]
+        raise UsageError(
+            f"--dask: a cluster computes only {', '.join(computed[:-1])} and {computed[-1]}",
+            hint="Omit --dask, or choose another view",
+        )
 
 
 def require_zone_used(kind: ViewKind, by: tuple[str, ...]) -> None:

@@ -19,7 +19,7 @@ from publisher.report.frame import Runs
 from publisher.report.request import ReportRequest
 from publisher.report.selection import PartialReport, Selection, selected
 from publisher.report.tables import ENTRIES, archive_errors, tables_of_archive, tables_of_store
-from publisher.report.view_kind import VIEW_KINDS, Interval
+from publisher.report.view_kind import Interval
 from publisher.store import registry, suspects
 from publisher.store.admin.purge import runs_of_months
 from publisher.store.database import Store
@@ -55,12 +55,6 @@ class ReportContext:
 
     def runs(self, request: ReportRequest) -> Runs:
         """The runs that the request is about."""
-        if request.dask is not None:
-            computed = [kind.name for kind in VIEW_KINDS.values() if kind.on_cluster]
-            raise UsageError(
-                f"--dask: a cluster computes only {', '.join(computed[:-1])} and {computed[-1]}",
-                hint="Omit --dask, or choose another view",
-            )
         if request.archive is not None:
             return ArchiveRuns(request.archive)
         return ColumnRuns(self._tables_of_store)
@@ -161,7 +155,16 @@ class ReportContext:
             return part(self.select(request, requested, interval, running=running), request)
         from publisher.report.dask import gather  # noqa: PLC0415 - loads Dask
 
-        return gather(request, requested, interval, part)
+        return gather(request, partial(_month_of, part, requested, interval))
+
+
+def _month_of(
+    part: Callable[[Selection, ReportRequest], _Part], requested: frozenset[str], interval: Interval,
+    request: ReportRequest, month: Month | None,
+) -> _Part:  # fmt: skip
+    """The result of `part` for a month of an archive."""
+    assert request.archive is not None  # clusters read archives
+    return part(selected(ArchiveRuns(request.archive, month), request, requested, interval), request)
 
 
 def running_note(request: ReportRequest) -> tuple[str, ...]:

@@ -219,6 +219,7 @@ TOTALS: Final = ViewKind(
     ),
     pictures=("core hours", "staged volumes"),
     pictured_by_key=True,
+    in_sql=True,
     on_cluster=True,
 )
 OCCUPATION: Final = ViewKind(

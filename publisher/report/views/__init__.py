@@ -10,7 +10,7 @@ import msgspec
 from publisher.report.plot.style import limited
 from publisher.report.ranking import ranked
 from publisher.report.report import Report
-from publisher.report.request import ReportRequest
+from publisher.report.request import ReportRequest, require_cluster
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import VIEW_KINDS, view_kind
 from publisher.text import counted
@@ -28,6 +28,7 @@ def make(name: str, context: ReportContext, request: ReportRequest) -> Report:
     """The report of a view. Raises `UsageError` for an unknown view, and for options that it does not support."""
     kind = view_kind(name)
     request.require_keys(kind)
+    require_cluster(kind, request)
     view: ReportView = importlib.import_module(f"publisher.report.views.{kind.name}").view
     report = with_purged(_with_suspects(ranked(view(context, request), request), context), context, request)
     return _with_limits(report, context, request)

@@ -6,50 +6,45 @@ started: `interval = "started"`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
+import duckdb
 import msgspec
-import numpy as np
 
 from publisher.report.calendar import period_axis, periods, zone_of
-from publisher.report.column_tally import Ints, sum_by
-from publisher.report.frame import (
-    AMOUNTS,
-    CPU_UNKNOWN,
-    MEMORY_UNKNOWN,
-    STAGED_UNKNOWN,
-    UNKNOWN,
-    VIRTUAL_UNKNOWN,
-    Frame,
-)
+from publisher.report.frame import AMOUNTS
+from publisher.report.matching import Matching, columns_of, group_keys, summed
 from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import Groups, Met, Selection, columns_of
+from publisher.report.selection import Met
 from publisher.report.view_kind import PERIODS, TOTALS
 
-_WANTED: Final = frozenset(
-    {
-        "incomplete",
-        "end", "user_ms", "system_ms", "cpu_ms", "wall_ms", "slots", "memory_kib", "virtual_kib", "tasks_wall_ms",
-        "mem_ugb_s", "io_ugb", "iow_us", "stage_in_bytes", "stage_out_bytes",
-    }
+_COLUMNS: Final = (
+    "incomplete", "user_ms", "system_ms", "cpu_ms", "wall_ms", "slots", "memory_kib", "virtual_kib", "tasks_wall_ms",
+    "mem_ugb_s", "io_ugb", "iow_us", "stage_in_bytes", "stage_out_bytes",
 )  # fmt: skip
 _SUMMED: Final = (
-    "jobs", "wall_ms", "user_ms", "system_ms", "cpu_ms", "slots_wall_ms", "tasks_wall_ms", "mem_ugb_s", "io_ugb",
-    "iow_us", "stage_in_bytes", "stage_out_bytes",
+    "wall_ms", "user_ms", "system_ms", "cpu_ms", "slots_wall", "tasks_wall_ms", "mem_ugb_s", "io_ugb", "iow_us",
+    "stage_in_bytes", "stage_out_bytes",
 )  # fmt: skip
-_UNKNOWN: Final = {
-    "cpu_unknown": CPU_UNKNOWN,
-    "memory_unknown": MEMORY_UNKNOWN,
-    "virtual_unknown": VIRTUAL_UNKNOWN,
-    "staged_unknown": STAGED_UNKNOWN,
-}
-"""The numbers of runs of a group that lack an amount, with the bit of such runs."""
-_NULLABLE: Final = {"mem_unknown": "mem_ugb_s", "io_unknown": "io_ugb", "iow_unknown": "iow_us"}
-"""Likewise, with the column in which such runs have no number: only Grid Engine has these amounts."""
-_COUNTED: Final = (*_SUMMED, *_UNKNOWN, *_NULLABLE)
-_PEAKS: Final = ("memory_kib", "virtual_kib")
+_OF_GRID_ENGINE: Final = ("mem_ugb_s", "io_ugb", "iow_us")
+"""Columns in which runs of other sources have no number."""
+_SELECTED: Final = (
+    "count(*)",
+    *(f"coalesce(sum({name}), 0)" for name in _SUMMED),
+    *(f"count(*) FILTER (incomplete & {bit} <> 0)" for bit in AMOUNTS),
+    *(f"count(*) FILTER ({name} IS NULL)" for name in _OF_GRID_ENGINE),
+    'count(*) FILTER ("stop" < "start")',
+    "greatest(max(memory_kib), 0)",
+    "greatest(max(virtual_kib), 0)",
+)
+"""The amounts of a group: those of `Total`, and before its peaks the number of runs that end before they start."""
+_PEAKS: Final = 2
+_BACKWARD: Final = -3
+_SLOTS_WALL: Final = "CAST(slots AS HUGEINT) * wall_ms"
 _GIB: Final = 1 << 30
 _SHOWN: Final = 8
 """The number of amounts in tables; those of Grid Engine only are in CSV and JSON."""
@@ -122,93 +117,87 @@ class Totals(msgspec.Struct, frozen=True):
     all: Total
     nothing: str | None
     notes: tuple[str, ...] = ()
+    sql: str = ""
 
 
-class Summed:
-    """The usage of some runs by group: `publisher.report.selection.PartialReport`."""
+class GroupSums:
+    """The usage of some runs by group, to which that of other runs can be added in any order."""
 
-    def __init__(self) -> None:
-        self.labels: list[tuple[str, ...]] = []
-        self.met = Met()
-        self.sums = {name: [0] for name in _COUNTED}
-        self.peaks = {name: [0] for name in _PEAKS}
+    def __init__(self, rows: Iterable[tuple[tuple[str, ...], Sequence[int]]] = (), met: Met | None = None) -> None:
+        """`rows`: the label of each group, and its amounts in the order of `_SELECTED`. `met`: why there are none."""
+        self.amounts: dict[tuple[str, ...], list[int]] = {}
+        self.met = met or Met()
+        self.sql = ""
+        for label, amounts in rows:
+            self._add(label, amounts)
 
-    def add(self, other: Summed) -> None:
+    def add(self, other: GroupSums) -> None:
         """Add the usage of other runs."""
-        known = {label: place for place, label in enumerate(self.labels)}
-        places = [known.setdefault(label, len(known)) for label in other.labels]
-        self.labels = list(known)
-        for name in _COUNTED:
-            column = self.sums[name] = _grown(self.sums[name], len(known))
-            for place, amount in zip(
-                places, other.sums[name], strict=False
-            ):  # without labels there is one cell too many
-                column[place] += amount
-        for name in _PEAKS:
-            column = self.peaks[name] = _grown(self.peaks[name], len(known))
-            for place, top in zip(places, other.peaks[name], strict=False):
-                column[place] = max(column[place], top)
         self.met.add(other.met)
+        for label, amounts in other.amounts.items():
+            self._add(label, amounts)
+
+    def _add(self, label: tuple[str, ...], amounts: Sequence[int]) -> None:
+        known = self.amounts.setdefault(label, [0] * len(_SELECTED))
+        for place, amount in enumerate(amounts):
+            summed = place < len(_SELECTED) - _PEAKS
+            known[place] = known[place] + amount if summed else max(known[place], amount)
+
+    def whole(self) -> list[int]:
+        """The amounts of all groups together."""
+        return GroupSums(((), amounts) for amounts in self.amounts.values()).amounts.get((), [0] * len(_SELECTED))
 
 
-def sum_part(selection: Selection, request: ReportRequest) -> Summed:
-    """Sum the runs of a selection."""
-    groups = Groups(request, selection, request.by, "start" if request.interval == "started" else "end")
-    found = Summed()
-    sums, peaks = found.sums, found.peaks
-    for frame in selection.frames():
-        group = groups.of(frame)
-        count = len(groups.labels)
-        for name in _COUNTED:
-            column = sums[name] = _grown(sums[name], count)
-            for place, amount in enumerate(_summed(frame, name, group, count)):
-                column[place] += amount
-        for name in _PEAKS:
-            top = np.zeros(count, np.int64)
-            np.maximum.at(top, group, frame.numbers[name])
-            peaks[name] = [max(pair) for pair in zip(_grown(peaks[name], count), top.tolist(), strict=True)]
-    found.labels, found.met = groups.labels, selection.met()
-    return found
+def group_sums(matching: Matching, request: ReportRequest) -> GroupSums:
+    """Sum the matching runs."""
+    keys = group_keys(request, request.by, '"start"' if request.interval == "started" else 'coalesce("end", "stop")')
+    statement = _statement(keys, _SLOTS_WALL)
+    try:
+        rows = matching.rows(statement)
+    except duckdb.OutOfRangeException:  # impossible values, whose products and sums have more than 127 bits
+        rows = _exactly(matching, keys)
+    made = GroupSums((tuple(row[: len(keys)]), row[len(keys) :]) for row in rows if row[len(keys)])
+    made.sql = matching.text(statement)
+    if made.amounts:
+        made.met.matched = whole = made.whole()[0]
+        made.met.runs = whole
+    return made
+
+
+def _statement(keys: Sequence[str], slots_wall: str) -> str:
+    names = [f"key{place}" for place in range(len(keys))]
+    labels = "".join(f", {key} AS {name}" for key, name in zip(keys, names, strict=True))
+    runs = f"SELECT *, {slots_wall} AS slots_wall{labels} FROM matching"  # noqa: S608 - names of ours
+    group = f" GROUP BY {', '.join(names)}" if names else ""
+    return f"SELECT {', '.join((*names, *_SELECTED))} FROM ({runs}){group}"  # noqa: S608 - as above
+
+
+def _exactly(matching: Matching, keys: Sequence[str]) -> list[Any]:
+    """The rows of `_statement`: wall times are multiplied and summed in two halves, of which none is too large."""
+    low = matching.rows(_statement(keys, "CAST(slots AS HUGEINT) * (wall_ms & 4294967295)"))
+    high = matching.rows(_statement(keys, "CAST(slots AS HUGEINT) * (wall_ms >> 32)"))
+    place = len(keys) + 1 + _SUMMED.index("slots_wall")
+    of_high = {row[: len(keys)]: row[place] for row in high}
+    return [(*row[:place], row[place] + (of_high[row[: len(keys)]] << 32), *row[place + 1 :]) for row in low]
 
 
 def totals(context: ReportContext, request: ReportRequest) -> Totals:
     """The usage of the runs of the interval. Raises `UsageError`."""
     request.require_interval()
     request.require_keys(TOTALS)
-    summed = context.gather(request, _WANTED | columns_of(request.by), "ended", sum_part)
-    sums, peaks = summed.sums, summed.peaks
-    found = [
-        Total(label, *(sums[name][place] for name in _COUNTED), *(peaks[name][place] for name in _PEAKS))
-        for place, label in enumerate(summed.labels)
-    ]
-    whole = Total((), *(sum(sums[name]) for name in _COUNTED), *(max(peaks[name]) for name in _PEAKS))
+    columns = columns_of(request, *_COLUMNS)
+    sums = summed(context, request, columns, "ended", partial(group_sums, request=request))
+    found = [_total(label, amounts) for label, amounts in sums.amounts.items()]
     rows = tuple(sorted(found, key=lambda total: total.key)) if request.by else ()
-    return Totals(request.by, rows, whole, summed.met.nothing(), summed.met.notes(sum(AMOUNTS), shows_unknown=True))
+    whole = sums.whole()
+    sums.met.backward = whole[_BACKWARD]
+    sums.met.lacking = dict(zip(AMOUNTS, whole[1 + len(_SUMMED) :], strict=False))
+    nothing, notes = sums.met.nothing(), sums.met.notes(sum(AMOUNTS), shows_unknown=True)
+    return Totals(request.by, rows, _total((), whole), nothing, notes, sums.sql)
 
 
-def _grown(column: list[int], count: int) -> list[int]:
-    return column + [0] * (count - len(column))
-
-
-def _summed(frame: Frame, name: str, group: Ints, count: int) -> list[int]:
-    if name == "jobs":
-        return [int(jobs) for jobs in np.bincount(group, minlength=count)]
-    if name in _UNKNOWN:
-        lacks = frame.numbers["incomplete"] & _UNKNOWN[name] != 0
-        return [int(jobs) for jobs in np.bincount(group[lacks], minlength=count)]
-    if name in _NULLABLE:
-        lacks = frame.numbers[_NULLABLE[name]] == UNKNOWN
-        return [int(jobs) for jobs in np.bincount(group[lacks], minlength=count)]
-    if name == "slots_wall_ms":
-        slots, wall_ms = frame.numbers["slots"], frame.numbers["wall_ms"]
-        if int(slots.max(initial=0)) * int(wall_ms.max(initial=0)) < 1 << 62:
-            return sum_by(group, slots * wall_ms, count)
-        exact = [0] * count
-        for place, some, wall in zip(group.tolist(), slots.tolist(), wall_ms.tolist(), strict=True):
-            exact[place] += some * wall
-        return exact
-    column = frame.numbers[name]
-    return sum_by(group, np.where(column == UNKNOWN, 0, column), count)
+def _total(label: tuple[str, ...], amounts: Sequence[int]) -> Total:
+    return Total(label, *amounts[:_BACKWARD], *amounts[-_PEAKS:])
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
@@ -232,6 +221,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         plots=_plots(made, request),
         notes=made.notes,
         nothing=made.nothing,
+        sql=made.sql,
         rows_named="totals",
         facts={
             "by": list(made.by),

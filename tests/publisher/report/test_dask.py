@@ -22,7 +22,7 @@ from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
-from publisher.report.views.totals import sum_part
+from publisher.report.views.totals import GroupSums
 from tests.extent import every
 from tests.publisher.report.torque_site import table
 
@@ -82,6 +82,11 @@ def with_tables(site: Publisher) -> Config:
     return site.config.model_copy(update={"nodes": nodes, "charges": Charges.model_validate(ZONED)})
 
 
+def refused(_request: ReportRequest, _month: Month | None) -> GroupSums:
+    """What no worker is asked for."""
+    raise AssertionError
+
+
 def test_the_same_reports(every_source: Publisher, archive: Path, scheduler: str) -> None:
     """All in one test: to start the cluster is what takes its time."""
     context = ReportContext(None, with_tables(every_source), UNTIL)
@@ -120,9 +125,9 @@ def test_workers_that_see_no_archive(every_source: Publisher, archive: Path, sch
 def test_a_worker_that_has_something_else(archive: Path, change: dict[str, object], reported: str) -> None:
     request = ReportRequest(start=SINCE, stop=UNTIL, archive=archive, dask="tcp://127.0.0.1:1")
     file = archive / "month=2026-11" / "runs.parquet"
-    task = Task(request, frozenset({"start"}), "ended", Month(2026, 11), file.stat().st_size, program())
+    task = Task(request, Month(2026, 11), file.stat().st_size, program())
     with pytest.raises(UsageError, match=reported):
-        work(sum_part, msgspec.structs.replace(task, **change))
+        work(refused, msgspec.structs.replace(task, **change))
 
 
 def test_no_cluster(every_source: Publisher, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +135,7 @@ def test_no_cluster(every_source: Publisher, archive: Path, monkeypatch: pytest.
 
     def asked(dask: str = "tcp://127.0.0.1:1") -> None:
         again = msgspec.structs.replace(request, dask=dask)
-        gather(again, frozenset({"start"}), "ended", sum_part, connect_s=0.1)
+        gather(again, refused, connect_s=0.1)
 
     with pytest.raises(UsageError, match=r"no Dask scheduler answers at tcp://127.0.0.1:1"):
         asked()

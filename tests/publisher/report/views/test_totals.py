@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from formats.job import Host
 from publisher.api import Publisher
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
+from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
 
 SINCE, UNTIL = 0, 1_796_083_200
 OF_GRID_ENGINE = ("memory_gb_s", "io_gb", "io_wait_s")
@@ -42,3 +44,44 @@ def test_a_run_counts_under_all_its_resources_together(every_source: Publisher) 
     assert sum(jobs.values()) == found.facts["all"]["jobs"]  # type: ignore[arg-type]
     chosen = totals(every_source, filters={"complex": "s_rt=*"})
     assert chosen.facts["all"]["jobs"] == 1
+
+
+def test_sums_of_more_than_127_bits_are_exact(tmp_path: Path) -> None:
+    """What nobody has, but a forged line may say: DuckDB's largest integers cannot hold these products and sums."""
+    most = (1 << 63) - 1
+    source = ListSource("ce1")
+    for number in range(4):
+        source.add(make_job(number, slots=most, wall_ms=most, local_user="ada" if number else "bob"))
+    source.add(make_job(5, slots=most, wall_ms=-3, local_user="bob"))
+    site = Site(tmp_path, [source], [])
+    site.collect()
+    found = totals(site.publisher, by=("user",))
+    place = [column.name for column in found.columns].index("core_h")
+    assert [(row[0], row[place]) for row in found.rows] == [
+        ("ada", 3 * most * most / 3_600_000), ("bob", (most * most - 3 * most) / 3_600_000),
+    ]  # fmt: skip
+
+
+def test_a_run_counts_under_its_first_host_with_a_name(tmp_path: Path) -> None:
+    source = ListSource("ce1")
+    source.add(make_job(1, hosts=(Host(""), Host('a"\x01b', 2), Host("c"))), make_job(2, hosts=(Host(""),)))
+    site = Site(tmp_path, [source], [])
+    site.collect()
+    assert [row[:2] for row in totals(site.publisher, by=("host",)).rows] == [("", 1), ('a"\x01b', 1)]
+
+
+def test_what_ended_before_counts_nowhere(tmp_path: Path) -> None:
+    """Its payload ran on after the job's end, or started later, if its record is believed."""
+    source = ListSource("ce1")
+    source.add(make_job(1, end=NOVEMBER - 1, execution_start=NOVEMBER + 5, execution_end=NOVEMBER + 9))
+    site = Site(tmp_path, [source], [])
+    site.collect()
+    for counted in ("ended", "started", "overlapping"):
+        request = ReportRequest(start=NOVEMBER, stop=NOVEMBER + 100, interval=counted)  # type: ignore[arg-type]
+        made = make("totals", ReportContext(site.publisher.store, site.config, site.now), request)
+        assert made.nothing is not None
+        assert made.nothing.startswith("no run is in the interval; runs ended from ")
+
+
+def test_its_sql_is_shown(every_source: Publisher) -> None:
+    assert "GROUP BY key0" in totals(every_source, by=("vo",)).sql
