@@ -2,8 +2,8 @@
 # With another interpreter: make PYTHON=python3.12 test. A single test: make test TESTS=tests/formats/test_job.py
 
 PYTHON ?= python3
-# The interpreter that the packages depend on: that of Debian 12 and EL 9.
-PACKAGE_PYTHON ?= python3.11
+# The systems that packages are made for, of conf/packages/systems; all by default.
+SYSTEMS ?=
 # The interpreter of `make test-base`. Another one than that of `make test` is tested thereby.
 BASE_PYTHON ?= $(PYTHON)
 WORKERS ?= auto
@@ -91,13 +91,12 @@ wheel: $(VENV)/.plain  ## build the wheel in dist/
 	  ./build/wheel
 	@ls dist/*.whl
 
-packages: wheel  ## build .deb and .rpm (EL 9) packages in dist/
+packages: wheel  ## build packages of each system in conf/packages/systems in dist/
 	@rm -f dist/*.deb dist/*.rpm
-	@SOURCE_DATE_EPOCH=$(EPOCH) PYTHON=$(PACKAGE_PYTHON) PIP="$(abspath $(BIN)/python) -m pip" \
-	  conf/packages/build dist/*.whl dist
-	@ls dist/*.deb dist/*.rpm
+	@SOURCE_DATE_EPOCH=$(EPOCH) PIP="$(abspath $(BIN)/python) -m pip" conf/packages/build dist/*.whl dist $(SYSTEMS)
+	@cd dist && ls | grep -E '\.(deb|rpm)$$'
 
-test-packages: packages  ## install, run, upgrade, and remove the packages in a clean root (as root)
+test-packages: packages  ## install, run, upgrade, and remove the packages in clean roots (as root)
 	@conf/packages/test dist
 
 container: wheel  ## build the container image with podman
