@@ -46,6 +46,7 @@ class TargetFilter:
         self._skip_unknown_vo = target.for_unknown_vo == "skip"
         self._sources = frozenset(target.sources)
         jobs = target.jobs or SelectedNames.model_construct()
+        self._names_decide = bool(jobs.user or jobs.queue or jobs.project)
         self._user = NameSelection("user", jobs.user)
         self._queue = NameSelection("queue", jobs.queue)
         self._project = NameSelection("project", jobs.project)
@@ -98,7 +99,7 @@ class TargetFilter:
             return "it is a slave record: the record of its run has what it used"
         if awaits_grid_log(facts):
             return None  # decided once its owner is known; held until then
-        if (excluded_by := self._excluded_by(facts)) is not None:
+        if self._names_decide and (excluded_by := self._excluded_by(facts)) is not None:
             return excluded_by
         return self._why_not_whose(self._enrichers.apply(source, facts))
 

@@ -12,7 +12,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from publisher import plugins
-from publisher.config.schema import ADD_ON, LONGEST_NAME, TARGET_KINDS, AddOnSettings, Config, Target, TargetSettings
+from publisher.config.schema import LONGEST_NAME, TARGET_KINDS, Config, Target, TargetSettings
+from publisher.config.target_registry import settings_of_kind
 from publisher.config.toml_lines import TomlLines
 from publisher.config.types import WrongKeysError
 from publisher.errors import ConfigError
@@ -89,7 +90,7 @@ def _shown(part: str | int) -> str:
 
 
 def _problems(found: Any, table: dict[str, Any]) -> Iterator[_KeyProblem]:
-    place = _without_tag(list(found["loc"]))
+    place = list(found["loc"])
     kind, context = found["type"], found.get("ctx", {})
     if kind == "extra_forbidden":
         yield _unknown_key(place, table)
@@ -140,13 +141,6 @@ def _not_a_list(given: object, key: str) -> str:
     return f"must be a list: write {example}, also for one value"
 
 
-def _without_tag(place: list[str | int]) -> list[str | int]:
-    """The place of an error as it is in the file: pydantic puts the kind of a target after the target's name."""
-    if len(place) > 2 and place[0] == "targets" and place[2] in {*TARGET_KINDS, ADD_ON}:
-        del place[2]
-    return place
-
-
 def _model_at(location: list[str | int], table: dict[str, Any]) -> type[BaseModel]:
     """The model of the table at a place; that of the whole file if the place is not that of a table."""
     hint: Any = Config
@@ -155,7 +149,8 @@ def _model_at(location: list[str | int], table: dict[str, Any]) -> type[BaseMode
         entry = _entry_at(entry, part)
         hint = _hint_at(hint, part)
         if hint is Target:
-            hint = _model_of_target(entry)
+            kind = entry.get("type") if isinstance(entry, dict) else None
+            hint = settings_of_kind(kind) or TargetSettings
     return hint if _is_model(hint) else Config
 
 
@@ -178,13 +173,6 @@ def _hint_at(hint: Any, part: str | int) -> Any:
 
 def _is_model(hint: Any) -> TypeGuard[type[BaseModel]]:
     return isinstance(hint, type) and issubclass(hint, BaseModel)
-
-
-def _model_of_target(entry: object) -> type[BaseModel]:
-    kind = entry.get("type") if isinstance(entry, dict) else None
-    if isinstance(kind, str) and kind in TARGET_KINDS:
-        return TARGET_KINDS[kind].settings
-    return AddOnSettings if kind in plugins.names(plugins.TARGETS) else TargetSettings
 
 
 def _known_keys(location: list[str | int], table: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from publisher.config.reports import Charges, Node, StatementSettings
 from publisher.config.rules import BenchmarkRule, BenchmarkSettings, GridLog, MapRule, Selected, When
 from publisher.config.sources import SOURCE_KINDS, SourceKind, SourceSettings
 from publisher.config.target_kind import TargetKind
-from publisher.config.target_registry import ADD_ON, TARGET_KINDS, Target
+from publisher.config.target_registry import TARGET_KINDS, Target
 from publisher.config.targets import MOST_PUBLISHERS, AddOnSettings, FormatName, ReportingSettings, TargetSettings
 from publisher.config.types import (
     FilePath,
@@ -32,7 +32,6 @@ from publisher.config.types import (
 from publisher.text import did_you_mean
 
 __all__ = [
-    "ADD_ON",
     "MOST_PUBLISHERS",
     "SOURCE_KINDS",
     "TARGET_KINDS",

@@ -1,4 +1,4 @@
-"""The registry of kinds of target: the descriptor of each, and the union of their settings.
+"""The registry of kinds of target: the descriptor of each, and the settings of a target by its kind.
 
 Classes are named, not imported, so that only what a site uses is loaded.
 """
@@ -6,11 +6,10 @@ Classes are named, not imported, so that only what a site uses is loaded.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from pydantic import Discriminator, Tag
+from pydantic import PlainValidator, ValidationInfo
+from pydantic_core import PydanticKnownError
 
 from publisher import plugins
 from publisher.config.auditor import AuditorSettings
@@ -84,31 +83,30 @@ TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
 for _each in TARGET_KINDS.values():
     _each.settings.descriptor = _each
 
-ADD_ON: Final = "add-on"
+
+def settings_of_kind(kind: object) -> type[TargetSettings] | None:
+    """The class of the settings of a `type`; None: there is no such type."""
+    if not isinstance(kind, str):
+        return None
+    if kind in TARGET_KINDS:
+        return TARGET_KINDS[kind].settings
+    return AddOnSettings if kind in plugins.names(plugins.TARGETS) else None
 
 
-def _tag(value: Any) -> str | None:
-    """The tag of a table in the union below: its `type`, or `ADD_ON` for that of an installed add-on."""
-    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    if not isinstance(kind, str) or kind in TARGET_KINDS:
-        return kind if isinstance(kind, str) else None
-    return ADD_ON if kind in plugins.names(plugins.TARGETS) else kind
+def _read(table: Any, info: ValidationInfo) -> TargetSettings:
+    kind = table.get("type") if isinstance(table, dict) else getattr(table, "type", None)
+    settings = settings_of_kind(kind)
+    if settings is not None:
+        return settings.model_validate(table, context=info.context)
+    if not isinstance(kind, str):
+        raise PydanticKnownError("union_tag_not_found", {"discriminator": "type"})
+    allowed = ", ".join(TARGET_KINDS)
+    raise PydanticKnownError("union_tag_invalid", {"discriminator": "type", "tag": kind, "expected_tags": allowed})
 
 
+# Not a union of the kinds: pydantic would make the schemas of all of them at the start of every command.
 if TYPE_CHECKING:
     Target: TypeAlias = TargetSettings
 else:
-    Target = Annotated[
-        reduce(
-            or_,
-            (
-                Annotated[settings, Tag(name)]
-                for name, settings in (
-                    *((each.name, each.settings) for each in TARGET_KINDS.values()),
-                    (ADD_ON, AddOnSettings),
-                )
-            ),
-        ),
-        Discriminator(_tag),
-    ]
+    Target = Annotated[Any, PlainValidator(_read)]
 """The settings of one target of any kind."""

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from publisher import plugins
-from publisher.config import schema
-from publisher.config.sources import SOURCE_KINDS
+from publisher.config.sources import SOURCE_KINDS, SourceSettings
 from publisher.errors import ConfigError
 from publisher.sources.base import Source
 from publisher.sources.plugin import AddedSource
@@ -26,12 +25,12 @@ _MOST_LOOKED_AT: Final = 50
 """The number of files of a folder that are looked at to recognise it."""
 
 
-def make_source(name: str, settings: schema.SourceSettings) -> Source:
+def make_source(name: str, settings: SourceSettings) -> Source:
     """The source of the configuration's table `[sources.NAME]`.
 
     Raises `ConfigError` for an unknown type, naming those that are known, and for an add-on that cannot be loaded.
     """
-    make: Callable[[str, schema.SourceSettings], Source] | None
+    make: Callable[[str, SourceSettings], Source] | None
     if settings.type in SOURCE_KINDS:
         module, _, attribute = SOURCE_KINDS[settings.type].factory.partition(":")
         make = getattr(import_module(module), attribute)

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from publisher import subprocess_worker
-from publisher.config import schema
+from publisher.config.sources import SourceSettings
 from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources import make_source
@@ -49,14 +49,14 @@ class _PageRead(msgspec.Struct):
     complete_since: int | None
 
 
-_Order = tuple[str, schema.SourceSettings, Cursor, Window | None]
+_Order = tuple[str, SourceSettings, Cursor, Window | None]
 _decoder: Final = msgspec.msgpack.Decoder(_PageRead)
 
 
 class BackgroundReader:
     """A source of which a worker process does the long readings, if there is a core for it."""
 
-    def __init__(self, name: str, settings: schema.SourceSettings, *, cores: int | None = None) -> None:
+    def __init__(self, name: str, settings: SourceSettings, *, cores: int | None = None) -> None:
         """`cores`: the number of cores this process may use. Raises `ConfigError` as `make_source`."""
         self._here = make_source(name, settings)
         self._settings = settings

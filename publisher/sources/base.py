@@ -18,7 +18,7 @@ import msgspec
 
 from formats.identity import encode
 from formats.job import Job
-from publisher.config import schema
+from publisher.config.sources import SourceSettings
 from publisher.encoded_run import EncodedRun, encode_run
 from publisher.errors import ConfigError
 from publisher.finding import Finding
@@ -329,7 +329,7 @@ def waiting_in(cursor: Cursor) -> tuple[str, ...]:
     return tuple([text for text in found if isinstance(text, str)]) if isinstance(found, list) else ()
 
 
-def required_path(name: str, settings: schema.SourceSettings, what: str, example: str) -> Path:
+def required_path(name: str, settings: SourceSettings, what: str, example: str) -> Path:
     """The path of a source that needs one; `what` it is, and an `example`. Raises `ConfigError`."""
     if settings.path is None:
         raise ConfigError(

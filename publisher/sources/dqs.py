@@ -25,7 +25,7 @@ import msgspec
 
 from formats.identity import run_record_id
 from formats.job import Host, Job
-from publisher.config import schema
+from publisher.config.sources import SourceSettings
 from publisher.sources.base import Line, Outcome, UnreadableLine, required_path
 from publisher.sources.fields import LineError, decoded
 from publisher.sources.gridengine.jobs import LARGEST, RUSAGE, Extras, measures_of, with_measures
@@ -324,7 +324,7 @@ class DqsParser:
 class DqsSource(LineSource):
     """An act_file with its rotated copies, its folder, or a pattern."""
 
-    def __init__(self, name: str, settings: schema.SourceSettings) -> None:
+    def __init__(self, name: str, settings: SourceSettings) -> None:
         path = required_path(name, settings, "DQS' act_file", "/usr/local/DQS/common/act_file")
         reader = LogReader(path, _NAMES if path.is_dir() else None, settings.rotated_to, "file named act_file")
         cluster = settings.cluster or "default"

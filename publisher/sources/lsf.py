@@ -19,7 +19,7 @@ import msgspec
 
 from formats.identity import run_record_id
 from formats.job import Host, Job, Status
-from publisher.config import schema
+from publisher.config.sources import SourceSettings
 from publisher.finding import Finding
 from publisher.sources.base import Line, Outcome, UnreadableLine, required_path
 from publisher.sources.fields import LineError, decoded, instant, integer
@@ -350,7 +350,7 @@ class LsfParser:
 class LsfSource(LineSource):
     """The lsb.acct of an LSF cluster with its archived copies, or the folder that contains them."""
 
-    def __init__(self, name: str, settings: schema.SourceSettings) -> None:
+    def __init__(self, name: str, settings: SourceSettings) -> None:
         path = required_path(name, settings, "lsb.acct", "/usr/share/lsf/work/cluster1/logdir/lsb.acct")
         cluster = settings.cluster
         reader = LogReader(path, _NAMES, settings.rotated_to, "file named lsb.acct")

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from publisher.config import schema
+from publisher.config.sources import SourceSettings
 from publisher.errors import ConfigError, PublisherError, SourceError
 from publisher.finding import Finding
 from publisher.plugins import blamed
@@ -24,9 +24,7 @@ class AddedSource:
     If it cannot be made, the reason is raised when it is read, so that other sources are still read.
     """
 
-    def __init__(
-        self, name: str, settings: schema.SourceSettings, make: Callable[[str, schema.SourceSettings], Source]
-    ) -> None:
+    def __init__(self, name: str, settings: SourceSettings, make: Callable[[str, SourceSettings], Source]) -> None:
         """Raises `ConfigError` if the add-on does: its settings are wrong."""
         self.name = name
         self.kind = self._added_as = settings.type

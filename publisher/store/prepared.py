@@ -13,14 +13,13 @@ from sqlalchemy import (
     BindParameter,
     ColumnElement,
     Connection,
+    Dialect,
     Executable,
-    Select,
     Table,
     Text,
     and_,
     bindparam,
     insert,
-    or_,
     select,
 )
 from sqlalchemy.ext.compiler import compiles
@@ -148,7 +147,7 @@ class Lookup:
         """The rows of these keys."""
         dialect = connection.dialect
         if dialect.name not in self._compiled:
-            self._compiled[dialect.name] = str(self._query().compile(dialect=dialect))
+            self._compiled[dialect.name] = self._sql(dialect)
         found: list[tuple[Any, ...]] = []
         for start in range(0, len(keys), self._MARKS):
             asked = tuple(keys[start : start + self._MARKS])
@@ -158,11 +157,12 @@ class Lookup:
             found += execute(connection, self._compiled[dialect.name], asked).fetchall()
         return found
 
-    def _query(self) -> Select[Any]:
-        marks: list[list[ColumnElement[Any]]] = [
-            [bindparam(f"{part.key}{place}") for part in self._key] for place in range(self._MARKS)
-        ]
+    def _sql(self, dialect: Dialect) -> str:
+        # Compiled for one key and repeated as text: for all of them it would take a hundred times as long.
+        one = and_(*(part == bindparam(part.key) for part in self._key))
+        text = str(select(*self._columns).where(one).compile(dialect=dialect))
+        query, where, condition = text.partition("WHERE ")
         if self._is_tuple:  # for `(a, b) IN (...)` SQLite would read the whole table
-            pairs = (and_(*(part == mark for part, mark in zip(self._key, each, strict=True))) for each in marks)
-            return select(*self._columns).where(or_(*pairs))
-        return select(*self._columns).where(self._key[0].in_([mark for each in marks for mark in each]))
+            return query + where + " OR ".join([condition] * self._MARKS)
+        column, _, mark = condition.partition(" = ")
+        return f"{query}{where}{column} IN ({', '.join([mark] * self._MARKS)})"

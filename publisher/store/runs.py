@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Integer, bindparam, select, update
+from sqlalchemy import Connection, Integer, bindparam, func, select, update
 
 from formats.identity import index_key, record_key
 from formats.job import Job
@@ -48,6 +48,7 @@ _known_marks: Final = prepared.Lookup(
 _VERSION: Final = (runs.c.record_id, runs.c.id, runs.c.digest, runs.c.finished, runs.c.mark)
 _by_end: Final = prepared.Lookup(_VERSION, runs.c.end_time)
 _by_name: Final = prepared.Lookup(_VERSION, runs.c.local_id, runs.c.end_time)
+_LAST_END: Final = select(func.max(runs.c.end_time))
 _by_local_id_and_end: Final = prepared.Lookup(
     (runs.c.id, runs.c.local_id, runs.c.end_time), runs.c.local_id, runs.c.end_time
 )
@@ -175,10 +176,16 @@ def _known_under_other_keys(connection: Connection, found: Sequence[EncodedRun])
     """Those of these runs that are stored with a damaged key. Taken for new ones, they would be sent twice.
 
     There is no index of record ids: they are found by their local ids and ends, or by their ends if they have none.
+    Most new runs ended after all that are stored.
     """
-    missing = {run.record_id: run.key for run in found if run.end is not None}
-    named = sorted({(run.local_id, run.end) for run in found if run.local_id is not None and run.end is not None})
-    ends = sorted({run.end for run in found if run.local_id is None and run.end is not None})
+    last_end = connection.execute(_LAST_END).scalar() if found else None
+    if last_end is None:
+        return {}
+    is_number = isinstance(last_end, int)  # damaged in SQLite, it may be a text, greater than all numbers
+    among = [run for run in found if run.end is not None and (not is_number or run.end <= last_end)]
+    missing = {run.record_id: run.key for run in among}
+    named = sorted({(run.local_id, run.end) for run in among if run.local_id is not None})
+    ends = sorted({run.end for run in among if run.end is not None and run.local_id is None})
     return {
         missing[record_id]: _StoredVersion(run_id, _binary(digest) or b"", bool(finished), _binary(mark))
         for lookup, keys in ((_by_name, named), (_by_end, ends))

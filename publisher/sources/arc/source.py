@@ -39,7 +39,7 @@ from typing import Any, Final
 import msgspec
 
 from formats.job import Job
-from publisher.config import schema
+from publisher.config.sources import SourceSettings
 from publisher.errors import PublisherError, SourceFormatError
 from publisher.finding import Finding
 from publisher.sources.arc.database import AAR_COLUMNS, DENSE, ArcDatabase, Row, Rows
@@ -132,7 +132,7 @@ class ArcSource:
     def __init__(
         self,
         name: str,
-        settings: schema.SourceSettings,
+        settings: SourceSettings,
         *,
         clock: Callable[[], float] = time.time,
         page_rows: int = PAGE_ROWS,

@@ -18,8 +18,8 @@ from functools import partial
 from typing import Any, Final
 
 from formats.job import Job
-from publisher.config import schema
 from publisher.config.auditor_source import AuditorSourceSettings
+from publisher.config.sources import SourceSettings
 from publisher.errors import ConfigError, SourceError
 from publisher.finding import Finding
 from publisher.sources.auditor.jobs import RunReader
@@ -54,7 +54,7 @@ class AuditorSource:
 
     kind = "auditor"
 
-    def __init__(self, name: str, settings: schema.SourceSettings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, name: str, settings: SourceSettings, clock: Callable[[], float] = time.time) -> None:
         """Raises `ConfigError`, and `MissingExtraError` where the driver of the database is missing."""
         self.name = name
         if settings.auditor is None:
@@ -124,7 +124,7 @@ class _AuditorReading:
 
     def __init__(
         self,
-        settings: schema.SourceSettings,
+        settings: SourceSettings,
         auditor: AuditorSourceSettings,
         now: int,
         cursor: Cursor,

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from formats.job import Host, Job
-from publisher.config import schema
+from publisher.config.sources import SourceSettings
 from publisher.errors import ConfigError
 from publisher.sources.base import Line, Outcome, UnreadableLine, Window
 from publisher.sources.fields import JSON_BYTES, LineError, decoded
@@ -202,7 +202,7 @@ def folded(job: Job, slaves: list[PeTask]) -> Job:
 class GridEngineSource(LineSource):
     """A cell's accounting file, its folder, or a pattern; without a path, that of $SGE_ROOT and $SGE_CELL."""
 
-    def __init__(self, name: str, settings: schema.SourceSettings, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, name: str, settings: SourceSettings, environ: Mapping[str, str] = os.environ) -> None:
         path = settings.path or default_path(name, environ)
         cluster = settings.cluster or cell_of(path)
         reader = LogReader(path, _NAMES if path.is_dir() else None, settings.rotated_to, "file named accounting")

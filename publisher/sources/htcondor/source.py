@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from publisher.config import schema
+from publisher.config.sources import SourceSettings
 from publisher.sources.base import Outcome, UnreadableLine, required_path
 from publisher.sources.htcondor import lines, xml
 from publisher.sources.logs.documents import SavedSource
@@ -23,7 +23,7 @@ _HEAD: Final = 4_096
 class HTCondorSource(SavedSource):
     """The history of a schedd: a file, a folder, or a pattern."""
 
-    def __init__(self, name: str, settings: schema.SourceSettings) -> None:
+    def __init__(self, name: str, settings: SourceSettings) -> None:
         path = required_path(
             name, settings, "a history, or of the PER_JOB_HISTORY_DIR", "/var/lib/condor/spool/history"
         )

@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from formats.job import Job
-from publisher.config import schema
+from publisher.config.sources import SourceSettings
 from publisher.errors import SourceError
 from publisher.finding import Finding
 from publisher.sources.base import Cursor, Line, Outcome, Page, UnreadableLine, Window, required_path
@@ -150,7 +150,7 @@ class PbsParser:
 class PbsSource:
     """Runs of an accounting folder (or of a file, or of a pattern) in a dialect."""
 
-    def __init__(self, name: str, settings: schema.SourceSettings, dialect: Dialect) -> None:
+    def __init__(self, name: str, settings: SourceSettings, dialect: Dialect) -> None:
         self.name = name
         self.kind: str = dialect.system
         self._dialect = dialect
@@ -238,12 +238,12 @@ def _offset_s(raw: bytes, clock: LocalClock) -> int | None:
 class PbsProSource(PbsSource):
     """The accounting folder of a PBS Pro or OpenPBS server."""
 
-    def __init__(self, name: str, settings: schema.SourceSettings) -> None:
+    def __init__(self, name: str, settings: SourceSettings) -> None:
         super().__init__(name, settings, PBS)
 
 
 class TorqueSource(PbsSource):
     """The accounting folder of a TORQUE server."""
 
-    def __init__(self, name: str, settings: schema.SourceSettings) -> None:
+    def __init__(self, name: str, settings: SourceSettings) -> None:
         super().__init__(name, settings, TORQUE)

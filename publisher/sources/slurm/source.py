@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from formats.job import Job
-from publisher.config import schema
+from publisher.config.sources import SourceSettings
 from publisher.errors import ConfigError, SourceError
 from publisher.finding import Finding
 from publisher.sources.base import (
@@ -70,7 +70,7 @@ class SlurmSource:
     def __init__(
         self,
         name: str,
-        settings: schema.SourceSettings,
+        settings: SourceSettings,
         clock: Callable[[], float] = time.time,
         environ: Mapping[str, str] = os.environ,
         silent_s: float = SILENT_S,

@@ -50,6 +50,7 @@ def test_only_what_is_needed_is_loaded(published: Program, command: tuple[str, .
     ("module", "spared"),
     [
         ("publisher.sources.background", ("sqlalchemy", "cryptography", "httpx", "typer", "email", "structlog")),
+        ("publisher.sources.background", ("publisher.config.targets", "publisher.config.schema")),
         ("publisher.messages.background", ("sqlalchemy.dialects.postgresql", "cryptography", "httpx", "typer")),
         ("publisher.security.http", ("pygments", "rich", "httpx._main")),
         ("publisher.publish.publish", ("lxml", "pygments", "distributed", "alembic")),
@@ -78,3 +79,18 @@ main()
     searched, left = map(int, done.stderr.split())
     assert searched < 20
     assert left < 1_000, "at its end Python searches what is left"
+
+
+def test_settings_of_other_kinds_of_target_are_not_built() -> None:
+    reported = """
+import json
+from pathlib import Path
+from publisher.config import file
+target = {"type": "directory", "path": "out", "records": "ogf-ur"}
+config = file.parse({"site": {"name": "x"}, "targets": {"files": target}}, Path("/x/publisher.toml"))
+from publisher.config.target_registry import TARGET_KINDS
+kinds = [kind.name for kind in TARGET_KINDS.values() if kind.settings.__pydantic_complete__]
+print(json.dumps([kinds, config.targets["files"].type]))
+"""
+    done = subprocess.run([sys.executable, "-c", reported], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [["directory"], "directory"]

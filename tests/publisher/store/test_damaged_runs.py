@@ -117,6 +117,15 @@ def test_a_run_with_a_damaged_key_is_replaced_by_any_collect_that_reads_it_again
     assert {finding.level for finding in site.publisher.maintenance.check()} == {"green"}
 
 
+def test_a_run_with_a_damaged_key_is_found_beside_one_whose_end_is_damaged(site: Site) -> None:
+    """The greatest end, up to which damaged keys are looked for, is a text then, which is greater than all numbers."""
+    damage(site, "record_key", "CAST(x'00' || substr(record_key, 2) AS BLOB)", number=4)
+    damage(site, "end_time", "'x' || end_time", number=5)
+    site.sources["ce1"].add(make_job(4), make_job(6))
+    collected = site.collect("ce1")
+    assert (collected["ce1"].new, collected["ce1"].unchanged) == (1, 1)
+
+
 @pytest.mark.parametrize("column", ["wall_ms", "cpu_ms", "class_id", "incomplete_usage", "sums_check"])
 def test_sums_are_not_made_of_damaged_columns(site: Site, column: str) -> None:
     expected = (5, 500, 250)
