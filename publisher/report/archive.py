@@ -84,6 +84,11 @@ def words_of(name: str) -> Callable[[Any], tuple[str, ...]]:
     return lambda text: (text,) if text else ()
 
 
+def hosts_of(text: str | None) -> tuple[Host, ...]:
+    """The hosts of a run."""
+    return _hosts.decode(text) if text else ()
+
+
 def events_of(text: str | None) -> Events | None:
     """The events of a job."""
     return _events.decode(text) if text else None

@@ -25,8 +25,7 @@ from publisher.report.archive import (
     folder_of,
 )
 from publisher.report.column_files import RUN_ID
-from publisher.report.column_runs import arrow_batches
-from publisher.report.tables import tables_of_store
+from publisher.report.tables import arrow_batches, tables_of_store
 from publisher.store.database import Store
 from publisher.store.report_queries import months_ended_in
 from publisher.whole_file import require_own_folder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from formats.calendar import Month
 from publisher.job_ids import JobIds
 from publisher.report.archive import CORE_NUMBERS, JOB_COLUMNS, core_numbers_of, events_of, reader_of, words_of
 from publisher.report.frame import NUMBERS, ROW, UNKNOWN, WORDS, Coding, Frame
-from publisher.report.tables import archive_errors, tables_of_archive
+from publisher.report.tables import archive_errors, arrow_batches, tables_of_archive
 
 _ROWS: Final = 200_000
 _OF_JOB: Final = ("task", "cluster", *JOB_COLUMNS)
@@ -95,16 +95,6 @@ class ColumnRuns:
         code = self.codings[name].code
         known = np.array([code[raw(text)] for text in encoded.dictionary.to_pylist()], np.int64)
         return known[encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)]
-
-
-def arrow_batches(
-    connection: duckdb.DuckDBPyConnection, query: str, given: Mapping[str, Any], rows: int
-) -> Iterator[Any]:
-    """The result of a query as record batches of at most so many rows."""
-    result: Any = connection.execute(query, dict(given))
-    # DuckDB before 1.4 has only the older name.
-    read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch
-    yield from read(rows)
 
 
 class ArchiveRuns(ColumnRuns):

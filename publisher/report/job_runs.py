@@ -6,12 +6,12 @@ from collections.abc import Callable
 from itertools import islice
 
 import msgspec
-import numpy as np
 
 from publisher.collect.enrich import Enrichers
 from publisher.job_ids import JobPattern, ids_of
 from publisher.messages.entries import Filters, facts_of
-from publisher.report.frame import ROW
+from publisher.report.column_files import RUN_ID
+from publisher.report.matching import Matching, columns_of, group_keys
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -53,18 +53,14 @@ def _selects(context: ReportContext, request: ReportRequest) -> Callable[[Stored
 def _matching(context: ReportContext, request: ReportRequest, most: int) -> tuple[int, list[int]]:
     """How many runs match, and the ids of those that ended last, the last first: at most `most`."""
     request.require_interval()
-    lacking = sorted(key for key, pattern in request.filters.items() if pattern == UNKNOWN_NAME)
+    lacking = [key for key, pattern in request.filters.items() if pattern == UNKNOWN_NAME and key != "job"]
     named = {key: pattern for key, pattern in request.filters.items() if key not in lacking}
-    selection = context.select(
-        msgspec.structs.replace(request, filters=named), frozenset({"end", ROW, *lacking}), "ended",
-        running=request.interval == "overlapping",
-    )  # fmt: skip
-    total, newest = 0, np.zeros((0, 2), np.int64)
-    for frame in selection.frames():
-        for key in lacking:
-            nameless = np.array([not any(words) for words in selection.coding(key).values], np.bool_)
-            frame = frame.where(nameless[frame.codes[key]])  # noqa: PLW2901
-        total += frame.rows
-        pairs = np.concatenate([newest, np.stack([frame.numbers["end"], frame.numbers[ROW]], axis=1)])
-        newest = pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))[::-1][:most]]
-    return total, newest[:, 1].tolist()
+    asked = msgspec.structs.replace(request, filters=named)
+    until = context.now if request.running and request.interval == "overlapping" else None
+    with context.tables(asked, until, columns={*columns_of(request), RUN_ID}, start=request.start) as connection:
+        matching = Matching(connection, asked, "ended")
+        nameless = "".join(f" AND {label} = ''" for label in group_keys(request, lacking, '"end"'))
+        found = f"FROM matching WHERE true{nameless}"
+        ((total,),) = matching.rows(f"SELECT count(*) {found}")
+        newest = f'SELECT {RUN_ID} {found} ORDER BY "end" DESC NULLS LAST, {RUN_ID} DESC LIMIT {most}'
+        return total, [run_id for (run_id,) in matching.rows(newest)]

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import duckdb
 import msgspec
+import numpy as np
 
 from formats.calendar import Month
 from formats.job import Host
@@ -21,16 +22,20 @@ from publisher.errors import UsageError
 from publisher.job_ids import JobIds, JobPattern
 from publisher.messages.entries import word_test
 from publisher.report.calendar import periods, zone_of
+from publisher.report.column_tally import Ints
+from publisher.report.frame import UNKNOWN
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Met, PartialReport
-from publisher.report.tables import tables_of_archive
+from publisher.report.tables import arrow_batches, tables_of_archive
 from publisher.report.view_kind import PERIODS, Interval, PeriodName
 
-_OF_JOB: Final = ("local_id", "name", "global_id", "array_id", "task", "cluster", "dqs_job_name")
+OF_JOB: Final = ("local_id", "name", "global_id", "array_id", "task", "cluster", "dqs_job_name")
 """The columns of `JobIds`, in its order."""
 _NAMES: Final = ("local_id", "name", "global_id", "array_id", "dqs_job_name")
 _TIMES: Final = frozenset({"start", "stop", "end"})
+_ROWS: Final = 200_000
+"""The most runs of a batch."""
 _MOST_SHOWN: Final = 11
 """One more than a message shows, so that it says that there are more."""
 _hosts: Final = msgspec.json.Decoder(tuple[Host, ...])
@@ -45,7 +50,7 @@ def columns_of(request: ReportRequest, *own: str) -> frozenset[str]:
     """The columns of `entries` that a view needs: its own, those of the filters and keys, and the times."""
     keys = {key for key in (*request.filters, *request.by) if key in KEYS}
     columns = {"placed" if key == "host" else key for key in keys - {"job"}}
-    return frozenset({*own, *columns, *_TIMES, *(_OF_JOB if "job" in keys else ())})
+    return frozenset({*own, *columns, *_TIMES, *(OF_JOB if "job" in keys else ())})
 
 
 class Matching:
@@ -71,6 +76,36 @@ class Matching:
     def rows(self, statement: str) -> list[Any]:
         """The rows of a statement."""
         return self._connection.execute(statement).fetchall()
+
+    @property
+    def filtered(self) -> bool:
+        """Whether there may be runs in the interval that do not match."""
+        return bool(self._request.filters)
+
+    def batches(self, columns: Collection[str], met: Met, runs: str = "matching") -> Iterator[RunBatch]:
+        """The matching runs with these columns, which include the times, many at a time; `met` counts them.
+
+        `runs`: the relation, as of `grouped`.
+        """
+        statement = f"SELECT {', '.join(map(_quoted, sorted(columns)))} FROM {runs}"  # noqa: S608 - names of ours
+        for rows in arrow_batches(self._connection, statement, {}, _ROWS):
+            batch = RunBatch(rows)
+            met.count(batch.numbers("start"), batch.numbers("stop"))
+            if "incomplete" in columns:
+                met.count_lacking(batch.numbers("incomplete"))
+            yield batch
+
+    def grouped(self, key: str) -> tuple[list[str], str]:
+        """The labels of the groups of a key, and the relation of the matching runs with the `group_number` of each."""
+        column = "placed" if key == "host" else key
+        words = f'SELECT DISTINCT "{column}" FROM matching'  # noqa: S608 - a name of ours
+        labels = f'SELECT "{column}", {_word(key)} AS label FROM ({words})'  # noqa: S608 - as above
+        number = "dense_rank() OVER (ORDER BY label) - 1 AS group_number"
+        self._connection.execute(f"CREATE TEMP TABLE groups AS SELECT *, {number} FROM ({labels})")  # noqa: S608 - as above
+        found = self.rows("SELECT DISTINCT label, group_number FROM groups ORDER BY group_number")
+        same = f'matching."{column}" IS NOT DISTINCT FROM groups."{column}"'
+        joined = f"(SELECT matching.*, group_number FROM matching JOIN groups ON {same})"  # noqa: S608 - as above
+        return [label for label, _ in found], joined
 
     def met(self, ended: Callable[[], str]) -> Met:
         """Why nothing matches. `ended` says from when to when the existing runs ended, as the end of a sentence."""
@@ -101,16 +136,16 @@ class Matching:
 
     def _is_job(self, text: str) -> str:
         asked = JobPattern(text)
-        own = ", ".join(f'"{name}"' for name in _OF_JOB)
+        own = ", ".join(f'"{name}"' for name in OF_JOB)
         contains = " OR ".join(f'contains("{name}", $1)' for name in _NAMES)
         query = f"SELECT DISTINCT {own} FROM inside WHERE {contains}"  # noqa: S608 - as above
         literal = asked.literal.encode("utf-8", "replace").decode()  # no run has what is not Unicode
         found = [row for row in self._connection.execute(query, [literal]).fetchall() if asked(_ids(*row))]
-        columns = [list(column) for column in zip(*found, strict=True)] or [[] for _ in _OF_JOB]
-        unnested = ", ".join(f'unnest(${place}::VARCHAR[]) AS "{name}"' for place, name in enumerate(_OF_JOB, start=1))
+        columns = [list(column) for column in zip(*found, strict=True)] or [[] for _ in OF_JOB]
+        unnested = ", ".join(f'unnest(${place}::VARCHAR[]) AS "{name}"' for place, name in enumerate(OF_JOB, start=1))
         self._connection.execute(f"CREATE TEMP TABLE asked_job AS SELECT {unnested}", columns)
         self._made.append(f"-- asked_job: the jobs that match {_comment(text)}")
-        same = " AND ".join(f'asked_job."{name}" IS NOT DISTINCT FROM inside."{name}"' for name in _OF_JOB)
+        same = " AND ".join(f'asked_job."{name}" IS NOT DISTINCT FROM inside."{name}"' for name in OF_JOB)
         return f"EXISTS (SELECT 1 FROM asked_job WHERE {same})"  # noqa: S608 - as above
 
     def _there(self, key: str) -> Iterator[str]:
@@ -122,6 +157,40 @@ class Matching:
             most = None if key in {"host", "complex"} else _MOST_SHOWN
             for value in self._distinct(column_of(key), most=most):
                 yield from words_of(key, value)
+
+
+class Words(NamedTuple):
+    """A column of words: for each run the place of its word in `words`. The word is empty where nothing is known."""
+
+    codes: Ints
+    words: list[str]
+
+
+class RunBatch:
+    """Some runs as columns."""
+
+    def __init__(self, batch: Any) -> None:
+        self.rows: int = batch.num_rows
+        self._batch = batch
+
+    def numbers(self, name: str, unknown: int = UNKNOWN) -> Ints:
+        """A column of numbers; `unknown` where nothing is known."""
+        column = self._batch.column(name)
+        if column.null_count:
+            column = column.fill_null(unknown)
+        numbers: Ints = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+        return numbers
+
+    def texts(self, name: str) -> list[str | None]:
+        """A column of texts that hardly ever repeat."""
+        found: list[str | None] = self._batch.column(name).to_pylist()
+        return found
+
+    def words(self, name: str) -> Words:
+        """A column of words."""
+        encoded = self._batch.column(name).dictionary_encode(null_encoding="encode")
+        codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        return Words(codes, [text or "" for text in encoded.dictionary.to_pylist()])
 
 
 class SqlReport(Protocol):
@@ -140,11 +209,14 @@ _Sum = TypeVar("_Sum", bound=SqlSum)
 
 def computed(
     context: ReportContext, request: ReportRequest, columns: Collection[str], interval: Interval,
-    part: Callable[[Matching], _Part],
+    part: Callable[[Matching], _Part], running_until: int | None = None,
 ) -> _Part:  # fmt: skip
-    """The result of `part` for the runs that match a request, which has these columns of `entries`."""
+    """The result of `part` for the runs that match a request, which has these columns of `entries`.
+
+    `running_until`: with the runs that have not ended, up to then; archives do not have them.
+    """
     stop = request.stop if (request.interval or interval) == "ended" else None
-    with context.tables(request, columns=columns, start=request.start, stop=stop) as connection:
+    with context.tables(request, running_until, columns=columns, start=request.start, stop=stop) as connection:
         matching = Matching(connection, request, interval)
         made = part(matching)
         if not made.met.matched:
@@ -154,14 +226,14 @@ def computed(
 
 def summed(
     context: ReportContext, request: ReportRequest, columns: Collection[str], interval: Interval,
-    part: Callable[[Matching], _Sum],
+    part: Callable[[Matching], _Sum], running_until: int | None = None,
 ) -> _Sum:  # fmt: skip
     """As `computed`, for sums: with a cluster, its workers compute the months, and the results are added.
 
     `part` is sent to the workers.
     """
     if request.dask is None:
-        return computed(context, request, columns, interval, part)
+        return computed(context, request, columns, interval, part, running_until)
     from publisher.report.dask import gather  # noqa: PLC0415 - loads Dask
 
     return gather(request, partial(_of_month, columns, interval, part))
@@ -179,6 +251,10 @@ def _of_month(
         if not made.met.matched:
             made.met = matching.met(lambda: "")
         return made
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
 
 
 def _comment(text: str) -> str:

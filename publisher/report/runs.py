@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TypeVar
 
 import duckdb
 
@@ -17,7 +16,7 @@ from publisher.report.archive import months_in
 from publisher.report.column_runs import ArchiveRuns, ColumnRuns
 from publisher.report.frame import Runs
 from publisher.report.request import ReportRequest
-from publisher.report.selection import PartialReport, Selection, selected
+from publisher.report.selection import Selection, selected
 from publisher.report.tables import ENTRIES, archive_errors, tables_of_archive, tables_of_store
 from publisher.report.view_kind import Interval
 from publisher.store import registry, suspects
@@ -25,8 +24,6 @@ from publisher.store.admin.purge import runs_of_months
 from publisher.store.database import Store
 from publisher.store.report_queries import first_and_last_end
 from publisher.text import iso, past
-
-_Part = TypeVar("_Part", bound=PartialReport)
 
 
 class ReportContext:
@@ -137,34 +134,6 @@ class ReportContext:
         return (
             f"Not counted, because they were purged from the store: {months}. Read an archive of them with --archive."
         )
-
-    def gather(
-        self,
-        request: ReportRequest,
-        requested: frozenset[str],
-        interval: Interval,
-        part: Callable[[Selection, ReportRequest], _Part],
-        *,
-        running: bool = False,
-    ) -> _Part:
-        """The result of `part` for the runs that match a request, computed here or by month on a cluster.
-
-        `running`: also runs that are still running, which archives do not have.
-        """
-        if request.dask is None:
-            return part(self.select(request, requested, interval, running=running), request)
-        from publisher.report.dask import gather  # noqa: PLC0415 - loads Dask
-
-        return gather(request, partial(_month_of, part, requested, interval))
-
-
-def _month_of(
-    part: Callable[[Selection, ReportRequest], _Part], requested: frozenset[str], interval: Interval,
-    request: ReportRequest, month: Month | None,
-) -> _Part:  # fmt: skip
-    """The result of `part` for a month of an archive."""
-    assert request.archive is not None  # clusters read archives
-    return part(selected(ArchiveRuns(request.archive, month), request, requested, interval), request)
 
 
 def running_note(request: ReportRequest) -> tuple[str, ...]:

@@ -42,6 +42,17 @@ class Met:
     ended: str = ""
     """From when to when the existing runs ended, if none is in the interval: the end of a sentence."""
 
+    def count(self, start: Ints, stop: Ints) -> None:
+        """Count matching runs."""
+        self.runs += len(start)
+        self.matched += len(start)
+        self.backward += int(np.count_nonzero(stop < start))
+
+    def count_lacking(self, incomplete: Ints) -> None:
+        """Count the amounts that matching runs lack."""
+        for bit in AMOUNTS:
+            self.lacking[bit] = self.lacking.get(bit, 0) + int(np.count_nonzero(incomplete & bit))
+
     def add(self, other: Met) -> None:
         """Add the counts of other runs."""
         self.runs += other.runs

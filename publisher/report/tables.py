@@ -8,7 +8,7 @@ file, no network, no extension; its memory is bounded, and what it spills is pri
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -142,12 +142,12 @@ def _classes(
     if known is not None and known.config == digest:
         with suppress(ForeignColumnsError):
             table = folder.classes(known)
-    last = max(table.column(CLASS_ID).to_pylist()[-1:], default=0)
+    last = table.column(CLASS_ID)[-1].as_py() if table.num_rows else 0
     more = list(classes_after(connection, last))
     if known is not None and known.config == digest and not more and last == known.last_id:
         return known, table
     table = pa.concat_tables([table, _resolved(more, config)])
-    last = max(table.column(CLASS_ID).to_pylist()[-1:], default=0)
+    last = table.column(CLASS_ID)[-1].as_py() if table.num_rows else 0
     return folder.write_classes(table, digest, last), table
 
 
@@ -254,6 +254,16 @@ def tables_of_archive(
         connection.execute(f"CREATE VIEW entries AS SELECT {', '.join(selected)} FROM {read}")  # noqa: S608 - as above
         _lock(connection)
         yield connection
+
+
+def arrow_batches(
+    connection: duckdb.DuckDBPyConnection, query: str, given: Mapping[str, Any], rows: int
+) -> Iterator[Any]:
+    """The result of a query as record batches of at most so many rows."""
+    result: Any = connection.execute(query, dict(given))
+    # DuckDB before 1.4 has only the older name.
+    read = getattr(result, "to_arrow_reader", None) or result.fetch_record_batch
+    yield from read(rows)
 
 
 @contextmanager

@@ -27,15 +27,15 @@ from publisher.config.reports import Charged, Charges, Factor, Node, Price, hour
 from publisher.errors import UsageError
 from publisher.report.calendar import month_in, zone_of
 from publisher.report.column_tally import Ints, sum_by
-from publisher.report.frame import Frame
 from publisher.report.held_amounts import rounded
 from publisher.report.hours_of_day import Hours, HoursOfDay
 from publisher.report.inventory import INFERRED, Inventory
+from publisher.report.matching import Matching, RunBatch, columns_of, summed
 from publisher.report.ranking import order_of
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text, others
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import Met, Selection, distinct
+from publisher.report.selection import Met, distinct
 from publisher.report.statements.items import (
     FACTOR_KEYS,
     UNIT_MS,
@@ -97,9 +97,9 @@ def month_charges(context: ReportContext, request: ReportRequest) -> Statements:
     nothing = None
     for resource in get_args(Charged):
         if any(price.resource == resource for price in settings.prices):
-            requested = REQUIRED[resource] | {"wall_ms", by, *FACTOR_KEYS}
             part = partial(_charged, settings=settings, nodes=context.config.nodes, by=by, resource=resource)
-            found_of = context.gather(msgspec.structs.replace(request, interval=None), requested, "ended", part)
+            columns = columns_of(request, *_columns(resource, by))
+            found_of = summed(context, msgspec.structs.replace(request, interval=None), columns, "ended", part)
             charged.add(found_of)
             nothing = found_of.met.nothing()
     lines = itemised(settings, charged.usage)
@@ -187,23 +187,23 @@ class ChargedUsage:
 
 
 def _charged(
-    selection: Selection, _: ReportRequest, *, settings: Charges, nodes: Sequence[Node], by: str, resource: Charged
+    matching: Matching, *, settings: Charges, nodes: Sequence[Node], by: str, resource: Charged
 ) -> ChargedUsage:  # fmt: skip
-    """The usage of a resource by the runs of a selection."""
-    charging = _Charging(selection, settings, nodes, by, resource)
-    for frame in selection.frames():
-        charging.add(frame)
-    charging.found.met = selection.met()
+    """The usage of a resource by the matching runs."""
+    charging = _Charging(settings, nodes, by, resource)
+    for batch in matching.batches(_columns(resource, by), charging.found.met):
+        charging.add(batch)
     return charging.found
+
+
+def _columns(resource: Charged, by: str) -> frozenset[str]:
+    return frozenset({*REQUIRED[resource], "wall_ms", by, *FACTOR_KEYS})
 
 
 class _Charging:
     """Sums up the usage of a resource by payer, price, and factors."""
 
-    def __init__(
-        self, selection: Selection, settings: Charges, nodes: Sequence[Node], by: str, resource: Charged
-    ) -> None:  # fmt: skip
-        self._selection = selection
+    def __init__(self, settings: Charges, nodes: Sequence[Node], by: str, resource: Charged) -> None:
         self._settings = settings
         self._resource: Charged = resource
         self._by = by
@@ -211,58 +211,56 @@ class _Charging:
         hours = [None if price.hours is None else Hours(*hours_s(price.hours)) for price in settings.prices]
         self._hours = HoursOfDay(hours, zone_of(settings.timezone))
         """The prices that apply in each part of the day."""
-        self._placing = Placing(selection, self._inventory, resource)
-        self._keys: dict[tuple[frozenset[int], tuple[int, ...]], Used | tuple[str, str, str]] = {}
+        self._placing = Placing(self._inventory, resource)
+        self._names = (by, "cluster", *FACTOR_KEYS)
+        self._keys: dict[tuple[frozenset[int], int, tuple[str, ...]], Used | tuple[str, str, str]] = {}
         self.found = ChargedUsage()
 
-    def add(self, frame: Frame) -> None:
-        """Add the runs of a frame."""
-        placed = self._placing.of(frame)
+    def add(self, batch: RunBatch) -> None:
+        """Add the runs of a batch."""
+        placed = self._placing.of(batch)
         used = placed.amount > 0
         row, node, amount = placed.row[used], placed.node[used], placed.amount[used]
         if not len(row):
             return
-        names = (self._by, "cluster", *FACTOR_KEYS)
-        found, inverse = distinct([node, *(frame.codes[name][row] for name in names)])
-        lost = [words == (_LOST,) for words in self._selection.coding("status").values]
-        at_status, at_user = (1 + names.index(name) for name in ("status", "user"))
-        users = self._selection.coding("user").values
-        self._count_lost(frame, np.unique(row), lost)
-        wall_ms = np.maximum(frame.numbers["wall_ms"], 0)
-        parts = self._hours.spread(frame.numbers["start"], frame.numbers["stop"], wall_ms)
+        columns = [batch.words(name) for name in self._names]
+        found, inverse = distinct([node, *(column.codes[row] for column in columns)])
+        kinds = [
+            (node, tuple(column.words[code] for column, code in zip(columns, codes, strict=True)))
+            for node, *codes in found.tolist()
+        ]
+        self._count_lost(batch, np.unique(row))
+        at_status, at_user = (self._names.index(name) for name in ("status", "user"))
+        wall_ms = np.maximum(batch.numbers("wall_ms"), 0)
+        parts = self._hours.spread(batch.numbers("start"), batch.numbers("stop"), wall_ms)
         for part, of_part in zip(self._hours.parts, parts, strict=True):
             sums = _products(inverse, amount, of_part[row], len(found))
-            for codes, usage in zip(map(tuple, found.tolist()), sums, strict=True):
+            for (number, words), usage in zip(kinds, sums, strict=True):
                 if not usage and len(parts) > 1:
                     continue
-                key = self._keys.get((part, codes))
+                key = self._keys.get((part, number, words))
                 if key is None:
-                    key = self._keys[part, codes] = self._key(part, codes, names)
+                    key = self._keys[part, number, words] = self._key(part, number, words)
                 self.found.add_amount(key, usage)
                 if not isinstance(key, Used):
                     continue
-                user = _payer(users[codes[at_user]])
+                user = words[at_user] or UNKNOWN_NAME
                 self.found.users[key, user] = self.found.users.get((key, user), 0) + usage
-                if lost[codes[at_status]]:
+                if words[at_status] == _LOST:
                     self.found.lost_usage[key] = self.found.lost_usage.get(key, 0) + usage
 
-    def _count_lost(self, frame: Frame, rows: Ints, lost: Sequence[bool]) -> None:
+    def _count_lost(self, batch: RunBatch, rows: Ints) -> None:
         """Count the lost runs among these rows by payer."""
-        of_lost = rows[np.array(lost, np.bool_)[frame.codes["status"][rows]]]
-        payers = self._selection.coding(self._by).values
-        for code in frame.codes[self._by][of_lost].tolist():
-            held = (_payer(payers[code]), self._resource)
+        status, payers = batch.words("status"), batch.words(self._by)
+        lost = np.array([word == _LOST for word in status.words], np.bool_)
+        for code in payers.codes[rows[lost[status.codes[rows]]]].tolist():
+            held = (payers.words[code] or UNKNOWN_NAME, self._resource)
             self.found.lost_runs[held] = self.found.lost_runs.get(held, 0) + 1
 
-    def _key(
-        self, part: frozenset[int], codes: tuple[int, ...], names: tuple[str, ...]
-    ) -> Used | tuple[str, str, str]:  # fmt: skip
-        """The key of usage with these codes in a part of the day, in which the prices `part` apply."""
-        node = self._inventory.nodes[codes[0]]
-        words = {
-            name: (self._selection.coding(name).values[code] or ("",))[0]
-            for name, code in zip(names, codes[1:], strict=True)
-        }
+    def _key(self, part: frozenset[int], number: int, kind: tuple[str, ...]) -> Used | tuple[str, str, str]:
+        """The key of usage of this kind on a node in a part of the day, in which the prices `part` apply."""
+        node = self._inventory.nodes[number]
+        words = dict(zip(self._names, kind, strict=True))
         where = {"cluster": node.cluster or words["cluster"], "type": node.type, "queue": words["queue"]}
         price = _first(
             self._settings.prices,
@@ -275,11 +273,7 @@ class _Charging:
             _first(listed, lambda one: _match(one, FACTOR_KEYS, words))
             for listed in (self._settings.group_factors, self._settings.job_factors)
         )
-        return Used(_payer((words[self._by],)), self._resource, price, *factors)
-
-
-def _payer(words: Sequence[str]) -> str:
-    return (words or ("",))[0] or UNKNOWN_NAME
+        return Used(words[self._by] or UNKNOWN_NAME, self._resource, price, *factors)
 
 
 def _first(rules: tuple[Any, ...], matches: Callable[[Any], bool], among: frozenset[int] | None = None) -> int:

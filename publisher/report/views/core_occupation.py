@@ -49,19 +49,19 @@ class CoresHeld:
         self.unnamed = 0
         """The number of runs that named cores of a node, and of those that did not."""
 
-    def add(self, frame: Allocations) -> None:
+    def add(self, held: Allocations) -> None:
         """Add what runs held."""
-        placed = frame.placed
+        placed = held.placed
         looked_at = {node: self._is_included(node) for node in np.unique(placed.node).tolist()}
         chosen = np.array([looked_at[node] for node in placed.node.tolist()], np.bool_) & (placed.amount > 0)
-        silent = np.flatnonzero(chosen & (frame.named == 0))
-        self._spread.add(placed.node[silent], frame.start[silent], frame.stop[silent], placed.amount[silent])
-        named = np.flatnonzero(chosen & (frame.named != 0))
-        for some in frame.numbers.portions(named, frame.named[named]):
-            entry, core = frame.numbers.entries(frame.named[some])
+        silent = np.flatnonzero(chosen & (held.named == 0))
+        self._spread.add(placed.node[silent], held.start[silent], held.stop[silent], placed.amount[silent])
+        named = np.flatnonzero(chosen & (held.named != 0))
+        for some in held.numbers.portions(named, held.named[named]):
+            entry, core = held.numbers.entries(held.named[some])
             rows = some[entry]
             ids = self._ids_of(placed.node[rows] * MOST + core)
-            self._named.add(ids, frame.start[rows], frame.stop[rows], np.ones(len(rows), np.int64))
+            self._named.add(ids, held.start[rows], held.stop[rows], np.ones(len(rows), np.int64))
         self.named += len(np.unique(placed.row[named]))
         self.unnamed += len(np.unique(placed.row[silent]))
 
@@ -122,6 +122,10 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view. Other keys are those of occupation."""
     if request.resource != "cores":
         raise UsageError(f"{request.resource} cannot be grouped by core", hint="Omit --resource, or `core` in --by")
+    if request.dask is not None:
+        raise UsageError(
+            "--dask: a cluster does not compute the occupation of cores", hint="Omit --dask, or group by node"
+        )
     held = NodeAllocations(context, request, "cores")
     cores = CoresHeld(held.periods, lambda node: held.looks_at(held.inventory.nodes[node]))
     held.watch(held=cores.add)
@@ -185,6 +189,7 @@ def _cores(by: tuple[str, ...], held: NodeAllocations, cores: CoresHeld) -> tupl
     for of_node, node_name in zip(nodes, names_of(nodes, by), strict=True):
         node, capacity = of_node.node, of_node.capacity
         spread = cores.spread(of_node.number)
+        require_cells(len(found) + (capacity or 0), len(held.periods))  # before so many are numbered
         there = sorted({*range(capacity or 0), *cores.by_node.get(of_node.number, ())})
         if capacity:
             beyond += [f"{node_name}/{core}" for core in there if core >= capacity]

@@ -1,12 +1,12 @@
 """What runs held of the nodes of a site in each period: the base of the views of occupation and scarcity.
 
-`Placing` divides the runs of a frame among nodes; `CoreNumbers` are the cores that runs name, parsed once each.
+`Placing` divides the runs of a batch among nodes; `CoreNumbers` are the cores that runs name, parsed once each.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from fnmatch import translate
 from functools import partial
 from typing import Final, NamedTuple, Self
@@ -18,23 +18,25 @@ from formats.cores import expand
 from formats.job import Host
 from publisher.config.reports import Node
 from publisher.errors import UsageError
+from publisher.report.archive import CORE_NUMBERS, core_numbers_of, hosts_of
 from publisher.report.calendar import ReportPeriod, edges, periods, zone_of
 from publisher.report.column_tally import Ints
-from publisher.report.frame import MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, Frame
+from publisher.report.frame import MEMORY_UNKNOWN, VIRTUAL_UNKNOWN
 from publisher.report.held_amounts import LARGEST_AMOUNT, MostAtOnce, Occupation
 from publisher.report.inventory import GPU_PARTS, Inventory, KnownNode
+from publisher.report.matching import Matching, RunBatch, columns_of, computed, summed
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import Met, Selection, distinct
+from publisher.report.selection import Met, distinct
 from publisher.report.view_kind import Resource
 from publisher.text import counted
 
 REQUIRED: dict[Resource, frozenset[str]] = {
-    "cores": frozenset({"placed", "cluster", "slots", "core_numbers"}),
-    "memory": frozenset({"placed", "cluster", "slots", "memory_kib", "incomplete"}),
-    "vmem": frozenset({"placed", "cluster", "slots", "virtual_kib", "incomplete"}),
-    "gpus": frozenset({"placed", "cluster", "slots", "gpus"}),
+    "cores": frozenset({"start", "stop", "placed", "cluster", "slots", "core_numbers"}),
+    "memory": frozenset({"start", "stop", "placed", "cluster", "slots", "memory_kib", "incomplete"}),
+    "vmem": frozenset({"start", "stop", "placed", "cluster", "slots", "virtual_kib", "incomplete"}),
+    "gpus": frozenset({"start", "stop", "placed", "cluster", "slots", "gpus"}),
 }
 """The columns that placing a resource needs."""
 
@@ -44,7 +46,7 @@ _LIKE_SLOTS: frozenset[Resource] = frozenset({"memory", "vmem"})
 
 
 class Placed:
-    """What runs held, by entry: `row` of the frame, `host` (its place among the run's hosts), `node` of the inventory,
+    """What runs held, by entry: `row` of the batch, `host` (its place among the run's hosts), `node` of the inventory,
     and `amount`."""
 
     def __init__(self, row: Ints, host: Ints, node: Ints, amount: Ints) -> None:
@@ -66,44 +68,44 @@ class _NodeShare(NamedTuple):
 
 
 class Placing:
-    """Places the runs of a selection on the nodes of an inventory.
+    """Places runs on the nodes of an inventory.
 
     Slots are those granted on each host; if a source has only the total of a run, they are divided evenly, in whole
     slots. Memory is divided like slots, since batch systems report one peak for the run. GPUs that are not known by
     host are divided evenly, in parts of a GPU: two GPUs of a run on three nodes are two thirds of a GPU on each.
     """
 
-    def __init__(self, selection: Selection, inventory: Inventory, resource: Resource) -> None:
-        self._selection = selection
+    def __init__(self, inventory: Inventory, resource: Resource) -> None:
         self._inventory = inventory
         self._resource = resource
-        self._known: dict[tuple[int, int, int, int], _NodeShare] = {}
+        self._known: dict[tuple[str, str, int, int], _NodeShare] = {}
 
-    def meet(self, frame: Frame) -> None:
-        """Note on which nodes the runs of a frame ran: runs that a report leaves out show their cluster too."""
-        pairs, _ = distinct([frame.codes["placed"], frame.codes["cluster"]])
-        for placed, cluster in pairs.tolist():
-            for host in self._selection.coding("placed").raw[placed]:
-                self._inventory.numbers(self._cluster(cluster), host.name)
+    def meet(self, matching: Matching) -> None:
+        """Note on which nodes the runs of the interval were: those that a report leaves out show their cluster too."""
+        if matching.filtered:
+            for placed, cluster in matching.rows("SELECT DISTINCT placed, cluster FROM inside ORDER BY ALL"):
+                for host in hosts_of(placed):
+                    self._inventory.numbers(cluster or "", host.name)
 
-    def _cluster(self, code: int) -> str:
-        return (self._selection.coding("cluster").values[code] or ("",))[0]
-
-    def of(self, frame: Frame) -> Placed:
-        """Where the runs of a frame ran."""
-        total = self._total(frame)
+    def of(self, batch: RunBatch) -> Placed:
+        """Where the runs of a batch ran."""
+        total = self._total(batch)
         by_slots = self._resource in _LIKE_SLOTS
         # Amounts of memory hardly ever repeat; the division of slots does.
-        spread = np.zeros(frame.rows, np.int64) if by_slots else total
-        found, inverse = distinct([frame.codes["placed"], frame.codes["cluster"], frame.numbers["slots"], spread])
-        shares = [self._shares(*row) for row in found.tolist()]
+        spread = np.zeros(batch.rows, np.int64) if by_slots else total
+        placed, clusters = batch.words("placed"), batch.words("cluster")
+        found, inverse = distinct([placed.codes, clusters.codes, batch.numbers("slots"), spread])
+        shares = [
+            self._shares(placed.words[place], clusters.words[cluster], slots, some)
+            for place, cluster, slots, some in found.tolist()
+        ]
         counts = np.array([len(share.nodes) for share in shares], np.int64)
         begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)[:-1]])
         hosts = np.array([host for share in shares for host in share.hosts], np.int64)
         nodes = np.array([node for share in shares for node in share.nodes], np.int64)
         amounts = np.array([amount for share in shares for amount in share.amounts], np.int64)
         repeated = counts[inverse]
-        row = np.repeat(np.arange(frame.rows), repeated)
+        row = np.repeat(np.arange(batch.rows), repeated)
         within = np.arange(len(row)) - np.repeat(np.cumsum(repeated) - repeated, repeated)
         place = np.repeat(begins[inverse], repeated) + within
         held = amounts[place]
@@ -112,21 +114,20 @@ class Placing:
             held = _parts(total[row], held, wholes[inverse][row])
         return Placed(row, hosts[place], nodes[place], held)
 
-    def _total(self, frame: Frame) -> Ints:
+    def _total(self, batch: RunBatch) -> Ints:
         """The total of a run, for what is not known by host."""
         if self._resource == "cores":
-            return frame.numbers["slots"]
+            return batch.numbers("slots")
         if self._resource == "gpus":
-            return np.minimum(frame.numbers["gpus"], LARGEST_AMOUNT // GPU_PARTS) * GPU_PARTS
-        return frame.numbers[{"memory": "memory_kib", "vmem": "virtual_kib"}[self._resource]]
+            return np.minimum(batch.numbers("gpus"), LARGEST_AMOUNT // GPU_PARTS) * GPU_PARTS
+        return batch.numbers({"memory": "memory_kib", "vmem": "virtual_kib"}[self._resource])
 
-    def _shares(self, placed: int, cluster: int, slots: int, total: int) -> _NodeShare:
+    def _shares(self, placed: str, cluster: str, slots: int, total: int) -> _NodeShare:
         key = (placed, cluster, slots, total)
         if key not in self._known:
             if len(self._known) > 100_000:
                 self._known.clear()
-            hosts = self._selection.coding("placed").raw[placed]
-            self._known[key] = self._spread(hosts, self._cluster(cluster), slots, total)
+            self._known[key] = self._spread(hosts_of(placed), cluster, slots, total)
         return self._known[key]
 
     def _spread(self, hosts: Sequence[Host], cluster: str, slots: int, total: int) -> _NodeShare:
@@ -173,7 +174,7 @@ _AT_ONCE: Final = 500_000
 
 
 class CoreNumbers:
-    """Codes of texts of core numbers, valid until the next frame; 0: no cores are named."""
+    """Codes of texts of core numbers, valid until the next batch; 0: no cores are named."""
 
     def __init__(self) -> None:
         self._forget()
@@ -183,20 +184,17 @@ class CoreNumbers:
         self._numbers: list[Ints] = [np.zeros(0, np.int64)]
         self._kept = 0
 
-    def of(self, frame: Frame, placed: Placed) -> Ints:
+    def of(self, batch: RunBatch, placed: Placed) -> Ints:
         """The code of each entry; 0 if the numbers are not as many as the slots of the run on that node."""
         if self._kept > _MOST_KEPT:
             self._forget()
-        by_run = frame.objects["core_numbers"]
+        texts = batch.words(CORE_NUMBERS)
+        by_run = [core_numbers_of(text) for text in texts.words]
         if not any(by_run):
             return np.zeros(len(placed.row), np.int64)
-        codes = np.array(
-            [
-                self._code(by_run[row][host]) if host < len(by_run[row]) else 0
-                for row, host in zip(placed.row.tolist(), placed.host.tolist(), strict=True)
-            ],
-            np.int64,
-        )
+        found, inverse = distinct([texts.codes[placed.row], placed.host])
+        code_of = [self._code(by_run[run][host]) if host < len(by_run[run]) else 0 for run, host in found.tolist()]
+        codes = np.array(code_of, np.int64)[inverse]
         counts = np.array([len(numbers) for numbers in self._numbers], np.int64)
         return np.where(counts[codes] == placed.amount, codes, 0)
 
@@ -250,7 +248,7 @@ class OfNode(NamedTuple):
 
 
 class Allocations(NamedTuple):
-    """What the runs of a frame held of cores: by entry of `placed`, `start` and `stop` within the service of the node;
+    """What the runs of a batch held of cores: by entry of `placed`, `start` and `stop` within the service of the node;
     `named` are codes of `numbers`."""
 
     placed: Placed
@@ -279,26 +277,30 @@ class NodeUse:
 
     def read(
         self,
-        selection: Selection,
-        watch: Callable[[Frame, Placed], None] | None = None,
+        matching: Matching,
+        watch: Callable[[RunBatch, Placed], None] | None = None,
         held: Callable[[Allocations], None] | None = None,
+        more: Collection[str] = (),
     ) -> Self:
-        """Read all runs; `watch` gets each frame and its placing, `held` the cores held while nodes were in service."""
-        placing = Placing(selection, self.inventory, self._resource)
+        """Read the matching runs; `watch` gets each batch, with the columns `more`, and its placing, `held` the cores
+        held while nodes were in service."""
+        placing = Placing(self.inventory, self._resource)
+        placing.meet(matching)
         numbers = CoreNumbers()
         with MostAtOnce(self._periods[0].start, self._periods[-1].stop) as lacking:
-            for frame in selection.frames(placing.meet):
-                long_ago = frame.numbers["start"] < self._now - FORGOTTEN_S
-                self.forgotten += int(np.count_nonzero(long_ago & (frame.numbers["stop"] == self._now)))
-                placed = placing.of(frame)
+            for batch in matching.batches({*REQUIRED[self._resource], *more}, self.met):
+                begin, end = batch.numbers("start"), batch.numbers("stop")
+                long_ago = begin < self._now - FORGOTTEN_S
+                self.forgotten += int(np.count_nonzero(long_ago & (end == self._now)))
+                placed = placing.of(batch)
                 if watch is not None:
-                    watch(frame, placed)
-                start, stop = frame.numbers["start"][placed.row], frame.numbers["stop"][placed.row]
+                    watch(batch, placed)
+                start, stop = begin[placed.row], end[placed.row]
                 stop = np.minimum(stop, self._until(placed.node))
                 start = np.maximum(start, self._since(placed.node))
                 self.occupation.add(placed.node, start, stop, placed.amount)
                 if self._resource == "cores":
-                    named = numbers.of(frame, placed)
+                    named = numbers.of(batch, placed)
                     numbers.note_highest(self._highest, placed.node, named)
                     if held is not None:
                         held(Allocations(placed, start, stop, named, numbers))
@@ -308,7 +310,6 @@ class NodeUse:
                     ]
                     lacking.add(placed.node[unknown], start[unknown], stop[unknown], placed.amount[unknown])
             self._inferred = lacking.by_node()
-        self.met = selection.met()
         return self
 
     def add(self, other: NodeUse) -> None:
@@ -356,10 +357,9 @@ class NodeUse:
 
 
 def _use(
-    selection: Selection, _: ReportRequest, *, nodes: Sequence[Node], resource: Resource, periods: list[ReportPeriod],
-    now: int,
+    matching: Matching, *, nodes: Sequence[Node], resource: Resource, periods: list[ReportPeriod], now: int
 ) -> NodeUse:  # fmt: skip
-    return NodeUse(nodes, resource, periods, now).read(selection)
+    return NodeUse(nodes, resource, periods, now).read(matching)
 
 
 class NodeAllocations:
@@ -386,21 +386,29 @@ class NodeAllocations:
         part = partial(
             _use, nodes=self._context.config.nodes, resource=self.resource, periods=self.periods, now=self._context.now
         )
-        requested = REQUIRED[self.resource]
-        self._use = self._context.gather(self._request, requested, "overlapping", part, running=True)
+        columns = columns_of(self._request, *REQUIRED[self.resource])
+        self._use = summed(
+            self._context, self._request, columns, "overlapping", part, running_until=self._running_until
+        )
         return self
 
     def watch(
         self,
-        watch: Callable[[Frame, Placed], None] | None = None,
+        watch: Callable[[RunBatch, Placed], None] | None = None,
         held: Callable[[Allocations], None] | None = None,
         more: frozenset[str] = frozenset(),
     ) -> Self:
         """Read all runs with `watch` and `held` as in `NodeUse.read`. `more`: further columns that they need."""
-        requested = REQUIRED[self.resource] | more
-        selection = self._context.select(self._request, requested, "overlapping", running=True)
-        self._use.read(selection, watch, held)
+        columns = columns_of(self._request, *REQUIRED[self.resource], *more)
+        computed(
+            self._context, self._request, columns, "overlapping",
+            lambda matching: self._use.read(matching, watch, held, more), running_until=self._running_until,
+        )  # fmt: skip
         return self
+
+    @property
+    def _running_until(self) -> int | None:
+        return self._context.now if self._request.running else None
 
     def looks_at(self, node: KnownNode) -> bool:
         """Whether the report includes a node: with a filter for hosts, what all runs held of others is unknown."""

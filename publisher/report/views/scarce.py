@@ -11,17 +11,20 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from publisher.job_ids import JobIds
 from publisher.report.calendar import unit_for
 from publisher.report.frame import Frame
+from publisher.report.matching import OF_JOB, RunBatch
 from publisher.report.report import Cell, Plot, Report, Series, in_percent
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import SCARCE, Resource
 from publisher.report.views.nodes import NodeAllocations, Placed
 from publisher.report.views.occupation import shares
-from publisher.report.views.waiting import WAITED, GroupWaits, Waits
+from publisher.report.views.waiting import GroupWaits, Waits
 from publisher.text import duration_text
 
+_WAITED: Final = frozenset({"submit", "eligible", *OF_JOB})
 HIGH: Final = 0.8
 LONG_S: Final = 3600
 _BY: Final = ("cluster", "type")
@@ -38,7 +41,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         held = NodeAllocations(context, whole, resource)
         with Waits() as waits:
             classes = _Classes(held, request, waits)
-            found = shares(held.watch(classes.watch, more=WAITED), _BY)
+            found = shares(held.watch(classes.watch, more=_WAITED), _BY)
             waited_by = classes.waited()
         for label, each in found.items():
             nodes = max((share.nodes for share in each), default=0)
@@ -83,15 +86,29 @@ class _Classes:
         self._inventory = held.inventory
         self._start, self._stop = request.start, request.stop
         self._waits = waits
+        self._clusters: dict[str, int] = {}
 
-    def watch(self, frame: Frame, placed: Placed) -> None:
-        """Add the runs of a frame."""
+    def watch(self, batch: RunBatch, placed: Placed) -> None:
+        """Add the runs of a batch."""
+        frame = self._frame(batch)
         rows, places = np.unique(placed.row, return_index=True)
         of_rows = np.full(frame.rows, -1, np.int64)
         of_rows[rows] = np.where(placed.amount[places] > 0, placed.node[places], -1)
         start = frame.numbers["start"]
         mask = (of_rows >= 0) & (start >= self._start) & (start < self._stop)
         self._waits.add(frame.where(mask), of_rows[mask])
+
+    def _frame(self, batch: RunBatch) -> Frame:
+        clusters = batch.words("cluster")
+        known = np.array([self._clusters.setdefault(name, len(self._clusters)) for name in clusters.words], np.int64)
+        jobs = [
+            JobIds(local_id, name, global_id, array_id, None if task is None else int(task), cluster, second_name)
+            for local_id, name, global_id, array_id, task, cluster, second_name in zip(
+                *map(batch.texts, OF_JOB), strict=True
+            )
+        ]
+        numbers = {name: batch.numbers(name) for name in ("start", "submit", "eligible")}
+        return Frame(batch.rows, numbers, {"cluster": known[clusters.codes]}, {"job": jobs})
 
     def waited(self) -> dict[tuple[str, ...], GroupWaits]:
         """The waiting times by cluster and type: those of all nodes, whose cluster is known when all runs were read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -11,13 +12,15 @@ from formats.utilization.report import UtilizationReport, builtins
 from publisher.errors import UsageError
 from publisher.report.column_tally import ColumnTally
 from publisher.report.frame import CPU_UNKNOWN
+from publisher.report.matching import Matching, columns_of, summed
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import Groups, Met, Selection, columns_of
+from publisher.report.selection import Met
 from publisher.report.view_kind import UTILIZATION
 
-_WANTED: Final = frozenset({"user_ms", "system_ms", "slots", "incomplete"})
+_TALLIED: Final = ("start", "stop", "user_ms", "system_ms", "slots")
+_WANTED: Final = (*_TALLIED, "incomplete")
 _MOST_CELLS: Final = 1_000_000
 _COLUMNS: Final = (
     Column("start", "instant"),
@@ -59,7 +62,7 @@ def _utilization(context: ReportContext, request: ReportRequest, found: Tallied)
 
 
 class Tallied:
-    """The utilization of some runs: `selection.PartialReport`. `labels`: its groups, if there is a key."""
+    """The utilization of some runs, to which that of others can be added. `labels`: its groups, if there is a key."""
 
     def __init__(self, tally: ColumnTally, by: tuple[str, ...]) -> None:
         self.tally = tally
@@ -86,25 +89,26 @@ class Tallied:
         self.met.add(other.met)
 
 
-def tally_part(selection: Selection, request: ReportRequest) -> Tallied:
-    """Tally the runs of a selection. Raises `UsageError`."""
-    groups = Groups(request, selection, request.by)
+def tally_part(matching: Matching, request: ReportRequest) -> Tallied:
+    """Tally the matching runs. Raises `UsageError`."""
     found = Tallied(ColumnTally(request.cut()), request.by)
-    found.labels = groups.labels
-    for frame in selection.frames():
-        numbers = frame.numbers
-        group = groups.of(frame) if request.by else None
+    runs, columns = "matching", list(_WANTED)
+    for key in request.by:
+        labels, runs = matching.grouped(key)
+        found.labels = [(label,) for label in labels]
         found.require_cells()
-        found.tally.add(
-            numbers["start"], numbers["stop"], numbers["user_ms"], numbers["system_ms"], numbers["slots"], group
-        )  # fmt: skip
-    found.met = selection.met()
+        columns.append("group_number")
+    for batch in matching.batches(columns, found.met, runs):
+        start, stop, user_ms, system_ms, slots = map(batch.numbers, _TALLIED)
+        group = batch.numbers("group_number") if request.by else None
+        found.tally.add(start, stop, user_ms, system_ms, slots, group)
     return found
 
 
 def _tallied(context: ReportContext, request: ReportRequest) -> Tallied:
     request.cut()  # an invalid request is refused before anything is read
-    return context.gather(request, _WANTED | columns_of(request.by), "overlapping", tally_part)
+    columns = columns_of(request, *_WANTED)
+    return summed(context, request, columns, "overlapping", partial(tally_part, request=request))
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +20,9 @@ from publisher.api import Publisher
 from publisher.config import file as config_file
 from publisher.errors import UsageError
 from publisher.report.archive import FILE
-from publisher.report.columns import ColumnMaker
-from publisher.report.frame import Coding, Frame, Runs
+from publisher.report.column_batches import batch_of
+from publisher.report.column_files import CLASS_ID, PART_ID, PART_SCHEMA, RUN_ID
+from publisher.report.columns import OWN_COLUMNS, ColumnMaker
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -103,29 +107,22 @@ def test_a_job_shows_its_cores(site: Publisher) -> None:
     assert ("core_numbers", "0, 0-1") in table(found, "field", "value")
 
 
-class _ListedFrames:
-    """Runs of a list: `publisher.report.frame.Runs`."""
-
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self._jobs = jobs
-        self.codings: dict[str, Coding] = {}
-
-    def frames(
-        self, _start: int, _stop: int | None, requested: frozenset[str], *, running_until: int | None
-    ) -> Iterator[Frame]:
-        maker = ColumnMaker(requested, running=True)
-        self.codings = maker.codings
-        for place in range(0, len(self._jobs), 3):
-            yield maker.frame([maker.slim_of(job) for job in self._jobs[place : place + 3]], running_until)
-
-
 class _Given(ReportContext):
+    """Jobs in the columns of a store."""
+
     def __init__(self, jobs: Sequence[Job], nodes: str) -> None:
         super().__init__(None, config_file.parse(tomllib.loads(BASE + nodes), Path("/x/publisher.toml")), at(9))
         self._jobs = jobs
 
-    def runs(self, _request: ReportRequest) -> Runs:
-        return _ListedFrames(self._jobs)
+    @contextmanager
+    def tables(self, *_asked: Any, **_columns: Any) -> Iterator[duckdb.DuckDBPyConnection]:
+        maker = ColumnMaker(OWN_COLUMNS)
+        ids = {name: [0] * len(self._jobs) for name in (RUN_ID, CLASS_ID, PART_ID)}
+        batch = batch_of(maker.frame([maker.slim_of(job) for job in self._jobs], None, ids), maker.codings, PART_SCHEMA)
+        with duckdb.connect(":memory:") as connection:
+            connection.register("columns", pa.Table.from_batches([batch]))
+            connection.execute("CREATE VIEW entries AS SELECT * FROM columns")
+            yield connection
 
 
 def occupation(jobs: Sequence[Job], *by: str, nodes: str = NODES, stop: int = at(2)) -> Report:
@@ -274,3 +271,14 @@ def test_an_archive_has_cores_too(site: Publisher, tmp_path: Path) -> None:
     inferred = view(site, "occupation", by=("core",), archive=tmp_path, filters={"status": "completed"})
     assert sum(row[5] for row in inferred.rows) == sum(row[5] for row in stored.rows)  # type: ignore[misc]
     assert any("their use is inferred" in note for note in inferred.notes)
+
+
+def test_a_node_with_impossibly_many_cores_is_refused_before_they_are_numbered() -> None:
+    """A source that says 2**40 slots must not fill the memory."""
+    with pytest.raises(UsageError, match="more than a report by core can have"):
+        occupation([ran(0, 1, (Host("m1", 1 << 40),), ())], "core")
+
+
+def test_a_cluster_does_not_compute_cores(site: Publisher, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a cluster does not compute the occupation of cores"):
+        view(site, "occupation", by=("core",), archive=tmp_path, dask="tcp://127.0.0.1:1")

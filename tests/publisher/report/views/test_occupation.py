@@ -10,6 +10,7 @@ import pytest
 from publisher.api import Publisher
 from publisher.errors import UsageError
 from publisher.report.calendar import periods, zone_of
+from publisher.report.matching import computed
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
@@ -171,7 +172,9 @@ def test_what_must_be_inferred_is_no_sum_of_months(tmp_path: Path) -> None:
         cut = periods(request.start, request.stop, "month", zone_of("UTC"))
 
         def part() -> NodeUse:
-            return NodeUse((), "cores", cut, NOW).read(context.select(request, REQUIRED["cores"], "overlapping"))
+            return computed(
+                context, request, REQUIRED["cores"] | {"end"}, "overlapping", NodeUse((), "cores", cut, NOW).read
+            )
 
         nothing = NodeUse((), "cores", cut, NOW)
         nothing.add(part())
