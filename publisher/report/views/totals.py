@@ -120,7 +120,7 @@ class Totals(msgspec.Struct, frozen=True):
     sql: str = ""
 
 
-class GroupSums:
+class UsageSums:
     """The usage of some runs by group, to which that of other runs can be added in any order."""
 
     def __init__(self, rows: Iterable[tuple[tuple[str, ...], Sequence[int]]] = (), met: Met | None = None) -> None:
@@ -131,7 +131,7 @@ class GroupSums:
         for label, amounts in rows:
             self._add(label, amounts)
 
-    def add(self, other: GroupSums) -> None:
+    def add(self, other: UsageSums) -> None:
         """Add the usage of other runs."""
         self.met.add(other.met)
         for label, amounts in other.amounts.items():
@@ -145,10 +145,10 @@ class GroupSums:
 
     def whole(self) -> list[int]:
         """The amounts of all groups together."""
-        return GroupSums(((), amounts) for amounts in self.amounts.values()).amounts.get((), [0] * len(_SELECTED))
+        return UsageSums(((), amounts) for amounts in self.amounts.values()).amounts.get((), [0] * len(_SELECTED))
 
 
-def group_sums(matching: Matching, request: ReportRequest) -> GroupSums:
+def group_sums(matching: Matching, request: ReportRequest) -> UsageSums:
     """Sum the matching runs."""
     keys = group_keys(request, request.by, '"start"' if request.interval == "started" else 'coalesce("end", "stop")')
     statement = _statement(keys, _SLOTS_WALL)
@@ -156,7 +156,7 @@ def group_sums(matching: Matching, request: ReportRequest) -> GroupSums:
         rows = matching.rows(statement)
     except duckdb.OutOfRangeException:  # impossible values, whose products and sums have more than 127 bits
         rows = _exactly(matching, keys)
-    made = GroupSums((tuple(row[: len(keys)]), row[len(keys) :]) for row in rows if row[len(keys)])
+    made = UsageSums((tuple(row[: len(keys)]), row[len(keys) :]) for row in rows if row[len(keys)])
     made.sql = matching.text(statement)
     if made.amounts:
         made.met.matched = whole = made.whole()[0]

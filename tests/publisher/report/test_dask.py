@@ -22,7 +22,7 @@ from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
-from publisher.report.views.totals import GroupSums
+from publisher.report.views.totals import UsageSums
 from tests.extent import every
 from tests.publisher.report.torque_site import table
 
@@ -82,7 +82,7 @@ def with_tables(site: Publisher) -> Config:
     return site.config.model_copy(update={"nodes": nodes, "charges": Charges.model_validate(ZONED)})
 
 
-def refused(_request: ReportRequest, _month: Month | None) -> GroupSums:
+def refused(_request: ReportRequest, _month: Month | None) -> UsageSums:
     """What no worker is asked for."""
     raise AssertionError
 
