@@ -67,6 +67,13 @@ class DirectorySettings(ApelSettings):
         return "none" if self.layout == "dirq" and not self.evidence else super().evidence_source
 
     @property
+    def least_batch_bytes(self) -> int:
+        """See `TargetSettings`: SSM signs, and may encrypt."""
+        if self.layout != "dirq":
+            return super().least_batch_bytes
+        return 60_000 if self.sign else 40_000
+
+    @property
     def signs(self) -> bool:
         """Whether we sign them; SSM signs the messages of its queue."""
         return self.sign

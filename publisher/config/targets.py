@@ -201,6 +201,15 @@ class TargetSettings(Settings):
         return self
 
     @model_validator(mode="after")
+    def _a_record_fits(self) -> Self:
+        if self.batch_bytes < self.least_batch_bytes:
+            text = (
+                f"must be at least {self.least_batch_bytes}: signature and encoding leave no room for a record in less"
+            )
+            raise WrongKeysError((("batch_bytes",), text))
+        return self
+
+    @model_validator(mode="after")
     def _files_by_day_are_in_a_directory(self) -> Self:
         if self.format.file_of is not None and not self.by_day:
             text = f'{self.records} is for files of whole days: a target of type directory with layout = "daily"'
@@ -287,6 +296,11 @@ class TargetSettings(Settings):
     def evidence_source(self) -> EvidenceSource:
         """The evidence of what the service has."""
         return "file" if self.evidence else self.kind.evidence
+
+    @property
+    def least_batch_bytes(self) -> int:
+        """The smallest `batch_bytes` in which a record of 5,000 bytes fits, with a signature of 8,192."""
+        return 20_000 if self.signs else 10_000
 
     @property
     def signs(self) -> bool:
@@ -400,6 +414,11 @@ class AmsSettings(ApelSettings, EncryptingSettings):
     def destination(self) -> tuple[str, ...]:
         """See `TargetSettings`."""
         return self.url.rstrip("/").lower(), self.project, self.topic
+
+    @property
+    def least_batch_bytes(self) -> int:
+        """See `TargetSettings`."""
+        return 20_000 if self.encrypt_to is None else 30_000
 
     @property
     def signs(self) -> bool:

@@ -50,7 +50,10 @@ class AddedTarget:
     def payload_limit_bytes(self) -> int | None:
         """See `publisher.targets.base.Target`."""
         with self._explained():
-            return msgspec.convert(self._made.payload_limit_bytes(), int | None)
+            limit = msgspec.convert(self._made.payload_limit_bytes(), int | None)
+            if limit is not None and limit < 1:
+                raise ValueError(f"its limit of a payload is {limit} bytes, in which no record fits")
+            return limit
 
     def post(self, message: Message) -> Outcome:
         """See `publisher.targets.base.Target`."""

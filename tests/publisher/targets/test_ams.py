@@ -159,7 +159,7 @@ def test_what_is_too_large_for_ams_is_not_sent(pki: Pki) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(limit=st.integers(10_000, 2_000_000), encrypted=st.booleans(), batch=st.text(max_size=300))
+@given(limit=st.integers(30_000, 2_000_000), encrypted=st.booleans(), batch=st.text(max_size=300))
 def test_what_is_cut_by_the_limit_fits(pki: Pki, limit: int, encrypted: bool, batch: str) -> None:
     encrypt: dict[str, Any] = {"encrypt_to": str(pki.client.certificate)} if encrypted else {}
     made = target(pki, "ams", "https://localhost", batch_bytes=limit, **encrypt)
