@@ -170,6 +170,10 @@ class TotalsKind(msgspec.Struct, frozen=True, kw_only=True):
     no longer in it, if the receiver keeps the value of a user who is not named. The last argument: whether the receiver
     accepted the earlier one; otherwise it may have that one, or one before it. Following itself, a total has the same
     digest. None: it is sent as it is."""
+    left_over: Callable[[Any, msgspec.Struct | None, bool], Collection[str]] | None = None
+    """The names of a total's amounts, at the service or perhaps there, that the settings of its format (the second
+    argument) do not have any more: they are sent as zero with the next version of the total. The last argument: whether
+    the receiver accepted it. None: it has none."""
     sync_count: Callable[[Any], MonthTotal] | None = None
     """The sync count that the service got with a total; None if sync counts do not go with totals."""
     persons: NamedPersons | None = None

@@ -313,6 +313,7 @@ def added_descriptor(name: str, made: Format) -> Format:
         fold=fold,
         from_json=_reading(totals.from_json),
         following=blamed_for(totals.following),
+        left_over=blamed_for(totals.left_over),
         sync_count=None,
         persons=persons,
         usage=blamed_for(totals.usage),

@@ -422,6 +422,12 @@ def _following(earlier: ResourceUsage, total: ResourceUsage, is_there: bool) -> 
     return total.following(earlier, is_there=is_there)
 
 
+def _left_over(total: ResourceUsage, options: msgspec.Struct | None, is_there: bool) -> list[str]:
+    known = {each.name for each in (options if isinstance(options, WaldurOptions) else _DEFAULTS).components}
+    perhaps = {} if is_there else total.before
+    return [name for name, each in total.usage.items() if name not in known and (each.cents or name in perhaps)]
+
+
 def _names(total: ResourceUsage) -> set[str]:
     return {user for each in total.usage.values() for user in each.users if user}
 
@@ -456,6 +462,7 @@ FORMAT: Final = Format(
         from_json=_from_json,
         from_columns=False,
         following=_following,
+        left_over=_left_over,
         persons=NamedPersons(spelled=lambda _view, name: name, names=_names, renamed=_renamed),
         usage=lambda total: TotalUsage(total.jobs, total.core_ms, total.cpu_ms),
         columns=_columns,

@@ -253,6 +253,10 @@ def _advice_by_target(found: Status) -> list[str]:
             before = f"accepted, but delivered before and not sent from this store: {counted(target.assumed, 'job')}"
             advice.append(f"{name}: {before}")
         advice += [safe(f"{name}: {text}") for text in _advice_on_evidence(name, target)]
+        for amount, number in target.removed_amounts.items():
+            totals = f"{counted(number, 'total')} sent before"
+            text = f"{amount} is not in the settings any more; zero is sent with the next version of {totals}"
+            advice.append(safe(f"{name}: {text}, or now by usage-publisher republish {shlex.quote(name)}"))
     return advice
 
 

@@ -49,7 +49,7 @@ from publisher.store.in_flight import NO_LONGER_SELECTED
 from publisher.store.schema import State, deliveries, runs
 from publisher.store.stored_json import read_with
 from publisher.store.transitions import ASSUMED, StateChange, enqueue_from, remove_where, transition
-from publisher.text import iso
+from publisher.text import counted, iso
 
 
 def keys_of(filter_text: str) -> dict[str, Any]:
@@ -126,6 +126,7 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
                 require_same_keys(name, row.filter_settings, selection.text, sum(counts[state] for state in sent))
                 registry.set_filter_settings(connection, row.name, target.type, selection.text)
                 _note_changes(connection, name, row.filter_settings, selection.text, now)
+                _note_left_over(connection, name, row.id, target, now)
                 _follow(connection, row.id, selection, now)
                 counted_once.decide_all(connection, row.id, selection, now)
                 _note_assumed(connection, name, row.filter_settings, target, config, now)
@@ -146,6 +147,15 @@ def _note_changes(connection: Connection, name: str, before: str, now_text: str,
     for key in sorted({*old, *new} - {"delivered_until", "taken_over_from"}):
         if old.get(key) != new.get(key):
             detail = f"{key} was {_said(old.get(key))}, is {_said(new.get(key))}"
+            registry.record_action(connection, "settings", name, detail, now)
+
+
+def _note_left_over(connection: Connection, name: str, target_id: int, target: Target, now: int) -> None:
+    """Record in the audit log what is sent as zero because the settings have it no more."""
+    totals = target.format.totals
+    if totals is not None:
+        for amount, number in groups.left_over(connection, target_id, totals, target.format_options).items():
+            detail = f"{amount} is removed: zero is sent for it with the next version of {counted(number, 'total')}"
             registry.record_action(connection, "settings", name, detail, now)
 
 

@@ -46,6 +46,7 @@ from publisher.store.schema import State
 from publisher.targets.base import (
     Accepted,
     Blocked,
+    ChecksSettings,
     Outcome,
     Oversized,
     Refused,
@@ -86,6 +87,7 @@ class Sender:
             observer=tools.observer,
             sent=self.sent,
         )
+        self._asked, self._first = False, targets[0]
         self._workers = WorkerPool(targets, RetryBudget(settings), tools)
         self._sent_batches: deque[int] = deque(maxlen=len(targets) + 1)
         self._settlements = Settlements(self._context)
@@ -183,7 +185,16 @@ class Sender:
     def _section_sender(
         self, dispatcher: Dispatcher, queue: SendQueue, prepare_next: Callable[[], None] = lambda: None
     ) -> SectionSender:
-        return SectionSender(self._context, dispatcher, queue, self._policy, self._workers.count, prepare_next)
+        return SectionSender(
+            self._context, dispatcher, queue, self._policy, self._workers.count, prepare_next, self._why_not_ready
+        )
+
+    def _why_not_ready(self) -> Outcome | None:
+        """Why the target would refuse every message, if it says so; asked before the first one."""
+        if self._asked or not isinstance(self._first, ChecksSettings):
+            return None
+        self._asked = True
+        return self._first.why_not_ready()
 
 
 class SectionSender:
@@ -197,14 +208,16 @@ class SectionSender:
         policy: RejectionPolicy,
         workers: int,
         prepare_next: Callable[[], None],
+        why_not_ready: Callable[[], Outcome | None],
     ) -> None:
-        """`prepare_next` is called when a batch has been sent."""
+        """`prepare_next` is called when a batch has been sent, `why_not_ready` before batches are sent."""
         self._context = context
         self._dispatcher = dispatcher
         self._queue = queue
         self._policy = policy
         self._workers = workers
         self._prepare_next = prepare_next
+        self._why_not_ready = why_not_ready
         self._posted: deque[PostedBatch] = deque()
         self._lost: BaseException | None = None
         """The error that ended a worker."""
@@ -264,6 +277,8 @@ class SectionSender:
     def _launch(self, leaving: Sequence[Batch]) -> None:
         """Send batches as soon as a worker is free. Raises `StopSending`."""
         self._free_worker()
+        if (outcome := self._why_not_ready()) is not None:
+            raise self._stop(outcome)
         self._posted += self._dispatcher.send(leaving, self._policy.last_new, self._prepare_next)
 
     def _free_worker(self) -> None:

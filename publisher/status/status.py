@@ -112,6 +112,9 @@ class TargetStatus(msgspec.Struct, frozen=True, kw_only=True):
     times_in_future: dict[str, Instant] = {}
     """As of a source."""
     groups: dict[str, int] | None = None
+    removed_amounts: dict[str, int] = {}
+    """Amounts of totals that the settings do not have any more, each with the number of totals that have it at the
+    service, or may have: zero is sent with the next version of each."""
     certificate_days_left: int | None = None
     confirmation_overdue: bool = False
     """Whether `unconfirmed_days` reaches that of `notices`, where there was evidence before, or one is configured."""
@@ -339,6 +342,7 @@ def _with_ledger(
         last_success=times["last_success"],
         last_error=row.last_error,
         groups=None if found.groups is None else _groups(connection, row.id),
+        removed_amounts=_removed_amounts(connection, config.targets[row.name], row.id),
         times_in_future=in_future,
         evidence_problem=unconfirmed.reconciled.problem,
         reconciled_at=past(unconfirmed.reconciled.looked_at, now),
@@ -349,6 +353,11 @@ def _with_ledger(
         unconfirmed_days=unconfirmed.days,
         confirmation_overdue=unconfirmed.is_overdue,
     )
+
+
+def _removed_amounts(connection: Connection, settings: Target, target_id: int) -> dict[str, int]:
+    totals = settings.format.totals
+    return {} if totals is None else groups.left_over(connection, target_id, totals, settings.format_options)
 
 
 def _groups(connection: Connection, target_id: int) -> dict[str, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final
 
@@ -29,12 +30,12 @@ from formats.calendar import Month, month_numbered, month_of
 from formats.identity import DIGEST_BYTES
 from formats.totals import MonthTotal, TotalsKind
 from publisher import plugins
-from publisher.errors import StoreCorruptError
+from publisher.errors import PublisherError, StoreCorruptError
 from publisher.store import dialect, paging, prepared
 from publisher.store.row_checks import is_group_wrong, state_check, state_columns
 from publisher.store.schema import State, due_months, groups, purged_sync_counts, report_reaches, targets
 from publisher.store.stored_json import read_with
-from publisher.store.stored_values import bytes_of, checked_state_of
+from publisher.store.stored_values import bytes_of, checked_state_of, state_of
 
 SYNC: Final = "sync"
 """The kind of sync counts; that of totals is in their descriptor (`formats.totals.TotalsKind`)."""
@@ -213,6 +214,22 @@ def _row(row: RowMapping) -> GroupRow:
         row["jobs"],
         bytes_of(row["body"], "a group"),
     )
+
+
+def left_over(
+    connection: Connection, target_id: int, totals: TotalsKind, options: msgspec.Struct | None
+) -> dict[str, int]:
+    """By the name of an amount that the settings (`options`) do not have any more: how many totals have it. Damaged
+    totals are left out."""
+    found: Counter[str] = Counter()
+    if totals.left_over is None:
+        return found
+    query = select(groups.c.body, groups.c.state).where(groups.c.target_id == target_id, groups.c.kind == totals.kind)
+    for body, state in connection.execute(query):
+        with suppress(PublisherError):
+            total = read_with(totals.from_json, bytes_of(body, "a group"), "a group")
+            found.update(totals.left_over(total, options, state_of(state) is State.ACCEPTED))
+    return dict(sorted(found.items()))
 
 
 def keep_sync_counts(connection: Connection, month: Month) -> None:

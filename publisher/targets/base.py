@@ -190,6 +190,16 @@ class SumsLag(Protocol):
     sums_lag: bool
 
 
+@runtime_checkable
+class ChecksSettings(Protocol):
+    """A target that knows before its first message whether the service would take none of them."""
+
+    def why_not_ready(self) -> Outcome | None:
+        """Why every message would be refused, such as a setting that is wrong there; None: it may accept them. Asked
+        once in a run, before anything is in flight: what was never sent needs not be corrected at the service."""
+        ...
+
+
 class KeptMessage(msgspec.Struct, frozen=True):
     """A message that a target still has, as it travels: its name and its bytes, or why they cannot be read."""
 

@@ -72,6 +72,15 @@ class WaldurTarget:
         """None: a message is several requests of a bounded size."""
         return None
 
+    def why_not_ready(self) -> Outcome | None:
+        """See `publisher.targets.base.ChecksSettings`. A component that the offering does not have would be reported as
+        0.00 after it was corrected, since Waldur might have it."""
+        try:
+            self._require_components()
+        except UnreportedError as halted:
+            return halted.outcome if isinstance(halted.outcome, Unauthorised) else None  # an outage is waited for
+        return None
+
     def post(self, message: Message) -> Outcome:
         """Report each account of a message. See `publisher.targets.base.Target.post`."""
         if self._identity.has_expired():

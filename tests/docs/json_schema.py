@@ -9,7 +9,7 @@ DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 BY_NAME: Final = frozenset({
     "sources", "targets", "months", "facts", "not_selected", "times_in_future", "reconciled", "to_hold",
     "last_registration", "receipt", "taken_over", "objects", "tables", "totals", "left", "job", "messages",
-    "removed_sources", "removed_targets", "resent",
+    "removed_sources", "removed_targets", "resent", "removed_amounts",
 })  # fmt: skip
 """Keys whose value is an object by name: of a source, a target, a month, and so on."""
 NUMBERS: Final = frozenset(
@@ -51,6 +51,7 @@ DESCRIPTIONS: Final = {
     "oldest_waiting_end_time": "end of the oldest waiting job",
     "reason": "a sentence for people; it may change",
     "reason_code": "a code; it never changes its meaning",
+    "removed_amounts": "amounts that the settings lost: in how many totals the service has them; zero follows",
     "removed_sources": "sources with stored jobs that the configuration does not name any more",
     "removed_targets": "targets with jobs that the configuration does not name any more: nothing is sent there",
     "rejected": "jobs that the service refused",

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from formats.calendar import SECONDS_A_DAY, Month
+from publisher.cli.publish_cmd import dry_run_of
+from publisher.cli.status_cmd import show_status
 from publisher.publish.publish import Delivery
 from publisher.sources.base import Window
 from publisher.store.schema import State
@@ -62,6 +64,11 @@ class Reporter:
         component = next(iter(self.site.table["targets"]["waldur"]["components"]))
         return self.double.amounts(month).get((account, component, user))
 
+    def shown(self) -> bytes:
+        """What a preview shows."""
+        shown = self.site.publisher.rendering("waldur-usage", "waldur", Window())
+        return b"".join(each.payload for each in shown.messages())
+
     def writes(self) -> list[Any]:
         return [body for method, _, body in self.double.requests if method == "POST"]
 
@@ -83,7 +90,9 @@ def test_values_that_fall_are_sent_and_a_user_who_vanished_gets_zero(tmp_path: P
     }  # fmt: skip
 
 
-def test_a_component_that_is_removed_becomes_zero_and_that_is_said(tmp_path: Path, double: WaldurDouble) -> None:
+def test_a_component_that_is_removed_becomes_zero_and_that_is_said(
+    tmp_path: Path, double: WaldurDouble, capsys: pytest.CaptureFixture[str]
+) -> None:
     site = Reporter(tmp_path, double)
     site.job(1, 3)
     site.run()
@@ -91,9 +100,18 @@ def test_a_component_that_is_removed_becomes_zero_and_that_is_said(tmp_path: Pat
     site.site.configure("waldur", components={"cpu_k_hours": {"amount": "jobs"}})
     site.job(2, 3)
     site.site.collect()
-    (entry,) = (each for each in site.site.publisher.audit() if each.action == "settings")
-    assert "gpu_hours" in entry.detail
-    assert "cpu_k_hours" in entry.detail
+    changed, zeroed = (each for each in site.site.publisher.audit() if each.action == "settings")
+    if "removed" in changed.detail:  # both have one time
+        changed, zeroed = zeroed, changed
+    assert "gpu_hours" in changed.detail
+    assert "cpu_k_hours" in changed.detail
+    assert zeroed.detail == "gpu_hours is removed: zero is sent for it with the next version of 1 total"
+    status = site.site.publisher.status()
+    assert status.targets["waldur"].removed_amounts == {"gpu_hours": 1}
+    show_status(status)
+    text = " ".join(capsys.readouterr().out.split())
+    assert "waldur: gpu_hours is not in the settings any more; zero is sent with the next version of 1 total" in text
+    assert [each.note.field for each in dry_run_of(site.site.publisher, "waldur").notes] == ["gpu_hours"]
     shown = site.site.publisher.rendering("waldur-usage", "waldur", Window())
     list(shown.messages())
     (noted,) = shown.notes
@@ -102,6 +120,7 @@ def test_a_component_that_is_removed_becomes_zero_and_that_is_said(tmp_path: Pat
     assert "no longer among the components" in note.rule
     assert site.site.publish_to("waldur").sent.groups == 1
     assert double.amounts(NOV).get(("physics", "gpu_hours", ""), 0) == 0
+    assert site.site.publisher.status().targets["waldur"].removed_amounts == {}
     site.job(3, 3)
     site.run()
     shown = site.site.publisher.rendering("waldur-usage", "waldur", Window())
@@ -138,8 +157,24 @@ def test_a_mistyped_component_leaves_nothing(tmp_path: Path, double: WaldurDoubl
         site.job(number, 3)
         site.run()
     assert site.total() == 9
-    shown = site.site.publisher.rendering("waldur-usage", "waldur", Window())
-    assert b"huors" not in b"".join(each.payload for each in shown.messages())
+    assert b"huors" not in site.shown()
+
+
+def test_a_mistyped_component_is_not_shown_for_ever(tmp_path: Path, double: WaldurDouble) -> None:
+    """Also while Waldur does not take the account: nothing of it was ever sent."""
+    site = Reporter(tmp_path, double)
+    right = site.site.table["targets"]["waldur"]["components"]
+    site.site.configure("waldur", components={"gpu_huors": {"amount": "core-hours"}})
+    site.job(1, 3)
+    site.job(2, 3, account="none")
+    site.run()
+    assert site.writes() == []
+    site.site.configure("waldur", components=right)
+    for _ in range(2):
+        site.run()
+        assert site.site.counted("waldur") == {State.ACCEPTED: 1, State.HELD: 1}
+        assert b"huors" not in site.shown()
+        assert site.site.publisher.status().targets["waldur"].removed_amounts == {}
 
 
 def test_nothing_is_written_again_that_is_there(tmp_path: Path, double: WaldurDouble) -> None:
