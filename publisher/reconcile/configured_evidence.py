@@ -45,7 +45,7 @@ def _path_of(settings: TargetSettings, evidence: str, context: TargetContext) ->
 
 
 def _got(settings: TargetSettings, url: str, context: TargetContext) -> bytes:
-    identity = Identity(settings.credentials, context)
+    identity = Identity(settings.own_credentials, context)
     # A token is for the target's service alone: another host would learn it.
     is_at_service = same_origin(url, str(getattr(settings, "url", "")))
     make_client = identity.authorised_client if is_at_service else identity.client

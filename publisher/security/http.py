@@ -335,7 +335,9 @@ def _read(response: httpx.Response) -> Reply:
             body += part
             if len(body) > limit:
                 if success:
-                    raise AnswerTooLargeError(f"the answer has more than {limit} bytes")
+                    raise AnswerTooLargeError(
+                        f"the answer has more than {limit >> 20} MiB. Check what answers at the URL"
+                    )
                 break
     except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException):
         if success:

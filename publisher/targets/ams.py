@@ -139,7 +139,7 @@ class AmsTarget:
         except (msgspec.MsgspecError, UnicodeDecodeError):
             token = ""
         if not _TOKEN.fullmatch(token):
-            return Transient("the token service answered without a token")
+            return Transient(f"the answer has no token: {answers.describe(reply)}. Check `auth_url`")
         self._token = token
         return None
 

@@ -119,6 +119,8 @@ class AuditorTarget:
         if reply.status == 500:  # UNEXPECTED_ERROR: its database
             return Transient(answer)
         outcome = answers.of_status(reply, self._identity.clock())
+        if isinstance(outcome, Unknown) and reply.status == 200:
+            return Unknown(f"not an answer of AUDITOR: {answer}. Check the URL, and the proxy before it")
         return Refused(answer, certain=True) if isinstance(outcome, Refused) else outcome
 
     def _one_by_one(self, message: Message) -> Outcome:
