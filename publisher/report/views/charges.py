@@ -98,7 +98,7 @@ def month_charges(context: ReportContext, request: ReportRequest) -> Statements:
     for resource in get_args(Charged):
         if any(price.resource == resource for price in settings.prices):
             part = partial(_charged, settings=settings, nodes=context.config.nodes, by=by, resource=resource)
-            columns = columns_of(request, *_columns(resource, by))
+            columns = columns_of(request, *_columns(settings, resource, by))
             found_of = summed(context, msgspec.structs.replace(request, interval=None), columns, "ended", part)
             charged.add(found_of)
             nothing = found_of.met.nothing()
@@ -191,13 +191,20 @@ def _charged(
 ) -> ChargedUsage:  # fmt: skip
     """The usage of a resource by the matching runs."""
     charging = _Charging(settings, nodes, by, resource)
-    for batch in matching.batches(_columns(resource, by), charging.found.met):
+    for batch in matching.batches(_columns(settings, resource, by), charging.found.met):
         charging.add(batch)
     return charging.found
 
 
-def _columns(resource: Charged, by: str) -> frozenset[str]:
-    return frozenset({*REQUIRED[resource], "wall_ms", by, *FACTOR_KEYS})
+def _columns(settings: Charges, resource: Charged, by: str) -> frozenset[str]:
+    return frozenset({*REQUIRED[resource], "wall_ms", *_words(settings, by)})
+
+
+def _words(settings: Charges, by: str) -> tuple[str, ...]:
+    """The words of a run on which its charge depends: few kinds of runs differ in them."""
+    rules = (*settings.group_factors, *settings.job_factors)
+    of_factors = [key for key in FACTOR_KEYS if any(getattr(rule, key) is not None for rule in rules)]
+    return tuple(dict.fromkeys((by, "cluster", "queue", "status", "user", *of_factors)))
 
 
 class _Charging:
@@ -212,8 +219,10 @@ class _Charging:
         self._hours = HoursOfDay(hours, zone_of(settings.timezone))
         """The prices that apply in each part of the day."""
         self._placing = Placing(self._inventory, resource)
-        self._names = (by, "cluster", *FACTOR_KEYS)
-        self._keys: dict[tuple[frozenset[int], int, tuple[str, ...]], Used | tuple[str, str, str]] = {}
+        self._names = _words(settings, by)
+        self._classes: dict[tuple[str, str], int] = {}
+        """The numbers of the classes of nodes, by cluster and type."""
+        self._keys: dict[tuple[frozenset[int], tuple[str, str], tuple[str, ...]], Used | tuple[str, str, str]] = {}
         self.found = ChargedUsage()
 
     def add(self, batch: RunBatch) -> None:
@@ -224,10 +233,15 @@ class _Charging:
         if not len(row):
             return
         columns = [batch.words(name) for name in self._names]
-        found, inverse = distinct([node, *(column.codes[row] for column in columns)])
+        of_nodes = [
+            self._classes.setdefault((one.cluster, one.type), len(self._classes)) for one in self._inventory.nodes
+        ]
+        class_of = np.array(of_nodes, np.int64)
+        found, inverse = distinct([class_of[node], *(column.codes[row] for column in columns)])
+        classes = list(self._classes)
         kinds = [
-            (node, tuple(column.words[code] for column, code in zip(columns, codes, strict=True)))
-            for node, *codes in found.tolist()
+            (classes[number], tuple(column.words[code] for column, code in zip(columns, codes, strict=True)))
+            for number, *codes in found.tolist()
         ]
         self._count_lost(batch, np.unique(row))
         at_status, at_user = (self._names.index(name) for name in ("status", "user"))
@@ -235,12 +249,12 @@ class _Charging:
         parts = self._hours.spread(batch.numbers("start"), batch.numbers("stop"), wall_ms)
         for part, of_part in zip(self._hours.parts, parts, strict=True):
             sums = _products(inverse, amount, of_part[row], len(found))
-            for (number, words), usage in zip(kinds, sums, strict=True):
+            for (nodes, words), usage in zip(kinds, sums, strict=True):
                 if not usage and len(parts) > 1:
                     continue
-                key = self._keys.get((part, number, words))
+                key = self._keys.get((part, nodes, words))
                 if key is None:
-                    key = self._keys[part, number, words] = self._key(part, number, words)
+                    key = self._keys[part, nodes, words] = self._key(part, nodes, words)
                 self.found.add_amount(key, usage)
                 if not isinstance(key, Used):
                     continue
@@ -257,18 +271,20 @@ class _Charging:
             held = (payers.words[code] or UNKNOWN_NAME, self._resource)
             self.found.lost_runs[held] = self.found.lost_runs.get(held, 0) + 1
 
-    def _key(self, part: frozenset[int], number: int, kind: tuple[str, ...]) -> Used | tuple[str, str, str]:
-        """The key of usage of this kind on a node in a part of the day, in which the prices `part` apply."""
-        node = self._inventory.nodes[number]
+    def _key(
+        self, part: frozenset[int], nodes: tuple[str, str], kind: tuple[str, ...]
+    ) -> Used | tuple[str, str, str]:  # fmt: skip
+        """The key of usage of this kind on a class of nodes in a part of the day, in which the prices `part` apply."""
+        cluster, node_type = nodes
         words = dict(zip(self._names, kind, strict=True))
-        where = {"cluster": node.cluster or words["cluster"], "type": node.type, "queue": words["queue"]}
+        where = {"cluster": cluster or words["cluster"], "type": node_type, "queue": words["queue"]}
         price = _first(
             self._settings.prices,
             lambda one: one.resource == self._resource and _match(one, ("cluster", "type", "queue"), where),
             among=part,
         )
         if price < 0:
-            return (self._resource, node.type, words["queue"])
+            return (self._resource, node_type, words["queue"])
         factors = (
             _first(listed, lambda one: _match(one, FACTOR_KEYS, words))
             for listed in (self._settings.group_factors, self._settings.job_factors)
