@@ -12,15 +12,14 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import duckdb
-import msgspec
 import numpy as np
 
 from formats.calendar import Month
-from formats.job import Host
 from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
 from publisher.job_ids import JobIds, JobPattern
 from publisher.messages.entries import word_test
+from publisher.report.archive import hosts_of
 from publisher.report.calendar import periods, zone_of
 from publisher.report.column_tally import Ints
 from publisher.report.frame import UNKNOWN
@@ -32,13 +31,14 @@ from publisher.report.view_kind import PERIODS, Interval, PeriodName
 
 OF_JOB: Final = ("local_id", "name", "global_id", "array_id", "task", "cluster", "dqs_job_name")
 """The columns of `JobIds`, in its order."""
+SHOWN_ID: Final = "coalesce(nullif(local_id, ''), nullif(name, ''), nullif(global_id, ''))"
+"""`JobIds.shown`, or NULL."""
 _NAMES: Final = ("local_id", "name", "global_id", "array_id", "dqs_job_name")
 _TIMES: Final = frozenset({"start", "stop", "end"})
 _ROWS: Final = 200_000
 """The most runs of a batch."""
 _MOST_SHOWN: Final = 11
 """One more than a message shows, so that it says that there are more."""
-_hosts: Final = msgspec.json.Decoder(tuple[Host, ...])
 FIRST_HOST: Final = (
     "coalesce(nullif(json_extract_string(placed, '$[0].name'), ''), json_extract_string(nullif(regexp_extract("
     "array_to_string(json_extract(placed, '$[*].name'), chr(1)), '\"[^\\x01]+\"'), ''), '$'))"
@@ -140,7 +140,7 @@ class Matching:
         contains = " OR ".join(f'contains("{name}", $1)' for name in _NAMES)
         query = f"SELECT DISTINCT {own} FROM inside WHERE {contains}"  # noqa: S608 - as above
         literal = asked.literal.encode("utf-8", "replace").decode()  # no run has what is not Unicode
-        found = [row for row in self._connection.execute(query, [literal]).fetchall() if asked(_ids(*row))]
+        found = [row for row in self._connection.execute(query, [literal]).fetchall() if asked(job_ids(*row))]
         columns = [list(column) for column in zip(*found, strict=True)] or [[] for _ in OF_JOB]
         unnested = ", ".join(f'unnest(${place}::VARCHAR[]) AS "{name}"' for place, name in enumerate(OF_JOB, start=1))
         self._connection.execute(f"CREATE TEMP TABLE asked_job AS SELECT {unnested}", columns)
@@ -150,8 +150,7 @@ class Matching:
 
     def _there(self, key: str) -> Iterator[str]:
         if key == "job":
-            shown = "coalesce(nullif(local_id, ''), nullif(name, ''), nullif(global_id, ''))"
-            yield from self._distinct(shown, most=_MOST_SHOWN)
+            yield from self._distinct(SHOWN_ID, most=_MOST_SHOWN)
         else:
             # A value of several words may begin with the first of another: all are read where there are such.
             most = None if key in {"host", "complex"} else _MOST_SHOWN
@@ -281,14 +280,15 @@ def column_of(key: str) -> str:
 def words_of(key: str, text: str) -> tuple[str, ...]:
     """The words of a key in a text of `column_of`."""
     if key == "host":
-        return tuple(host.name for host in _hosts.decode(text) if host.name)
+        return tuple(host.name for host in hosts_of(text) if host.name)
     return tuple(text.split(",") if key == "complex" else [text]) if text else ()
 
 
-def _ids(
+def job_ids(
     local_id: str | None, name: str | None, global_id: str | None, array_id: str | None, task: str | None,
     cluster: str | None, dqs_job_name: str | None,
 ) -> JobIds:  # fmt: skip
+    """The ids of a run with these values of `OF_JOB`."""
     return JobIds(local_id, name, global_id, array_id, None if task is None else int(task), cluster, dqs_job_name)
 
 

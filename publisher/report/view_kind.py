@@ -258,6 +258,7 @@ WAITING: Final = ViewKind(
     ),
     pictures=("median and p90 of the waiting time",),
     pictured_by_key=True,
+    in_sql=True,
 )  # fmt: skip
 SCARCE: Final = ViewKind(
     name="scarce",
@@ -302,6 +303,7 @@ PATHS: Final = ViewKind(
         Column("example", "text"),
     ),
     pictures=("jobs by path",),
+    in_sql=True,
 )  # fmt: skip
 LOAD: Final = ViewKind(
     name="load",

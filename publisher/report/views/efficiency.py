@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from publisher.report.frame import CPU_UNKNOWN
-from publisher.report.matching import Matching, columns_of, computed, group_keys
+from publisher.report.matching import SHOWN_ID, Matching, columns_of, computed, group_keys
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -27,7 +27,7 @@ _MS_IN_HOUR: Final = 3_600_000
 _COLUMNS: Final = (
     "incomplete", "cpu_ms", "wall_ms", "slots", "gpus", "submit", "cluster", "local_id", "name", "global_id",
 )  # fmt: skip
-_JOB_LABEL: Final = "coalesce(nullif(local_id, ''), nullif(name, ''), nullif(global_id, ''), '')"
+_JOB_LABEL: Final = f"coalesce({SHOWN_ID}, '')"
 _CPU_KNOWN: Final = f"(coalesce(incomplete, 0) & {CPU_UNKNOWN}) = 0"
 _WAITED: Final = 'submit <= "start" AND "stop" >= "start"'
 _POSSIBLE: Final = f"slots < {1 << 40} AND gpus < {1 << 40} AND abs(CAST(wall_ms AS HUGEINT)) < {1 << 52}"

@@ -6,7 +6,7 @@ Of an archive: what it has of them, by the names of its columns.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,20 +16,26 @@ import msgspec
 from formats.calendar import month_bounds
 from publisher.collect.enrich import Enrichers
 from publisher.errors import UsageError
-from publisher.job_ids import JobPattern, ids_of
+from publisher.job_ids import JobIds, JobPattern, ids_of
 from publisher.messages.entries import Filters, facts_of
+from publisher.report.archive import (
+    COLUMNS,
+    CORE_NUMBERS,
+    TEXT_COLUMNS,
+    core_numbers_of,
+    events_of,
+    hosts_of,
+    months_in,
+)
+from publisher.report.column_files import RUN_ID
 from publisher.report.frame import (
     CPU_UNKNOWN,
     MEMORY_UNKNOWN,
     NUMBERS,
-    OBJECTS,
-    ROW,
     STAGED_UNKNOWN,
-    UNKNOWN,
     VIRTUAL_UNKNOWN,
-    WORDS,
-    Frame,
 )
+from publisher.report.matching import OF_JOB, SHOWN_ID, Matching, columns_of, job_ids, words_of
 from publisher.report.plot.style import interval_text
 from publisher.report.report import Cell, Report
 from publisher.report.request import ReportRequest
@@ -105,8 +111,6 @@ class _Entry(NamedTuple):
 
 def _of_archive(context: ReportContext, request: ReportRequest, archive: Path, name: str) -> Report:
     """What an archive has of jobs: by id at any time or, if there are none, of those that ended in the interval."""
-    from publisher.report.archive import months_in  # noqa: PLC0415 - loads DuckDB and Arrow
-
     asked = JobPattern(name)
     found: list[_Entry] = []
     if not asked.has_wildcards:
@@ -123,29 +127,32 @@ def _of_archive(context: ReportContext, request: ReportRequest, archive: Path, n
 
 def _entries(context: ReportContext, request: ReportRequest, asked: JobPattern | None) -> Iterator[_Entry]:
     """The matching entries of an archive; `asked`: those of jobs with this id, not those with this name."""
-    selection = context.select(request, NUMBERS | WORDS | OBJECTS, "ended")
-    for frame in selection.frames():
-        words = {name: selection.coding(name).values for name in WORDS - NUMBERS - {"placed"}}
-        hosts = selection.coding("placed").raw
-        for row, ids in enumerate(frame.objects["job"]):
-            if asked is not None and not asked(ids._replace(name=None)):
-                continue
-            facts = [("source", ", ".join(words["source"][frame.codes["source"][row]]))]
-            facts += [(name, str(value)) for name, value in ids._asdict().items() if value is not None]
-            facts += [
-                (name, ", ".join(values[frame.codes[name][row]]))
-                for name, values in sorted(words.items())
-                if name not in {"source", "task", "cluster", "host"} and values[frame.codes[name][row]]
-            ]
-            facts += _numbers_of(frame, row)
-            if placed := hosts[frame.codes["placed"][row]]:
-                facts.append(("placed", ", ".join(map(_plain, placed))))
-            if any(frame.objects["core_numbers"][row]):
-                facts.append(("core_numbers", ", ".join(frame.objects["core_numbers"][row])))
-            if (events := frame.objects["events"][row]) is not None:
-                facts += [(f"event {kind}", iso(at) or "") for at, kind in events.pairs()]
-            ended, started = int(frame.numbers["end"][row]), int(frame.numbers["start"][row])
-            yield _Entry((ended, started, ids.shown), tuple(facts))
+    columns = ", ".join(f'"{name}"' for name in COLUMNS)
+    order = f'"end", "start", coalesce({SHOWN_ID}, \'\'), {columns}'
+    limit = f" ORDER BY {order} LIMIT {_MOST}" if asked is None else ""  # few have one id
+    with context.tables(request, columns=COLUMNS, start=request.start, stop=request.stop) as connection:
+        matching = Matching(connection, request, "ended")
+        for row in matching.rows(f"SELECT {columns} FROM matching{limit}"):  # noqa: S608 - names of ours
+            values = dict(zip(COLUMNS, row, strict=True))
+            ids = job_ids(*(values[name] for name in OF_JOB))
+            if asked is None or asked(ids._replace(name=None)):
+                yield _Entry((values["end"], values["start"], ids.shown), tuple(_facts_of_entry(values, ids)))
+
+
+def _facts_of_entry(values: Mapping[str, Any], ids: JobIds) -> Iterator[tuple[str, str]]:
+    yield "source", values["source"] or ""
+    yield from ((name, str(value)) for name, value in ids._asdict().items() if value is not None)
+    for name in TEXT_COLUMNS:
+        if values[name] and name not in {"source", "task", "cluster", "placed"}:
+            yield name, ", ".join(words_of(name, values[name]))
+    yield from _numbers_of(values)
+    if values["placed"]:
+        yield "placed", ", ".join(map(_plain, hosts_of(values["placed"])))
+    core_numbers = core_numbers_of(values[CORE_NUMBERS])
+    if any(core_numbers):
+        yield CORE_NUMBERS, ", ".join(core_numbers)
+    if (events := events_of(values["events"])) is not None:
+        yield from ((f"event {kind}", iso(at) or "") for at, kind in events.pairs())
 
 
 _OF_BIT: Final = {
@@ -158,12 +165,12 @@ _OF_BIT: Final = {
 _INSTANTS_OF_ARCHIVE: Final = frozenset({"start", "stop", "end", "submit", "eligible"})
 
 
-def _numbers_of(frame: Frame, row: int) -> Iterator[tuple[str, str]]:
-    bits = max(int(frame.numbers["incomplete"][row]), 0)  # archives of earlier versions do not have it
+def _numbers_of(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    bits = values["incomplete"] or 0  # archives of earlier versions do not have it
     lacking = {name for bit, names in _OF_BIT.items() if bits & bit for name in names}
     for name in sorted(NUMBERS - {"incomplete"}):
-        number = int(frame.numbers[name][row])
-        if number != UNKNOWN and (number or name not in lacking):
+        number = values[name]
+        if number is not None and (number or name not in lacking):
             yield name, (iso(number) or "") if name in _INSTANTS_OF_ARCHIVE else str(number)
 
 
@@ -191,10 +198,10 @@ def _runs(
 
 def _ids_matching(context: ReportContext, request: ReportRequest) -> list[int]:
     """The ids of the runs that ended in the interval and match, in order of their ends."""
-    found: list[tuple[int, int]] = []
-    for frame in context.select(request, frozenset({"end", ROW}), "ended").frames():
-        found += zip(frame.numbers["end"].tolist(), frame.numbers[ROW].tolist(), strict=True)
-    return [row for _, row in sorted(set(found))]
+    columns = columns_of(request, RUN_ID)
+    with context.tables(request, columns=columns, start=request.start, stop=request.stop) as connection:
+        matching = Matching(connection, request, "ended")
+        return [run_id for (run_id,) in matching.rows(f'SELECT {RUN_ID} FROM matching ORDER BY "end", {RUN_ID}')]  # noqa: S608 - a name of ours
 
 
 def _facts(job: Any) -> Iterator[tuple[str, str]]:

@@ -7,16 +7,18 @@ Yang, Wu 2016, figures 2 and 6.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from itertools import chain, groupby
+from collections.abc import Iterable
+from itertools import groupby
 from typing import Any, Final
 
-from formats.job import Events
-from publisher.report.partitions import RowPartitions
+import msgspec
+
+from publisher.report.archive import events_of
+from publisher.report.matching import OF_JOB, Matching, columns_of, computed
 from publisher.report.report import Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
+from publisher.report.selection import Met
 from publisher.report.view_kind import PATHS
 
 MEANINGS: Final = {
@@ -24,13 +26,24 @@ MEANINGS: Final = {
     "C": "checkpointed", "T": "restarted from a checkpoint",
 }  # fmt: skip
 """The letters of TORQUE and PBS."""
-_Job = tuple[str, str]
-"""Cluster and id."""
-_Ran = tuple[_Job, int, Events]
-"""A run of a job, its end, and its events."""
+_ID: Final = "coalesce(nullif(local_id, ''), nullif(global_id, ''), nullif(name, ''), '')"
+_LAST_RUNS: Final = (
+    f"SELECT coalesce(cluster, '') AS of_cluster, {_ID} AS job, events FROM matching WHERE events IS NOT NULL "  # noqa: S608 - names of ours
+    "QUALIFY row_number() OVER (PARTITION BY of_cluster, job "
+    'ORDER BY "stop" DESC, json_array_length(events, \'$[1]\') DESC, "end" DESC, run DESC, events DESC) = 1'
+)
+"""Each job with the events of its last run."""
 
 
-@lru_cache(maxsize=10_000)
+class _Paths(msgspec.Struct):
+    """Jobs by the kinds of their events with the first id, or each job with its events; and how they were computed."""
+
+    rows: list[tuple[Any, ...]]
+    sql: str
+    without_events: int
+    met: Met
+
+
 def path_of(kinds: str) -> str:
     """The path of a job with events of these kinds: `Q S+ E`."""
     return " ".join(kind + ("+" if len(list(some)) > 1 else "") for kind, some in groupby(kinds.split(" ")))
@@ -39,49 +52,43 @@ def path_of(kinds: str) -> str:
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view: each path and its number of jobs; with a filter for jobs, all events of the matching jobs."""
     request.require_interval()
-    requested = frozenset({"job", "events", "cluster"})
-    selection = context.select(request, requested, "overlapping", running=True)
-    silent = 0
-    with RowPartitions(_Ran) as runs:
-        for frame in selection.frames():
-            clusters = selection.coding("cluster").values
-            facts = (frame.objects["job"], frame.objects["events"], frame.codes["cluster"].tolist())
-            for ids, events, cluster, stop in zip(*facts, frame.numbers["stop"].tolist(), strict=True):
-                if events:
-                    job = ((clusters[cluster] or ("",))[0], ids.local_id or ids.global_id or ids.name or "")
-                    runs.add(job, (job, stop, events))
-                else:
-                    silent += 1
-        jobs = chain.from_iterable(map(_last_runs, runs.parts()))
-        columns, rows, kinds = _events(jobs) if "job" in request.filters else _counts(jobs)
+    of_jobs = "job" in request.filters
+    columns = columns_of(request, "events", "run", *OF_JOB)
+    until = context.now if request.running else None
+    made = computed(context, request, columns, "overlapping", lambda matching: _made(matching, of_jobs=of_jobs), until)
+    shown, rows, kinds = _events(made.rows) if of_jobs else _counts(made.rows)
     return Report(
         view=PATHS.name,
-        title="Events of jobs" if "job" in request.filters else "Paths of jobs",
+        title="Events of jobs" if of_jobs else "Paths of jobs",
         site=context.config.site.name,
         start=request.start,
         stop=request.stop,
-        columns=columns,
+        columns=shown,
         rows=tuple(rows),
-        sorted_by="at" if "job" in request.filters else "jobs",
-        plots=_plots(rows) if rows and "job" not in request.filters else (),
+        sorted_by="at" if of_jobs else "jobs",
+        plots=_plots(rows) if rows and not of_jobs else (),
         notes=(
             *_letters(kinds),
-            *([f"Runs left out, because their source has no events: {silent:,}."] if silent else []),
+            *(
+                [f"Runs left out, because their source has no events: {made.without_events:,}."]
+                if made.without_events
+                else []
+            ),
             *running_note(request),
         ),
-        nothing=selection.nothing() or (None if rows else "no source has events of these jobs"),
-        facts={"by": [] if "job" in request.filters else ["path"]},
+        sql=made.sql,
+        nothing=made.met.nothing() or (None if rows else "no source has events of these jobs"),
+        facts={"by": [] if of_jobs else ["path"]},
     )
 
 
-def _last_runs(runs: Iterable[_Ran]) -> Iterator[tuple[_Job, Events]]:
-    """Each job with the events of its last run."""
-    last: dict[_Job, tuple[int, Events]] = {}
-    for job, stop, events in runs:
-        known = last.get(job)
-        if known is None or (stop, len(events.times)) >= (known[0], len(known[1].times)):
-            last[job] = (stop, events)
-    return ((job, events) for job, (_, events) in last.items())
+def _made(matching: Matching, *, of_jobs: bool) -> _Paths:
+    matched, silent = matching.rows("SELECT count(*), count(*) FILTER (events IS NULL) FROM matching")[0]
+    kinds = "json_extract_string(events, '$[0]')"
+    counts = f"SELECT {kinds} AS kinds, count(*), min(job) FROM ({_LAST_RUNS}) GROUP BY kinds"  # noqa: S608 - names of ours
+    statement = _LAST_RUNS if of_jobs else counts
+    met = Met(runs=matched, matched=matched)
+    return _Paths(matching.rows(statement), matching.text(statement), silent, met)
 
 
 def _letters(kinds: Iterable[str]) -> tuple[str, ...]:
@@ -95,12 +102,12 @@ _Table = tuple[tuple[Column, ...], list[tuple[Cell, ...]], set[str]]
 """Columns, rows, and the letters that occur in them."""
 
 
-def _counts(jobs: Iterable[tuple[_Job, Events]]) -> _Table:
+def _counts(jobs_by_kinds: Iterable[tuple[Any, ...]]) -> _Table:
     found: dict[str, tuple[int, str]] = {}
-    for (_, job), events in jobs:
-        path = path_of(events.kinds)
-        count, example = found.get(path, (0, job))
-        found[path] = (count + 1, min(example, job))
+    for kinds, jobs, example in jobs_by_kinds:
+        path = path_of(kinds)
+        count, first = found.get(path, (0, example))
+        found[path] = (count + jobs, min(first, example))
     total = sum(count for count, _ in found.values())
     order = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
     rows: list[tuple[Cell, ...]] = [(path, count, count / total, example) for path, (count, example) in order]
@@ -112,18 +119,18 @@ def _letters_of(word: str) -> tuple[str, ...]:
     return (word.removesuffix("+"), "+") if word.endswith("+") else (word,)
 
 
-def _events(jobs: Iterable[tuple[_Job, Events]]) -> _Table:
+def _events(jobs: Iterable[tuple[Any, ...]]) -> _Table:
     columns = (
         Column("cluster", "text"), Column("job", "text"), Column("at", "instant"), Column("event", "text"),
         Column("meaning", "text"),
     )  # fmt: skip
-    found = sorted(jobs)
-    rows: list[tuple[Cell, ...]] = [
-        (cluster, job, at, kind, MEANINGS.get(kind, ""))
-        for (cluster, job), events in found
-        for at, kind in events.pairs()
-    ]
-    kinds = {letter for _, events in found for word in path_of(events.kinds).split() for letter in _letters_of(word)}
+    rows: list[tuple[Cell, ...]] = []
+    kinds: set[str] = set()
+    for cluster, job, text in sorted(jobs):
+        events = events_of(text)
+        assert events is not None  # runs without events are left out
+        rows += [(cluster, job, at, kind, MEANINGS.get(kind, "")) for at, kind in events.pairs()]
+        kinds.update(letter for word in path_of(events.kinds).split() for letter in _letters_of(word))
     return columns, rows, kinds
 
 

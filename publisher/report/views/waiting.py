@@ -8,9 +8,10 @@ hundred jobs did not exceed. (Li, Yang, Wu 2016, section 2.3.)
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 import numpy as np
@@ -18,19 +19,22 @@ import numpy as np
 from publisher.report.calendar import ReportPeriod, period_axis, periods, unit_for, zone_of
 from publisher.report.column_tally import Ints, sum_by
 from publisher.report.frame import UNKNOWN, Frame
+from publisher.report.matching import OF_JOB, Matching, columns_of, computed, group_keys
 from publisher.report.partitions import ROWS_IN_MEMORY, NumberPartitions, whole
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
-from publisher.report.selection import Groups, columns_of, distinct
+from publisher.report.selection import Met, distinct
 from publisher.report.view_kind import PERIODS, SIZE, WAITING
 
 _SIZES: Final = (1, 2, 5, 17, 65, 257)
 """The first number of slots of each class of sizes."""
+_COLUMNS: Final = ("submit", "eligible", "run", *OF_JOB)
 WAITED: Final = frozenset({"submit", "eligible", "slots", "job", "cluster"})
-"""The columns that waiting times need."""
+"""The columns that `Waits` needs."""
 _CLUSTER_FACTOR, _SUBMIT_FACTOR = -0x3D4D51C2D82B14B1, -0x61C8864680B583EB
 """Odd numbers that distribute the bits of a hash."""
+_PERCENTILES: Final = "[0.5, 0.9, 0.99]"
 
 
 class GroupWaits(msgspec.Struct, frozen=True):
@@ -56,6 +60,63 @@ class GroupWaits(msgspec.Struct, frozen=True):
             self.longest_s,
             self.eligible_s / self.eligible_jobs if self.eligible_jobs else None,
         )
+
+
+class WaitingTimes(msgspec.Struct):
+    """The waiting times of each group, and of all jobs if there are any."""
+
+    by_group: dict[tuple[str | int, ...], GroupWaits]
+    all: GroupWaits | None
+    sql: str = ""
+    unknown_submission: int = 0
+    """Runs whose submission is unknown or after their start."""
+    met: Met = msgspec.field(default_factory=Met)
+
+
+def waits_of(rows: Callable[[str], list[Any]], runs: str, keys: Sequence[str]) -> WaitingTimes:
+    """The waiting times by the columns `keys` of the relation `runs`, whose runs were submitted before their start.
+
+    Its other columns: `job` (a number for the ids of each job), `submit`, `start`, `end`, `run`, and `eligible`.
+    """
+    together = "".join(f"{key}, " for key in keys)
+    eligible = 'CASE WHEN eligible <= "start" THEN CAST("start" AS HUGEINT) - eligible END'
+    order = f'"start", "end", run, {together}eligible'
+    statement = (
+        f'WITH jobs AS (SELECT {together}CAST("start" AS HUGEINT) - submit AS waited, {eligible} AS eligible_waited '  # noqa: S608 - names of ours
+        f"FROM {runs} QUALIFY row_number() OVER (PARTITION BY job, submit ORDER BY {order}) = 1) "
+        f"SELECT {together}{f'grouping({keys[0]})' if keys else '1'}, count(*), sum(waited), "
+        f"quantile_disc(waited, {_PERCENTILES}), max(waited), count(eligible_waited), sum(eligible_waited) FROM jobs"
+        + (f" GROUP BY GROUPING SETS (({', '.join(keys)}), ())" if keys else "")
+    )
+    made = WaitingTimes({}, None, statement)
+    for row in rows(statement):
+        label = row[: len(keys)]
+        is_all, jobs, total_s, percentiles, longest_s, eligible_jobs, eligible_s = row[len(keys) :]
+        if not jobs:
+            continue
+        median_s, p90_s, p99_s = percentiles
+        waits = GroupWaits(jobs, total_s, median_s, p90_s, p99_s, longest_s, eligible_jobs, eligible_s or 0)
+        if is_all:
+            made.all = waits
+        if not is_all or not keys:
+            made.by_group[label] = waits
+    return made
+
+
+def _made(matching: Matching, request: ReportRequest) -> WaitingTimes:
+    periods_and_words = iter(group_keys(request, [key for key in request.by if key != SIZE], '"start"'))
+    labels = [_size_of() if key == SIZE else next(periods_and_words) for key in request.by]
+    names = [f"key{place}" for place in range(len(labels))]
+    selected = "".join(f"{label} AS {name}, " for label, name in zip(labels, names, strict=True))
+    ids = ", ".join(f'"{name}"' for name in OF_JOB)
+    times = 'submit, "start", "end", run, eligible'
+    runs = f'(SELECT {selected}hash({ids}) AS job, {times} FROM matching WHERE submit <= "start")'  # noqa: S608 - names of ours
+    made = waits_of(matching.rows, runs, names)
+    made.sql = matching.text(made.sql)
+    matched, known = matching.rows('SELECT count(*), count(*) FILTER (submit <= "start") FROM matching')[0]
+    made.met = Met(runs=matched, matched=matched)
+    made.unknown_submission = matched - known
+    return made
 
 
 class Waits:
@@ -177,16 +238,11 @@ def percentile(waits: Ints, reached: Ints, percent: int) -> int:
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
     request.require_interval()
-    by = tuple(key for key in request.by if key != SIZE)
-    selection = context.select(request, WAITED | columns_of(by), "started", running=True)
-    groups = Groups(request, selection, by, "start")
-    with Waits() as waits:
-        for frame in selection.frames():
-            group = groups.of(frame)
-            waits.add(frame, group * len(_SIZES) + _size_of(frame) if SIZE in request.by else group)
-        found, everything = waits.by_group()
-    labelled = sorted((_label(request.by, groups.labels, group), group) for group in found)
-    rows = tuple((*map(_words, label), *found[group].amounts()) for label, group in labelled)
+    columns = columns_of(request, *_COLUMNS, *(("slots",) if SIZE in request.by else ()))
+    until = context.now if request.running else None
+    waits = computed(context, request, columns, "started", partial(_made, request=request), until)
+    found = sorted(waits.by_group.items(), key=lambda group: group[0])
+    rows = tuple((*map(_words, label), *group.amounts()) for label, group in found)
     notes = [f"Runs left out, because their submission is unknown or after their start: {waits.unknown_submission:,}."]
     return Report(
         view=WAITING.name,
@@ -199,27 +255,21 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         sorted_by="jobs",
         plots=_plots(request, rows) if request.by and rows else (),
         notes=(*(notes if waits.unknown_submission else ()), *running_note(request)),
-        nothing=selection.nothing() or (None if rows else "no source reports when these jobs were submitted"),
+        sql=waits.sql,
+        nothing=waits.met.nothing() or (None if rows else "no source reports when these jobs were submitted"),
         facts={
             "by": list(request.by),
-            "all": {} if everything is None else dict(
-                zip((column.name for column in WAITING.columns[:-1]), everything.amounts()[:-1], strict=True)
+            "all": {} if waits.all is None else dict(
+                zip((column.name for column in WAITING.columns[:-1]), waits.all.amounts()[:-1], strict=True)
             ),
         },
     )  # fmt: skip
 
 
-def _size_of(frame: Frame) -> Ints:
-    return np.searchsorted(np.array(_SIZES), np.maximum(frame.numbers["slots"], 1), "right") - 1
-
-
-def _label(by: tuple[str, ...], labels: list[tuple[str, ...]], group: int) -> tuple[str | int, ...]:
-    """The label of a group; sizes as the number of their class, so that they are sorted."""
-    if SIZE not in by:
-        return labels[group]
-    words: list[str | int] = list(labels[group // len(_SIZES)])
-    words.insert(by.index(SIZE), group % len(_SIZES))
-    return tuple(words)
+def _size_of() -> str:
+    """The SQL of the number of the class of sizes of a run."""
+    cases = " ".join(f"WHEN slots >= {first} THEN {place}" for place, first in reversed([*enumerate(_SIZES)]))
+    return f"CASE {cases} ELSE 0 END"
 
 
 def _words(word: str | int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from publisher.api import Publisher
 from publisher.report.frame import UNKNOWN, Frame
-from publisher.report.views.waiting import Waits, percentile
+from publisher.report.views.waiting import Waits, percentile, waits_of
 from tests.publisher.cli.program import BASE
 from tests.publisher.report.torque_site import HOUR, at, table, torque_site, view
 
@@ -100,6 +101,36 @@ def test_of_each_group_as_one_reckons_it(
     assert everything.longest_s == ordered[-1]
     assert everything.median_s == ordered[(len(ordered) + 1) // 2 - 1]
     assert everything.p90_s == ordered[-(-len(ordered) * 9 // 10) - 1]
+
+
+@given(some_runs)
+def test_sql_counts_the_first_start_of_each_job(rows: list[tuple[int, str, int, int, int | None]]) -> None:
+    """As the test above: percentiles are those of the nearest rank, not between two jobs."""
+    columns = '"group" BIGINT, job VARCHAR, submit BIGINT, "start" BIGINT, eligible BIGINT'
+    with duckdb.connect(":memory:") as connection:
+        connection.execute(f'CREATE TABLE runs ({columns}, "end" BIGINT, run BIGINT)')
+        for row in rows:
+            connection.execute("INSERT INTO runs VALUES ($1, $2, $3, $4, $5, 0, 0)", list(row))
+        asked = "(SELECT * FROM runs WHERE submit <= start)"
+        found = waits_of(lambda statement: connection.execute(statement).fetchall(), asked, ['"group"'])
+        alone = waits_of(lambda statement: connection.execute(statement).fetchall(), asked, [])
+    unknown = 10**6  # sorts last
+    first: dict[tuple[str, int], tuple[int, int, int]] = {}
+    for group, job, submit, start, eligible in rows:
+        if submit <= start:
+            since = unknown if eligible is None or eligible > start else eligible
+            run = (start - submit, group, since)
+            first[job, submit] = min(first.get((job, submit), run), run)
+    assert found.all == alone.all
+    assert [waits.jobs for waits in alone.by_group.values()] == ([len(first)] if first else [])
+    for (of_group,), waits in found.by_group.items():
+        of_jobs = sorted(run for run in first.values() if run[1] == of_group)
+        ordered = [waited for waited, _, _ in of_jobs]
+        assert (waits.jobs, waits.total_s, waits.longest_s) == (len(ordered), sum(ordered), ordered[-1])
+        ranks = [ordered[-(-len(ordered) * percent // 100) - 1] for percent in (50, 90, 99)]
+        assert [waits.median_s, waits.p90_s, waits.p99_s] == ranks
+        assert waits.eligible_jobs == sum(since != unknown for _, _, since in of_jobs)
+    assert sum(waits.jobs for waits in found.by_group.values()) == len(first)
 
 
 def test_scarce_is_what_was_taken_and_waited_for(site: Publisher) -> None:
