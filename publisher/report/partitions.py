@@ -10,9 +10,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import IO, Any, Final, Self
+from typing import IO, Final, Self
 
-import msgspec
 import numpy as np
 
 from publisher.errors import OutputError
@@ -134,56 +133,3 @@ class NumberPartitions:
 def whole(part: Iterator[list[Ints]]) -> list[Ints]:
     """All rows of a part at once, column by column."""
     return [np.concatenate(column) for column in zip(*part, strict=True)]
-
-
-class RowPartitions:
-    """Rows of any values, with keys from the caller. Close it, or use it in a `with` statement."""
-
-    def __init__(self, row: Any, rows_in_memory: int = ROWS_IN_MEMORY // 4) -> None:
-        """`row`: the type of a row, which msgspec can encode."""
-        self._most = rows_in_memory
-        self._kept: list[list[Any]] = [[] for _ in range(PARTS)]
-        self._rows = 0
-        self._files = _Files()
-        self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(list[row]).decode
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._files.close()
-
-    def add(self, key: object, row: Any) -> None:
-        """Add a row. Raises `OutputError`."""
-        self._kept[hash(key) % PARTS].append(row)
-        self._rows += 1
-        if self._rows > self._most:
-            self._write()
-
-    def _write(self) -> None:
-        with explained():
-            for file, rows in zip(self._files.open(), self._kept, strict=True):
-                packed = self._encode(rows)
-                file.write(len(packed).to_bytes(8, "big") + packed)
-                rows.clear()
-        self._rows = 0
-
-    def parts(self) -> Iterator[Iterator[Any]]:
-        """The rows of each part, in the order in which they were added. Raises `OutputError`."""
-        if self._files.used:
-            self._write()
-            yield from map(self._read, self._files.open())
-        else:
-            yield from map(iter, self._kept)
-
-    def _read(self, file: IO[bytes]) -> Iterator[Any]:
-        with explained():
-            file.seek(0)
-        while True:
-            with explained():
-                length = int.from_bytes(file.read(8), "big")
-                packed = file.read(length)
-            if not length:
-                return
-            yield from self._decode(packed)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from publisher.errors import OutputError
-from publisher.report.partitions import NumberPartitions, RowPartitions, whole
+from publisher.report.partitions import NumberPartitions, whole
 
 numbers = st.integers(-(1 << 63), (1 << 63) - 1)
 tables = st.lists(st.lists(st.tuples(st.integers(-4, 4) | numbers, numbers), max_size=6), max_size=6)
@@ -24,18 +24,6 @@ def test_numbers(pages: list[list[tuple[int, int]]], rows_in_memory: int) -> Non
             made.add(*(np.array([row[place] for row in page], np.int64) for place in range(2)))
         parts = [list(zip(*(column.tolist() for column in whole(part)), strict=True)) for part in made.parts()]
     rows = [row for page in pages for row in page]
-    assert sorted(row for part in parts for row in part) == sorted(rows)
-    for key in {row[0] for row in rows}:
-        (found,) = [some for part in parts if (some := [row for row in part if row[0] == key])]
-        assert found == [row for row in rows if row[0] == key]
-
-
-@given(st.lists(st.tuples(st.text(max_size=2), numbers), max_size=30), in_memory)
-def test_other_rows(rows: list[tuple[str, int]], rows_in_memory: int) -> None:
-    with RowPartitions(tuple[str, int], rows_in_memory) as made:
-        for row in rows:
-            made.add(row[0], row)
-        parts = [list(part) for part in made.parts()]
     assert sorted(row for part in parts for row in part) == sorted(rows)
     for key in {row[0] for row in rows}:
         (found,) = [some for part in parts if (some := [row for row in part if row[0] == key])]
