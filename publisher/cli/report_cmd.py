@@ -161,7 +161,11 @@ def _request(kind: ViewKind, own: Mapping[str, Any], given: Mapping[str, Any]) -
         dask=own.get("dask"),
         stat_file=own.get("stat-file"),
         statement=own.get("statement", ""),
-        **{name: own[name] for name in ("measure", "period", "timezone", "resource", "sort", "top") if name in own},
+        **{
+            name: own[name]
+            for name in ("measure", "compare", "period", "timezone", "resource", "sort", "top")
+            if name in own
+        },
     )
 
 

@@ -153,7 +153,8 @@ def table(report: Report, hrefs: Sequence[str] = ()) -> Table:
     )
     texts = text_rows(msgspec.structs.replace(report, rows=report.rows[:MOST_ROWS]))
     rows = tuple(tuple(safe(cell) or "\N{EN DASH}" for cell in row) for row in texts)
-    return Table(heads, rows, len(report.rows), tuple(hrefs[:MOST_ROWS]))
+    footers = 1 if report.footer and rows else 0
+    return Table(heads, rows, len(report.rows) + footers, (*hrefs[:MOST_ROWS], *([""] * footers if hrefs else [])))
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):

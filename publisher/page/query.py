@@ -21,7 +21,7 @@ from publisher.page.auth import Person
 from publisher.page.html import Choice
 from publisher.report.report import keys_text
 from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, ReportRequest
-from publisher.report.view_kind import PERIODS, Interval, PeriodName, Resource, ViewKind
+from publisher.report.view_kind import PERIODS, Compared, Interval, PeriodName, Resource, ViewKind
 from publisher.text import duration_s, iso, moment_s
 
 DAY_S: Final = 86_400
@@ -81,6 +81,9 @@ def parse(
         measure="cpu" if query.get("measure") == "cpu" else "queue",
         by=(kind.user_key,) if kind.user_key and person.owner is not None else _by(kind, query, person),
         period=cast("PeriodName", _one_of(query, "period", PERIODS, kind.page_period)),
+        compare=cast("Compared | None", _one_of(query, "compare", ("", *get_args(Compared)), "") or None)
+        if "compare" in kind.options
+        else None,
         resource=cast("Resource", _one_of(query, "resource", _RESOURCES, "cores")),
         running=person.owner is None,
         sort=query.get("sort") or None,
@@ -271,6 +274,9 @@ def fields(kind: ViewKind, query: Mapping[str, str], now: int, person: Person) -
         found.append(_select("by", label, query.get("by", kind.page_key), options))
         if kind.most_keys > 1:
             found.append(_select("by2", "And by", query.get("by2", ""), options))
+    if "compare" in kind.options:
+        choices = (("", "nothing"), ("previous", "the period before"), ("year", "a year before"))
+        found.append(_select("compare", "Compare with", query.get("compare", ""), choices))
     if "resource" in kind.options:
         found.append(
             _select("period", "Period", query.get("period", kind.page_period), tuple((one, one) for one in PERIODS))

@@ -6,6 +6,7 @@ not exist, the period begins with the first instant of its date.
 
 from __future__ import annotations
 
+from calendar import monthrange
 from datetime import date, datetime, timedelta
 from typing import Any, Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -16,7 +17,7 @@ import numpy as np
 from formats.calendar import Month, month_bounds
 from publisher.errors import UsageError
 from publisher.report.column_tally import Ints
-from publisher.report.view_kind import PeriodName
+from publisher.report.view_kind import Compared, PeriodName
 
 _MOST = 100_000
 
@@ -65,6 +66,29 @@ def periods(start: int, stop: int, kind: PeriodName, zone: ZoneInfo) -> list[Rep
             raise UsageError(f"more than {_MOST:,} periods", hint="Choose longer periods or a shorter interval")
         day = following
     return found
+
+
+def compared_with(start: int, stop: int, how: Compared, zone: ZoneInfo) -> tuple[int, int]:
+    """The interval with which another is compared: the one of the same length before it, or that of the year before.
+
+    Before whole months are as many months. Raises `UsageError` for one before the year 1.
+    """
+    first, last = datetime.fromtimestamp(start, zone), datetime.fromtimestamp(stop, zone)
+    months = (last.year - first.year) * 12 + last.month - first.month
+    is_months = all(each.day == 1 and _instant(each.date(), zone) == at for each, at in ((first, start), (last, stop)))
+    if how == "previous" and not is_months:
+        return 2 * start - stop, start
+    back = 12 if how == "year" else months
+    return _months_before(first, back), _months_before(last, back)
+
+
+def _months_before(at: datetime, months: int) -> int:
+    """The same time of the same day so many months earlier; of the last day if that month is shorter."""
+    year, month = divmod(at.year * 12 + at.month - 1 - months, 12)
+    if year < 1:
+        raise UsageError("--compare: the interval before would begin before the year 1")
+    day = min(at.day, monthrange(year, month + 1)[1])
+    return int(at.replace(year=year, month=month + 1, day=day).timestamp())
 
 
 def period_axis(cut: list[ReportPeriod]) -> dict[str, Any]:

@@ -49,12 +49,13 @@ def grouping_columns(report: Report) -> set[str]:
 
 
 def text_rows(report: Report) -> list[list[str]]:
-    """The rows of the columns that are shown, for people; no rows if nothing matched."""
+    """The rows of the columns that are shown, for people, with that of the total; no rows if nothing matched."""
     if report.nothing:
         return []
     keys = grouping_columns(report)
+    rows = (*report.rows, *([report.footer] if report.footer else []))
     texts = [
-        _texts_of(column, [row[report.columns.index(column)] for row in report.rows], is_key=column.name in keys)
+        _texts_of(column, [row[report.columns.index(column)] for row in rows], is_key=column.name in keys)
         for column in shown_columns(report)
     ]
     return [list(row) for row in zip(*texts, strict=True)]
@@ -63,7 +64,7 @@ def text_rows(report: Report) -> list[list[str]]:
 def _texts_of(column: Column, cells: list[Cell], *, is_key: bool) -> list[str]:
     """The cells of a column for people: with thousands separators, few decimals, and the unit if it differs by cell."""
     if column.kind == "text":
-        return [str(cell or "") or (UNKNOWN_NAME if is_key else "") for cell in cells]
+        return ["" if cell is None else str(cell) or (UNKNOWN_NAME if is_key else "") for cell in cells]
     numbers = [cell for cell in cells if isinstance(cell, int | float)]
     largest = max(map(abs, numbers), default=0.0)
     return ["" if cell is None else _text_of(cell, column, largest) for cell in cells]

@@ -119,6 +119,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[tuple[Cell, ...], ...]
     total: int | None = None
     """How many rows there are, if `rows` are not all of them."""
+    footer: tuple[Cell, ...] = ()
+    """The row of the total, which tables and Markdown show last; CSV and JSON do not have it among the rows."""
     shown: tuple[str, ...] = ()
     """The columns of tables and Markdown; empty: all. CSV and JSON have all columns."""
     sorted_by: str = ""

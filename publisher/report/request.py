@@ -11,7 +11,7 @@ import msgspec
 from formats.utilization.measure import Bins
 from formats.utilization.report import Measure
 from publisher.errors import UsageError
-from publisher.report.view_kind import PERIODS, VIEW_KINDS, Interval, PeriodName, Resource, ViewKind
+from publisher.report.view_kind import PERIODS, VIEW_KINDS, Compared, Interval, PeriodName, Resource, ViewKind
 from publisher.text import did_you_mean
 
 DEFAULT_BIN_S: Final = 3600
@@ -39,6 +39,8 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
     period: PeriodName = "month"
     timezone: str = "UTC"
     """The time zone of days, weeks, months, and years."""
+    compare: Compared | None = None
+    """With which other interval this one is compared."""
     resource: Resource = "cores"
     running: bool = True
     """Whether running jobs are included, in views that have them."""

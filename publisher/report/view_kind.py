@@ -22,6 +22,8 @@ Interval = Literal["overlapping", "started", "ended"]
 """Which runs belong to an interval: those that overlap it, started in it, or ended in it."""
 PeriodName = Literal["day", "week", "month", "year"]
 PERIODS: Final[tuple[PeriodName, ...]] = get_args(PeriodName)
+Compared = Literal["previous", "year"]
+"""With which interval another is compared: the one before, or the same of the year before."""
 Resource = Literal["cores", "memory", "vmem", "gpus"]
 Role = Literal["user", "manager", "admin"]
 Need = Literal["prices", "samples", "events"]
@@ -78,6 +80,7 @@ OPTIONS: Final[Mapping[str, ViewOption]] = {
         ViewOption("bins", int, "Number of bins, instead of their size.", "N"),
         ViewOption("measure", Literal["queue", "cpu"], "What to show. Default: queue."),
         ViewOption("counted", Interval, "Count runs that overlap the interval, started in it, or ended in it."),
+        ViewOption("compare", Compared, "Compare with the period before, or with the same period a year before."),
         ViewOption("period", PeriodName, "Length of a period. Default: month."),
         ViewOption("timezone", str, "Time zone in which days and months begin. Default: UTC.", "ZONE"),
         ViewOption("resource", Resource, "Which resource. Default: cores."),
@@ -189,7 +192,7 @@ TOTALS: Final = ViewKind(
     summary="Jobs, wall time, CPU time, and core hours, summed by up to two keys.",
     question="Who used how much?",
     counts="ended",
-    options=_OF_RUNS | {"by", "timezone", "dask"},
+    options=_OF_RUNS | {"by", "compare", "timezone", "dask"},
     keys=BY_PERIOD,
     most_keys=2,
     page_key="user",
@@ -201,6 +204,8 @@ TOTALS: Final = ViewKind(
         Column("cpu_system_s", "number", "s", adds="sum"),
         Column("cpu_s", "number", "s", adds="sum"),
         Column("core_h", "number", "core h", adds="sum"),
+        Column("share", "ratio", adds="sum"),
+        Column("gpu_h", "number", "GPU h", adds="sum"),
         Column("memory_max_kib", "count", "KiB", adds="max"),
         Column("virtual_max_kib", "count", "KiB", adds="max"),
         Column("wall_of_tasks_s", "number", "s", adds="sum"),

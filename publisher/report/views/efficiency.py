@@ -120,6 +120,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         stop=request.stop,
         columns=(*(Column(key, "text") for key in request.by), *EFFICIENCY.columns),
         rows=tuple(rows),
+        footer=("total", *[None] * (len(request.by) - 1), *made.all.amounts()) if request.by else (),
         total=made.total if shown < made.total else None,
         sorted_by="unused_core_h",
         plots=_plots(request, made) if request.by and made.groups else (),

@@ -6,29 +6,33 @@ started: `interval = "started"`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
 import duckdb
 import msgspec
 
-from publisher.report.calendar import period_axis, periods, zone_of
+from publisher.errors import UsageError
+from publisher.report.calendar import compared_with, period_axis, periods, zone_of
 from publisher.report.frame import AMOUNTS
 from publisher.report.matching import Matching, columns_of, group_keys, summed
+from publisher.report.plot.style import interval_text
 from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Met
 from publisher.report.view_kind import PERIODS, TOTALS
+from publisher.text import iso
 
 _COLUMNS: Final = (
-    "incomplete", "user_ms", "system_ms", "cpu_ms", "wall_ms", "slots", "memory_kib", "virtual_kib", "tasks_wall_ms",
+    "incomplete", "user_ms", "system_ms", "cpu_ms", "wall_ms", "slots", "gpus", "memory_kib", "virtual_kib",
+    "tasks_wall_ms",
     "mem_ugb_s", "io_ugb", "iow_us", "stage_in_bytes", "stage_out_bytes",
 )  # fmt: skip
 _SUMMED: Final = (
-    "wall_ms", "user_ms", "system_ms", "cpu_ms", "slots_wall", "tasks_wall_ms", "mem_ugb_s", "io_ugb", "iow_us",
-    "stage_in_bytes", "stage_out_bytes",
+    "wall_ms", "user_ms", "system_ms", "cpu_ms", "slots_wall", "gpus_wall", "tasks_wall_ms", "mem_ugb_s", "io_ugb",
+    "iow_us", "stage_in_bytes", "stage_out_bytes",
 )  # fmt: skip
 _OF_GRID_ENGINE: Final = ("mem_ugb_s", "io_ugb", "iow_us")
 """Columns in which runs of other sources have no number."""
@@ -44,10 +48,16 @@ _SELECTED: Final = (
 """The amounts of a group: those of `Total`, and before its peaks the number of runs that end before they start."""
 _PEAKS: Final = 2
 _BACKWARD: Final = -3
-_SLOTS_WALL: Final = "CAST(slots AS HUGEINT) * wall_ms"
+_PRODUCTS: Final = ("slots_wall", "gpus_wall")
+"""Sums of a product with the wall time."""
+_MS_IN_HOUR: Final = 3_600_000
 _GIB: Final = 1 << 30
-_SHOWN: Final = 8
-"""The number of amounts in tables; those of Grid Engine only are in CSV and JSON."""
+_SHOWN: Final = ("jobs", "wall_s", "cpu_user_s", "cpu_system_s", "cpu_s", "core_h", "share")
+_GPUS: Final = "gpu_h"
+_MEMORY: Final = ("memory_max_kib", "virtual_max_kib")
+"""The amounts in tables, that of GPUs if any run had them; those of Grid Engine only are in CSV and JSON."""
+_COMPARED: Final = ("jobs", "core_h", _GPUS)
+"""The amounts that have those of another interval beside them."""
 _STAGED: Final = ("stage_in_bytes", "stage_out_bytes")
 """In tables if any run has them: those of ARC."""
 
@@ -65,6 +75,7 @@ class Total(msgspec.Struct, frozen=True):
     cpu_system_ms: int
     cpu_ms: int
     slots_wall_ms: int
+    gpus_wall_ms: int
     tasks_wall_ms: int
     """Wall time including every task of tightly integrated parallel jobs, as in qacct without -m."""
     memory_ugb_s: int
@@ -82,14 +93,16 @@ class Total(msgspec.Struct, frozen=True):
     memory_max_kib: int
     virtual_max_kib: int
 
-    def amounts(self) -> tuple[int | float | None, ...]:
-        """The cells of the columns; None for amounts that are unknown for all runs."""
+    def amounts(self, of: Total) -> tuple[int | float | None, ...]:
+        """The cells of the columns, with the share of the core hours of all; None for what is unknown for all runs."""
         cpu = (self.cpu_user_ms / 1000, self.cpu_system_ms / 1000, self.cpu_ms / 1000)
         nobody_knows = self._unknown(self.cpu_unknown) and not any(cpu)
         user_s, system_s, cpu_s = (None, None, None) if nobody_knows else cpu
         staged = (self.stage_in_bytes, self.stage_out_bytes) if self.staged else (None, None)
         return (
-            self.jobs, self.wall_ms / 1000, user_s, system_s, cpu_s, self.slots_wall_ms / 3_600_000,
+            self.jobs, self.wall_ms / 1000, user_s, system_s, cpu_s, self.slots_wall_ms / _MS_IN_HOUR,
+            self.slots_wall_ms / of.slots_wall_ms if of.slots_wall_ms else None,
+            self.gpus_wall_ms / _MS_IN_HOUR if self.gpus_wall_ms else None,
             None if self._unknown(self.memory_unknown) else self.memory_max_kib,
             None if self._unknown(self.virtual_unknown) else self.virtual_max_kib,
             self.tasks_wall_ms / 1000,
@@ -151,7 +164,7 @@ class UsageSums:
 def group_sums(matching: Matching, request: ReportRequest) -> UsageSums:
     """Sum the matching runs."""
     keys = group_keys(request, request.by, '"start"' if request.interval == "started" else 'coalesce("end", "stop")')
-    statement = _statement(keys, _SLOTS_WALL)
+    statement = _statement(keys, "wall_ms")
     try:
         rows = matching.rows(statement)
     except duckdb.OutOfRangeException:  # impossible values, whose products and sums have more than 127 bits
@@ -164,21 +177,24 @@ def group_sums(matching: Matching, request: ReportRequest) -> UsageSums:
     return made
 
 
-def _statement(keys: Sequence[str], slots_wall: str) -> str:
+def _statement(keys: Sequence[str], wall_ms: str) -> str:
     names = [f"key{place}" for place in range(len(keys))]
     labels = "".join(f", {key} AS {name}" for key, name in zip(keys, names, strict=True))
-    runs = f"SELECT *, {slots_wall} AS slots_wall{labels} FROM matching"  # noqa: S608 - names of ours
+    products = ", ".join(f"CAST({name.removesuffix('_wall')} AS HUGEINT) * {wall_ms} AS {name}" for name in _PRODUCTS)
+    runs = f"SELECT *, {products}{labels} FROM matching"  # noqa: S608 - names of ours
     group = f" GROUP BY {', '.join(names)}" if names else ""
     return f"SELECT {', '.join((*names, *_SELECTED))} FROM ({runs}){group}"  # noqa: S608 - as above
 
 
 def _exactly(matching: Matching, keys: Sequence[str]) -> list[Any]:
     """The rows of `_statement`: wall times are multiplied and summed in two halves, of which none is too large."""
-    low = matching.rows(_statement(keys, "CAST(slots AS HUGEINT) * (wall_ms & 4294967295)"))
-    high = matching.rows(_statement(keys, "CAST(slots AS HUGEINT) * (wall_ms >> 32)"))
-    place = len(keys) + 1 + _SUMMED.index("slots_wall")
-    of_high = {row[: len(keys)]: row[place] for row in high}
-    return [(*row[:place], row[place] + (of_high[row[: len(keys)]] << 32), *row[place + 1 :]) for row in low]
+    low = [list(row) for row in matching.rows(_statement(keys, "(wall_ms & 4294967295)"))]
+    high = {row[: len(keys)]: row for row in matching.rows(_statement(keys, "(wall_ms >> 32)"))}
+    for row in low:
+        for name in _PRODUCTS:
+            place = len(keys) + 1 + _SUMMED.index(name)
+            row[place] += high[tuple(row[: len(keys)])][place] << 32
+    return low
 
 
 def totals(context: ReportContext, request: ReportRequest) -> Totals:
@@ -203,7 +219,15 @@ def _total(label: tuple[str, ...], amounts: Sequence[int]) -> Total:
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view."""
     made = totals(context, request)
+    if request.compare is not None:
+        return _compared(_report(context, request, made), made, context, request)
+    return _report(context, request, made)
+
+
+def _report(context: ReportContext, request: ReportRequest, made: Totals) -> Report:
     rows = made.rows if made.by else (made.all,)
+    everything = made.all.amounts(made.all)
+    gpus = (_GPUS,) if made.all.gpus_wall_ms else ()
     return Report(
         view=TOTALS.name,
         title="Usage" + (f", by {keys_text(made.by)}" if made.by else ""),
@@ -211,12 +235,9 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         start=request.start,
         stop=request.stop,
         columns=(*(Column(key, "text") for key in made.by), *TOTALS.columns),
-        rows=tuple((*row.key, *row.amounts()) for row in rows),
-        shown=(
-            *made.by,
-            *(column.name for column in TOTALS.columns[:_SHOWN]),
-            *(_STAGED if made.all.staged else ()),
-        ),
+        rows=tuple((*row.key, *row.amounts(made.all)) for row in rows),
+        footer=("total", *[None] * (len(made.by) - 1), *everything) if made.by else (),
+        shown=(*made.by, *_SHOWN, *gpus, *_MEMORY, *(_STAGED if made.all.staged else ())),
         sorted_by="core_h",
         plots=_plots(made, request),
         notes=made.notes,
@@ -225,7 +246,59 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         rows_named="totals",
         facts={
             "by": list(made.by),
-            "all": dict(zip((column.name for column in TOTALS.columns), made.all.amounts(), strict=True)),
+            "all": dict(zip((column.name for column in TOTALS.columns), everything, strict=True)),
+        },
+    )
+
+
+def _compared(report: Report, made: Totals, context: ReportContext, request: ReportRequest) -> Report:
+    """The report with the amounts of another interval beside its own; a group that has none now has a row too.
+
+    Raises `UsageError` for groups by periods, of which the other interval has others.
+    """
+    assert request.compare is not None
+    if set(request.by) & set(PERIODS):
+        raise UsageError("--compare cannot be combined with groups by periods", hint="Omit --compare, or the period")
+    start, stop = compared_with(request.start, request.stop, request.compare, zone_of(request.timezone))
+    other = msgspec.structs.replace(request, start=start, stop=stop)
+    before = totals(context, other)
+    by_key = {row.key: row for row in (before.rows if made.by else (before.all,))}
+    nothing = _total((), [0] * len(_SELECTED))
+    groups = {row.key: row for row in (made.rows if made.by else (made.all,))}
+    groups |= {key: msgspec.structs.replace(nothing, key=key) for key in by_key.keys() - groups.keys()}
+    names = [column.name for column in TOTALS.columns]
+    places = [names.index(name) for name in _COMPARED]
+
+    def beside(now: Total, then: Total) -> Iterator[int | float | None]:
+        for cell, earlier in ((now.amounts(made.all)[place], then.amounts(before.all)[place]) for place in places):
+            yield earlier
+            yield None if cell is None and earlier is None else (cell or 0) - (earlier or 0)
+
+    columns = [TOTALS.columns[place] for place in places]
+    added = [
+        msgspec.structs.replace(column, name=f"{column.name}_{when}")
+        for column in columns
+        for when in ("before", "change")
+    ]
+    named = [column for name in _COMPARED for column in (name, f"{name}_before", f"{name}_change")]
+    gpus = made.all.gpus_wall_ms or before.all.gpus_wall_ms
+    note = f"Compared with {interval_text(start, stop, request.timezone)}"
+    also = (context.purged_note(other), *before.notes)
+    return msgspec.structs.replace(
+        report,
+        columns=(*report.columns, *added),
+        rows=tuple(
+            (*key, *row.amounts(made.all), *beside(row, by_key.get(key, nothing)))
+            for key, row in sorted(groups.items())
+        ),
+        footer=(*report.footer, *beside(made.all, before.all)) if made.by else (),
+        shown=(*made.by, *(name for name in named if gpus or not name.startswith(_GPUS)), "share"),
+        notes=(*report.notes, f"{note}: {before.nothing}." if before.nothing else f"{note}.", *filter(None, also)),
+        nothing=made.nothing if before.nothing else None,
+        facts={
+            **report.facts,
+            "compared_with": {"since": iso(start), "until": iso(stop)},
+            "before": dict(zip(names, before.all.amounts(before.all), strict=True)),
         },
     )
 
@@ -245,7 +318,7 @@ def _plots(made: Totals, request: ReportRequest) -> tuple[Plot, ...]:
     staged_gib = {"staged in": [0.0] * len(names), "staged out": [0.0] * len(names)}
     for row in made.rows:
         place = names.index(row.key[axis])
-        core_h[row.key[:axis] + row.key[axis + 1 :]][place] += row.slots_wall_ms / 3_600_000
+        core_h[row.key[:axis] + row.key[axis + 1 :]][place] += row.slots_wall_ms / _MS_IN_HOUR
         staged_gib["staged in"][place] += row.stage_in_bytes / _GIB
         staged_gib["staged out"][place] += row.stage_out_bytes / _GIB
     plots = [

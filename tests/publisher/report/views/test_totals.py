@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from formats.job import Host
 from publisher.api import Publisher
+from publisher.errors import UsageError
+from publisher.report.calendar import compared_with, zone_of
+from publisher.report.output import text_rows, to_csv
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
-from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
+from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job
 
 SINCE, UNTIL = 0, 1_796_083_200
 OF_GRID_ENGINE = ("memory_gb_s", "io_gb", "io_wait_s")
@@ -85,3 +90,64 @@ def test_what_ended_before_counts_nowhere(tmp_path: Path) -> None:
 
 def test_its_sql_is_shown(every_source: Publisher) -> None:
     assert "GROUP BY key0" in totals(every_source, by=("vo",)).sql
+
+
+def test_a_row_of_the_total_and_shares(every_source: Publisher) -> None:
+    found = totals(every_source, by=("user",))
+    names = [column.name for column in found.columns]
+    share, core_h = names.index("share"), names.index("core_h")
+    assert found.footer[0] == "total"
+    assert found.footer[core_h] == found.facts["all"]["core_h"]
+    assert sum(row[share] for row in found.rows if isinstance(row[share], float)) == pytest.approx(1)
+    table = text_rows(found)
+    assert len(table) == len(found.rows) + 1
+    assert table[-1][0] == "total"
+    assert "100.0 %" in table[-1]
+    assert "total" not in to_csv(found)  # programs would count it twice
+    assert not totals(every_source).footer
+    assert [row[1] for row in text_rows(totals(every_source, by=("user", "vo")))][-1] == ""
+
+
+def compared(site: Site, how: str, start: int, stop: int, **asked: object) -> Report:
+    request = ReportRequest(start=start, stop=stop, compare=how, **asked)  # type: ignore[arg-type]
+    return make("totals", ReportContext(site.publisher.store, site.config, site.now), request)
+
+
+def test_another_interval_beside(tmp_path: Path) -> None:
+    """Who had nothing then, and who has nothing now, both have a row; a month is compared with the month before."""
+    source = ListSource("ce1")
+    source.add(
+        make_job(1, local_user="ada", gpus=2, wall_s=3600, slots=1),
+        make_job(2, local_user="bob", wall_s=3600, slots=4),
+        make_job(3, local_user="ada", wall_s=1800, slots=1, end=OCTOBER),
+        make_job(4, local_user="eve", gpus=1, wall_s=7200, slots=1, end=OCTOBER + 5),
+    )
+    site = Site(tmp_path, [source], [])
+    site.collect()
+    found = compared(site, "previous", NOVEMBER, NOVEMBER + 30 * 86_400, by=("user",))
+    amounts = ("jobs", "jobs_before", "jobs_change", "core_h_before", "core_h_change", "gpu_h_before", "gpu_h_change")
+    names = [column.name for column in found.columns]
+    places = [0, *map(names.index, amounts)]
+    assert [tuple(row[place] for place in places) for row in (*found.rows, found.footer)] == [
+        ("ada", 1, 1, 0, 0.5, 0.5, None, 2.0),
+        ("bob", 1, 0, 1, 0.0, 4.0, None, None),
+        ("eve", 0, 1, -1, 2.0, -2.0, 2.0, -2.0),
+        ("total", 2, 2, 0, 2.5, 2.5, 2.0, 0.0),
+    ]
+    assert found.facts["compared_with"] == {"since": "2026-10-01T00:00:00Z", "until": "2026-11-01T00:00:00Z"}
+    assert found.notes[0].startswith("Compared with 2026-10-01")
+    year = compared(site, "year", NOVEMBER, NOVEMBER + 30 * 86_400, by=("user",))
+    assert year.facts["compared_with"] == {"since": "2025-11-01T00:00:00Z", "until": "2025-12-01T00:00:00Z"}
+    assert any("no run is in the interval" in note for note in year.notes)
+    days = compared(site, "previous", NOVEMBER + 86_400, NOVEMBER + 3 * 86_400)
+    assert days.facts["compared_with"] == {"since": "2026-10-31T00:00:00Z", "until": "2026-11-02T00:00:00Z"}
+    with pytest.raises(UsageError, match="--compare cannot be combined with groups by periods"):
+        compared(site, "year", NOVEMBER, NOVEMBER + 86_400, by=("month",))
+
+
+def test_a_year_before_a_leap_day() -> None:
+    day = 1_709_164_800  # 2024-02-29
+    utc = zone_of("UTC")
+    assert compared_with(day, day + 86_400, "year", utc) == (1_677_542_400, 1_677_628_800)  # 28 February 2023, 1 March
+    with pytest.raises(UsageError, match="before the year 1"):
+        compared_with(-62_135_596_800, day, "year", utc)
