@@ -13,6 +13,7 @@ from tests.publisher.cli.program import BASE, Inside, Program
 GIVEN: Final = {
     "statement": ("SELECT 1",),
     "by": ("--by", "queue"),
+    "compare": ("--compare", "year"),
     "bin": ("--bin", "1h"),
     "bins": ("--bins", "4"),
     "measure": ("--measure", "queue"),
