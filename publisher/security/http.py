@@ -9,7 +9,9 @@ applies from connecting to the last byte of the answer, also to an answer that a
 stopped, the answer has a few more seconds.
 
 Connections are kept open. A service may close one between two posts; a request on a closed connection, to which no byte
-was answered, is sent once more on a new connection. This is harmless even if it was processed: the ids are the same.
+was answered, is sent once more on a new connection. This is harmless even if it was processed: the ids are the same. But
+a refusal then says nothing about the request before it, so it is no reply to a request that may change something: it
+would be recorded as certainly not taken, and its next version could be sent beside it under another key.
 """
 
 # ruff: noqa: E402 - a line before the imports is for them
@@ -140,6 +142,9 @@ class HttpClient:
         while True:
             outcome = self._attempt(method, to, content, headers or {})
             if isinstance(outcome, Reply):
+                if sent and method != "GET" and outcome.status // 100 != 2:
+                    text = f"the connection was cut before an answer came; sent again, it was answered {outcome.status}"
+                    return Failure("cut", text, sent=True)
                 return msgspec.structs.replace(outcome, secrets=secrets) if secrets else outcome
             peer = _peer(httpx.URL(self._proxy_url or url))
             failure = classified(outcome, self._progress, peer, plain=to.scheme == "http")

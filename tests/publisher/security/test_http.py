@@ -256,6 +256,34 @@ def test_a_second_failure_after_reopening_is_unknown(pki: Pki) -> None:
     assert len(server.requests) == 3
 
 
+@pytest.mark.parametrize("method", ["POST", "GET"])
+@pytest.mark.parametrize("status", [400, 401, 409, 413, 429, 500])
+def test_a_refusal_after_reopening_says_nothing_of_the_request_before(pki: Pki, method: str, status: int) -> None:
+    """The service may have processed what it did not answer: its record would be taken for certainly not there."""
+
+    def script(request: ScriptedRequest, connection: ScriptedConnection) -> None:
+        if request.path.endswith("first"):
+            connection.answer(200)
+        elif request.connection == 1:
+            connection.cut()
+        else:
+            connection.answer(status)
+
+    with serve(script, pki) as server:
+        http = client(server, pki)
+        http.request(method, f"{server.url}/first")
+        outcome = http.request(method, f"{server.url}/second")
+        http.close()
+    assert len(server.requests) == 3
+    if method == "GET":
+        assert isinstance(outcome, Reply)
+        assert outcome.status == status
+    else:
+        assert isinstance(outcome, Failure)
+        assert (outcome.kind, outcome.sent) == ("cut", True)
+        assert str(status) in outcome.message
+
+
 def test_an_early_answer_to_a_large_request_is_read() -> None:
     answered = b"HTTP/1.1 413 X\r\nContent-Length: 9\r\n\r\ntoo large"
     with socket.create_server(("127.0.0.1", 0)) as listener:
