@@ -14,9 +14,11 @@ from annotated_types import Le
 
 from formats.calendar import SECONDS_A_DAY, Month
 from formats.job import Job
+from formats.rule_codes import Reason
 from publisher.config.targets import TargetSettings
 from publisher.messages.recipient import Recipient
 from publisher.plugins import record_format, totals_format
+from publisher.reason import ReasonCode, sentence
 from publisher.reconcile.result import Difference
 from publisher.store.schema import State
 from publisher.targets import make_target
@@ -42,6 +44,7 @@ ANSWERS: Final[Mapping[str, Outcome]] = {
 """Outcomes that take the place of the target's own. `lost`: the message was sent; of the others it was not."""
 FAULTS: Final = ("400", "401", "403", "413", "429", "500", "503", "cut", "stored")
 """Faults of single requests."""
+_KEY_CHANGED: Final = sentence(Reason.of(ReasonCode.KEY_CHANGED))
 _MONTHS: Final = (Month(2026, 10), Month(2026, 11))
 
 
@@ -179,6 +182,13 @@ class DeliverySite(FolderSite):
             elif state is State.ACCEPTED:
                 assert key in content, f"{key} is lost"
                 assert content.pop(key) == self._value(rendered.body), f"{key} is stale at the service"
+            elif state is State.HELD and recipient.format.record_key is not None:
+                # The service identifies runs by what changed: it would count the new version beside the first one.
+                assert reasons[job.record_id] == _KEY_CHANGED, f"{key} is held: {reasons[job.record_id]}"
+                versions = [form.record(each, stored_at[job.record_id]) for each in self._versions(job)]
+                sent = [None, *(self._value(each.body) for each in versions)]
+                assert content.pop(key, None) in sent, f"the service has another version of {key}"
+                assert len({each.end for each in self._versions(job)}) > 1, f"{key} is held, and its end never changed"
             else:
                 assert state is State.SUPERSEDED, f"{key} is {state.word}"
                 assert reasons[job.record_id], f"nothing says why {key} is superseded"
@@ -192,8 +202,12 @@ class DeliverySite(FolderSite):
         if job.vo == OTHER_VO or self.target_settings.second_version.sends_changed:
             return job.vo == OTHER_VO
         as_sent = "SELECT 1 FROM deliveries JOIN runs ON id = run_id WHERE record_id = ? AND sent_digest = digest"
-        versions = [each for each in self.source.log if isinstance(each, Job) and each.record_id == job.record_id]
-        return any(each.vo == OTHER_VO for each in versions) and not self.rows(as_sent, job.record_id)
+        was_deselected = any(each.vo == OTHER_VO for each in self._versions(job))
+        return was_deselected and not self.rows(as_sent, job.record_id)
+
+    def _versions(self, job: Job) -> list[Job]:
+        """All versions of a run that the source gave."""
+        return [each for each in self.source.log if isinstance(each, Job) and each.record_id == job.record_id]
 
     def _judge_totals(self, recipient: Recipient) -> None:
         form, kind = totals_format(recipient.format_name, recipient.view), recipient.format.required_totals

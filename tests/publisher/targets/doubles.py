@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,9 +21,12 @@ from formats.xdmod.slurm import FIELDS, record_id_of
 from formats.xml.pieces import pieces
 from publisher.plugins import record_format
 from publisher.simulator import Fault, Simulator
+from publisher.simulator.apel import _read_text
+from publisher.simulator.apel_tables import read_car
 from publisher.simulator.sgas_records import read
 from publisher.simulator.sgas_rows import UsageRecord, usage_record
 from publisher.testing import HttpDouble, HttpRequest
+from publisher.testing.jobs import NOW, make_job
 from publisher.testing.services import in_turn
 from tests.publisher.waldur import WaldurDouble, settings_of
 
@@ -129,6 +133,35 @@ class ApelDouble(_Simulated):
         assert held.rejected == ()
         groups = [group_of(row.fields) for row in held.summaries.values()]
         return [(group.key.text, group) for group in groups if group.jobs]
+
+
+class ApelJobsDouble(ApelDouble):
+    """The same with a record for each job, in a format of records."""
+
+    def __init__(self, simulator: Simulator, records: str) -> None:
+        super().__init__(simulator)
+        self._records = records
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The table of a target."""
+        return {**super().settings, "records": self._records, "sync": False, "local_jobs": "send"}
+
+    def content(self) -> Iterable[tuple[str, Any]]:
+        """Its records, by the record ids of the runs, which only CAR has."""
+        held = self.simulator.apel.holdings()
+        assert held.rejected == ()
+        return [(make_job(int(row.fields["LocalJobId"])).record_id, row.fields) for row in held.jobs.values()]
+
+
+def apel_job(body: bytes, records: str) -> Mapping[str, str]:
+    """A record of a job as written, as APEL has it."""
+    message = record_format(records, View(site="x")).message([body])
+    if message.startswith(b"<"):
+        (fields,) = read_car(message, math.inf)
+    else:
+        _table, (fields,) = _read_text(message.decode(), NOW)
+    return fields
 
 
 def group_of(fields: Mapping[str, str]) -> Any:

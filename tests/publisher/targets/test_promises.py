@@ -22,6 +22,7 @@ from tests.publisher.auditor import AuditorDouble
 from tests.publisher.store.server import PostgresqlServer
 from tests.publisher.targets.doubles import (
     ApelDouble,
+    ApelJobsDouble,
     DailyDouble,
     ExportingDouble,
     FolderDouble,
@@ -30,6 +31,7 @@ from tests.publisher.targets.doubles import (
     SgasDouble,
     WaldurService,
     amounts,
+    apel_job,
     sgas_row,
     summary,
     undated,
@@ -108,6 +110,24 @@ class TestApel(OwnSuite):
 
     def value(self, body: bytes) -> Any:
         return summary(body)
+
+
+class TestApelJobs(OwnSuite):
+    """APEL's key of a job is site, local id, and end: it keeps the last record with them."""
+
+    not_applicable = SENT_AGAIN | NO_EVIDENCE
+    records: ClassVar = "apel-job"
+
+    @pytest.fixture
+    def service(self, module_simulator: Simulator) -> ApelJobsDouble:
+        return ApelJobsDouble(module_simulator, self.records)
+
+    def value(self, body: bytes) -> Any:
+        return apel_job(body, self.records)
+
+
+class TestCar(TestApelJobs):
+    records = "emi-car"
 
 
 class TestHttps(OwnSuite):
