@@ -9,9 +9,9 @@ applies from connecting to the last byte of the answer, also to an answer that a
 stopped, the answer has a few more seconds.
 
 Connections are kept open. A service may close one between two posts; a request on a closed connection, to which no byte
-was answered, is sent once more on a new connection. This is harmless even if it was processed: the ids are the same. But
-a refusal then says nothing about the request before it, so it is no reply to a request that may change something: it
-would be recorded as certainly not taken, and its next version could be sent beside it under another key.
+was answered, is sent once more on a new connection. This is harmless even if it was processed: the ids are the same.
+But a refusal then says nothing about the request before it, so it is no reply to a request that may change something:
+it would be recorded as certainly not taken, and its next version could be sent beside it under another key.
 """
 
 # ruff: noqa: E402 - a line before the imports is for them

@@ -49,7 +49,8 @@ def excluded(settings: TargetSettings, service: Service, *, several_hosts: bool)
     else:
         exclude(stated, "test_a_vanished_run_is_removed")
     if not isinstance(service, Fails):
-        exclude("its double has no requests that can fail", "test_the_power_fails_at_any_request")
+        tests = ("test_the_power_fails_at_any_request", "test_an_answer_is_lost_and_the_next_is_a_refusal")
+        exclude("its double has no requests that can fail", *tests)
     if not isinstance(service, Refuses):
         exclude("its double refuses nothing", "test_refused_records_stop_only_themselves")
     has_evidence = evidence != "none" and (evidence != "file" or isinstance(service, Exports))
@@ -205,6 +206,25 @@ class TargetSuite:
         site.settle()
         site.judge()
         assert site.counted(NAME) == {State.ACCEPTED: 5}
+
+    @pytest.mark.parametrize("refusal", ["400", "413", "429", "500"])
+    def test_an_answer_is_lost_and_the_next_is_a_refusal(
+        self, make_site: Callable[..., DeliverySite], service: Service, refusal: str
+    ) -> None:
+        """The refusal says nothing about the first request: what it may have left there is not forgotten."""
+        assert isinstance(service, Fails)
+        site = make_site()
+        site.configure(NAME, batch_records=1)
+        for number in range(1, 4):
+            site.add(make_job(number, wall_s=100 * number))
+        service.fail(["", "stored", refusal])
+        site.collect_and_publish()
+        for number in range(1, 4):
+            end = make_job(number).end
+            assert end is not None
+            site.add(make_job(number, wall_s=100 * number, end=end + 7200))
+        site.settle()
+        site.judge()
 
     def test_a_history(self, make_site: Callable[..., DeliverySite], service: Service, seed: int) -> None:
         """Random changes, faults, and kills; then the service has what the ledger says, and evidence agrees."""
