@@ -110,7 +110,8 @@ def test_forms_of_hostile_words() -> None:
 def test_people_read_what_is_unknown_and_programs_get_nothing(every_source: Publisher) -> None:
     found = asked(every_source, "totals", start=0, by=("vo",))
     csv_rows = list(csv.DictReader(io.StringIO(to_csv(found))))
-    assert [row[0] for row in text_rows(found)] == ["(unknown)", *(row["vo"] for row in csv_rows if row["vo"])]
+    named = [row["vo"] for row in csv_rows if row["vo"]]
+    assert [row[0] for row in text_rows(found)] == ["(unknown)", *named, "total"]
     assert [row[0] for row in table(found).rows] == [row[0] for row in text_rows(found)]
     assert csv_rows[0]["vo"] == ""
     assert json_object(found)["totals"][0]["vo"] == ""
