@@ -64,7 +64,13 @@ class OwnSuite(TargetSuite):
 SENT_AGAIN = frozenset({"a_changed_run_is_superseded", "a_vanished_run_is_removed"})
 KEEPS_FIRST = frozenset({"a_changed_run_is_sent_again", "a_vanished_run_is_removed"})
 NO_EVIDENCE = frozenset({"evidence_finds_what_differs_and_nothing_else", "evidence_finds_one_of_many"})
-FILES = frozenset({"the_power_fails_at_any_request", "refused_records_stop_only_themselves"})
+FILES = frozenset(
+    {
+        "the_power_fails_at_any_request",
+        "an_answer_is_lost_and_the_next_is_a_refusal",
+        "refused_records_stop_only_themselves",
+    }
+)
 
 
 class TestAuditor(OwnSuite):
