@@ -6,6 +6,7 @@ import functools
 import shutil
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -257,11 +258,14 @@ class FolderSite:
         image = self.folder / "image"
         dead = False
 
+        at_once = threading.Lock()  # the power fails once, for all threads
+
         def die(event: Event) -> None:
             nonlocal dead
-            if not dead and is_time(event):
-                self._cut_the_power(image)
-                dead = True
+            with at_once:
+                if not dead and is_time(event):
+                    self._cut_the_power(image)
+                    dead = True
             if dead:
                 raise Killed
 
