@@ -42,7 +42,7 @@ demo: $(VENV)/.plain  ## demonstrate the program with simulated services on this
 	@rm -rf .demo
 	@$(BIN)/usage-publisher demo --directory .demo
 
-test: $(VENV)/.test  ## run the tests, in their short forms; all of each: RUN_WHOLE=1 make test
+test: $(VENV)/.test  ## run the tests, in their short forms; every case: RUN_EVERY_CASE=1, all of each: RUN_WHOLE=1
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
 test-base: $(BASE_STAMP)  ## run the tests of publishing in an environment without any extra

@@ -1,8 +1,7 @@
 """What all tests share: fixtures, which tests run, how hard hypothesis tries, and where a skip is a failure.
 
 - `long` (exhaustive) and `bench` (measuring) tests are left out unless `-m` names them; `RUN_LONG=1` adds the long.
-- Tests with many examples or kills have a short form; `RUN_WHOLE=1` asks for all of it
-  (`tests.extent`).
+- Tests with many examples, kills, or cases have a short form (`tests.extent`); `RUN_WHOLE=1` asks for all of it.
 - `RUN_LONG=1` also gives hypothesis its profile `long`; otherwise the same examples are tried in every run.
 - `USAGE_PUBLISHER_NO_SKIPS=1`, which `.ci/run` sets, turns a skipped test into a failed one, with its reason. Only
   missing reference material may be a reason there, because it is not ours to install.
@@ -28,7 +27,7 @@ import pytest
 from publisher.errors import EXTRAS
 from publisher.testing import NOT_APPLICABLE
 from tests import temporary_files
-from tests.extent import RUN_LONG, short_or_whole
+from tests.extent import RUN_EVERY_CASE, RUN_LONG, short_or_whole, third
 
 ROOT = Path(__file__).parent.parent
 REFERENCE_MISSING = "the reference material (../shared) is not beside this checkout"
@@ -105,15 +104,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {marker for marker in ("long", "bench") if marker not in asked}
     if RUN_LONG:
         left_out.discard("long")
-    deselected = [
+    asked_for = [
         item
         for item in items
-        if any(item.get_closest_marker(marker) for marker in left_out) or _needed_extras(item) & MISSING_EXTRAS
+        if not (any(item.get_closest_marker(marker) for marker in left_out) or _needed_extras(item) & MISSING_EXTRAS)
     ]
-    if deselected:
-        config.hook.pytest_deselected(items=deselected)
-        gone = {id(item) for item in deselected}
-        items[:] = [item for item in items if id(item) not in gone]
+    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    kept = {id(item) for item in (asked_for if named or RUN_EVERY_CASE else _some_cases(asked_for))}
+    if len(kept) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+        items[:] = [item for item in items if id(item) in kept]
+
+
+def _some_cases(items: list[pytest.Item]) -> Iterator[pytest.Item]:
+    """A third of the cases of each test that writes files: those that only calculate are quick."""
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        writes = {"tmp_path", "tmp_path_factory"} & {*getattr(item, "fixturenames", ())}
+        tests.setdefault(item.nodeid.partition("[")[0] if writes else item.nodeid, []).append(item)
+    for test, cases in tests.items():
+        yield from third(test, cases)
 
 
 def _needed_extras(item: pytest.Item) -> set[str]:

@@ -1,14 +1,14 @@
 """How much of a test is run: its short form by `make test`, all of it where `RUN_WHOLE=1` is set, and its exhaustive
 form, with all of every other test, by `make test-long`, which sets `RUN_LONG=1`.
 
-Of the tests that pass on either store, `make test` runs a third on PostgreSQL too, and `.ci/run`, which sets
-`RUN_EITHER_STORE=1`, all."""
+Of a parametrized test that writes files, `make test` runs a third of the cases, and `.ci/run`, which sets
+`RUN_EVERY_CASE=1`, all. So does whoever names a file or a test."""
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ def _is_set(name: str) -> bool:
 
 RUN_LONG: Final = _is_set("RUN_LONG")
 RUN_WHOLE: Final = RUN_LONG or _is_set("RUN_WHOLE")
-_RUN_EITHER_STORE: Final = RUN_WHOLE or _is_set("RUN_EITHER_STORE")
+RUN_EVERY_CASE: Final = RUN_WHOLE or _is_set("RUN_EVERY_CASE")
 
 
 def short_or_whole(short: int, whole: int) -> int:
@@ -34,6 +34,7 @@ def every(stride: int, values: Iterable[T], first: int = 0) -> list[T]:
     return list(values)[first % stride :: stride] if not RUN_WHOLE else list(values)
 
 
-def is_run_on_postgresql(test: str) -> bool:
-    """Whether a test of this name that passes on either store is run on PostgreSQL too."""
-    return _RUN_EITHER_STORE or zlib.crc32(test.encode()) % 3 == 0
+def third(test: str, cases: Sequence[T]) -> Sequence[T]:
+    """At least one of the cases of a test, and each third; tests begin at different ones, so that what many of them
+    have in common, such as the kind of store, is tried with every value."""
+    return cases[zlib.crc32(test.encode()) % min(3, len(cases)) :: 3]

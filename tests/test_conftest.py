@@ -32,14 +32,16 @@ def test_known_defect(): assert False
 """
 
 
-def run_pytest(module: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    ours = ("PYTEST_", "RUN_LONG", "USAGE_PUBLISHER_")
+def run_pytest(place: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests of a module, or those of the folder in which pytest is started."""
+    ours = ("PYTEST_", "RUN_", "USAGE_PUBLISHER_")
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml")]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml"), *options]
+    command += ["--rootdir=.", "-o", "testpaths=."] if place.is_dir() else [str(place)]
     return subprocess.run(
-        [*command, *options, str(module)],
-        cwd=ROOT,
-        env=inherited | environment,
+        command,
+        cwd=place if place.is_dir() else ROOT,
+        env=inherited | {"PYTHONPATH": str(ROOT)} | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -75,10 +77,32 @@ def test_a_module_that_skips_itself_fails_there_too(tmp_path: Path) -> None:
     assert "no browser here" in done.stdout
 
 
-def test_ci_runs_the_tests_of_either_store_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [f"tests/test_module.py::test_{number}" for number in range(300)]
-    for everything in (True, False):
-        monkeypatch.setattr(extent, "_RUN_EITHER_STORE", everything)
-        chosen = sum(map(extent.is_run_on_postgresql, names))
-        assert chosen == 300 if everything else 75 < chosen < 125
-    assert " RUN_EITHER_STORE=1\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+CASES = """
+import pytest
+
+@pytest.mark.parametrize("case", range(9))
+def test_writes(tmp_path, case): pass
+
+@pytest.mark.parametrize("case", range(9))
+def test_calculates(case): pass
+
+@pytest.mark.parametrize("case", range(2))
+def test_has_two(tmp_path, case): pass
+"""
+
+
+def test_a_third_of_the_cases_that_write_runs_unless_all_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "test_module.py").write_text(CASES, encoding="utf-8")
+    assert "13 passed, 7 deselected" in run_pytest(tmp_path).stdout
+    assert "20 passed" in run_pytest(tmp_path, RUN_EVERY_CASE="1").stdout
+    assert "20 passed" in run_pytest(tmp_path / "test_module.py").stdout, "who names a file gets all of it"
+
+
+def test_ci_runs_every_case() -> None:
+    assert " RUN_EVERY_CASE=1\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_each_case_is_that_of_some_test() -> None:
+    chosen = {case for number in range(50) for case in extent.third(f"test_{number}", ("sqlite", "postgresql"))}
+    assert chosen == {"sqlite", "postgresql"}
+    assert extent.third("test", ("one",)) == ("one",)

@@ -10,19 +10,16 @@ import pytest
 
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki, make_pki
-from tests.extent import is_run_on_postgresql
 from tests.publisher.site import close_sites, stores_on
 from tests.publisher.store.server import PostgresqlServer, serving
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the tests of such a module on both, in the short form a third of them (`tests.extent`). Those with many
-    examples stay with the quicker one."""
+    """Run the tests of such a module on both. Those with many examples stay with the quicker one."""
     marked = metafunc.definition.get_closest_marker("either_store") is not None
     if marked and not hasattr(metafunc.function, "hypothesis"):
         on_server = pytest.param("postgresql", marks=pytest.mark.extra("postgresql"))
-        stores = ["sqlite", on_server] if is_run_on_postgresql(metafunc.definition.nodeid) else ["sqlite"]
-        metafunc.parametrize("_store_of_sites", stores, indirect=True)
+        metafunc.parametrize("_store_of_sites", ["sqlite", on_server], indirect=True)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import pytest
 from tests.publisher.store.flipped_bits import FlippedStore
 
 _SHORT = 40
-_LONG = 20_000
+_LONG, _PARTS = 20_000, 50
 
 
 def _wrong(folder: Path, number: int, seed: int, *, read_again: bool = False) -> list[str]:
@@ -29,6 +29,8 @@ def test_no_changed_bit_doubles_a_job_that_is_read_again(tmp_path: Path) -> None
 
 
 @pytest.mark.long
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("part", range(_PARTS))
 @pytest.mark.parametrize("read_again", [False, True])
-def test_no_changed_bit_anywhere_alters_what_is_sent(tmp_path: Path, read_again: bool) -> None:
-    assert not _wrong(tmp_path, _LONG, 25, read_again=read_again)
+def test_no_changed_bit_anywhere_alters_what_is_sent(tmp_path: Path, part: int, read_again: bool) -> None:
+    assert not _wrong(tmp_path, _LONG // _PARTS, 1000 + part, read_again=read_again)
