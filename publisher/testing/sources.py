@@ -45,6 +45,16 @@ class SourceSuite:
         """Input that is not a record, to be appended to the file; None: the source does not read a file of records."""
         return b"this is no record\n"
 
+    def table(self, path: Path) -> dict[str, Any]:
+        """The table `[sources.NAME]` of a source that reads `path`."""
+        return {"type": self.type, "path": str(path), **self.settings}
+
+    def move(self, path: Path) -> Path:
+        """Move what was written to another place, and return what the source is then configured to read."""
+        moved = path.parent / "moved"
+        moved.mkdir()
+        return path.rename(moved / path.name)
+
     # ---
 
     @pytest.fixture
@@ -53,8 +63,7 @@ class SourceSuite:
         return self.path(tmp_path)
 
     def _source(self, file: Path, name: str = "mine", **more: Any) -> Source:
-        settings = schema.SourceSettings.model_validate({"type": self.type, "path": file, **self.settings, **more})
-        return make_source(name, settings)
+        return make_source(name, schema.SourceSettings.model_validate(self.table(file) | more))
 
     def _runs(self, numbers: Sequence[int], **facts: Any) -> list[Facts]:
         return [{"number": each, "end": self.end + each, "wall_s": 100, "cpu_s": 50, **facts} for each in numbers]
@@ -136,10 +145,7 @@ class SourceSuite:
         """They are unique, and depend neither on the name of the source nor on where its input lies."""
         self.write(log, self._runs(range(1, 6)))
         here, _, _ = self._read(log, {})
-        moved = log.parent / "moved"
-        moved.mkdir()
-        log.rename(moved / log.name)
-        there, _, _ = self._read(moved / log.name, {}, name="another")
+        there, _, _ = self._read(self.move(log), {}, name="another")
         assert len({job.record_id for job in here}) == 5
         assert [job.record_id for job in there] == [job.record_id for job in here]
 
@@ -177,6 +183,6 @@ class SourceSuite:
 
     def _site(self, folder: Path, file: Path) -> Iterator[FolderSite]:
         site = FolderSite(folder, [])
-        site.table["sources"]["mine"] = {"type": self.type, "path": str(file), **self.settings}
+        site.table["sources"]["mine"] = self.table(file)
         yield site
         site.reopen()

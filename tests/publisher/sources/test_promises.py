@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+
+import pytest
 
 from publisher.testing import Facts, SourceSuite
 from tests.generators.arc_database import ArcWriter
 from tests.generators.arc_jobs import ArcJob
 from tests.publisher.sources import test_hostile_texts as written
+from tests.publisher.sources.auditor.auditor_records import record
+from tests.publisher.sources.auditor.auditor_server import AuditorServer, auditor_server
 from tests.publisher.sources.test_hostile_texts import Form, Submitted
 from tests.publisher.torque_cluster import torque_line
 
@@ -142,3 +147,33 @@ class TestArc(SourceSuite):
                     writer.update(ids[job.job_id], job)
                 else:
                     writer.add(job)
+
+
+class TestAuditor(SourceSuite):
+    """It is a service: what is read is its address, and a site that moves it gives it another. It is asked again for
+    some days only, so that these runs ended today."""
+
+    type = "auditor"
+    end = int(time.time()) - 3 * 3600
+
+    @pytest.fixture(autouse=True)
+    def _serving(self) -> Iterator[None]:
+        with auditor_server() as self.server, auditor_server() as self.moved:
+            yield
+
+    def garbage(self) -> None:
+        return None
+
+    def table(self, path: Path) -> dict[str, Any]:
+        server: AuditorServer = self.moved if path.name == "moved" else self.server
+        return {"type": self.type, "auditor": {"url": server.url}}
+
+    def write(self, path: Path, runs: Sequence[Facts]) -> None:
+        names = {run["number"]: f"slurm-{run['number']}" for run in runs}
+        self.server.add(
+            *(record(names[run["number"]], run["end"], wall=run["wall_s"], cpu=run["cpu_s"]) for run in runs)
+        )
+
+    def move(self, path: Path) -> Path:
+        self.moved.records = self.server.records
+        return path.parent / "moved"

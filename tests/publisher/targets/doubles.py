@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 import re
@@ -116,30 +117,52 @@ def _undated_row(record: UsageRecord) -> UsageRecord:
 
 
 class ApelDouble(_Simulated):
-    """The simulator's AMS, with APEL's server after it."""
+    """The simulator's AMS, with APEL's server after it, and a portal that exports its rows into a file."""
 
-    def __init__(self, simulator: Simulator) -> None:
+    def __init__(self, simulator: Simulator, folder: Path) -> None:
         super().__init__(simulator, "publish", 400)
+        self._file = folder / "portal.csv"
+        self._altered: dict[str, Mapping[str, str] | None] = {}
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """The table of a target."""
-        urls = {"url": self.simulator.ams_url, "auth_url": self.simulator.token_url}
+        urls = {"url": self.simulator.ams_url, "auth_url": self.simulator.token_url, "evidence": str(self._file)}
         return {"type": "ams", **urls, "records": "apel-summary", "credentials": self._credentials}
 
     def content(self) -> Iterable[tuple[str, Any]]:
         """Its summaries that have jobs."""
+        return ((key, group_of(fields)) for key, fields in self._rows().items())
+
+    def export(self) -> None:
+        """As `publisher.testing.Exports`."""
+        rows = [fields for fields in (self._rows() | self._altered).values() if fields is not None]
+        with self._file.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, rows[0] if rows else ["NumberOfJobs"], extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(rows)
+
+    def alter(self, key: str) -> None:
+        """Change a CPU time in what is exported."""
+        fields = self._rows()[key]
+        self._altered[key] = {**fields, "CpuDuration": str(int(fields["CpuDuration"]) + 3_600)}
+
+    def remove(self, key: str) -> None:
+        """Leave a row out of what is exported."""
+        self._altered[key] = None
+
+    def _rows(self) -> dict[str, Mapping[str, str]]:
         held = self.simulator.apel.holdings()
         assert held.rejected == ()
-        groups = [group_of(row.fields) for row in held.summaries.values()]
-        return [(group.key.text, group) for group in groups if group.jobs]
+        groups = ((group_of(row.fields), row.fields) for row in held.summaries.values())
+        return {group.key.text: fields for group, fields in groups if group.jobs}
 
 
 class ApelJobsDouble(ApelDouble):
     """The same with a record for each job, in a format of records."""
 
-    def __init__(self, simulator: Simulator, records: str) -> None:
-        super().__init__(simulator)
+    def __init__(self, simulator: Simulator, folder: Path, records: str) -> None:
+        super().__init__(simulator, folder)
         self._records = records
 
     @property
@@ -149,9 +172,12 @@ class ApelJobsDouble(ApelDouble):
 
     def content(self) -> Iterable[tuple[str, Any]]:
         """Its records, by the record ids of the runs, which only CAR has."""
+        return self._rows().items()
+
+    def _rows(self) -> dict[str, Mapping[str, str]]:
         held = self.simulator.apel.holdings()
         assert held.rejected == ()
-        return [(make_job(int(row.fields["LocalJobId"])).record_id, row.fields) for row in held.jobs.values()]
+        return {make_job(int(row.fields["LocalJobId"])).record_id: row.fields for row in held.jobs.values()}
 
 
 def apel_job(body: bytes, records: str) -> Mapping[str, str]:

@@ -104,15 +104,13 @@ class TestSgas(OwnSuite):
 
 
 class TestApel(OwnSuite):
-    not_applicable = NO_EVIDENCE | {
-        "a_changed_run_is_superseded",
-        "a_vanished_run_is_superseded",
-        "two_hosts_share_a_backlog",
-    }
+    not_applicable = frozenset(
+        {"a_changed_run_is_superseded", "a_vanished_run_is_superseded", "two_hosts_share_a_backlog"}
+    )
 
     @pytest.fixture
-    def service(self, module_simulator: Simulator) -> ApelDouble:
-        return ApelDouble(module_simulator)
+    def service(self, module_simulator: Simulator, tmp_path: Path) -> ApelDouble:
+        return ApelDouble(module_simulator, tmp_path)
 
     def value(self, body: bytes) -> Any:
         return summary(body)
@@ -121,12 +119,12 @@ class TestApel(OwnSuite):
 class TestApelJobs(OwnSuite):
     """APEL's key of a job is site, local id, and end: it keeps the last record with them."""
 
-    not_applicable = SENT_AGAIN | NO_EVIDENCE
+    not_applicable = SENT_AGAIN
     records: ClassVar = "apel-job"
 
     @pytest.fixture
-    def service(self, module_simulator: Simulator) -> ApelJobsDouble:
-        return ApelJobsDouble(module_simulator, self.records)
+    def service(self, module_simulator: Simulator, tmp_path: Path) -> ApelJobsDouble:
+        return ApelJobsDouble(module_simulator, tmp_path, self.records)
 
     def value(self, body: bytes) -> Any:
         return apel_job(body, self.records)
