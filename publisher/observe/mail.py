@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 import smtplib
 import socket
-import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.message import EmailMessage
@@ -20,6 +19,7 @@ import msgspec
 
 from publisher.config.operation import Notices, address_of
 from publisher.reason import RELEASED_SOON
+from publisher.security.mail_server import MailServer, default_sender
 from publisher.status.status import SourceStatus, Status, TargetStatus, reconcile_command
 from publisher.store import deliveries, registry
 from publisher.store.database import Store
@@ -130,9 +130,6 @@ def _fails_for_s(target: TargetStatus, now: int) -> float:
     return float("inf") if elapsed is None else elapsed
 
 
-_TIMEOUT_S = 20.0
-
-
 class MailError(Exception):
     """The mail server did not accept a notice. The text says why."""
 
@@ -159,7 +156,7 @@ def send_notices(store: Store, settings: Notices, site: str, status: Status, now
 def notice(settings: Notices, site: str, began: Sequence[Problem], ended: Mapping[str, int], now: int) -> EmailMessage:
     """The mail about these problems. `ended`: when each began (epoch seconds), by key."""
     mail = EmailMessage()
-    mail["From"] = settings.mail_from or f"usage-publisher@{socket.getfqdn()}"
+    mail["From"] = settings.mail_from or default_sender()
     mail["To"] = ", ".join(settings.mail_to)
     mail["Date"] = format_datetime(_utc(now))
     mail["Message-ID"] = make_msgid(domain=socket.getfqdn())
@@ -178,11 +175,8 @@ def _utc(instant: int) -> datetime:
 
 
 def _send(settings: Notices, mail: EmailMessage) -> None:
-    host, port = address_of(settings.smtp)
     try:
-        with smtplib.SMTP(host, port, timeout=_TIMEOUT_S) as server:
-            if settings.starttls:
-                server.starttls(context=ssl.create_default_context())
+        with MailServer(*address_of(settings.smtp), settings.starttls).connected() as server:
             refused = server.send_message(mail)
     except (OSError, smtplib.SMTPException) as error:
         raise MailError(f"the notice could not be mailed through {settings.smtp}: {error}") from error

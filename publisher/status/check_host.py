@@ -6,6 +6,8 @@ delivery; `publisher.security.revocation` decides which lists count.
 
 from __future__ import annotations
 
+import errno
+import http.client
 import os
 import re
 import stat
@@ -13,17 +15,21 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from smtplib import SMTPException
 from typing import Final
 
 from cryptography import x509
 
 from formats.hosts import machine_name
 from publisher.collect.enrich import Enrichers
+from publisher.config.operation import Notices, address_of
 from publisher.config.schema import Config, Credentials, TargetSettings
 from publisher.errors import PublisherError
 from publisher.finding import Finding, Level
 from publisher.messages.item import view_of
+from publisher.security.connections import bound_socket
 from publisher.security.credentials import load_certificates
+from publisher.security.mail_server import MailServer, default_sender
 from publisher.security.revocation import (
     LIST_FILE,
     RevocationError,
@@ -92,6 +98,80 @@ def evidence(name: str, settings: TargetSettings) -> Iterator[Finding]:
             text = f"evidence: {file} {problem}: nothing can be confirmed"
             hint = f"Export it from the service, or correct targets.{name}.evidence"
             yield Finding(f"target {name}", "red", text, hint)
+
+
+def mail(settings: Notices) -> Iterator[Finding]:
+    """Whether the mail server takes notices from our sender to each recipient."""
+    if not settings.mail_to:
+        return
+    hint = "No run is stopped by this, but nobody hears of a problem. Correct [notices], or ask who runs the server"
+    try:
+        refused = MailServer(*address_of(settings.smtp), settings.starttls).refusals(
+            settings.mail_from or default_sender(), settings.mail_to
+        )
+    except (OSError, SMTPException) as error:
+        yield Finding("mail", "yellow", f"{settings.smtp}: {error}", hint)
+        return
+    for address, answer in refused.items():
+        yield Finding("mail", "yellow", f"{settings.smtp} refuses {address}: {answer}", hint)
+    if not refused:
+        yield Finding("mail", "green", f"{settings.smtp} takes mails to {', '.join(settings.mail_to)}")
+
+
+def metrics(config: Config) -> Iterator[Finding]:
+    """Whether the file for metrics can be written, and whether the port is free or answers: with a service that runs,
+    it is ours."""
+    file, listen = config.metrics.textfile, config.metrics.listen
+    if file is not None:
+        why = _why_not_written(file)
+        if why is None:
+            yield Finding("metrics", "green", f"{file} can be written")
+        else:
+            hint = "Give the folder of metrics.textfile to the user that runs the publisher"
+            yield Finding("metrics", "yellow", f"{file} cannot be written: {why}", hint)
+    if listen is not None:
+        yield _port(listen)
+
+
+def _why_not_written(file: Path) -> str | None:
+    """It is written as a new file that replaces the earlier one."""
+    folder = file.parent
+    if not folder.is_dir():
+        return f"{folder} is not a folder" if folder.exists() else f"{folder} does not exist"
+    if file.is_dir():
+        return "it is a folder"
+    return None if os.access(folder, os.W_OK | os.X_OK) else f"{folder} is not writable for this user"
+
+
+def _port(listen: str) -> Finding:
+    try:
+        bound_socket(*address_of(listen)).close()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            hint = "Correct metrics.listen: an address of this host, and a port above 1023 or one that is permitted"
+            return Finding("metrics", "yellow", f"{listen} cannot be used: {error.strerror}", hint)
+    else:
+        return Finding("metrics", "green", f"{listen} is free: `run --every` answers there")
+    if _answers_as_ours(listen):
+        return Finding("metrics", "green", f"{listen} answers with metrics of this program")
+    hint = "Set metrics.listen to another port, or end the other program"
+    return Finding("metrics", "yellow", f"{listen} is used by another program", hint)
+
+
+_MOST_BYTES: Final = 64 * 1024
+_TIMEOUT_S: Final = 5.0
+
+
+def _answers_as_ours(listen: str) -> bool:
+    host, port = address_of(listen)
+    connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
+    try:
+        connection.request("GET", "/metrics")
+        return b"usage_publisher_" in connection.getresponse().read(_MOST_BYTES)
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def zones(config: Config) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from aiosmtpd.controller import Controller
 
 from publisher.config.operation import Notices
 from publisher.observe.mail import MailError, problems, send_notices
+from publisher.status.check_host import mail as check_mail
 from publisher.status.status import Status
 from publisher.store.database import Store, open_store
 from publisher.store.deliveries import HeldFor
@@ -30,6 +31,14 @@ class Box:
     def __init__(self) -> None:
         self.mails: list[EmailMessage] = []
         self.answer = "250 OK"
+
+    async def handle_RCPT(  # noqa: N802 - the library's name
+        self, _server: Any, _session: Any, envelope: Any, address: str, _options: Any
+    ) -> str:
+        if "unknown" in address:
+            return "550 no such user"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
 
     async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802 - the library's name
         if self.answer.startswith("250"):
@@ -201,3 +210,28 @@ def test_what_is_released_soon_is_reported_after_a_while() -> None:
     later = problems(status(held=4), Notices(held_for="1h"), NOW, held)  # type: ignore[arg-type]
     assert [problem.key for problem in later] == ["target neic: held, no-grid-log-entry", "target neic: held, no-vo"]
     assert not problems(status(held=4, shadow=True), Notices(), NOW, held)
+
+
+def test_the_check_asks_for_each_recipient_and_sends_nothing(settings: Notices, box: Box) -> None:
+    (well,) = check_mail(settings)
+    assert (well.level, well.message) == ("green", f"{settings.smtp} takes mails to ops@example.org")
+    some = settings.model_copy(update={"mail_to": ("ops@example.org", "unknown@example.org")})
+    (bad,) = check_mail(some)
+    assert (bad.level, bad.message) == ("yellow", f"{settings.smtp} refuses unknown@example.org: 550 no such user")
+    assert box.mails == []
+    assert list(check_mail(Notices())) == []
+
+
+def test_the_check_says_that_no_server_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    (bad,) = check_mail(Notices(mail_to=("ops@example.org",), smtp=f"127.0.0.1:{port}"))
+    assert (bad.subject, bad.level) == ("mail", "yellow")
+    assert "refused" in bad.message
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings = Notices(mail_to=("ops@example.org",), smtp=f"127.0.0.1:{silent.getsockname()[1]}", starttls=True)
+        silent.listen()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("publisher.security.mail_server._TIMEOUT_S", 0.05)
+            (bad,) = check_mail(settings)
+    assert "timed out" in bad.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -14,9 +15,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from publisher.config import file as config_file
 from publisher.config.schema import Config
 from publisher.finding import Finding
+from publisher.observe.metrics import StatusCollector, serve
 from publisher.simulator.pki import Pki, make_pki
 from publisher.status import check_host
 from publisher.status.check import check
+from tests.publisher.observe.test_metrics import STATUS
 from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOW, ListSource, Site, make_jobs
 
@@ -210,3 +213,37 @@ def test_a_missing_file_of_evidence_is_red(pki: Pki, tmp_path: Path) -> None:
     assert finding.message == f"evidence: {tmp_path}/export.csv does not exist: nothing can be confirmed"
     (tmp_path / "export.csv").write_text("")
     assert list(check_host.evidence("neic", settings)) == []
+
+
+def metrics_of(folder: Path, **table: object) -> list[Finding]:
+    config = config_file.parse({"site": {"name": "S"}, "metrics": table}, folder / "publisher.toml")
+    return list(check_host.metrics(config))
+
+
+def test_the_file_for_metrics_can_be_written_or_it_is_said_why_not(tmp_path: Path) -> None:
+    assert levels(metrics_of(tmp_path)) == []
+    assert levels(metrics_of(tmp_path, textfile=str(tmp_path / "usage.prom"))) == ["green"]
+    (bad,) = metrics_of(tmp_path, textfile=str(tmp_path / "missing" / "usage.prom"))
+    assert (bad.subject, bad.level) == ("metrics", "yellow")
+    assert bad.message.endswith(f"{tmp_path / 'missing'} does not exist")
+    assert metrics_of(tmp_path, textfile=str(tmp_path))[0].message.endswith("it is a folder")
+
+
+def test_the_port_for_metrics_is_free_or_ours(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        listen = f"127.0.0.1:{other.getsockname()[1]}"
+        other.listen()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("publisher.status.check_host._TIMEOUT_S", 0.05)
+            (used,) = metrics_of(tmp_path, listen=listen)
+    assert (used.level, used.message) == ("yellow", f"{listen} is used by another program")
+    (free,) = metrics_of(tmp_path, listen=listen)
+    assert free.level == "green"
+    end = serve(StatusCollector(lambda: STATUS, dict, lambda: NOW), listen, pytest.fail)
+    try:
+        (ours,) = metrics_of(tmp_path, listen=listen)
+    finally:
+        end()
+    assert (ours.level, ours.message) == ("green", f"{listen} answers with metrics of this program")
+    (bad,) = metrics_of(tmp_path, listen="192.0.2.1:9000")
+    assert bad.level == "yellow"
