@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from publisher.config.energy import NodeWatts
 from publisher.config.types import Count, Instant, Patterns, Settings, ZoneName
 
 _MOST_NODES: Final = 100_000
@@ -87,6 +88,10 @@ class Node(Settings):
     memory_gib: Count | None = Field(default=None, ge=1, description="Memory of each, GiB.")
     virtual_gib: Count | None = Field(default=None, ge=1, description="Memory and swap of each, GiB.")
     gpus: Count = Field(default=0, ge=0, le=1_000, description="GPUs of each.")
+    watts_idle: NodeWatts | None = Field(default=None, description="Power of each while no job has a core of it, W.")
+    watts_max: NodeWatts | None = Field(
+        default=None, description="The most that each can draw, W: higher measured values are not used."
+    )
     since: Instant | None = Field(default=None, description="In service from then on.")
     until: Instant | None = Field(default=None, description="In service until then.")
 
@@ -95,6 +100,8 @@ class Node(Settings):
         expanded(self.name)
         if self.since is not None and self.until is not None and self.since >= self.until:
             raise ValueError("since must be before until")
+        if self.watts_idle is not None and self.watts_max is not None and self.watts_idle > self.watts_max:
+            raise ValueError("watts_idle must be at most watts_max")
         return self
 
     @property

@@ -11,6 +11,7 @@ from typing import Final
 
 from pydantic import Field, model_validator
 
+from publisher.config.energy import Energy
 from publisher.config.operation import Credentials, Log, Metrics, Notices, Serve, SpoolContext
 from publisher.config.reports import Charges, Node, StatementSettings
 from publisher.config.rules import BenchmarkRule, BenchmarkSettings, GridLog, MapRule, Selected, When
@@ -124,6 +125,7 @@ class Config(Settings):
     targets: dict[str, Target] = Field(default_factory=dict)
     map: tuple[MapRule, ...] = ()
     nodes: tuple[Node, ...] = ()
+    energy: Energy = Field(default_factory=Energy.model_construct)
     charges: Charges = Field(default_factory=Charges.model_construct)
     statements: StatementSettings = Field(default_factory=StatementSettings.model_construct)
     credentials: Credentials = Field(default_factory=Credentials.model_construct)
@@ -142,6 +144,7 @@ class Config(Settings):
             *self._two_shapes_for_a_service(),
             *self._tokens_for_wrong_services(),
             *self._one_resource_of_several_sources(),
+            *self._more_power_than_nodes_have(),
         ]
         if problems:
             raise WrongKeysError(*problems)
@@ -200,6 +203,17 @@ class Config(Settings):
                     )
                     text += "set `sources` to one of them, and make a target for each of the others"
                     yield ("targets", name, "machine_name"), text
+
+    def _more_power_than_nodes_have(self) -> Iterator[KeyProblem]:
+        """A node that is full of modelled jobs draws no more than it can, with one rule for its cluster at least."""
+        for place, node in enumerate(self.nodes):
+            if node.watts_max is None:
+                continue
+            rules = [rule for rule in self.energy.power if rule.may_be_on(node.cluster)]
+            least = min((rule.watts_of(node.cores, node.gpus, node.memory_gib or 0) for rule in rules), default=None)
+            if least is not None and least > node.watts_max:
+                text = f"is less than the {least:f} W that [[energy.power]] gives to jobs that hold all of such a node"
+                yield ("nodes", str(place), "watts_max"), text
 
     @property
     def local_id_prefixes(self) -> dict[str, str]:

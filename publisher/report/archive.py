@@ -29,7 +29,7 @@ JOB_COLUMNS: Final = ("local_id", "name", "global_id", "array_id", "dqs_job_name
 TEXT_COLUMNS: Final = (*sorted(WORDS - NUMBERS - {"placed", "host"}), "placed")
 """Columns of words; `host` is read from `placed`, and the word `slots` from the number."""
 CORE_NUMBERS: Final = "core_numbers"
-LATER: Final = frozenset({CORE_NUMBERS, "incomplete"})
+LATER: Final = frozenset({CORE_NUMBERS, "incomplete", "energy_mj"})
 """Columns that older archives may lack: their values are then unknown."""
 COLUMNS: Final = (*sorted(NUMBERS), *TEXT_COLUMNS, *JOB_COLUMNS, "events", CORE_NUMBERS)
 TYPES: Final = {

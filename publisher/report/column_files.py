@@ -31,7 +31,7 @@ from publisher.report.columns import OF_CLASS
 from publisher.store.changes import NOTHING, ChangeMark
 from publisher.whole_file import require_own_folder, write_whole
 
-VERSION: Final = 1
+VERSION: Final = 2
 _MANIFEST: Final = "manifest"
 _CHECK_BYTES: Final = 4
 _MODE: Final = 0o600

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from math import isnan
 from operator import attrgetter
 from typing import Any, Final
 
@@ -63,6 +64,7 @@ _NUMBER_FIELDS: Final = {
     "mem_ugb_s": ("extras",),
     "io_ugb": ("extras",),
     "iow_us": ("extras",),
+    "energy_mj": ("energy_j",),
 }  # fmt: skip
 _AMOUNT_FIELDS: Final = {
     "memory_kib": "memory_rss_kib",
@@ -94,6 +96,8 @@ _OBJECT_FIELDS: Final = {
     "core_numbers": ("core_numbers",),
 }
 _MILLION: Final = 1_000_000
+_MOST_J: Final = 4_000_000_000_000_000
+"""More than a thousand GWh."""
 
 
 class SlimExtras(msgspec.Struct, frozen=True, gc=False):
@@ -120,6 +124,7 @@ _TYPES: Final[dict[str, tuple[Any, Any]]] = {
     "core_numbers": (tuple[str, ...], ()),
 }
 """Types and defaults of fields that are not numbers or texts."""
+_FLOATS: Final = frozenset({"energy_j"})
 _NESTED: Final = frozenset({*_TYPES, "fqans", "benchmarks", "runtime_environments", "transfers", "process_ids"})
 
 
@@ -163,7 +168,7 @@ class ColumnMaker:
         self.slim = _slim(fields)
         self._fields = fields
         of_numbers = {field for name in self.requested & NUMBERS for field in _NUMBER_FIELDS.get(name, ())}
-        self._numbers = sorted(of_numbers - _NESTED)
+        self._numbers = sorted(of_numbers - _NESTED - _FLOATS)
         self.codings = {name: Coding(_words_of(name)) for name in self.requested & WORDS}
 
     def slim_of(self, job: Any) -> Any:
@@ -265,8 +270,8 @@ def _number(name: str, raw: _Raw, numbers: dict[str, Ints]) -> Ints:
         length_s = np.maximum(numbers["stop"] - numbers["start"], 0)
         wall_ms = np.where(wall_ms == UNKNOWN, length_s * 1000, wall_ms)
         return wall_ms if name == "wall_ms" else wall_ms + raw.of_extras(lambda extras: _tasks_ms(extras.pe_tasks))
-    if name in {"gpus", "incomplete"}:
-        return _gpus(raw) if name == "gpus" else _incomplete(raw)
+    if name in _COMPUTED:
+        return _COMPUTED[name](raw)
     if name in {"mem_ugb_s", "io_ugb", "iow_us"}:
         get = attrgetter({"mem_ugb_s": "mem", "io_ugb": "io", "iow_us": "iow"}[name])
         return raw.of_extras(lambda extras: _millionths(get(extras)))
@@ -314,6 +319,22 @@ def _gpus(raw: _Raw) -> Ints:
     whole = _zero_for_unknown(raw["gpus"])
     by_host = np.fromiter((sum(host.gpus or 0 for host in run.hosts) for run in raw.runs), np.int64, len(raw.runs))
     return np.maximum(whole, by_host)
+
+
+def _energy(raw: _Raw) -> Ints:
+    return np.fromiter((_millijoules(run.energy_j) for run in raw.runs), np.int64, len(raw.runs))
+
+
+def _millijoules(joules: float | None) -> int:
+    """Whole millijoules; what no run can use becomes the largest number, which views leave out."""
+    if joules is None or isnan(joules):
+        return UNKNOWN
+    return round(max(-_MOST_J, min(_MOST_J, joules)) * 1000)
+
+
+_COMPUTED: Final[Mapping[str, Callable[[_Raw], Ints]]] = {
+    "gpus": _gpus, "incomplete": _incomplete, "energy_mj": _energy,
+}  # fmt: skip
 
 
 def _millionths(value: float | str | None) -> int:

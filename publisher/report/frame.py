@@ -26,6 +26,7 @@ NUMBERS: Final = frozenset(
         "slots", "gpus", "memory_kib", "virtual_kib",
         "stage_in_bytes", "stage_out_bytes",
         "mem_ugb_s", "io_ugb", "iow_us",  # Grid Engine's mem, io and iow: millionths of GB s, GB and s
+        "energy_mj",  # millijoules that the source reports, of all nodes of the run
         "incomplete",  # amounts that the source does not report, which are 0 in their columns: a sum of the bits below
     }
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from publisher.config.energy import millionths
 from publisher.config.reports import Node
 from publisher.report.calendar import ReportPeriod
 from publisher.report.report import UNKNOWN_NAME
@@ -34,6 +35,14 @@ class KnownNode(msgspec.Struct, frozen=True):
     until: int | None = None
     is_named: bool = True
     """Whether the configuration names it."""
+    idle_uw: int | None = None
+    """The power without jobs, microwatts."""
+    most_uw: int | None = None
+    """The most that it can draw."""
+
+    def in_service_at(self, instant: int) -> bool:
+        """Whether it is in service at an instant."""
+        return (self.since is None or self.since <= instant) and (self.until is None or instant < self.until)
 
     def in_service_s(self, period: ReportPeriod) -> int:
         """The number of seconds of a period in which it is in service."""
@@ -114,4 +123,7 @@ def _of_table(name: str, table: Node) -> KnownNode:
     amounts: dict[Resource, int | None] = {
         "cores": table.cores, "memory": memory, "vmem": virtual, "gpus": table.gpus * GPU_PARTS,
     }  # fmt: skip
-    return KnownNode(name, table.cluster or "", table.type, amounts, table.since, table.until)
+    return KnownNode(
+        name, table.cluster or "", table.type, amounts, table.since, table.until,
+        idle_uw=millionths(table.watts_idle), most_uw=millionths(table.watts_max),
+    )  # fmt: skip

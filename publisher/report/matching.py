@@ -73,6 +73,17 @@ class Matching:
         """The SQL of a report: the views, and its statements."""
         return "".join(f"{statement};\n" for statement in (*self._made, *statements))
 
+    def define(self, name: str, query: str) -> None:
+        """Make a temporary view, which is part of `text`."""
+        self._view(name, query)
+
+    def tabulate(self, name: str, table: Any, comment: str) -> None:
+        """Make a temporary table of one of Arrow. `comment`: what it is, for `text`."""
+        self._connection.register("given_arrow", table)
+        self._connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM given_arrow")  # noqa: S608 - a name of ours
+        self._connection.unregister("given_arrow")
+        self._made.append(f"-- {name}: {_comment(comment)}")
+
     def rows(self, statement: str) -> list[Any]:
         """The rows of a statement."""
         return self._connection.execute(statement).fetchall()

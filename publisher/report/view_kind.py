@@ -361,6 +361,37 @@ EFFICIENCY: Final = ViewKind(
     pictured_by_key=True,
     in_sql=True,
 )
+ENERGY: Final = ViewKind(
+    name="energy",
+    summary="Energy of jobs and of idle nodes, measured or modelled, and its emissions.",
+    question="How much energy did whose jobs use?",
+    counts="ended",
+    options=_OF_RUNS | {"by", "timezone"},
+    keys=BY_PERIOD,
+    most_keys=2,
+    page_key="project",
+    roles=_EVERYBODY,
+    columns=(
+        Column("jobs", "count", adds="sum"),
+        Column("core_h", "number", "core h", adds="sum"),
+        Column("gpu_h", "number", "GPU h", adds="sum"),
+        Column("measured_kwh", "number", "kWh", adds="sum"),
+        Column("modelled_kwh", "number", "kWh", adds="sum"),
+        Column("with_pue_kwh", "number", "kWh", adds="sum"),
+        Column("co2e_kg", "number", "kg", adds="sum"),
+        Column("kwh_per_core_h", "number", "kWh"),
+        Column("co2e_g_per_core_h", "number", "g"),
+        Column("measured_share", "ratio"),
+        Column("carbon_known", "ratio"),
+        Column("method", "text"),
+        Column("unknown_jobs", "count", adds="sum"),
+        Column("measured_mj", "count", "mJ", adds="sum"),
+        Column("modelled_mj", "count", "mJ", adds="sum"),
+    ),
+    pictures=("energy, measured and modelled",),
+    pictured_by_key=True,
+    in_sql=True,
+)
 SQL: Final = ViewKind(
     name="sql",
     label="SQL",
@@ -374,7 +405,7 @@ SQL: Final = ViewKind(
 )
 VIEW_KINDS: Final[Mapping[str, ViewKind]] = {
     kind.name: kind
-    for kind in (UTILIZATION, TOTALS, EFFICIENCY, OCCUPATION, WAITING, SCARCE, CHARGES, PATHS, LOAD, JOB, SQL)
+    for kind in (UTILIZATION, TOTALS, EFFICIENCY, OCCUPATION, WAITING, SCARCE, ENERGY, CHARGES, PATHS, LOAD, JOB, SQL)
 }  # fmt: skip
 """The views by name, in the order of menus."""
 

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from publisher.config.auditor import ComponentSettings
 from publisher.config.auditor_source import AuditorSourceSettings, ComponentRule, Components, MetaKeys
+from publisher.config.energy import Energy, Intensity, NodeWatts, PowerRule, Pue, Watts
 from publisher.config.operation import Log, Metrics, Notices, Serve
 from publisher.config.reports import (
     Adjustment,
@@ -79,6 +80,8 @@ TABLES: dict[str, type[Settings]] = {
     "[log]": Log,
     "[serve]": Serve,
     "[[nodes]]": Node,
+    "[energy]": Energy,
+    "[[energy.power]]": PowerRule,
     "[charges]": Charges,
     "[[charges.prices]]": Price,
     "[[charges.group_factors]] and [[charges.job_factors]]": Factor,
@@ -96,6 +99,7 @@ _VALIDATED = {
     get_args(FormatName)[1].func: "name of a format",
     get_args(Patterns)[2].func: "patterns",
     get_args(Amount)[1].func: "amount",
+    **{get_args(kind)[1].func: "number" for kind in (Watts, NodeWatts, Pue, Intensity)},
     get_args(Uuid)[1].func: "UUID",
 }
 _PLAIN = {str: "text", int: "number", float: "number", Decimal: "number", bool: "boolean", Path: "path"}

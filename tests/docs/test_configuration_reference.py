@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from publisher.config.auditor_source import AuditorSourceSettings, Components, MetaKeys
+from publisher.config.energy import Energy, PowerRule
 from publisher.config.file import load, parse
 from publisher.config.reports import Adjustment, Charges, Factor, Node, Price, StatementRecipient, StatementSettings
 from publisher.config.schema import (
@@ -92,6 +93,8 @@ def test_the_example_has_every_setting(switched_on: dict[str, Any]) -> None:
         (StoreSettings, switched_on["store"]),
         (Credentials, switched_on["credentials"] | switched_on["targets"]["api"]["credentials"]),
         (Node, switched_on["nodes"][0]),
+        (Energy, switched_on["energy"] | {"carbon_file": "carbon.csv"}),
+        (PowerRule, switched_on["energy"]["power"][0]),
         (Charges, switched_on["charges"]),
         (Price, switched_on["charges"]["prices"][0]),
         (Factor, switched_on["charges"]["group_factors"][0] | switched_on["charges"]["job_factors"][0]),

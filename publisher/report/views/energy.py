@@ -1,0 +1,264 @@
+"""View `energy`: the energy of jobs, measured or modelled, its emissions, and the energy of idle nodes.
+
+A run counts as a whole where it ended, so that the energy of consecutive intervals adds up; idle nodes have the energy
+of the interval. Sums are whole millijoules and micrograms; the PUE multiplies them once, when they are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from publisher.config.energy import MILLI
+from publisher.report.calendar import period_axis, periods, zone_of
+from publisher.report.carbon import carbon_hours, gaps_note
+from publisher.report.energy import (
+    ABOVE,
+    COLUMNS,
+    IMPOSSIBLE,
+    MJ_A_KWH,
+    SENTINEL,
+    SHARED,
+    define_energy,
+)
+from publisher.report.frame import MEMORY_UNKNOWN
+from publisher.report.matching import Matching, columns_of, computed, group_keys
+from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
+from publisher.report.request import ReportRequest
+from publisher.report.runs import ReportContext
+from publisher.report.selection import Met
+from publisher.report.view_kind import ENERGY, PERIODS
+from publisher.report.views.idle_energy import IdleEnergy, idle_energy
+
+IDLE_NODES: Final = "(idle nodes)"
+"""The name of the row of idle nodes."""
+_MS_IN_HOUR: Final = 3_600_000
+_UG_IN_KG, _UG_IN_G = 1_000_000_000, 1_000_000
+_HELD: Final = "CAST({} AS HUGEINT) * wall_ms"
+_AMOUNTS: Final = (
+    "count(*)",
+    *(
+        f"sum(CASE WHEN refused IS DISTINCT FROM '{IMPOSSIBLE}' THEN {_HELD.format(of)} END)"
+        for of in ("slots", "gpus")
+    ),
+    "sum(measured_mj)",
+    "sum(modelled_mj)",
+    "sum(carbon_ug)",
+    "sum(carbon_mj)",
+    "count(measured_mj)",
+    "count(*) FILTER (measured_mj IS NULL AND modelled_mj IS NULL)",
+    *(f"count(*) FILTER (refused = '{why}')" for why in (SENTINEL, SHARED, ABOVE, IMPOSSIBLE)),
+    "count(*) FILTER (unchecked)",
+    f"count(*) FILTER (gib_uw > 0 AND measured_mj IS NULL AND coalesce(incomplete, 0) & {MEMORY_UNKNOWN} <> 0)",
+)
+"""The sums of a group, in the order of `EnergyUse`."""
+
+_SHARED_NOTE: Final = (
+    "Measured values of whole nodes are not used where [[nodes]] does not show that a run had all their cores, and no "
+    "rule says `whole_nodes`: {:,} runs."
+)
+
+
+class EnergyUse(msgspec.Struct, frozen=True):
+    """The energy of some runs, without the PUE; carbon None: of no energy known. The last numbers count runs."""
+
+    jobs: int = 0
+    core_ms: int = 0
+    gpu_ms: int = 0
+    measured_mj: int = 0
+    modelled_mj: int = 0
+    carbon_ug: int | None = None
+    carbon_mj: int = 0
+    """The energy whose emissions are known."""
+    measured_jobs: int = 0
+    unknown_jobs: int = 0
+    sentinels: int = 0
+    shared: int = 0
+    above: int = 0
+    impossible: int = 0
+    unchecked: int = 0
+    memory_unknown: int = 0
+
+    @property
+    def energy_mj(self) -> int:
+        """All energy."""
+        return self.measured_mj + self.modelled_mj
+
+    def plus(self, idle: IdleEnergy | None) -> EnergyUse:
+        """With that of idle nodes."""
+        if idle is None:
+            return self
+        carbon = None if self.carbon_ug is None and idle.carbon_ug is None else (self.carbon_ug or 0)
+        return msgspec.structs.replace(
+            self,
+            modelled_mj=self.modelled_mj + idle.modelled_mj,
+            carbon_ug=None if carbon is None else carbon + (idle.carbon_ug or 0),
+            carbon_mj=self.carbon_mj + idle.carbon_mj,
+        )
+
+    def amounts(self, pue_thousandths: int) -> tuple[Cell, ...]:
+        """The cells of the columns."""
+        known = self.unknown_jobs < self.jobs or self.energy_mj > 0
+        kwh = self.energy_mj * pue_thousandths / (MJ_A_KWH * MILLI)
+        carbon = None if self.carbon_ug is None else self.carbon_ug * pue_thousandths / MILLI
+        core_h = self.core_ms / _MS_IN_HOUR
+        return (
+            self.jobs or None,
+            core_h if self.jobs else None,
+            self.gpu_ms / _MS_IN_HOUR if self.gpu_ms else None,
+            self.measured_mj / MJ_A_KWH if self.measured_jobs else None,
+            self.modelled_mj / MJ_A_KWH if known else None,
+            kwh if known else None,
+            None if carbon is None else carbon / _UG_IN_KG,
+            kwh / core_h if known and core_h else None,
+            carbon / _UG_IN_G / core_h if carbon is not None and core_h else None,
+            self.measured_mj / self.energy_mj if self.energy_mj else None,
+            self.carbon_mj / self.energy_mj if self.energy_mj else None,
+            self._method() if known else None,
+            self.unknown_jobs,
+            self.measured_mj,
+            self.modelled_mj,
+        )
+
+    def _method(self) -> str:
+        modelled = self.modelled_mj > 0 or self.measured_jobs + self.unknown_jobs < self.jobs
+        return " and ".join(["measured"] * bool(self.measured_jobs) + ["modelled"] * modelled)
+
+
+class _Energy(msgspec.Struct):
+    """The energy of each group, and of all."""
+
+    groups: list[tuple[tuple[str, ...], EnergyUse]]
+    all: EnergyUse
+    sql: str
+    met: Met
+
+
+def energy_by(context: ReportContext, request: ReportRequest) -> _Energy:
+    """The energy of the runs of an interval by the keys of the request. Raises `UsageError` and `ConfigError`."""
+    columns = columns_of(request, *COLUMNS)
+    return computed(context, request, columns, "ended", lambda matching: _made(context, matching, request))
+
+
+def view(context: ReportContext, request: ReportRequest) -> Report:
+    """The view."""
+    request.require_interval()
+    made = energy_by(context, request)
+    idle = None if request.filters else idle_energy(context, request)
+    pue = context.config.energy.pue_thousandths
+    everything = made.all.plus(idle)
+    rows: list[tuple[Cell, ...]] = [(*label, *use.amounts(pue)) for label, use in made.groups]
+    if not request.by:
+        rows = [made.all.amounts(pue)]
+    elif idle is not None and made.groups:
+        rows.append((IDLE_NODES, *[None] * (len(request.by) - 1), *EnergyUse().plus(idle).amounts(pue)))
+    return Report(
+        view=ENERGY.name,
+        title="Energy" + (f", by {keys_text(request.by)}" if request.by else ""),
+        site=context.config.site.name,
+        start=request.start,
+        stop=request.stop,
+        columns=(*(Column(key, "text") for key in request.by), *ENERGY.columns),
+        rows=tuple(rows),
+        footer=("total", *[None] * (len(request.by) - 1), *everything.amounts(pue)) if request.by else (),
+        shown=(*request.by, *_shown(made.all)),
+        sorted_by="with_pue_kwh",
+        plots=_plots(request, made, idle) if request.by and made.groups else (),
+        notes=(*_notes(context, request, made.all, idle), *made.met.notes()),
+        nothing=made.met.nothing(),
+        sql=made.sql,
+        facts={
+            "by": list(request.by),
+            "pue": str(context.config.energy.pue),
+            "all": dict(zip((column.name for column in ENERGY.columns), everything.amounts(pue), strict=True)),
+            "idle_nodes_mj": None if idle is None else idle.modelled_mj,
+        },
+    )
+
+
+def _made(context: ReportContext, matching: Matching, request: ReportRequest) -> _Energy:
+    define_energy(matching, context.config.energy, context.config.nodes)
+    at = '"start"' if request.interval == "started" else 'coalesce("end", "stop")'
+    keys = group_keys(request, request.by, at)
+    names = [f"key{place}" for place in range(len(keys))]
+    labels = ", ".join(f"{key} AS {name}" for key, name in zip(keys, names, strict=True))
+    whole = f"SELECT {', '.join(_AMOUNTS)} FROM energy"  # noqa: S608 - names of ours
+    everything = _use(matching.rows(whole)[0])
+    backward = matching.rows('SELECT count(*) FILTER ("stop" < "start") FROM matching')[0][0]
+    met = Met(runs=everything.jobs, matched=everything.jobs, backward=backward)
+    if not keys or not everything.jobs:
+        return _Energy([], everything, matching.text(whole), met)
+    statement = (
+        f"SELECT {', '.join((*names, *_AMOUNTS))} FROM (SELECT *, {labels} FROM energy) "  # noqa: S608 - as above
+        f"GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
+    )
+    groups = [(tuple(row[: len(keys)]), _use(row[len(keys) :])) for row in matching.rows(statement)]
+    return _Energy(groups, everything, matching.text(statement), met)
+
+
+def _use(row: Sequence[Any]) -> EnergyUse:
+    jobs, core_ms, gpu_ms, measured, modelled, carbon, with_carbon, *counts = row
+    return EnergyUse(jobs, core_ms or 0, gpu_ms or 0, measured or 0, modelled or 0, carbon, with_carbon or 0, *counts)
+
+
+def _shown(use: EnergyUse) -> list[str]:
+    """The columns of tables: not whole numbers, and those of GPUs and carbon only if any are known."""
+    hidden = {"measured_mj", "modelled_mj"}
+    hidden |= set() if use.gpu_ms else {"gpu_h"}
+    hidden |= set() if use.carbon_ug is not None else {"co2e_kg", "co2e_g_per_core_h", "carbon_known"}
+    hidden |= set() if use.unknown_jobs else {"unknown_jobs"}
+    return [column.name for column in ENERGY.columns if column.name not in hidden]
+
+
+def _notes(context: ReportContext, request: ReportRequest, use: EnergyUse, idle: IdleEnergy | None) -> list[str]:
+    counts = (
+        (
+            use.unknown_jobs - use.impossible,
+            "Energy unknown, because nothing was measured and no [[energy.power]] matches: {:,} runs.",
+        ),
+        (use.sentinels, "Measured values that are negative, or are Slurm's for unknown, are not used: {:,} runs."),
+        (
+            use.shared,
+            _SHARED_NOTE,
+        ),
+        (use.above, "Measured values above what the nodes can draw (`watts_max`) are not used: {:,} runs."),
+        (use.unchecked, "Measured values on nodes without `watts_max` are not checked: {:,} runs."),
+        (use.memory_unknown, "Modelled without memory, because its amount is unknown: {:,} runs."),
+        (use.impossible, "Runs left out, because their cores or wall times are impossible: {:,}."),
+    )
+    notes = [text.format(count) for count, text in counts if count]
+    if idle is not None and idle.unplaced:
+        notes.append("Some runs name no hosts: the energy of idle nodes is too high by what they held.")
+    if idle is None and request.filters and any(node.watts_idle is not None for node in context.config.nodes):
+        notes.append("Idle nodes are not shown with filters: they are nobody's.")
+    gaps = gaps_note(carbon_hours(context.config.energy), request.start, min(request.stop, context.now))
+    return [*notes, *([gaps] if gaps else [])]
+
+
+def _plots(request: ReportRequest, made: _Energy, idle: IdleEnergy | None) -> tuple[Plot, ...]:
+    """The energy without PUE that was measured and modelled, by the values of one key."""
+    if len(request.by) > 1:
+        return ()
+    bars = {label[0]: use for label, use in made.groups}
+    place: dict[str, Any] = {}
+    if request.by[0] in PERIODS:
+        cut = periods(request.start, request.stop, request.by[0], zone_of(request.timezone))
+        names, place = [period.name for period in cut], period_axis(cut)
+    else:
+        names = list(bars)
+        if idle is not None:
+            names, bars = [*names, IDLE_NODES], {**bars, IDLE_NODES: EnergyUse().plus(idle)}
+        place = {"x": tuple(name or UNKNOWN_NAME for name in names)}
+    uses = [bars.get(name, EnergyUse()) for name in names]
+    return (
+        Plot(
+            title=f"Energy by {keys_text(request.by)}", style="bar", unit="kWh", stacked=True, names_add_up=True,
+            series=(
+                Series("measured", tuple(use.measured_mj / MJ_A_KWH for use in uses)),
+                Series("modelled", tuple(use.modelled_mj / MJ_A_KWH for use in uses)),
+            ),
+            **place,
+        ),
+    )  # fmt: skip
