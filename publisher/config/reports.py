@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from publisher.config.energy import NodeWatts
-from publisher.config.types import Count, Instant, Patterns, Settings, ZoneName
+from publisher.config.types import Count, Instant, Patterns, Settings, WrongKeysError, ZoneName
 
 _MOST_NODES: Final = 100_000
 _RANGES: Final = re.compile(r"\[([\d,-]+)\]", re.ASCII)
@@ -110,14 +110,14 @@ class Node(Settings):
         return expanded(self.name)
 
 
-Charged = Literal["cores", "memory", "vmem", "gpus"]
+Charged = Literal["cores", "memory", "vmem", "gpus", "energy"]
 
 
 class Price(Settings):
     """`[[charges.prices]]`: the price of a class of resources; the first that matches counts."""
 
-    resource: Charged = Field(description="cores, memory, vmem or gpus.")
-    price: Amount = Field(ge=0, description='Of a core hour, GiB hour or GPU hour: text such as "0.025".')
+    resource: Charged = Field(description="cores, memory, vmem, gpus or energy.")
+    price: Amount = Field(ge=0, description='Of a core hour, GiB hour, GPU hour or kWh: text such as "0.025".')
     cluster: Patterns | None = Field(default=None, description="Only on these clusters.")
     type: Patterns | None = Field(default=None, description="Only on nodes of these types, as [[nodes]] has them.")
     queue: Patterns | None = Field(default=None, description="Only in these queues.")
@@ -125,6 +125,15 @@ class Price(Settings):
         default=None, description='Only for what was used in these hours of the day, in `timezone`: "22-06".'
     )
     name: str | None = Field(default=None, min_length=1, description="Its name in statements.")
+
+    @model_validator(mode="after")
+    def _energy_has_no_place(self) -> Price:
+        if self.resource == "energy":
+            for name in ("type", "hours"):
+                if getattr(self, name) is not None:
+                    text = "cannot be set for energy, which is that of a run as a whole. Use `cluster` or `queue`"
+                    raise WrongKeysError(((name,), text))
+        return self
 
 
 class Factor(Settings):

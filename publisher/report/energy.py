@@ -23,10 +23,10 @@ from publisher.config.energy import Energy, millionths
 from publisher.config.reports import Node
 from publisher.report.archive import hosts_of
 from publisher.report.carbon import HOUR_S, carbon_hours
+from publisher.report.energy_use import MJ_A_KWH
 from publisher.report.inventory import Inventory, KnownNode
 from publisher.report.matching import Matching
 
-MJ_A_KWH: Final = 3_600_000_000
 COLUMNS: Final = (
     "energy_mj", "wall_ms", "slots", "gpus", "memory_kib", "incomplete", "source", "cluster", "queue", "placed",
 )  # fmt: skip

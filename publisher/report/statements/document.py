@@ -29,7 +29,7 @@ USER_HEADINGS: Final = ("Of which by user", "Quantity", "Amount")
 NUMBERS: Final = frozenset({0, 2, 4, 5, 6})
 """The columns that are aligned to the right."""
 _RESOURCES: Final[dict[Charged, str]] = {
-    "cores": "Cores", "memory": "Memory", "vmem": "Virtual memory", "gpus": "GPUs",
+    "cores": "Cores", "memory": "Memory", "vmem": "Virtual memory", "gpus": "GPUs", "energy": "Energy",
 }  # fmt: skip
 _SMALL: Final = 0.001
 _ITEM_WIDTH: Final = 40
@@ -166,7 +166,9 @@ def _notes(made: Statements, one: Statement) -> list[str]:
     )
     if one.users:
         computed += " The amount of a user is rounded once, too; the line (rounding) is the difference of these sums."
-    notes = [computed]
+    if any(item.resource == "energy" for item in one.items):
+        computed += " Of energy, the quantity is what was measured or else modelled, with the PUE of the site."
+    notes = [computed, *([one.energy] if one.energy else [])]
     if one.left_out:
         items = "; ".join(f"{item.name}, {_quantity(item)} {item.unit}" for item in one.left_out)
         notes.append(f"Not charged, because the amount rounds to {zero} {made.currency}: {items}.")

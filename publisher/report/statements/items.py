@@ -9,16 +9,22 @@ from typing import Final, get_args
 
 import msgspec
 
+from publisher.config.energy import MILLI
 from publisher.config.reports import Charged, Charges, Factor, Price
+from publisher.report.energy_use import MJ_A_KWH
 from publisher.report.held_amounts import rounded
 from publisher.report.inventory import PARTS_OF_UNIT
 from publisher.report.statements.statement import LostRuns, StatementItem, UserCharge
 
 FACTOR_KEYS: Final = ("group", "user", "project", "vo", "queue", "status", "account")
 """The keys of rules for factors."""
-UNIT_MS: Final[Mapping[str, int]] = {resource: 3_600_000 * parts for resource, parts in PARTS_OF_UNIT.items()}
-"""How many of the whole numbers in which usage is counted are an hour of a core, GiB, or GPU."""
-UNITS: Final = {"cores": "core h", "gpus": "GPU h", "memory": "GiB h", "vmem": "GiB h"}
+UNIT_MS: Final[Mapping[str, int]] = {
+    **{resource: 3_600_000 * parts for resource, parts in PARTS_OF_UNIT.items()},
+    "energy": MJ_A_KWH * MILLI,
+}
+"""How many of the whole numbers in which usage is counted are an hour of a core, GiB, or GPU; of energy, which is
+millijoules times thousandths of the PUE, a kWh."""
+UNITS: Final = {"cores": "core h", "gpus": "GPU h", "memory": "GiB h", "vmem": "GiB h", "energy": "kWh"}
 
 
 class Used(msgspec.Struct, frozen=True):

@@ -63,6 +63,8 @@ class Statement(msgspec.Struct, frozen=True):
     """The charge of lost runs, which is in the items; None if it is zero."""
     users: tuple[UserCharge, ...] = ()
     """The users whose jobs the items are, the largest charge first; empty if the payer is a user."""
+    energy: str = ""
+    """The line on the energy of the payer's jobs; empty: not configured, or unknown."""
     year_total: Decimal | None = None
     """The sum of the totals of the months of the year up to this one; None: not computed."""
 

@@ -11,7 +11,7 @@ statement; an item whose price or factor is zero is a line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -24,13 +24,16 @@ import numpy as np
 from formats.calendar import Month, month_bounds, month_of
 from formats.job import Status
 from publisher.config.reports import Charged, Charges, Factor, Node, Price, hours_s
+from publisher.config.schema import Config
 from publisher.errors import UsageError
 from publisher.report.calendar import month_in, zone_of
 from publisher.report.column_tally import Ints, sum_by
+from publisher.report.energy import COLUMNS as ENERGY_COLUMNS
+from publisher.report.energy import define_energy
 from publisher.report.held_amounts import rounded
 from publisher.report.hours_of_day import Hours, HoursOfDay
 from publisher.report.inventory import INFERRED, Inventory
-from publisher.report.matching import Matching, RunBatch, columns_of, summed
+from publisher.report.matching import Matching, RunBatch, columns_of, computed, summed
 from publisher.report.ranking import order_of
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text, others
 from publisher.report.request import ReportRequest
@@ -51,8 +54,10 @@ from publisher.report.statements.statement import (
     Statements,
     notes_on,
 )
-from publisher.report.view_kind import CHARGES
+from publisher.report.view_kind import CHARGES, Resource
+from publisher.report.views.energy import energy_by
 from publisher.report.views.nodes import REQUIRED, Placing
+from publisher.text import counted
 
 EVERYONE: Final = "(all)"
 """In the row of the grand total."""
@@ -63,6 +68,7 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
     """The statements of a month, with the totals since the beginning of its year. Raises as `month_charges`."""
     made = month_charges(context, request)
     month = month_of(request.start)
+    energy = _energy_lines(context, request, made)
     year: dict[str, Decimal] = {one.payer: one.total for one in made.all}
     for number in range(1, month.month):
         start, stop = month_bounds(Month(month.year, number))
@@ -72,7 +78,10 @@ def statements(context: ReportContext, request: ReportRequest) -> Statements:
     purged = context.purged_note(earlier) if month.month > 1 else ""
     return msgspec.structs.replace(
         made,
-        all=tuple(msgspec.structs.replace(one, year_total=year[one.payer]) for one in made.all),
+        all=tuple(
+            msgspec.structs.replace(one, year_total=year[one.payer], energy=energy.get(one.payer, ""))
+            for one in made.all
+        ),
         year_total=sum(year.values(), Decimal(0)),
         year_note=purged and f"In the total since {made.year_start}: {purged[0].lower()}{purged[1:]}",
     )
@@ -97,9 +106,7 @@ def month_charges(context: ReportContext, request: ReportRequest) -> Statements:
     nothing = None
     for resource in get_args(Charged):
         if any(price.resource == resource for price in settings.prices):
-            part = partial(_charged, settings=settings, nodes=context.config.nodes, by=by, resource=resource)
-            columns = columns_of(request, *_columns(settings, resource, by))
-            found_of = summed(context, msgspec.structs.replace(request, interval=None), columns, "ended", part)
+            found_of = _usage(context, msgspec.structs.replace(request, interval=None), by, resource)
             charged.add(found_of)
             nothing = found_of.met.nothing()
     lines = itemised(settings, charged.usage)
@@ -132,17 +139,40 @@ def month_charges(context: ReportContext, request: ReportRequest) -> Statements:
     )
 
 
+def _usage(context: ReportContext, request: ReportRequest, by: str, resource: Charged) -> ChargedUsage:
+    """The usage of a resource by the runs of a request. A cluster does not compute energy: its archive is read here."""
+    settings = context.config.charges
+    if resource == "energy":
+        columns = columns_of(request, *ENERGY_COLUMNS, "wall_ms", *_words(settings, by))
+        return computed(context, request, columns, "ended", partial(_charged_energy, config=context.config, by=by))
+    part = partial(_charged, settings=settings, nodes=context.config.nodes, by=by, resource=resource)
+    return summed(context, request, columns_of(request, *_columns(settings, resource, by)), "ended", part)
+
+
+def _energy_lines(context: ReportContext, request: ReportRequest, made: Statements) -> dict[str, str]:
+    """By payer, the line on the energy of its jobs, if the configuration has energy."""
+    if "energy" not in context.config.model_fields_set:
+        return {}
+    month = msgspec.structs.replace(request, start=made.start, stop=made.stop, by=(made.by,), interval=None)
+    found = energy_by(context, month)
+    pue = context.config.energy.pue_thousandths
+    return {label or UNKNOWN_NAME: use.line(pue) for (label,), use in found.groups}
+
+
 def _unpriced(charged: ChargedUsage) -> tuple[str, ...]:
     """Notes on usage without a price; the last says what to do where nodes have no table."""
     notes = [
-        f"{float(Fraction(amount, UNIT_MS[resource])):.3f} {UNITS[resource]} on nodes of type "
-        f"{kind or UNKNOWN_NAME} in queue {queue or UNKNOWN_NAME} have no price and are not charged."
+        f"{float(Fraction(amount, UNIT_MS[resource])):.3f} {UNITS[resource]}"
+        f"{'' if resource == 'energy' else f' on nodes of type {kind or UNKNOWN_NAME}'} in queue "
+        f"{queue or UNKNOWN_NAME} have no price and are not charged."
         for (resource, kind, queue), amount in sorted(charged.unpriced.items())
     ]
     if any(kind == INFERRED for _, kind, _ in charged.unpriced):
         notes.append(
             f"Nodes of type {INFERRED} have no table [[nodes]]: write one with their `type`, or a price without `type`."
         )
+    if unknown := charged.energy_unknown:
+        notes.append(f"The energy of {counted(unknown, 'run')} is unknown and is not charged: see `report energy`.")
     return tuple(notes)
 
 
@@ -164,6 +194,8 @@ class ChargedUsage:
         """The part of `usage` that is of lost runs."""
         self.lost_runs: dict[tuple[str, str], int] = {}
         """Lost runs that held some of a resource, by payer and resource."""
+        self.energy_unknown = 0
+        """Runs whose energy is unknown."""
         self.met = Met()
 
     def add(self, other: ChargedUsage) -> None:
@@ -178,7 +210,21 @@ class ChargedUsage:
             self.lost_usage[key] = self.lost_usage.get(key, 0) + amount
         for held, runs in other.lost_runs.items():
             self.lost_runs[held] = self.lost_runs.get(held, 0) + runs
+        self.energy_unknown += other.energy_unknown
         self.met.add(other.met)
+
+    def use(self, key: Used | tuple[str, str, str], usage: int, words: Mapping[str, str], energy_runs: int = 0) -> None:
+        """Add usage of runs with these words. `energy_runs`: how many, of energy, which has no batches to count in."""
+        self.add_amount(key, usage)
+        if not isinstance(key, Used):
+            return
+        user = words["user"] or UNKNOWN_NAME
+        self.users[key, user] = self.users.get((key, user), 0) + usage
+        if words["status"] == _LOST:
+            self.lost_usage[key] = self.lost_usage.get(key, 0) + usage
+            if energy_runs:
+                held = (key.payer, key.resource)
+                self.lost_runs[held] = self.lost_runs.get(held, 0) + energy_runs
 
     def add_amount(self, key: Used | tuple[str, str, str], amount: int) -> None:
         """Add an amount times milliseconds."""
@@ -186,8 +232,30 @@ class ChargedUsage:
         sums[key] = sums.get(key, 0) + amount
 
 
+def _charged_energy(matching: Matching, *, config: Config, by: str) -> ChargedUsage:
+    """The energy of the matching runs, with PUE."""
+    define_energy(matching, config.energy, config.nodes)
+    names = _words(config.charges, by)
+    keys = _ItemKeys(config.charges, by, "energy", names)
+    found = ChargedUsage()
+    of_runs = ", ".join(f'"{name}"' for name in names)
+    amounts = "sum(coalesce(measured_mj, modelled_mj)), count(*), count(coalesce(measured_mj, modelled_mj))"
+    everywhere = frozenset(range(len(config.charges.prices)))
+    for row in matching.rows(f"SELECT {of_runs}, {amounts} FROM energy GROUP BY ALL ORDER BY ALL"):  # noqa: S608 - names of ours
+        *given, energy_mj, runs, known = row
+        words = tuple(word or "" for word in given)
+        found.met.runs += runs
+        found.met.matched += runs
+        found.energy_unknown += runs - known
+        usage = (energy_mj or 0) * config.energy.pue_thousandths
+        if not usage:
+            continue
+        found.use(keys.of(everywhere, ("", ""), words), usage, dict(zip(names, words, strict=True)), known)
+    return found
+
+
 def _charged(
-    matching: Matching, *, settings: Charges, nodes: Sequence[Node], by: str, resource: Charged
+    matching: Matching, *, settings: Charges, nodes: Sequence[Node], by: str, resource: Resource
 ) -> ChargedUsage:  # fmt: skip
     """The usage of a resource by the matching runs."""
     charging = _Charging(settings, nodes, by, resource)
@@ -196,7 +264,7 @@ def _charged(
     return charging.found
 
 
-def _columns(settings: Charges, resource: Charged, by: str) -> frozenset[str]:
+def _columns(settings: Charges, resource: Resource, by: str) -> frozenset[str]:
     return frozenset({*REQUIRED[resource], "wall_ms", *_words(settings, by)})
 
 
@@ -210,8 +278,7 @@ def _words(settings: Charges, by: str) -> tuple[str, ...]:
 class _Charging:
     """Sums up the usage of a resource by payer, price, and factors."""
 
-    def __init__(self, settings: Charges, nodes: Sequence[Node], by: str, resource: Charged) -> None:
-        self._settings = settings
+    def __init__(self, settings: Charges, nodes: Sequence[Node], by: str, resource: Resource) -> None:
         self._resource: Charged = resource
         self._by = by
         self._inventory = Inventory(nodes)
@@ -220,6 +287,7 @@ class _Charging:
         """The prices that apply in each part of the day."""
         self._placing = Placing(self._inventory, resource)
         self._names = _words(settings, by)
+        self._item_keys = _ItemKeys(settings, by, resource, self._names)
         self._classes: dict[tuple[str, str], int] = {}
         """The numbers of the classes of nodes, by cluster and type."""
         self._keys: dict[tuple[frozenset[int], tuple[str, str], tuple[str, ...]], Used | tuple[str, str, str]] = {}
@@ -244,7 +312,6 @@ class _Charging:
             for number, *codes in found.tolist()
         ]
         self._count_lost(batch, np.unique(row))
-        at_status, at_user = (self._names.index(name) for name in ("status", "user"))
         wall_ms = np.maximum(batch.numbers("wall_ms"), 0)
         parts = self._hours.spread(batch.numbers("start"), batch.numbers("stop"), wall_ms)
         for part, of_part in zip(self._hours.parts, parts, strict=True):
@@ -254,14 +321,8 @@ class _Charging:
                     continue
                 key = self._keys.get((part, nodes, words))
                 if key is None:
-                    key = self._keys[part, nodes, words] = self._key(part, nodes, words)
-                self.found.add_amount(key, usage)
-                if not isinstance(key, Used):
-                    continue
-                user = words[at_user] or UNKNOWN_NAME
-                self.found.users[key, user] = self.found.users.get((key, user), 0) + usage
-                if words[at_status] == _LOST:
-                    self.found.lost_usage[key] = self.found.lost_usage.get(key, 0) + usage
+                    key = self._keys[part, nodes, words] = self._item_keys.of(part, nodes, words)
+                self.found.use(key, usage, dict(zip(self._names, words, strict=True)))
 
     def _count_lost(self, batch: RunBatch, rows: Ints) -> None:
         """Count the lost runs among these rows by payer."""
@@ -271,7 +332,17 @@ class _Charging:
             held = (payers.words[code] or UNKNOWN_NAME, self._resource)
             self.found.lost_runs[held] = self.found.lost_runs.get(held, 0) + 1
 
-    def _key(
+
+class _ItemKeys:
+    """The keys of items of a resource, by the words of a run."""
+
+    def __init__(self, settings: Charges, by: str, resource: Charged, names: Sequence[str]) -> None:
+        self._settings = settings
+        self._by = by
+        self._resource: Charged = resource
+        self._names = names
+
+    def of(
         self, part: frozenset[int], nodes: tuple[str, str], kind: tuple[str, ...]
     ) -> Used | tuple[str, str, str]:  # fmt: skip
         """The key of usage of this kind on a class of nodes in a part of the day, in which the prices `part` apply."""

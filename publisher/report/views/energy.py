@@ -11,18 +11,17 @@ from typing import Any, Final
 
 import msgspec
 
-from publisher.config.energy import MILLI
 from publisher.report.calendar import period_axis, periods, zone_of
 from publisher.report.carbon import carbon_hours, gaps_note
 from publisher.report.energy import (
     ABOVE,
     COLUMNS,
     IMPOSSIBLE,
-    MJ_A_KWH,
     SENTINEL,
     SHARED,
     define_energy,
 )
+from publisher.report.energy_use import MJ_A_KWH, EnergyUse, IdleEnergy
 from publisher.report.frame import MEMORY_UNKNOWN
 from publisher.report.matching import Matching, columns_of, computed, group_keys
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
@@ -30,12 +29,10 @@ from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.selection import Met
 from publisher.report.view_kind import ENERGY, PERIODS
-from publisher.report.views.idle_energy import IdleEnergy, idle_energy
+from publisher.report.views.idle_energy import idle_energy
 
 IDLE_NODES: Final = "(idle nodes)"
 """The name of the row of idle nodes."""
-_MS_IN_HOUR: Final = 3_600_000
-_UG_IN_KG, _UG_IN_G = 1_000_000_000, 1_000_000
 _HELD: Final = "CAST({} AS HUGEINT) * wall_ms"
 _AMOUNTS: Final = (
     "count(*)",
@@ -59,72 +56,6 @@ _SHARED_NOTE: Final = (
     "Measured values of whole nodes are not used where [[nodes]] does not show that a run had all their cores, and no "
     "rule says `whole_nodes`: {:,} runs."
 )
-
-
-class EnergyUse(msgspec.Struct, frozen=True):
-    """The energy of some runs, without the PUE; carbon None: of no energy known. The last numbers count runs."""
-
-    jobs: int = 0
-    core_ms: int = 0
-    gpu_ms: int = 0
-    measured_mj: int = 0
-    modelled_mj: int = 0
-    carbon_ug: int | None = None
-    carbon_mj: int = 0
-    """The energy whose emissions are known."""
-    measured_jobs: int = 0
-    unknown_jobs: int = 0
-    sentinels: int = 0
-    shared: int = 0
-    above: int = 0
-    impossible: int = 0
-    unchecked: int = 0
-    memory_unknown: int = 0
-
-    @property
-    def energy_mj(self) -> int:
-        """All energy."""
-        return self.measured_mj + self.modelled_mj
-
-    def plus(self, idle: IdleEnergy | None) -> EnergyUse:
-        """With that of idle nodes."""
-        if idle is None:
-            return self
-        carbon = None if self.carbon_ug is None and idle.carbon_ug is None else (self.carbon_ug or 0)
-        return msgspec.structs.replace(
-            self,
-            modelled_mj=self.modelled_mj + idle.modelled_mj,
-            carbon_ug=None if carbon is None else carbon + (idle.carbon_ug or 0),
-            carbon_mj=self.carbon_mj + idle.carbon_mj,
-        )
-
-    def amounts(self, pue_thousandths: int) -> tuple[Cell, ...]:
-        """The cells of the columns."""
-        known = self.unknown_jobs < self.jobs or self.energy_mj > 0
-        kwh = self.energy_mj * pue_thousandths / (MJ_A_KWH * MILLI)
-        carbon = None if self.carbon_ug is None else self.carbon_ug * pue_thousandths / MILLI
-        core_h = self.core_ms / _MS_IN_HOUR
-        return (
-            self.jobs or None,
-            core_h if self.jobs else None,
-            self.gpu_ms / _MS_IN_HOUR if self.gpu_ms else None,
-            self.measured_mj / MJ_A_KWH if self.measured_jobs else None,
-            self.modelled_mj / MJ_A_KWH if known else None,
-            kwh if known else None,
-            None if carbon is None else carbon / _UG_IN_KG,
-            kwh / core_h if known and core_h else None,
-            carbon / _UG_IN_G / core_h if carbon is not None and core_h else None,
-            self.measured_mj / self.energy_mj if self.energy_mj else None,
-            self.carbon_mj / self.energy_mj if self.energy_mj else None,
-            self._method() if known else None,
-            self.unknown_jobs,
-            self.measured_mj,
-            self.modelled_mj,
-        )
-
-    def _method(self) -> str:
-        modelled = self.modelled_mj > 0 or self.measured_jobs + self.unknown_jobs < self.jobs
-        return " and ".join(["measured"] * bool(self.measured_jobs) + ["modelled"] * modelled)
 
 
 class _Energy(msgspec.Struct):

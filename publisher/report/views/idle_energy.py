@@ -15,22 +15,12 @@ import msgspec
 import numpy as np
 
 from publisher.report.carbon import HOUR_S, carbon_hours
-from publisher.report.energy import MJ_A_KWH
+from publisher.report.energy_use import MJ_A_KWH, IdleEnergy
 from publisher.report.held_amounts import Occupation
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views.nodes import Allocations, NodeAllocations
-
-
-class IdleEnergy(msgspec.Struct, frozen=True):
-    """The energy of the cores that no job held, in millijoules; emissions in micrograms, and the energy with them."""
-
-    modelled_mj: int
-    carbon_ug: int | None
-    carbon_mj: int
-    unplaced: bool
-    """Whether there were runs without hosts, so that nodes look idle that were not."""
 
 
 class _IdleClass(msgspec.Struct, frozen=True):

@@ -12,7 +12,9 @@ from publisher.errors import PublisherError
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
+from publisher.report.statements.document import statement_document, to_text
 from publisher.report.views import make
+from publisher.report.views.charges import statements
 from tests.publisher.cli.program import BASE
 
 NOW = 1_772_600_000
@@ -207,3 +209,49 @@ def test_a_bad_configuration_is_an_error(tmp_path: Path, more: str, problem: str
     with pytest.raises(PublisherError) as raised:
         energy_site(tmp_path, [{}], more)
     assert problem in str(raised.value)
+
+
+CHARGES = (
+    POWER
+    + """
+[charges]
+by = "user"
+[[charges.prices]]
+resource = "cores"
+price = "0.01"
+[[charges.prices]]
+resource = "energy"
+price = "0.2"
+queue = "main"
+"""
+)
+
+
+def test_energy_is_charged_with_pue_and_is_a_line_of_statements(tmp_path: Path) -> None:
+    jobs: list[dict[str, object]] = [
+        {"joules": 7_200_000 // 5}, {"user": "bob", "nodes": "n2", "queue": "other"},
+    ]  # fmt: skip
+    with energy_site(tmp_path, jobs, CHARGES) as site:
+        month = {"start": 1_772_323_200, "stop": 1_775_001_600}
+        context = ReportContext(site.store, site.config, NOW)
+        found = make("charges", context, ReportRequest(**month))  # type: ignore[arg-type]
+        items = [(row[0], row[1], row[3], row[4], str(row[8])) for row in found.rows if row[0] != "(all)"]
+        assert items == [
+            ("ada", "cores", 32.0, "core h", "0.32"),
+            ("ada", "energy (main)", 0.6, "kWh", "0.12"),
+            ("ada", "total", None, "", "0.44"),
+            ("bob", "cores", 32.0, "core h", "0.32"),
+            ("bob", "total", None, "", "0.32"),
+        ]
+        assert "0.240 kWh in queue other have no price and are not charged." in found.notes
+        made = statements(context, ReportRequest(**month))  # type: ignore[arg-type]
+        text = " ".join(to_text(statement_document(made, made.all[0])).split())
+        assert "Energy of these jobs: 0.600 kWh with PUE 1.5, 0.060 kg CO2e (100% measured, the rest" in text
+        assert "Subtotal Energy" in text
+
+
+@pytest.mark.parametrize("key", ['type = "compute"', 'hours = "22-06"'])
+def test_the_price_of_energy_has_no_place(tmp_path: Path, key: str) -> None:
+    with pytest.raises(PublisherError) as raised:
+        energy_site(tmp_path, [{}], f'[[charges.prices]]\nresource = "energy"\nprice = "1"\n{key}\n')
+    assert "cannot be set for energy" in str(raised.value)

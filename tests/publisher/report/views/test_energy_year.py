@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +42,11 @@ POWER: list[dict[str, Any]] = [
     {"watts_core": 4.5, "watts_gpu": 250, "cluster": "slurm.example.org"},
     {"watts_core": 3, "source": "gridengine", "whole_nodes": True},
     {"watts_core": "6.25", "source": ["torque"], "queue": "main"},
+]
+
+PRICES = [
+    {"resource": "energy", "price": "0.31", "queue": "fatter", "name": "dear"},
+    {"resource": "energy", "price": "0.123456789", "queue": "fat*", "name": "cheap"},
 ]
 
 
@@ -250,6 +256,7 @@ def test_a_year_of_four_systems(tmp_path: Path) -> None:
     lines = [f"{start},{float(grams):.3f}" for _, start, grams in hours()]
     (tmp_path / "carbon.csv").write_text("\n".join(["start,g_per_kwh", *lines]) + "\n")
     site.table |= {"energy": {"pue": 1.37, "carbon_file": "carbon.csv", "power": POWER}, "nodes": NODES}
+    site.table["charges"] = {"timezone": "Europe/Oslo", "prices": PRICES}
     site.now = STOP
     site.publisher.collect()
     context = ReportContext(site.publisher.store, site.config, STOP)
@@ -271,3 +278,19 @@ def test_a_year_of_four_systems(tmp_path: Path) -> None:
                 shown = found[name][column]
                 is_whole = isinstance(value, int) or value is None
                 assert shown == (value if is_whole else pytest.approx(float(value), rel=1e-12)), (key, name, column)
+    start, stop = (int(datetime(2025, month, 1, tzinfo=UTC).timestamp()) for month in (3, 4))
+    charges = make("charges", context, ReportRequest(start=start, stop=stop))
+    of_users: defaultdict[tuple[str, str], Fraction] = defaultdict(Fraction)
+    for system, job in everything:
+        if datetime.fromtimestamp(job.end or 0, OSLO).month == 3 and job.queue != "main":
+            value = measured_mj(system, job)
+            used = modelled_mj(system, job) if value is None else value
+            place = 0 if job.queue == "fatter" else 1  # both match fatter: the first counts
+            of_users[str(job.local_user), PRICES[place]["name"]] += (used or 0) * PUE / 3_600_000_000
+    items = {(row[0], row[1]): (row[3], row[8]) for row in charges.rows if row[1] != "total"}
+    assert items.keys() == of_users.keys()
+    for (user, name), kwh in of_users.items():
+        price = Fraction(next(str(one["price"]) for one in PRICES if one["name"] == name))
+        quantity, amount = items[user, name]
+        assert quantity == pytest.approx(float(kwh), rel=1e-12)
+        assert amount == Decimal(half_up(kwh * price * 100)).scaleb(-2)
