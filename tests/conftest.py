@@ -27,7 +27,7 @@ import pytest
 from publisher.errors import EXTRAS
 from publisher.testing import NOT_APPLICABLE
 from tests import temporary_files
-from tests.extent import RUN_EVERY_CASE, RUN_LONG, short_or_whole, third
+from tests.extent import RUN_LONG, is_every_case_run, short_or_whole, third
 
 ROOT = Path(__file__).parent.parent
 REFERENCE_MISSING = "the reference material (../shared) is not beside this checkout"
@@ -109,8 +109,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items
         if not (any(item.get_closest_marker(marker) for marker in left_out) or _needed_extras(item) & MISSING_EXTRAS)
     ]
-    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
-    kept = {id(item) for item in (asked_for if named or RUN_EVERY_CASE else _some_cases(asked_for))}
+    every_case = is_every_case_run(named=config.args_source is not pytest.Config.ArgsSource.TESTPATHS)
+    kept = {id(item) for item in (asked_for if every_case else _some_cases(asked_for))}
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
         items[:] = [item for item in items if id(item) in kept]

@@ -2,7 +2,8 @@
 form, with all of every other test, by `make test-long`, which sets `RUN_LONG=1`.
 
 Of a parametrized test that writes files, `make test` runs a third of the cases, and `.ci/run`, which sets
-`RUN_EVERY_CASE=1`, all. So does whoever names a file or a test."""
+`RUN_EVERY_CASE=1`, all. Whoever names a file or a test gets all of it, unless `RUN_EVERY_CASE=0` is set, as `.ci/run`
+does for the tests of the base, which ran with another Python before."""
 
 from __future__ import annotations
 
@@ -20,7 +21,6 @@ def _is_set(name: str) -> bool:
 
 RUN_LONG: Final = _is_set("RUN_LONG")
 RUN_WHOLE: Final = RUN_LONG or _is_set("RUN_WHOLE")
-RUN_EVERY_CASE: Final = RUN_WHOLE or _is_set("RUN_EVERY_CASE")
 
 
 def short_or_whole(short: int, whole: int) -> int:
@@ -32,6 +32,11 @@ def every(stride: int, values: Iterable[T], first: int = 0) -> list[T]:
     """All values, or every so many of them in the short form, from the one at `first`: tests that begin at different
     values try all of them together."""
     return list(values)[first % stride :: stride] if not RUN_WHOLE else list(values)
+
+
+def is_every_case_run(*, named: bool) -> bool:
+    """`named`: a file or a test is."""
+    return RUN_WHOLE or (_is_set("RUN_EVERY_CASE") if "RUN_EVERY_CASE" in os.environ else named)
 
 
 def third(test: str, cases: Sequence[T]) -> Sequence[T]:

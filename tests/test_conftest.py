@@ -95,11 +95,15 @@ def test_a_third_of_the_cases_that_write_runs_unless_all_are_asked_for(tmp_path:
     (tmp_path / "test_module.py").write_text(CASES, encoding="utf-8")
     assert "13 passed, 7 deselected" in run_pytest(tmp_path).stdout
     assert "20 passed" in run_pytest(tmp_path, RUN_EVERY_CASE="1").stdout
-    assert "20 passed" in run_pytest(tmp_path / "test_module.py").stdout, "who names a file gets all of it"
+    file = tmp_path / "test_module.py"
+    assert "20 passed" in run_pytest(file).stdout, "who names a file gets all of it"
+    assert "13 passed, 7 deselected" in run_pytest(file, RUN_EVERY_CASE="0").stdout
 
 
 def test_ci_runs_every_case() -> None:
-    assert " RUN_EVERY_CASE=1\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "\nRUN_EVERY_CASE=1 make test\n" in script
+    assert script.index("RUN_EVERY_CASE=1 make test\n") < script.index("\nRUN_EVERY_CASE=0 make test-base ")
 
 
 def test_each_case_is_that_of_some_test() -> None:
