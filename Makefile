@@ -32,7 +32,7 @@ unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-base test-long lint format bench bench-quick dictionary constraints wheel packages test-packages container release docs-site sbom audit clean
+.PHONY: help demo test test-base test-long test-real lint format bench bench-quick dictionary constraints wheel packages test-packages container release docs-site sbom audit clean
 
 help:  ## list the targets
 	@echo "usage publisher: make TARGET"
@@ -50,6 +50,10 @@ test-base: $(BASE_STAMP)  ## run the tests of publishing in an environment witho
 
 test-long: $(VENV)/.test  ## run the tests with their exhaustive forms (long)
 	@RUN_LONG=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --timeout=3600 $(TESTS)
+
+test-real: $(VENV)/.test  ## compare with real programs (clients from PyPI; apel and ssm in SOURCES=DIR)
+	@$(BIN)/python -m tests.real.programs $(SOURCES)
+	@$(BIN)/python -m pytest -m real --timeout=1800 tests/real
 
 lint: $(VENV)/.lint  ## run ruff, mypy, and import-linter
 	@failed=; \

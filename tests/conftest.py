@@ -1,6 +1,7 @@
 """What all tests share: fixtures, which tests run, how hard hypothesis tries, and where a skip is a failure.
 
-- `long` (exhaustive) and `bench` (measuring) tests are left out unless `-m` names them; `RUN_LONG=1` adds the long.
+- `long` (exhaustive), `bench` (measuring), and `real` (with real programs) tests are left out unless `-m` names them;
+  `RUN_LONG=1` adds the long.
 - Tests with many examples, kills, or cases have a short form (`tests.extent`); `RUN_WHOLE=1` asks for all of it.
 - `RUN_LONG=1` also gives hypothesis its profile `long`; otherwise the same examples are tried in every run.
 - `USAGE_PUBLISHER_NO_SKIPS=1`, which `.ci/run` sets, turns a skipped test into a failed one, with its reason. Only
@@ -101,7 +102,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out tests that were not requested. They are not skipped: a skip would hide among those that matter."""
     asked = str(config.option.markexpr)
-    left_out = {marker for marker in ("long", "bench") if marker not in asked}
+    left_out = {marker for marker in ("long", "bench", "real") if marker not in asked}
     if RUN_LONG:
         left_out.discard("long")
     asked_for = [

@@ -7,6 +7,7 @@ alters or ignores.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
@@ -27,6 +28,8 @@ _JOBS: Final = "APEL message format"
 _SUMMARIES: Final = "APEL message format"
 _MONTH: Final = ("Month", "Year")
 _INSTANTS: Final = ("StartTime", "EndTime", "EarliestEndTime", "LatestEndTime")
+_DATE: Final = re.compile(r"\d{4}-\d\d?-\d\d?T\d\d?:\d\d?:\d\d?(Z|UTC|GMT)", re.IGNORECASE | re.ASCII)
+"""What the server's class takes for an instant besides whole numbers (apel/db/records/record.py, `checked`)."""
 
 
 def check_text(text: str, now: int | None = None, most: int | None = None) -> list[Violation]:
@@ -119,9 +122,11 @@ def _numbers(message_type: MessageType, record: TextRecord) -> Iterator[Violatio
             continue
         number = whole(value)
         if number is None:
-            if key in _INSTANTS:
+            if key in _INSTANTS and _DATE.fullmatch(value):
                 rule_text = "not epoch seconds: a date is shifted by the server's time zone, or refused"
                 yield Violation("warning", record.number, key, rule_text, _JOBS)
+            elif key in _INSTANTS:
+                yield Violation("error", record.number, key, f"not epoch seconds: {shown(value)}", _JOBS)
             else:
                 yield Violation("error", record.number, key, f"not a whole number: {shown(value)}", rule.source)
         elif not rule.least <= number <= rule.largest:

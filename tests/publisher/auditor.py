@@ -103,7 +103,7 @@ class AuditorDouble(HttpDouble):
         """Those records that meet a query, as a stream."""
         found = list(self.rows.values())
         order = ""
-        for part in query.split("&"):
+        for part in filter(None, query.split("&")):
             name, value = part.partition("=")[0], unquote(part.partition("=")[2])
             if name in {"stop_time[gte]", "stop_time[lt]"}:
                 is_lower = name.endswith("[gte]")

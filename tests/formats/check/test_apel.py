@@ -78,6 +78,7 @@ def test_a_right_message_breaks_no_rule(kind: str) -> None:
         ("summary stores any service level type", "summary", {"ServiceLevelType": "x"}, "warning", "ServiceLevelType"),
         ("end before start", "job", {"EndTime": "1793491199"}, "error", "EndTime"),
         ("end in the future", "job", {"EndTime": str(NOW + 3 * 86_400)}, "error", "EndTime"),
+        ("an instant that is none", "job", {"EndTime": "12.5"}, "error", "EndTime"),
         ("iso times are shifted", "job", {"EndTime": "2026-11-01T00:00:00Z"}, "warning", "EndTime"),
         ("wall beyond 32 bits", "job", {"WallDuration": "2147483648"}, "error", "WallDuration"),
         ("negative duration", "summary", {"CpuDuration": "-1"}, "error", "CpuDuration"),
