@@ -2,32 +2,52 @@
 
 An archive is a folder with `month=2026-11/runs.parquet` for each month, with a row for each entry of a report.
 
-The columns are those of `publisher.report.frame`, with null where nothing is known. Hosts, core numbers and events
-are JSON, the resources of `complex` are joined by commas. Other programs may read it: DuckDB, Spark, pandas.
+The columns are the fields of an entry in `publisher.messages.entries`, with null where nothing is known. Hosts, core
+numbers and events are JSON, the resources of `complex` are joined by commas. Other programs may read it: DuckDB, Spark,
+pandas.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
 
 from formats.calendar import Month, month_of
 from formats.job import Events, Host
+from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
-from publisher.report.frame import NUMBERS, WORDS
 
 VERSION: Final = "1"
 VERSION_KEY: Final = b"usage-publisher-archive"
 FILE: Final = "runs.parquet"
+NUMBERS: Final = frozenset(
+    {
+        "start", "stop", "end", "submit", "eligible", "run",  # epoch seconds, `stop` not included; number of the run
+        "user_ms", "system_ms", "cpu_ms", "wall_ms", "tasks_wall_ms",  # the last with every task of a parallel job
+        "slots", "gpus", "memory_kib", "virtual_kib",
+        "stage_in_bytes", "stage_out_bytes",
+        "mem_ugb_s", "io_ugb", "iow_us",  # Grid Engine's mem, io and iow: millionths of GB s, GB and s
+        "energy_mj",  # millijoules that the source reports, of all nodes of the run
+        "incomplete",  # amounts that the source does not report, which are 0 in their columns: a sum of the bits below
+    }
+)  # fmt: skip
+CPU_UNKNOWN, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, STAGED_UNKNOWN = 1, 2, 4, 8
+"""Bits of `incomplete`: total CPU time or a part of it, resident memory, virtual memory, both staged volumes."""
+AMOUNTS: Final = {
+    CPU_UNKNOWN: "CPU time",
+    MEMORY_UNKNOWN: "resident memory",
+    VIRTUAL_UNKNOWN: "virtual memory",
+    STAGED_UNKNOWN: "staged volumes",
+}
+"""The amount that each bit stands for."""
 JOB_COLUMNS: Final = ("local_id", "name", "global_id", "array_id", "dqs_job_name")
 """The names of a job."""
-TEXT_COLUMNS: Final = (*sorted(WORDS - NUMBERS - {"placed", "host"}), "placed")
-"""Columns of words; `host` is read from `placed`, and the word `slots` from the number."""
+TEXT_COLUMNS: Final = (*sorted({*KEYS, "source"} - {"job", "host", "slots"}), "placed")
+"""Columns of words; `host` is read from `placed`, the hosts of a run, and the word `slots` from the number."""
 CORE_NUMBERS: Final = "core_numbers"
 LATER: Final = frozenset({CORE_NUMBERS, "incomplete", "energy_mj"})
 """Columns that older archives may lack: their values are then unknown."""
@@ -59,29 +79,6 @@ def months_in(archive: Path) -> dict[Month, Path]:
     if not found:
         raise UsageError(f"{archive} is not an archive", hint=f"Write one with `usage-publisher archive {archive}`")
     return found
-
-
-def text_of(name: str, raw: Any, words: tuple[str, ...]) -> str | None:
-    """A raw value of a coding as text of a column."""
-    if name == "placed":
-        return msgspec.json.encode(raw).decode() if raw else None
-    return ",".join(words) if words else None
-
-
-def reader_of(name: str) -> Callable[[str | None], Any]:
-    """A function from the text of a column to the raw value, as `words_of` takes it."""
-    if name in {"placed", "host"}:
-        return lambda text: _hosts.decode(text) if text else ()
-    return lambda text: text
-
-
-def words_of(name: str) -> Callable[[Any], tuple[str, ...]]:
-    """A function from a raw value to its words."""
-    if name in {"placed", "host"}:
-        return lambda hosts: tuple(host.name for host in hosts if host.name)
-    if name == "complex":
-        return lambda text: tuple(text.split(",")) if text else ()
-    return lambda text: (text,) if text else ()
 
 
 def hosts_of(text: str | None) -> tuple[Host, ...]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from formats.calendar import Month, month_bounds
 from publisher.errors import UsageError
-from publisher.report.column_tally import Ints
+from publisher.report.integers import Ints
 from publisher.report.view_kind import Compared, PeriodName
 
 _MOST = 100_000

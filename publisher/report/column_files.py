@@ -27,7 +27,6 @@ import pyarrow.parquet as pq
 
 from publisher.errors import StoreError, StoreFullError
 from publisher.report.archive import COLUMNS, TYPES
-from publisher.report.columns import OF_CLASS
 from publisher.store.changes import NOTHING, ChangeMark
 from publisher.whole_file import require_own_folder, write_whole
 
@@ -37,6 +36,8 @@ _CHECK_BYTES: Final = 4
 _MODE: Final = 0o600
 ROW_GROUP: Final = 131_072
 """Rows: as many as DuckDB gives to one thread."""
+OF_CLASS: Final = ("source", "vo", "dn")
+"""Columns of words that the runs of a class share."""
 OWN: Final = tuple(name for name in COLUMNS if name not in OF_CLASS)
 """Columns that parts have as `publisher.report.archive` describes them: `user` without the name of the
 class, `local_id` without the prefix of the source."""

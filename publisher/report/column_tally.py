@@ -8,89 +8,19 @@ each group. Runs with impossible figures (more CPU time a second than 16,000 cor
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from formats.utilization.measure import RATE, Bins, BinSums, Ran, Tally
-
-Ints: TypeAlias = npt.NDArray[np.int64]
-"""A column of 64-bit integers."""
+from publisher.report.integers import BOUND, ExactSums, Ints
 
 _DIGIT_BITS: Final = 24
 _DIGITS: Final = 96 // _DIGIT_BITS
 _ROWS: Final = 1 << 16
-_BOUND: Final = 1 << 62
 _LARGEST_SLOTS: Final = 1 << _DIGIT_BITS
 _LONGEST_S: Final = 1 << 38
-
-
-class ExactSums:
-    """Sums of 64-bit integers by place, always exact."""
-
-    def __init__(self, places: int) -> None:
-        self._small = np.zeros(places, np.int64)
-        self._big: npt.NDArray[Any] | None = None
-        self._reached = 0
-        """An upper bound of the sums in `_small`."""
-
-    def grow(self, places: int) -> None:
-        """Make room for more places."""
-        more = places - len(self._small)
-        self._small = np.concatenate([self._small, np.zeros(more, np.int64)])
-        if self._big is not None:
-            self._big = np.concatenate([self._big, np.zeros(more, object)])
-
-    def add(self, at: Ints, values: Ints | int, largest: int) -> None:
-        """Add values at places; `largest` (below 2**62) is an upper bound of their absolute values."""
-        added = largest * len(at)
-        if added >= _BOUND:
-            half = len(at) // 2
-            for part in (slice(None, half), slice(half, None)):
-                self.add(at[part], values if isinstance(values, int) else values[part], largest)
-            return
-        if self._reached + added >= _BOUND:
-            self._carry()
-        self._reached += added
-        np.add.at(self._small, at, values)
-
-    def merge(self, other: ExactSums, at: Ints) -> None:
-        """Add the first sums of another to these places, which must be distinct."""
-        if self._reached + other._reached >= _BOUND:
-            self._carry()
-        self._reached += other._reached
-        self._small[at] += other._small[: len(at)]
-        if other._big is not None:
-            if self._big is None:
-                self._big = np.zeros(len(self._small), object)
-            self._big[at] += other._big[: len(at)]
-
-    def _carry(self) -> None:
-        small = self._small.astype(object)
-        self._big = small if self._big is None else self._big + small
-        self._small[:] = 0
-        self._reached = 0
-
-    def slice(self, first: int, stop: int) -> list[int]:
-        """The sums of these places."""
-        small: list[int] = self._small[first:stop].tolist()
-        if self._big is None:
-            return small
-        return [a + b for a, b in zip(small, self._big[first:stop].tolist(), strict=True)]
-
-
-def sum_by(groups: Ints, values: Ints, count: int) -> list[int]:
-    """Exact sums of values by their group, 0 to `count` - 1."""
-    largest = int(max(values.max(initial=0), -values.min(initial=0)))
-    if largest * len(values) < _BOUND:
-        sums = np.zeros(count, np.int64)
-        np.add.at(sums, groups, values)
-        return [int(total) for total in sums]
-    exact = [0] * count
-    for group, value in zip(groups.tolist(), values.tolist(), strict=True):
-        exact[group] += value
-    return exact
 
 
 class _UsageTally:
@@ -233,7 +163,7 @@ class ColumnTally:
         bins = self.bins
         where = _Where(bins, np.maximum(start, bins.start), np.minimum(stop, bins.stop), group)
         rows = len(start)
-        if rows > 1 and rows * (where.longest << _DIGIT_BITS) >= _BOUND:  # bins of months, with runs as long
+        if rows > 1 and rows * (where.longest << _DIGIT_BITS) >= BOUND:  # bins of months, with runs as long
             for part in (slice(None, rows // 2), slice(rows // 2, None)):
                 self._ordinary(
                     start[part], stop[part], length[part], user_ms[part], system_ms[part], slots[part],

@@ -20,10 +20,7 @@ from sqlalchemy import Connection, select
 
 from publisher.config.schema import SOURCE_KINDS
 from publisher.errors import StoreCorruptError
-from publisher.report.column_batches import batch_of
 from publisher.report.column_files import (
-    CLASS_ID,
-    PART_ID,
     PART_SCHEMA,
     RUN_ID,
     ColumnFolder,
@@ -31,8 +28,7 @@ from publisher.report.column_files import (
     ColumnPart,
     UnreadableRun,
 )
-from publisher.report.columns import OWN_COLUMNS, ColumnMaker, SlimDecoder
-from publisher.report.frame import UNKNOWN, Frame
+from publisher.report.columns import SlimDecoder, batch_of
 from publisher.store import changes, paging
 from publisher.store.changes import ChangesLostError, ChangesSince, Ranges
 from publisher.store.report_queries import (
@@ -66,12 +62,10 @@ Advanced = Callable[[int, int | None], None]
 class BatchReader:
     """Reads stored runs as record batches of `PART_SCHEMA`, in one transaction. `damaged`: the runs that cannot be."""
 
-    def __init__(self, connection: Connection, *, running: bool = False) -> None:
+    def __init__(self, connection: Connection) -> None:
         kinds = [each.name for each in SOURCE_KINDS.values() if each.keeps_slaves]
-        with_slaves = any(has_source_of(connection, kind) for kind in kinds)
         self._connection = connection
-        self._maker = ColumnMaker(OWN_COLUMNS, running=running, second_names=with_slaves)
-        self._decoder = SlimDecoder(self._maker, with_slaves=with_slaves)
+        self._decoder = SlimDecoder(with_slaves=any(has_source_of(connection, kind) for kind in kinds))
         self.damaged: list[UnreadableRun] = []
 
     def batches(self, pages: Iterable[Rows], now: int | None = None) -> Iterator[Any]:
@@ -79,36 +73,27 @@ class BatchReader:
         for page in pages:
             if unknown := self._decoder.unknown(page):
                 self._decoder.learn(self._connection, unknown)
-            for frame in self._frames_of(page, now):
-                if now is None:
-                    frame = frame.where(frame.numbers["end"] != UNKNOWN)  # noqa: PLW2901 - less of the same
-                if frame.rows:
-                    yield batch_of(frame, self._maker.codings, PART_SCHEMA)
+            yield from (batch for batch in self._batches_of(page, now) if batch.num_rows)
 
-    def _frames_of(self, page: Rows, now: int | None) -> Iterator[Frame]:
+    def _batches_of(self, page: Rows, now: int | None) -> Iterator[Any]:
         try:
-            yield self._frame(page, now)
+            yield self._batch(page, now)
         except StoreCorruptError:
             for row in page:
                 try:
-                    yield self._frame([row], now)
+                    yield self._batch([row], now)
                 except StoreCorruptError as error:
                     query = select(runs_table.c.end_time).where(runs_table.c.id == row[0])
                     end = self._connection.execute(query).scalar()
                     self.damaged.append(UnreadableRun(row[0], end if isinstance(end, int) else 1 << 62, error.message))
 
-    def _frame(self, page: Rows, now: int | None) -> Frame:
-        more = {
-            RUN_ID: [row[0] for row in page],
-            CLASS_ID: [row[1] for row in page],
-            PART_ID: [0] * len(page),
-        }
-        return self._maker.frame(self._decoder.decoded(page), now, more)
+    def _batch(self, page: Rows, now: int | None) -> Any:
+        return batch_of(self._decoder.decoded(page), [(run_id, class_id) for run_id, class_id, _ in page], now)
 
 
 def running_table(connection: Connection, now: int) -> Any:
     """The runs that have not ended, as rows of a part, up to now. Raises `StoreCorruptError`."""
-    reader = BatchReader(connection, running=True)
+    reader = BatchReader(connection)
     rows = running_runs(connection)
     pages = (rows[place : place + _PAGE] for place in range(0, len(rows), _PAGE))
     table = pa.Table.from_batches(list(reader.batches(pages, now)), PART_SCHEMA)

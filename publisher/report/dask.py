@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -18,9 +18,18 @@ from formats.calendar import Month
 from publisher.errors import PublisherError, UsageError
 from publisher.report.archive import FILE, folder_of, months_about
 from publisher.report.request import ReportRequest
-from publisher.report.selection import PartialReport
 
 CONNECT_S: Final = 10
+
+
+class PartialReport(Protocol):
+    """The result of a view for some of the runs, to which results for others can be added in any order."""
+
+    def add(self, other: Self, /) -> None:
+        """Add the result for other runs."""
+        ...
+
+
 _Part = TypeVar("_Part", bound=PartialReport)
 PartOfMonth = Callable[[ReportRequest, Month | None], _Part]
 """Computes a month of the archive of a request; None: all that is in the interval. Workers receive it."""

@@ -9,17 +9,15 @@ Money is rounded once, half away from zero, to the decimals of the currency.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from itertools import accumulate
-from types import TracebackType
-from typing import Self
+from typing import Final
 
 import numpy as np
 
-from publisher.report.column_tally import ExactSums, Ints
-from publisher.report.partitions import PARTS, ROWS_IN_MEMORY, NumberPartitions, whole
+from publisher.report.integers import ExactSums, Ints
+from publisher.report.matching import RowTable
 
 LARGEST_AMOUNT = 1 << 36
 """The upper limit of an amount: 64 TiB in KiB."""
@@ -89,61 +87,38 @@ class Occupation:
 
 
 class MostAtOnce:
-    """The most that runs held of each node at once. A run that ends releases before another that starts takes.
+    """The most that runs held of each node at once. A run that ends releases before another that starts takes."""
 
-    The interval is divided into slices, which are processed one by one: memory does not grow with the runs. Close it,
-    or use it in a `with` statement.
-    """
+    ROWS: Final = ("node", "first", "stop", "amount")
+    """The columns of the table of rows."""
 
-    def __init__(self, start: int, stop: int, rows_in_memory: int = ROWS_IN_MEMORY) -> None:
-        """The interval (`stop` not included), epoch seconds."""
+    def __init__(self, rows: RowTable, start: int, stop: int) -> None:
+        """The table of rows, and the interval (`stop` not included), epoch seconds."""
+        self._rows = rows
         self._start, self._stop = start, stop
-        self._slice_s = max(1, -(-(stop - start) // PARTS))
-        self._rows = NumberPartitions(4, rows_in_memory)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._rows.close()
 
     def add(self, node: Ints, start: Ints, stop: Ints, amount: Ints) -> None:
-        """Add runs that held an amount of a node (numbers from 0) from `start` to `stop`. Raises `OutputError`."""
-        begin, end = np.maximum(start, self._start) - self._start, np.minimum(stop, self._stop) - self._start
-        rows = np.flatnonzero(end > begin)
-        node, begin, end, amount = node[rows], begin[rows], end[rows], amount[rows]
-        first, last = begin // self._slice_s, (end - 1) // self._slice_s
-        times = last - first + 1
-        row = np.repeat(np.arange(len(rows)), times)
-        part = first[row] + np.arange(len(row)) - np.repeat(np.cumsum(times) - times, times)
-        self._rows.add(
-            node[row] * PARTS + part,
-            np.maximum(begin[row], part * self._slice_s),
-            np.minimum(end[row], (part + 1) * self._slice_s),
-            amount[row],
-        )
+        """Add runs that held an amount of a node (numbers from 0) from `start` to `stop`."""
+        begin, end = np.maximum(start, self._start), np.minimum(stop, self._stop)
+        rows = end > begin
+        self._rows.add(node[rows], begin[rows], end[rows], amount[rows])
 
     def by_node(self) -> dict[int, int]:
-        """The most that was held of each node, if anything was. Raises `OutputError`."""
-        found: dict[int, int] = {}
-        for part in self._rows.parts():
-            for number, most in _most_at_once(*whole(part)):
-                node = number // PARTS
-                found[node] = max(most, found.get(node, 0))
-        return found
-
-
-def _most_at_once(number: Ints, start: Ints, stop: Ints, amount: Ints) -> Iterator[tuple[int, int]]:
-    """The most that was held at once of each of these numbers, if anything was."""
-    numbers = np.concatenate([number, number])
-    at = np.concatenate([start, stop])
-    change = np.concatenate([amount, -amount])
-    order = np.lexsort((change, at, numbers))
-    held = np.cumsum(change[order])  # each ends at zero, so none affects the next
-    found, place = np.unique(numbers[order], return_inverse=True)
-    most = np.zeros(len(found), np.int64)
-    np.maximum.at(most, place, held)
-    return ((one, top) for one, top in zip(found.tolist(), most.tolist(), strict=True) if top)
+        """The most that was held of each node, if anything was."""
+        table = self._rows.name
+        changes = (
+            f"SELECT node, first AS instant, amount FROM {table} UNION ALL SELECT node, stop, -amount FROM {table}"  # noqa: S608 - names of ours
+        )
+        most: dict[int, int] = {}
+        held = 0  # each node ends at zero, so none affects the next
+        for batch in self._rows.batches(f"SELECT node, amount FROM ({changes}) ORDER BY node, instant, amount"):  # noqa: S608 - as above
+            node, amount = batch.numbers("node"), batch.numbers("amount")
+            at_once = held + np.cumsum(amount)
+            held = int(at_once[-1])
+            begins = np.flatnonzero(np.diff(node, prepend=node[0] - 1))
+            for number, top in zip(node[begins].tolist(), np.maximum.reduceat(at_once, begins).tolist(), strict=True):
+                most[number] = max(most.get(number, 0), top)
+        return {number: top for number, top in most.items() if top}
 
 
 def rounded(amount: Fraction | Decimal, decimals: int) -> Decimal:

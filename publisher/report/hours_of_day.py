@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from publisher.report.column_tally import Ints
+from publisher.report.integers import Ints
 
 DAY_S: Final = 86_400
 _FIRST, _LAST = 0, 253_402_214_400

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 
 from formats.calendar import Month
 from formats.utilization.measure import KEYS
@@ -21,11 +22,11 @@ from publisher.job_ids import JobIds, JobPattern
 from publisher.messages.entries import word_test
 from publisher.report.archive import hosts_of
 from publisher.report.calendar import periods, zone_of
-from publisher.report.column_tally import Ints
-from publisher.report.frame import UNKNOWN
+from publisher.report.dask import PartialReport, gather
+from publisher.report.integers import UNKNOWN, Ints
+from publisher.report.met import Met
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import Met, PartialReport
 from publisher.report.tables import arrow_batches, tables_of_archive
 from publisher.report.view_kind import PERIODS, Interval, PeriodName
 
@@ -118,6 +119,10 @@ class Matching:
         joined = f"(SELECT matching.*, group_number FROM matching JOIN groups ON {same})"  # noqa: S608 - as above
         return [label for label, _ in found], joined
 
+    def collected(self, name: str, columns: Sequence[str]) -> RowTable:
+        """A new table for rows that are collected while batches are read."""
+        return RowTable(self._connection, name, columns)
+
     def met(self, ended: Callable[[], str]) -> Met:
         """Why nothing matches. `ended` says from when to when the existing runs ended, as the end of a sentence."""
         found = Met(runs=self.rows("SELECT count(*) FROM inside")[0][0])
@@ -167,6 +172,31 @@ class Matching:
             most = None if key in {"host", "complex"} else _MOST_SHOWN
             for value in self._distinct(column_of(key), most=most):
                 yield from words_of(key, value)
+
+
+class RowTable:
+    """Rows of whole numbers that a view collects while it reads batches, as a table of DuckDB, which spills them."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, columns: Sequence[str]) -> None:
+        self.name = name
+        self._columns = tuple(columns)
+        self._cursor = connection.cursor()  # the connection itself is reading batches
+        self._cursor.execute(f"CREATE TABLE {name} ({', '.join(f'{_quoted(column)} BIGINT' for column in columns)})")
+
+    def add(self, *columns: Ints) -> None:
+        """Add rows as columns; `UNKNOWN` becomes NULL."""
+        arrays = [pa.array(column, mask=column == UNKNOWN) for column in columns]
+        self._cursor.register("added", pa.table(arrays, self._columns))
+        self._cursor.execute(f"INSERT INTO {self.name} SELECT * FROM added")  # noqa: S608 - a name of ours
+        self._cursor.unregister("added")
+
+    def query(self, statement: str) -> list[Any]:
+        """The rows of a statement over tables."""
+        return self._cursor.execute(statement).fetchall()
+
+    def batches(self, statement: str) -> Iterator[RunBatch]:
+        """The rows of a statement over tables, many at a time."""
+        return map(RunBatch, arrow_batches(self._cursor, statement, {}, _ROWS))
 
 
 class Words(NamedTuple):
@@ -244,8 +274,6 @@ def summed(
     """
     if request.dask is None:
         return computed(context, request, columns, interval, part, running_until)
-    from publisher.report.dask import gather  # noqa: PLC0415 - loads Dask
-
     return gather(request, partial(_of_month, columns, interval, part))
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from contextlib import contextmanager
 
 import duckdb
 
@@ -13,12 +12,8 @@ from publisher.config.schema import Config
 from publisher.errors import UsageError
 from publisher.events import Observer, WorkAdvanced, ignore
 from publisher.report.archive import months_in
-from publisher.report.column_runs import ArchiveRuns, ColumnRuns
-from publisher.report.frame import Runs
 from publisher.report.request import ReportRequest
-from publisher.report.selection import Selection, selected
 from publisher.report.tables import ENTRIES, archive_errors, tables_of_archive, tables_of_store
-from publisher.report.view_kind import Interval
 from publisher.store import registry, suspects
 from publisher.store.admin.purge import runs_of_months
 from publisher.store.database import Store
@@ -50,12 +45,6 @@ class ReportContext:
         with self._store.read() as connection:
             return suspects.count(connection)
 
-    def runs(self, request: ReportRequest) -> Runs:
-        """The runs that the request is about."""
-        if request.archive is not None:
-            return ArchiveRuns(request.archive)
-        return ColumnRuns(self._tables_of_store)
-
     @contextmanager
     def tables(
         self, request: ReportRequest, running_until: int | None = None, columns: Collection[str] = ENTRIES, *,
@@ -71,26 +60,12 @@ class ReportContext:
             ):
                 yield connection
         else:
-            of_store = self._tables_of_store(columns=columns, start=start, stop=stop, running_until=running_until)
+            of_store = tables_of_store(
+                self.store, self.config, columns=columns, start=start, stop=stop, running_until=running_until,
+                advanced=lambda done, total: self._observer(WorkAdvanced("report", done, total)),
+            )  # fmt: skip
             with of_store as connection:
                 yield connection
-
-    def _tables_of_store(
-        self, *, columns: Collection[str], start: int | None = None, stop: int | None = None,
-        running_until: int | None,
-    ) -> AbstractContextManager[duckdb.DuckDBPyConnection]:  # fmt: skip
-        return tables_of_store(
-            self.store, self.config, columns=columns, start=start, stop=stop, running_until=running_until,
-            advanced=lambda done, total: self._observer(WorkAdvanced("report", done, total)),
-        )  # fmt: skip
-
-    def select(
-        self, request: ReportRequest, requested: frozenset[str], interval: Interval, *, running: bool = False
-    ) -> Selection:
-        """The runs that match a request, with these columns; `running`: also those that are still running."""
-        until = self.now if running and request.running else None
-        there = partial(self.existing, request)
-        return selected(self.runs(request), request, requested, interval, running_until=until, there=there)
 
     def existing(self, request: ReportRequest) -> str:
         """The text that says from when to when the runs ended."""

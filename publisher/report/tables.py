@@ -24,9 +24,10 @@ from formats.calendar import Month, month_of
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
 from publisher.errors import StoreCorruptError, UsageError
-from publisher.report.archive import COLUMNS, LATER, months_about, months_in
+from publisher.report.archive import COLUMNS, LATER, NUMBERS, months_about, months_in
 from publisher.report.column_files import (
     CLASS_ID,
+    OF_CLASS,
     PART_ID,
     PART_SCHEMA,
     RUN_ID,
@@ -38,8 +39,6 @@ from publisher.report.column_files import (
 )
 from publisher.report.column_place import column_place
 from publisher.report.column_update import Advanced, ids_of, running_table, up_to_date
-from publisher.report.columns import OF_CLASS
-from publisher.report.frame import NUMBERS
 from publisher.store.classes import JobClass, classes_after, source_names
 from publisher.store.database import Store
 from publisher.store.file_owner import is_foreign, owner_of

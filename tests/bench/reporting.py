@@ -7,7 +7,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import duckdb
 import numpy as np
@@ -16,14 +16,10 @@ import pyarrow as pa
 from formats.calendar import Month
 from formats.utilization.measure import Bins, Ran, measured
 from publisher.api import Publisher
-from publisher.report.archive import COLUMNS, TEXT_COLUMNS
+from publisher.report.archive import COLUMNS, NUMBERS, TEXT_COLUMNS
 from publisher.report.archive_export import write_month
-from publisher.report.column_runs import ArchiveRuns
-from publisher.report.columns import OWN_COLUMNS, ColumnMaker, SlimDecoder
-from publisher.report.frame import NUMBERS, Runs
-from publisher.report.request import ReportRequest
-from publisher.report.runs import ReportContext
-from publisher.report.tables import bring_up_to_date, tables_of_store
+from publisher.report.columns import SlimDecoder
+from publisher.report.tables import bring_up_to_date, tables_of_archive, tables_of_store
 from publisher.store.report_queries import stored_runs
 from tests.bench.inputs import FIRST, MONTH_S, SEED, kept
 from tests.bench.measure import COMMAND, Bench
@@ -67,33 +63,32 @@ def _invented(size: int) -> Iterator[Any]:
         yield from pa.table(arrays, COLUMNS).combine_chunks().to_batches()
 
 
-def _walked(runs: Runs, bench: Bench, start: int, stop: int) -> None:
+_RAN: Final = ("start", "stop", "user_ms", "system_ms", "slots")
+
+
+def _walked(tables: duckdb.DuckDBPyConnection, bench: Bench, kind: str) -> None:
     """The manual's algorithm over the jobs, which lie in memory already; the numbers must be those of the report."""
-    columns = ("start", "stop", "user_ms", "system_ms", "slots")
-    jobs = [
-        Ran(*facts)
-        for frame in runs.frames(start, None, frozenset(columns), running_until=None)
-        for facts in zip(*(frame.numbers[name].tolist() for name in columns), strict=True)
-    ]
-    bins = Bins.by_number(start, stop, BINS)
+    rows = tables.execute('SELECT "start", "stop", user_ms, system_ms, slots FROM entries').fetchall()
+    jobs = [Ran(*facts) for facts in rows]
+    bins = Bins.by_number(_START, _STOP, BINS)
     with bench.timed(len(jobs)):
         found = measured(bins, iter(walk(jobs, bins)))
-    (bench.inputs / f"walked-{type(runs).__name__}-{bench.size}.json").write_text(
-        json.dumps([one.queue for one in found])
-    )
+    (bench.inputs / f"walked-{kind}-{bench.size}.json").write_text(json.dumps([one.queue for one in found]))
 
 
 def walk_store(bench: Bench) -> None:
     """The manual's algorithm over the jobs of the store."""
-    config = _site(bench)
-    with Publisher.from_file(config) as publisher:
-        runs = ReportContext(publisher.store, publisher.config, _STOP).runs(ReportRequest(start=_START, stop=_STOP))
-        _walked(runs, bench, _START, _STOP)
+    with (
+        Publisher.from_file(_site(bench)) as publisher,
+        tables_of_store(publisher.store, publisher.config, columns=_RAN) as tables,
+    ):
+        _walked(tables, bench, "store")
 
 
 def walk_archive(bench: Bench) -> None:
     """The manual's algorithm over the jobs of the archive."""
-    _walked(ArchiveRuns(archive_of(bench)), bench, _START, _STOP)
+    with tables_of_archive(archive_of(bench), columns=_RAN) as tables:
+        _walked(tables, bench, "archive")
 
 
 def _site(bench: Bench) -> Path:
@@ -131,7 +126,7 @@ def report_store(bench: Bench) -> None:
             bench.size, "--config", config, "report", "utilization", "--since", f"@{_START}", "--until",
             f"@{_STOP}", "--bins", str(BINS), "--format", "json", "--output", "report.json",
         )  # fmt: skip
-    _same(bench, "ColumnRuns", bench.folder / "report.json")
+    _same(bench, "store", bench.folder / "report.json")
 
 
 @row(
@@ -151,12 +146,12 @@ def report_archive(bench: Bench) -> None:
             "--since", f"@{_START}", "--until", f"@{_STOP}", "--bins", str(BINS),
             "--format", "json", "--output", "report.json",
         )  # fmt: skip
-    _same(bench, "ArchiveRuns", bench.folder / "report.json")
+    _same(bench, "archive", bench.folder / "report.json")
 
 
 def decoding(bench: Bench) -> None:
     """Read and decode the stored runs, as whole jobs."""
-    decoder = SlimDecoder(ColumnMaker(OWN_COLUMNS), with_slaves=False)
+    decoder = SlimDecoder(with_slaves=False)
     with (
         Publisher.from_file(_site(bench), read_only=True) as publisher,
         publisher.store.read() as connection,

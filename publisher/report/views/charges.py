@@ -27,18 +27,18 @@ from publisher.config.reports import Charged, Charges, Factor, Node, Price, hour
 from publisher.config.schema import Config
 from publisher.errors import UsageError
 from publisher.report.calendar import month_in, zone_of
-from publisher.report.column_tally import Ints, sum_by
 from publisher.report.energy import COLUMNS as ENERGY_COLUMNS
 from publisher.report.energy import define_energy
 from publisher.report.held_amounts import rounded
 from publisher.report.hours_of_day import Hours, HoursOfDay
+from publisher.report.integers import Ints, distinct, sum_by
 from publisher.report.inventory import INFERRED, Inventory
 from publisher.report.matching import Matching, RunBatch, columns_of, computed, summed
+from publisher.report.met import Met
 from publisher.report.ranking import order_of
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text, others
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import Met, distinct
 from publisher.report.statements.items import (
     FACTOR_KEYS,
     UNIT_MS,
@@ -182,7 +182,7 @@ def _concerned(payer: str, by: str, request: ReportRequest) -> bool:
 
 
 class ChargedUsage:
-    """The usage of some runs by the keys of items: `publisher.report.selection.PartialReport`."""
+    """The usage of some runs by the keys of items: `publisher.report.dask.PartialReport`."""
 
     def __init__(self) -> None:
         self.usage: dict[Used, int] = {}

@@ -18,8 +18,8 @@ import numpy as np
 from formats.cores import MOST
 from publisher.errors import UsageError
 from publisher.report.calendar import ReportPeriod, edges, period_axis
-from publisher.report.column_tally import Ints
 from publisher.report.held_amounts import Occupation
+from publisher.report.integers import Ints
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, in_percent
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
@@ -128,7 +128,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         )
     held = NodeAllocations(context, request, "cores")
     cores = CoresHeld(held.periods, lambda node: held.looks_at(held.inventory.nodes[node]))
-    held.watch(held=cores.add)
+    held.watch(lambda matching, use: use.read(matching, held=cores.add))
     found, beyond = _cores(request.by, held, cores)
     rows: list[tuple[Cell, ...]] = [
         (

@@ -13,12 +13,12 @@ from typing import Any, Final
 
 import msgspec
 
-from publisher.report.frame import CPU_UNKNOWN
+from publisher.report.archive import CPU_UNKNOWN
 from publisher.report.matching import SHOWN_ID, Matching, columns_of, computed, group_keys
+from publisher.report.met import Met
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import Met
 from publisher.report.view_kind import EFFICIENCY, PERIODS
 
 _JOB: Final = "job"

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from publisher.report.archive import MEMORY_UNKNOWN
 from publisher.report.calendar import period_axis, periods, zone_of
 from publisher.report.carbon import carbon_hours, gaps_note
 from publisher.report.energy import (
@@ -22,12 +23,11 @@ from publisher.report.energy import (
     define_energy,
 )
 from publisher.report.energy_use import MJ_A_KWH, EnergyUse, IdleEnergy
-from publisher.report.frame import MEMORY_UNKNOWN
 from publisher.report.matching import Matching, columns_of, computed, group_keys
+from publisher.report.met import Met
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import Met
 from publisher.report.view_kind import ENERGY, PERIODS
 from publisher.report.views.idle_energy import idle_energy
 

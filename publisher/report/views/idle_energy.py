@@ -45,7 +45,7 @@ def idle_energy(context: ReportContext, request: ReportRequest) -> IdleEnergy | 
     inside = {at for hour in hours for at in (hour.start, hour.start + HOUR_S) if start < at < stop}
     edges = [start, *sorted(inside), stop]
     idle = _IdleCores(allocations, np.array(edges, np.int64))
-    allocations.watch(held=idle.add)
+    allocations.watch(lambda matching, use: use.read(matching, held=idle.add))
     starts = [hour.start for hour in hours]
     used = emitted = with_carbon = Fraction(0)
     for place, (first, last) in enumerate(pairwise(edges)):

@@ -21,20 +21,18 @@ from publisher.messages.entries import Filters, facts_of
 from publisher.report.archive import (
     COLUMNS,
     CORE_NUMBERS,
+    CPU_UNKNOWN,
+    MEMORY_UNKNOWN,
+    NUMBERS,
+    STAGED_UNKNOWN,
     TEXT_COLUMNS,
+    VIRTUAL_UNKNOWN,
     core_numbers_of,
     events_of,
     hosts_of,
     months_in,
 )
 from publisher.report.column_files import RUN_ID
-from publisher.report.frame import (
-    CPU_UNKNOWN,
-    MEMORY_UNKNOWN,
-    NUMBERS,
-    STAGED_UNKNOWN,
-    VIRTUAL_UNKNOWN,
-)
 from publisher.report.matching import OF_JOB, SHOWN_ID, Matching, columns_of, job_ids, words_of
 from publisher.report.plot.style import interval_text
 from publisher.report.report import Cell, Report

@@ -20,10 +20,10 @@ import msgspec
 
 from formats.utilization.measure import Bins
 from publisher.errors import UsageError
+from publisher.report.met import MOST_SHOWN, some
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import MOST_SHOWN, some
 from publisher.report.view_kind import LOAD
 from publisher.report.views.utilization import utilization
 from publisher.sources.base import Unreadable

@@ -18,17 +18,16 @@ from formats.cores import expand
 from formats.job import Host
 from publisher.config.reports import Node
 from publisher.errors import UsageError
-from publisher.report.archive import CORE_NUMBERS, core_numbers_of, hosts_of
+from publisher.report.archive import CORE_NUMBERS, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, core_numbers_of, hosts_of
 from publisher.report.calendar import ReportPeriod, edges, periods, zone_of
-from publisher.report.column_tally import Ints
-from publisher.report.frame import MEMORY_UNKNOWN, VIRTUAL_UNKNOWN
 from publisher.report.held_amounts import LARGEST_AMOUNT, MostAtOnce, Occupation
+from publisher.report.integers import Ints, distinct
 from publisher.report.inventory import GPU_PARTS, Inventory, KnownNode
 from publisher.report.matching import Matching, RunBatch, columns_of, computed, summed
+from publisher.report.met import Met
 from publisher.report.report import UNKNOWN_NAME
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import Met, distinct
 from publisher.report.view_kind import Resource
 from publisher.text import counted
 
@@ -259,7 +258,7 @@ class Allocations(NamedTuple):
 
 
 class NodeUse:
-    """What some runs held of nodes in each period: `publisher.report.selection.PartialReport`."""
+    """What some runs held of nodes in each period: `publisher.report.dask.PartialReport`."""
 
     def __init__(self, nodes: Sequence[Node], resource: Resource, periods: list[ReportPeriod], now: int) -> None:
         """`now`: up to when running jobs count."""
@@ -281,35 +280,35 @@ class NodeUse:
         watch: Callable[[RunBatch, Placed], None] | None = None,
         held: Callable[[Allocations], None] | None = None,
         more: Collection[str] = (),
+        runs: str = "matching",
     ) -> Self:
         """Read the matching runs; `watch` gets each batch, with the columns `more`, and its placing, `held` the cores
-        held while nodes were in service."""
+        held while nodes were in service. `runs`: the relation that has the runs."""
         placing = Placing(self.inventory, self._resource)
         placing.meet(matching)
         numbers = CoreNumbers()
-        with MostAtOnce(self._periods[0].start, self._periods[-1].stop) as lacking:
-            for batch in matching.batches({*REQUIRED[self._resource], *more}, self.met):
-                begin, end = batch.numbers("start"), batch.numbers("stop")
-                long_ago = begin < self._now - FORGOTTEN_S
-                self.forgotten += int(np.count_nonzero(long_ago & (end == self._now)))
-                placed = placing.of(batch)
-                if watch is not None:
-                    watch(batch, placed)
-                start, stop = begin[placed.row], end[placed.row]
-                stop = np.minimum(stop, self._until(placed.node))
-                start = np.maximum(start, self._since(placed.node))
-                self.occupation.add(placed.node, start, stop, placed.amount)
-                if self._resource == "cores":
-                    named = numbers.of(batch, placed)
-                    numbers.note_highest(self._highest, placed.node, named)
-                    if held is not None:
-                        held(Allocations(placed, start, stop, named, numbers))
-                if self._resource in {"cores", "gpus"}:
-                    unknown = np.array([self._is_inferred(node) for node in self.inventory.nodes], np.bool_)[
-                        placed.node
-                    ]
-                    lacking.add(placed.node[unknown], start[unknown], stop[unknown], placed.amount[unknown])
-            self._inferred = lacking.by_node()
+        table = matching.collected("held_of_nodes", MostAtOnce.ROWS)
+        lacking = MostAtOnce(table, self._periods[0].start, self._periods[-1].stop)
+        for batch in matching.batches({*REQUIRED[self._resource], *more}, self.met, runs):
+            begin, end = batch.numbers("start"), batch.numbers("stop")
+            long_ago = begin < self._now - FORGOTTEN_S
+            self.forgotten += int(np.count_nonzero(long_ago & (end == self._now)))
+            placed = placing.of(batch)
+            if watch is not None:
+                watch(batch, placed)
+            start, stop = begin[placed.row], end[placed.row]
+            stop = np.minimum(stop, self._until(placed.node))
+            start = np.maximum(start, self._since(placed.node))
+            self.occupation.add(placed.node, start, stop, placed.amount)
+            if self._resource == "cores":
+                named = numbers.of(batch, placed)
+                numbers.note_highest(self._highest, placed.node, named)
+                if held is not None:
+                    held(Allocations(placed, start, stop, named, numbers))
+            if self._resource in {"cores", "gpus"}:
+                unknown = np.array([self._is_inferred(node) for node in self.inventory.nodes], np.bool_)[placed.node]
+                lacking.add(placed.node[unknown], start[unknown], stop[unknown], placed.amount[unknown])
+        self._inferred = lacking.by_node()
         return self
 
     def add(self, other: NodeUse) -> None:
@@ -392,17 +391,12 @@ class NodeAllocations:
         )
         return self
 
-    def watch(
-        self,
-        watch: Callable[[RunBatch, Placed], None] | None = None,
-        held: Callable[[Allocations], None] | None = None,
-        more: frozenset[str] = frozenset(),
-    ) -> Self:
-        """Read all runs with `watch` and `held` as in `NodeUse.read`. `more`: further columns that they need."""
+    def watch(self, read: Callable[[Matching, NodeUse], NodeUse], more: Collection[str] = ()) -> Self:
+        """Read all runs with `read`, which calls `NodeUse.read`. `more`: further columns that it needs."""
         columns = columns_of(self._request, *REQUIRED[self.resource], *more)
         computed(
-            self._context, self._request, columns, "overlapping",
-            lambda matching: self._use.read(matching, watch, held, more), running_until=self._running_until,
+            self._context, self._request, columns, "overlapping", lambda matching: read(matching, self._use),
+            running_until=self._running_until,
         )  # fmt: skip
         return self
 

@@ -15,10 +15,10 @@ import msgspec
 
 from publisher.report.archive import events_of
 from publisher.report.matching import OF_JOB, Matching, columns_of, computed
+from publisher.report.met import Met
 from publisher.report.report import Cell, Column, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
-from publisher.report.selection import Met
 from publisher.report.view_kind import PATHS
 
 MEANINGS: Final = {

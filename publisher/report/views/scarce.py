@@ -11,20 +11,21 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from publisher.job_ids import JobIds
 from publisher.report.calendar import unit_for
-from publisher.report.frame import Frame
-from publisher.report.matching import OF_JOB, RunBatch
+from publisher.report.inventory import Inventory
+from publisher.report.matching import OF_JOB, Matching, RunBatch
 from publisher.report.report import Cell, Plot, Report, Series, in_percent
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import SCARCE, Resource
-from publisher.report.views.nodes import NodeAllocations, Placed
+from publisher.report.views.nodes import NodeAllocations, NodeUse, Placed
 from publisher.report.views.occupation import shares
-from publisher.report.views.waiting import GroupWaits, Waits
+from publisher.report.views.waiting import JOB_NUMBER, GroupWaits, waits_of
 from publisher.text import duration_text
 
-_WAITED: Final = frozenset({"submit", "eligible", *OF_JOB})
+_COLUMNS: Final = frozenset({"submit", "eligible", "end", "run"})
+_RUNS: Final = f"(SELECT *, {JOB_NUMBER} AS job FROM matching)"  # noqa: S608 - names of ours
+_WAITED: Final = ("job", "submit", "start", "end", "run", "eligible")
 HIGH: Final = 0.8
 LONG_S: Final = 3600
 _BY: Final = ("cluster", "type")
@@ -38,12 +39,16 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     notes: dict[str, None] = {}
     nothing = None
     for resource in _RESOURCES:
-        held = NodeAllocations(context, whole, resource)
-        with Waits() as waits:
-            classes = _Classes(held, request, waits)
-            found = shares(held.watch(classes.watch, more=_WAITED), _BY)
-            waited_by = classes.waited()
-        for label, each in found.items():
+        waited_by: dict[tuple[str, ...], GroupWaits] = {}
+
+        def read(matching: Matching, use: NodeUse, waited_by: dict[tuple[str, ...], GroupWaits] = waited_by) -> NodeUse:
+            classes = _Classes(matching, request, use.inventory)
+            use.read(matching, classes.watch, more={*_COLUMNS, "job"}, runs=_RUNS)
+            waited_by.update(classes.waited())
+            return use
+
+        held = NodeAllocations(context, whole, resource).watch(read, {*_COLUMNS, *OF_JOB})
+        for label, each in shares(held, _BY).items():
             nodes = max((share.nodes for share in each), default=0)
             available = sum(share.available for share in each)
             if not nodes or not available:
@@ -82,33 +87,19 @@ class _Classes:
     A job on several hosts counts under its first host.
     """
 
-    def __init__(self, held: NodeAllocations, request: ReportRequest, waits: Waits) -> None:
-        self._inventory = held.inventory
+    def __init__(self, matching: Matching, request: ReportRequest, inventory: Inventory) -> None:
+        self._inventory = inventory
         self._start, self._stop = request.start, request.stop
-        self._waits = waits
-        self._clusters: dict[str, int] = {}
+        self._started = matching.collected("started", ("node", *_WAITED))
+        self._classes = matching.collected("classes_of_nodes", ("node", "class"))
 
     def watch(self, batch: RunBatch, placed: Placed) -> None:
         """Add the runs of a batch."""
-        frame = self._frame(batch)
         rows, places = np.unique(placed.row, return_index=True)
-        of_rows = np.full(frame.rows, -1, np.int64)
-        of_rows[rows] = np.where(placed.amount[places] > 0, placed.node[places], -1)
-        start = frame.numbers["start"]
-        mask = (of_rows >= 0) & (start >= self._start) & (start < self._stop)
-        self._waits.add(frame.where(mask), of_rows[mask])
-
-    def _frame(self, batch: RunBatch) -> Frame:
-        clusters = batch.words("cluster")
-        known = np.array([self._clusters.setdefault(name, len(self._clusters)) for name in clusters.words], np.int64)
-        jobs = [
-            JobIds(local_id, name, global_id, array_id, None if task is None else int(task), cluster, second_name)
-            for local_id, name, global_id, array_id, task, cluster, second_name in zip(
-                *map(batch.texts, OF_JOB), strict=True
-            )
-        ]
-        numbers = {name: batch.numbers(name) for name in ("start", "submit", "eligible")}
-        return Frame(batch.rows, numbers, {"cluster": known[clusters.codes]}, {"job": jobs})
+        start = batch.numbers("start")[rows]
+        counts = (placed.amount[places] > 0) & (start >= self._start) & (start < self._stop)
+        rows, places = rows[counts], places[counts]
+        self._started.add(placed.node[places], *(batch.numbers(name)[rows] for name in _WAITED))
 
     def waited(self) -> dict[tuple[str, ...], GroupWaits]:
         """The waiting times by cluster and type: those of all nodes, whose cluster is known when all runs were read."""
@@ -117,9 +108,11 @@ class _Classes:
             numbers.setdefault((self._inventory.cluster_of(number) or "", node.type), len(numbers))
             for number, node in enumerate(self._inventory.nodes)
         ]
-        found, _ = self._waits.by_group(np.array(classes, np.int64))
+        self._classes.add(np.arange(len(classes)), np.array(classes, np.int64))
+        runs = f"(SELECT * FROM {self._started.name} JOIN {self._classes.name} USING (node) WHERE submit <= start)"  # noqa: S608 - names of ours
         labels = list(numbers)
-        return {labels[number]: some for number, some in found.items()}
+        found = waits_of(self._started.query, runs, ["class"]).by_group
+        return {labels[int(number)]: some for (number,), some in found.items()}
 
 
 def _pressure(row: tuple[Cell, ...]) -> float:

@@ -14,14 +14,14 @@ import duckdb
 import msgspec
 
 from publisher.errors import UsageError
+from publisher.report.archive import AMOUNTS
 from publisher.report.calendar import compared_with, period_axis, periods, zone_of
-from publisher.report.frame import AMOUNTS
 from publisher.report.matching import Matching, columns_of, group_keys, summed
+from publisher.report.met import Met
 from publisher.report.plot.style import interval_text
 from publisher.report.report import UNKNOWN_NAME, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import Met
 from publisher.report.view_kind import PERIODS, TOTALS
 from publisher.text import iso
 

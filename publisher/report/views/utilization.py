@@ -10,13 +10,13 @@ import msgspec
 from formats.utilization.measure import Bin, BinSums, measured
 from formats.utilization.report import UtilizationReport, builtins
 from publisher.errors import UsageError
+from publisher.report.archive import CPU_UNKNOWN
 from publisher.report.column_tally import ColumnTally
-from publisher.report.frame import CPU_UNKNOWN
 from publisher.report.matching import Matching, columns_of, summed
+from publisher.report.met import Met
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.selection import Met
 from publisher.report.view_kind import UTILIZATION
 
 _TALLIED: Final = ("start", "stop", "user_ms", "system_ms", "slots")

@@ -7,33 +7,25 @@ hundred jobs did not exceed. (Li, Yang, Wu 2016, section 2.3.)
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from publisher.report.calendar import ReportPeriod, period_axis, periods, unit_for, zone_of
-from publisher.report.column_tally import Ints, sum_by
-from publisher.report.frame import UNKNOWN, Frame
 from publisher.report.matching import OF_JOB, Matching, columns_of, computed, group_keys
-from publisher.report.partitions import ROWS_IN_MEMORY, NumberPartitions, whole
+from publisher.report.met import Met
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext, running_note
-from publisher.report.selection import Met, distinct
 from publisher.report.view_kind import PERIODS, SIZE, WAITING
 
 _SIZES: Final = (1, 2, 5, 17, 65, 257)
 """The first number of slots of each class of sizes."""
 _COLUMNS: Final = ("submit", "eligible", "run", *OF_JOB)
-WAITED: Final = frozenset({"submit", "eligible", "slots", "job", "cluster"})
-"""The columns that `Waits` needs."""
-_CLUSTER_FACTOR, _SUBMIT_FACTOR = -0x3D4D51C2D82B14B1, -0x61C8864680B583EB
-"""Odd numbers that distribute the bits of a hash."""
+JOB_NUMBER: Final = "CAST(hash({}) >> 1 AS BIGINT)".format(", ".join(f'"{name}"' for name in OF_JOB))
+"""The SQL of a number for the ids of a job: two of a site are very unlikely to have the same."""
 _PERCENTILES: Final = "[0.5, 0.9, 0.99]"
 
 
@@ -108,131 +100,14 @@ def _made(matching: Matching, request: ReportRequest) -> WaitingTimes:
     labels = [_size_of() if key == SIZE else next(periods_and_words) for key in request.by]
     names = [f"key{place}" for place in range(len(labels))]
     selected = "".join(f"{label} AS {name}, " for label, name in zip(labels, names, strict=True))
-    ids = ", ".join(f'"{name}"' for name in OF_JOB)
     times = 'submit, "start", "end", run, eligible'
-    runs = f'(SELECT {selected}hash({ids}) AS job, {times} FROM matching WHERE submit <= "start")'  # noqa: S608 - names of ours
+    runs = f'(SELECT {selected}{JOB_NUMBER} AS job, {times} FROM matching WHERE submit <= "start")'  # noqa: S608 - names of ours
     made = waits_of(matching.rows, runs, names)
     made.sql = matching.text(made.sql)
     matched, known = matching.rows('SELECT count(*), count(*) FILTER (submit <= "start") FROM matching')[0]
     made.met = Met(runs=matched, matched=matched)
     made.unknown_submission = matched - known
     return made
-
-
-class Waits:
-    """Waiting times of jobs by group. Memory grows with groups and distinct waiting times, not with jobs.
-
-    Close it, or use it in a `with` statement.
-    """
-
-    def __init__(self, rows_in_memory: int = ROWS_IN_MEMORY) -> None:
-        self._rows_in_memory = rows_in_memory
-        self._by_job = NumberPartitions(4, rows_in_memory)
-        self.unknown_submission = 0
-        """Runs whose submission is unknown or after their start."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._by_job.close()
-
-    def add(self, frame: Frame, groups: Ints) -> None:
-        """Add the runs of a frame. Raises `OutputError`."""
-        start, submit = frame.numbers["start"], frame.numbers["submit"]
-        known = (submit != UNKNOWN) & (submit <= start)
-        self.unknown_submission += int(np.count_nonzero(~known))
-        eligible = frame.numbers["eligible"]
-        eligible = np.where((eligible == UNKNOWN) | (eligible > start), UNKNOWN, start - eligible)
-        self._by_job.add(_jobs(frame)[known], groups[known], (start - submit)[known], eligible[known])
-
-    def by_group(self, merged: Ints | None = None) -> tuple[dict[int, GroupWaits], GroupWaits | None]:
-        """The waiting times of each group, and of all jobs if there are any. Raises `OutputError`.
-
-        `merged`: the number of the group that each group, by its number, becomes a part of.
-        """
-        eligible_jobs: Counter[int] = Counter()
-        eligible_s: Counter[int] = Counter()
-        found: dict[int, GroupWaits] = {}
-        everything = _Distribution()
-        with NumberPartitions(3, self._rows_in_memory) as by_group:
-            for part in self._by_job.parts():
-                groups, waits, eligible = _first_of_each(*whole(part))
-                if merged is not None:
-                    groups = merged[groups]
-                rows, place = distinct([groups, waits])
-                by_group.add(rows[:, 0], rows[:, 1], np.bincount(place, minlength=len(rows)))
-                known = eligible != UNKNOWN
-                met, of = np.unique(groups[known], return_inverse=True)
-                eligible_jobs.update(dict(zip(met.tolist(), np.bincount(of, minlength=len(met)).tolist(), strict=True)))
-                eligible_s.update(dict(zip(met.tolist(), sum_by(of, eligible[known], len(met)), strict=True)))
-            for part in by_group.parts():
-                for group, one in _distributions(part).items():
-                    everything.add(one.waits, one.jobs)
-                    found[group] = one.summed(eligible_jobs[group], eligible_s[group])
-        return found, everything.summed() if found else None
-
-
-class _Distribution:
-    """The number of jobs for each distinct waiting time, in ascending order."""
-
-    def __init__(self) -> None:
-        self.waits = np.zeros(0, np.int64)
-        self.jobs = np.zeros(0, np.int64)
-
-    def add(self, waits: Ints, jobs: Ints) -> None:
-        """Add so many jobs for each of these waiting times."""
-        self.waits, place = np.unique(np.concatenate([self.waits, waits]), return_inverse=True)
-        self.jobs = np.array(sum_by(place, np.concatenate([self.jobs, jobs]), len(self.waits)), np.int64)
-
-    def summed(self, eligible_jobs: int = 0, eligible_s: int = 0) -> GroupWaits:
-        """The amounts of all jobs."""
-        reached = np.cumsum(self.jobs)
-        return GroupWaits(
-            jobs=int(reached[-1]),
-            total_s=sum(wait * some for wait, some in zip(self.waits.tolist(), self.jobs.tolist(), strict=True)),
-            median_s=percentile(self.waits, reached, 50),
-            p90_s=percentile(self.waits, reached, 90),
-            p99_s=percentile(self.waits, reached, 99),
-            longest_s=int(self.waits[-1]),
-            eligible_jobs=eligible_jobs,
-            eligible_s=eligible_s,
-        )
-
-
-def _distributions(part: Iterator[list[Ints]]) -> dict[int, _Distribution]:
-    """By group, from rows of group, waiting time, and jobs."""
-    found: defaultdict[int, _Distribution] = defaultdict(_Distribution)
-    for groups, waits, jobs in part:
-        order = np.argsort(groups, kind="stable")
-        met, begins = np.unique(groups[order], return_index=True)
-        for group, places in zip(met.tolist(), np.split(order, begins[1:]), strict=True):
-            found[group].add(waits[places], jobs[places])
-    return found
-
-
-def _first_of_each(jobs: Ints, groups: Ints, waits: Ints, eligible: Ints) -> tuple[Ints, Ints, Ints]:
-    """Groups, waiting times, and those from eligibility on, once for each job: those of its shortest wait."""
-    order = np.lexsort((waits, jobs))
-    _, first = np.unique(jobs[order], return_index=True)
-    chosen = order[first]
-    return groups[chosen], waits[chosen], eligible[chosen]
-
-
-def _jobs(frame: Frame) -> Ints:
-    """A 64-bit hash for each job, so that two jobs of a site are very unlikely to have the same number."""
-    with np.errstate(over="ignore"):
-        mixed = frame.codes["cluster"] * _CLUSTER_FACTOR ^ frame.numbers["submit"] * _SUBMIT_FACTOR
-    return frame.job_numbers() ^ mixed
-
-
-def percentile(waits: Ints, reached: Ints, percent: int) -> int:
-    """The first of distinct waiting times in ascending order that so many in a hundred jobs did not exceed.
-
-    `reached`: the number of jobs that did not exceed each.
-    """
-    number = -(-int(reached[-1]) * percent // 100)
-    return int(waits[np.searchsorted(reached, number)])
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:

@@ -11,14 +11,12 @@ import pytest
 from formats.calendar import Month
 from publisher.api import Publisher
 from publisher.errors import UsageError
+from publisher.report.archive import COLUMNS
 from publisher.report.archive_export import SCHEMA, Written, write_month
-from publisher.report.column_runs import ArchiveRuns
-from publisher.report.frame import NUMBERS, OBJECTS, WORDS
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
 from tests.publisher.cli.program import BASE, Program
-from tests.publisher.report.stored import runs_of
 
 SINCE, NOVEMBER, UNTIL = 1_790_812_800, 1_793_491_200, 1_796_083_200
 """October and November 2026."""
@@ -67,20 +65,11 @@ def test_an_interval_beyond_an_archive_says_what_it_has(publisher: Publisher, ar
 
 
 def test_every_column_comes_back(publisher: Publisher, archive: Path) -> None:
-    requested = NUMBERS | WORDS | OBJECTS
+    context = ReportContext(publisher.store, publisher.config, UNTIL)
     found = []
-    for runs in (runs_of(publisher), ArchiveRuns(archive)):
-        rows = []
-        for frame in runs.frames(-(10**10), None, requested, running_until=None):
-            numbers = zip(*(frame.numbers[name].tolist() for name in sorted(NUMBERS)), strict=True)
-            words = zip(
-                *([runs.codings[name].values[code] for code in frame.codes[name].tolist()] for name in sorted(WORDS)),
-                strict=True,
-            )
-            placed = [runs.codings["placed"].raw[code] for code in frame.codes["placed"].tolist()]
-            objects = zip(*(frame.objects[name] for name in sorted(OBJECTS)), placed, strict=True)
-            rows += list(zip(numbers, map(repr, words), map(repr, objects), strict=True))
-        found.append(sorted(rows))
+    for read in (None, archive):
+        with context.tables(ReportRequest(start=SINCE, stop=UNTIL, archive=read), columns=COLUMNS) as connection:
+            found.append(connection.execute("SELECT * FROM entries ORDER BY ALL").fetchall())
     assert found[0] == found[1]
     assert len(found[0]) > 100
 

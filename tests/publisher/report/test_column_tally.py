@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.utilization.measure import Bins, Ran, Tally
-from publisher.report.column_tally import ColumnTally, ExactSums, sum_by
+from publisher.report.column_tally import ColumnTally
 from tests.formats.utilization.dqs_walk import walk
 
 instants = st.integers(-50, 150) | st.sampled_from([-(10**11), 10**11])
@@ -75,21 +75,6 @@ def test_what_was_tallied_separately_is_added_up_to_the_same(
     assert (whole.jobs, whole.zero_length) == (together.jobs, together.zero_length)
 
 
-def test_sums_beyond_64_bits_are_added_up() -> None:
-    """Also such that only their sum is, or that had to be carried before."""
-    places = np.array([1, 0], np.int64)
-    largest = (1 << 62) - 1
-    for times in (1, 2, 3):
-        whole, expected = ExactSums(2), [0, 0]
-        for _ in range(times):
-            part = ExactSums(2)
-            for _ in range(times):
-                part.add(places, np.array([largest, 5], np.int64), largest)
-            whole.merge(part, places)
-            expected = [expected[0] + largest * times, expected[1] + 5 * times]
-        assert whole.slice(0, 2) == expected
-
-
 def test_many_runs_of_years_do_not_overflow() -> None:
     """A hundred thousand runs of 30 years with 16 000 cores each, in a bin of 30 years: far beyond 64 bits."""
     year = 365 * 86_400
@@ -100,23 +85,6 @@ def test_many_runs_of_years_do_not_overflow() -> None:
     made.add(*(np.full(count, value, np.int64) for value in run))
     (one,) = walk([run], bins)
     assert made.sums() == [tuple(count * amount for amount in one)]
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-(1 << 62), 1 << 62))))
-def test_sums_by_group_are_exact(rows: list[tuple[int, int]]) -> None:
-    expected = [sum(value for group, value in rows if group == which) for which in range(4)]
-    groups, values = (np.array([row[place] for row in rows], np.int64) for place in (0, 1))
-    assert sum_by(groups, values, 4) == expected
-
-
-def test_exact_sums_grow_and_carry() -> None:
-    sums = ExactSums(1)
-    at = np.array([0], np.int64)
-    for _ in range(5):
-        sums.add(at, np.array([1 << 61], np.int64), 1 << 61)
-    sums.grow(2)
-    sums.add(at + 1, 3, 3)
-    assert sums.slice(0, 2) == [5 << 61, 3]
 
 
 @given(runs, runs, intervals)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -10,9 +10,14 @@ from formats.utilization.measure import KEYS
 from publisher.api import Publisher
 from publisher.collect.enrich import Enrichers
 from publisher.messages.entries import entries_of
-from publisher.report.frame import OBJECTS, WORDS
+from publisher.report.matching import OF_JOB, column_of, job_ids, words_of
+from publisher.report.request import ReportRequest
+from publisher.report.runs import ReportContext
 from publisher.store import queries
-from tests.publisher.report.stored import runs_of
+
+NUMBERS: Final = ("start", "stop", "user_ms", "system_ms", "slots", "wall_ms", "cpu_ms", "memory_kib")
+WORDS: Final = tuple(key for key in KEYS if key != "job")
+NOW: Final = 1_900_000_000
 
 
 @pytest.fixture(scope="module")
@@ -27,57 +32,31 @@ def expected(publisher: Publisher) -> list[tuple[Any, ...]]:
     found = []
     for run in runs:
         for entry in entries_of(enrichers.apply(run.source, run.job)):
-            words = tuple(sorted({**entry.facts, "job": entry.ids}.items()))
-            found.append((*entry.ran, entry.wall_ms, entry.cpu_ms, entry.memory_kib, words))
+            words = tuple(entry.facts[key] for key in WORDS)
+            found.append((*entry.ran, entry.wall_ms, entry.cpu_ms, entry.memory_kib, entry.ids, words))
     return sorted(found)
 
 
-def in_columns(publisher: Publisher, requested: frozenset[str]) -> list[tuple[Any, ...]]:
-    runs = runs_of(publisher)
-    found = []
-    names = ("start", "stop", "user_ms", "system_ms", "slots", "wall_ms", "cpu_ms", "memory_kib")
-    for frame in runs.frames(-(10**12), None, requested | frozenset(names), running_until=None):
-        numbers = zip(*(frame.numbers[name].tolist() for name in names), strict=True)
-        words = [{} for _ in range(frame.rows)]
-        for key in KEYS:
-            if key == "job":
-                for place, job in enumerate(frame.objects["job"]):
-                    words[place][key] = job
-            else:
-                for place, code in enumerate(frame.codes[key].tolist()):
-                    words[place][key] = runs.codings[key].values[code]
-        found += [(*row, tuple(sorted(each.items()))) for row, each in zip(numbers, words, strict=True)]
-    return sorted(found)
+def selected(publisher: Publisher, columns: list[str], running_until: int | None = None) -> list[tuple[Any, ...]]:
+    context = ReportContext(publisher.store, publisher.config, NOW)
+    with context.tables(ReportRequest(start=0, stop=1), running_until) as connection:
+        return connection.execute(f"SELECT {', '.join(columns)} FROM entries").fetchall()
 
 
 def test_columns_say_what_entries_say(publisher: Publisher) -> None:
     reported = expected(publisher)
     assert len(reported) > 100
-    assert {dict(row[-1])["vo"] for row in reported} > {("chemistry",)}
-    assert in_columns(publisher, WORDS | OBJECTS) == reported
-
-
-@pytest.mark.parametrize("name", sorted(WORDS))
-def test_each_column_by_itself(publisher: Publisher, name: str) -> None:
-    """What is decoded for one column does not depend on what is decoded for others."""
-    alone, together = [], []
-    for requested, found in ((frozenset({name}), alone), (WORDS | OBJECTS, together)):
-        runs = runs_of(publisher)
-        for frame in runs.frames(-(10**12), None, requested, running_until=None):
-            codes = zip(frame.numbers["start"].tolist(), frame.codes[name].tolist(), strict=True)
-            found += [(start, runs.codings[name].values[code]) for start, code in codes]
-    assert sorted(alone) == sorted(together)
-    assert alone
+    assert {row[-1][WORDS.index("vo")] for row in reported} > {("chemistry",)}
+    found = []
+    of_keys = [column_of(key) for key in WORDS]
+    for row in selected(publisher, [f'"{name}"' for name in (*NUMBERS, *OF_JOB)] + of_keys):
+        numbers, ids, texts = row[: len(NUMBERS)], row[len(NUMBERS) : -len(WORDS)], row[-len(WORDS) :]
+        words = tuple(words_of(key, text or "") for key, text in zip(WORDS, texts, strict=True))
+        found.append((*numbers, job_ids(*ids), words))
+    assert sorted(found) == reported
 
 
 def test_runs_in_progress_reach_until_now(publisher: Publisher) -> None:
-    runs = runs_of(publisher)
-    now = 1_900_000_000
-    stops = [
-        stop
-        for frame in runs.frames(now, None, frozenset({"status"}), running_until=now)
-        for stop in frame.numbers["stop"].tolist()
-        if stop >= now  # runs of DQS with slaves, of long before, are for the caller to leave out
-    ]
-    assert stops
-    assert set(stops) == {now}
+    rows = selected(publisher, ['"end"', '"stop"', "status"], running_until=NOW)
+    running = {(stop, status) for end, stop, status in rows if end is None}
+    assert running == {(NOW, "running")}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
+import duckdb
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from publisher.report.held_amounts import MostAtOnce, Occupation
+from publisher.report.matching import RowTable
 
 held = st.lists(
     st.tuples(st.integers(0, 2), st.integers(-10, 60), st.integers(-2, 60), st.integers(0, 9)), max_size=12
@@ -40,13 +44,20 @@ def test_second_by_second(rows: list[tuple[int, int, int, int]], cut: list[int])
         assert made.of(node) == expected
 
 
-@given(held, st.sampled_from([1, 4, 100]))
-def test_most_at_once(rows: list[tuple[int, int, int, int]], rows_in_memory: int) -> None:
-    """Also where the rows are put aside; what was held before and after the interval does not count."""
-    with MostAtOnce(-5, 70, rows_in_memory) as made:
-        made.add(*columns(rows[::2]))
-        made.add(*columns(rows[1::2]))
-        found = made.by_node()
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(":memory:") as connected:
+        yield connected
+
+
+@given(held)
+def test_most_at_once(connection: duckdb.DuckDBPyConnection, rows: list[tuple[int, int, int, int]]) -> None:
+    """What was held before and after the interval does not count."""
+    made = MostAtOnce(RowTable(connection, "held", MostAtOnce.ROWS), -5, 70)
+    made.add(*columns(rows[::2]))
+    made.add(*columns(rows[1::2]))
+    found = made.by_node()
+    connection.execute("DROP TABLE held")
     for node in range(3):
         expected = max(
             sum(amount for which, start, length, amount in rows if which == node and start <= second < start + length)

@@ -20,9 +20,7 @@ from publisher.api import Publisher
 from publisher.config import file as config_file
 from publisher.errors import UsageError
 from publisher.report.archive import FILE
-from publisher.report.column_batches import batch_of
-from publisher.report.column_files import CLASS_ID, PART_ID, PART_SCHEMA, RUN_ID
-from publisher.report.columns import OWN_COLUMNS, ColumnMaker
+from publisher.report.columns import batch_of, slim_of
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -116,9 +114,7 @@ class _Given(ReportContext):
 
     @contextmanager
     def tables(self, *_asked: Any, **_columns: Any) -> Iterator[duckdb.DuckDBPyConnection]:
-        maker = ColumnMaker(OWN_COLUMNS)
-        ids = {name: [0] * len(self._jobs) for name in (RUN_ID, CLASS_ID, PART_ID)}
-        batch = batch_of(maker.frame([maker.slim_of(job) for job in self._jobs], None, ids), maker.codings, PART_SCHEMA)
+        batch = batch_of([slim_of(job) for job in self._jobs], [(0, 0)] * len(self._jobs))
         with duckdb.connect(":memory:") as connection:
             connection.register("columns", pa.Table.from_batches([batch]))
             connection.execute("CREATE VIEW entries AS SELECT * FROM columns")

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from publisher.api import Publisher
-from publisher.report.frame import UNKNOWN, Frame
-from publisher.report.views.waiting import Waits, percentile, waits_of
+from publisher.report.views.waiting import waits_of
 from tests.publisher.cli.program import BASE
 from tests.publisher.report.torque_site import HOUR, at, table, torque_site, view
 
@@ -51,15 +49,6 @@ def test_a_job_counts_where_it_started(site: Publisher) -> None:
     assert found.nothing == "none of the 4 runs in the interval matches; existing values: user ada, bob"
 
 
-@given(st.lists(st.integers(0, 1000), min_size=1), st.integers(1, 99))
-def test_a_percentile_is_the_shortest_wait_that_so_many_do_not_exceed(waits: list[int], percent: int) -> None:
-    different, jobs = np.unique(waits, return_counts=True)
-    found = percentile(different, np.cumsum(jobs), percent)
-    assert found in waits
-    assert 100 * sum(wait <= found for wait in waits) >= percent * len(waits)
-    assert 100 * sum(wait < found for wait in waits) < percent * len(waits)
-
-
 some_runs = st.lists(
     st.tuples(
         st.integers(0, 2), st.sampled_from("abc"), st.integers(0, 3), st.integers(-3, 40), st.none() | st.integers(0, 9)
@@ -68,49 +57,18 @@ some_runs = st.lists(
 )  # fmt: skip
 
 
-@given(some_runs, st.sampled_from([1, 4, 1000]))
-def test_of_each_group_as_one_reckons_it(
-    rows: list[tuple[int, str, int, int, int | None]], rows_in_memory: int
-) -> None:
-    """Group, job, submission, start, eligible since: the first start of each job counts. Also of rows put aside."""
-    with Waits(rows_in_memory) as waits:
-        for some in (rows[:7], rows[7:]):
-            columns = [
-                np.array([UNKNOWN if row[place] is None else row[place] for row in some], np.int64)
-                for place in (2, 3, 4)
-            ]
-            frame = Frame(
-                len(some),
-                dict(zip(("submit", "start", "eligible"), columns, strict=True)),
-                {"cluster": np.zeros(len(some), np.int64)},
-                {"job": [(row[1], None, None) for row in some]},
-            )
-            waits.add(frame, np.array([row[0] for row in some], np.int64))
-        found, everything = waits.by_group()
-    known = [row for row in rows if row[2] <= row[3]]
-    assert waits.unknown_submission == len(rows) - len(known)
-    first = {(row[1], row[2]): row for row in sorted(known, key=lambda row: row[3], reverse=True)}
-    shortest = {job: row[3] - row[2] for job, row in first.items()}
-    assert sum(each.jobs for each in found.values()) == len(first)
-    assert sum(each.total_s for each in found.values()) == sum(shortest.values())
-    if everything is None:
-        assert not first
-        return
-    ordered = sorted(shortest.values())
-    assert (everything.jobs, everything.total_s) == (len(ordered), sum(ordered))
-    assert everything.longest_s == ordered[-1]
-    assert everything.median_s == ordered[(len(ordered) + 1) // 2 - 1]
-    assert everything.p90_s == ordered[-(-len(ordered) * 9 // 10) - 1]
-
-
 @given(some_runs)
 def test_sql_counts_the_first_start_of_each_job(rows: list[tuple[int, str, int, int, int | None]]) -> None:
-    """As the test above: percentiles are those of the nearest rank, not between two jobs."""
+    """Group, job, submission, start, eligible since: the first start of each job counts.
+
+    Percentiles are those of the nearest rank, not between two jobs.
+    """
     columns = '"group" BIGINT, job VARCHAR, submit BIGINT, "start" BIGINT, eligible BIGINT'
     with duckdb.connect(":memory:") as connection:
         connection.execute(f'CREATE TABLE runs ({columns}, "end" BIGINT, run BIGINT)')
-        for row in rows:
-            connection.execute("INSERT INTO runs VALUES ($1, $2, $3, $4, $5, 0, 0)", list(row))
+        values = [str((*row, 0, 0)).replace("None", "NULL") for row in rows]
+        if values:
+            connection.execute(f"INSERT INTO runs VALUES {', '.join(values)}")
         asked = "(SELECT * FROM runs WHERE submit <= start)"
         found = waits_of(lambda statement: connection.execute(statement).fetchall(), asked, ['"group"'])
         alone = waits_of(lambda statement: connection.execute(statement).fetchall(), asked, [])
