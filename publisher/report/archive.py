@@ -28,7 +28,7 @@ NUMBERS: Final = frozenset(
     {
         "start", "stop", "end", "submit", "eligible", "run",  # epoch seconds, `stop` not included; number of the run
         "user_ms", "system_ms", "cpu_ms", "wall_ms", "tasks_wall_ms",  # the last with every task of a parallel job
-        "slots", "gpus", "memory_kib", "virtual_kib",
+        "slots", "gpus", "memory_kib", "virtual_kib", "memory_asked_kib",
         "stage_in_bytes", "stage_out_bytes",
         "mem_ugb_s", "io_ugb", "iow_us",  # Grid Engine's mem, io and iow: millionths of GB s, GB and s
         "energy_mj",  # millijoules that the source reports, of all nodes of the run
@@ -49,7 +49,7 @@ JOB_COLUMNS: Final = ("local_id", "name", "global_id", "array_id", "dqs_job_name
 TEXT_COLUMNS: Final = (*sorted({*KEYS, "source"} - {"job", "host", "slots"}), "placed")
 """Columns of words; `host` is read from `placed`, the hosts of a run, and the word `slots` from the number."""
 CORE_NUMBERS: Final = "core_numbers"
-LATER: Final = frozenset({CORE_NUMBERS, "incomplete", "energy_mj"})
+LATER: Final = frozenset({CORE_NUMBERS, "incomplete", "energy_mj", "memory_asked_kib"})
 """Columns that older archives may lack: their values are then unknown."""
 COLUMNS: Final = (*sorted(NUMBERS), *TEXT_COLUMNS, *JOB_COLUMNS, "events", CORE_NUMBERS)
 TYPES: Final = {
@@ -69,13 +69,19 @@ def folder_of(archive: Path, month: Month) -> Path:
     return archive / f"month={month}"
 
 
-def months_in(archive: Path) -> dict[Month, Path]:
-    """The files of an archive by month, in order. Raises `UsageError` if there is no archive."""
+def months_there(archive: Path) -> dict[Month, Path]:
+    """The files of a folder by month, in order."""
     found: dict[Month, Path] = {}
     if archive.is_dir():
-        for folder in sorted(archive.iterdir()):
+        for folder in archive.iterdir():
             if (month := _MONTH.fullmatch(folder.name)) and (folder / FILE).is_file():
                 found[Month(int(month[1]), int(month[2]))] = folder / FILE
+    return dict(sorted(found.items()))
+
+
+def months_in(archive: Path) -> dict[Month, Path]:
+    """The files of an archive by month, in order. Raises `UsageError` if there is no archive."""
+    found = months_there(archive)
     if not found:
         raise UsageError(f"{archive} is not an archive", hint=f"Write one with `usage-publisher archive {archive}`")
     return found

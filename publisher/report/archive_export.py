@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from formats.calendar import Month, month_bounds
+from formats.calendar import Month, month_bounds, month_of
 from publisher.config.schema import Config
 from publisher.errors import OutputError, PublisherError
 from publisher.report.archive import (
@@ -23,11 +23,11 @@ from publisher.report.archive import (
     VERSION,
     VERSION_KEY,
     folder_of,
+    months_there,
 )
 from publisher.report.column_files import RUN_ID
 from publisher.report.tables import arrow_batches, tables_of_store
 from publisher.store.database import Store
-from publisher.store.report_queries import months_ended_in
 from publisher.whole_file import require_own_folder
 
 _ROWS: Final = 200_000
@@ -46,13 +46,30 @@ def export_months(
     store: Store, config: Config, archive: Path, start: int | None, stop: int | None, *, shrink: bool = False
 ) -> dict[str, Written]:
     """Write the whole months that overlap an interval and have finished runs; see `write_month`."""
-    with store.read() as connection:
-        months = months_ended_in(connection, start, stop)
     written = {}
     with tables_of_store(store, config, columns=(*COLUMNS, RUN_ID)) as connection:
-        for month in months:
+        for month in _months(connection, archive, start, stop):
             written[str(month)] = write_month(_batches(connection, month), month, archive, shrink=shrink)
     return {month: one for month, one in written.items() if one.entries}
+
+
+def _months(
+    connection: duckdb.DuckDBPyConnection, archive: Path, start: int | None, stop: int | None
+) -> list[Month]:  # fmt: skip
+    """The months in which runs ended, and those between them of which there is a file, that an interval touches."""
+    ended: list[Month] = []
+    query = 'SELECT min("end") FROM entries'
+    while (end := connection.execute(query).fetchall()[0][0]) is not None:
+        ended.append(month_of(end))
+        query = f'SELECT min("end") FROM entries WHERE "end" >= {month_bounds(ended[-1])[1]}'  # noqa: S608 - a number
+    there = months_there(archive) if ended else ()
+    return [
+        month
+        for month in sorted({*ended, *there})
+        if ended[0] <= month <= ended[-1]
+        and (start is None or month >= month_of(start))
+        and (stop is None or month <= month_of(stop - 1))
+    ]
 
 
 def _batches(connection: duckdb.DuckDBPyConnection, month: Month) -> Iterator[Any]:

@@ -122,7 +122,7 @@ def up_to_date(
     update = _ColumnUpdate(folder, connection, known, advanced)
     try:
         if changed is None:
-            update.add(stored_runs(connection, -(1 << 63), None, _PAGE), count_runs(connection))
+            update.add(stored_runs(connection, _PAGE), count_runs(connection))
         else:
             update.follow(changed)
         update.merge(erased=changed is not None and changed.erased)

@@ -6,8 +6,10 @@ configuration and of the grid log, is joined when the columns are read (`publish
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from itertools import chain
 from math import isnan
 from operator import attrgetter
@@ -30,8 +32,10 @@ from publisher.report.archive import (
     VIRTUAL_UNKNOWN,
 )
 from publisher.report.column_files import CLASS_ID, PART_ID, PART_SCHEMA, RUN_ID
-from publisher.report.integers import UNKNOWN, Ints
+from publisher.report.integers import BOUND, UNKNOWN, Ints
 from publisher.sources.dqs import SEVERAL_LINES, without_slaves
+from publisher.sources.pbs import values as pbs_values
+from publisher.sources.slurm import values as slurm_values
 from publisher.store.classes import classes_by_id, decode
 from publisher.store.report_queries import Rows
 
@@ -67,6 +71,10 @@ class SlimExtras(msgspec.Struct, frozen=True, gc=False):
     resvID: int | float | str = ""  # noqa: N815 - as PBS spells it
     resvname: int | float | str = ""
     rsvId: int | float | str = ""  # noqa: N815 - as LSF spells it
+    ReqTRES: int | float | str = ""
+    ReqMem: int | float | str = ""
+    RequestMemory: int | float | str = ""
+    asked_mem: int | float | str = msgspec.field(name="Resource_List.mem", default="")
 
 
 _TYPES: Final[dict[str, tuple[Any, Any]]] = {
@@ -237,6 +245,7 @@ def _numbers(raw: _Raw, start: Ints, stop: Ints) -> dict[str, Ints]:
         "gpus": _gpus(raw),
         "memory_kib": _zero_for_unknown(raw["memory_rss_kib"]),
         "virtual_kib": _zero_for_unknown(raw["memory_virtual_kib"]),
+        "memory_asked_kib": np.fromiter(map(_memory_asked_kib, raw.runs), np.int64, len(raw.runs)),
         "stage_in_bytes": _zero_for_unknown(raw["stage_in_bytes"]),
         "stage_out_bytes": _zero_for_unknown(raw["stage_out_bytes"]),
         "mem_ugb_s": raw.of_extras(lambda extras: _millionths(extras.mem)),
@@ -296,6 +305,36 @@ def _millijoules(joules: float | None) -> int:
 
 def _millionths(value: float | str | None) -> int:
     return round(value * _MILLION) if isinstance(value, int | float) and abs(value) < 1e12 else UNKNOWN
+
+
+def _memory_asked_kib(run: Any) -> int:
+    """The memory that a run asked for on all its hosts: of Slurm, PBS, and TORQUE, and of HTCondor.
+
+    LSF's unit is a setting of the site, and Grid Engine's resources mean what the site defines: theirs is unknown.
+    """
+    extras = run.extras
+    asked: int | None = None
+    if extras.ReqTRES or extras.ReqMem:
+        asked = _memory_asked_of_slurm(str(extras.ReqTRES), str(extras.ReqMem), run.slots or 0, len(run.hosts))
+    elif extras.asked_mem:
+        asked = pbs_values.memory_kib(str(extras.asked_mem))
+    elif _MEBIBYTES.fullmatch(str(extras.RequestMemory)):
+        asked = int(extras.RequestMemory) * 1024
+    return asked if asked is not None and 0 < asked < BOUND else UNKNOWN
+
+
+_MEBIBYTES: Final = re.compile(r"\d{1,12}", re.ASCII)
+
+
+@lru_cache(maxsize=4096)
+def _memory_asked_of_slurm(resources: str, memory: str, slots: int, hosts: int) -> int | None:
+    """In `ReqTRES` of the whole job; `ReqMem` was by node (4Gn) or by core (4Gc) before Slurm 21.08."""
+    for item in resources.split(","):
+        if item.startswith("mem="):
+            return slurm_values.size_kib(item.removeprefix("mem="))
+    size = slurm_values.size_kib(memory)
+    times = {"n": hosts, "c": slots}.get(memory[-1:], 1)
+    return None if size is None else size * times
 
 
 class _SlaveTask(msgspec.Struct, frozen=True, array_like=True):

@@ -101,7 +101,7 @@ class MostAtOnce:
         """Add runs that held an amount of a node (numbers from 0) from `start` to `stop`."""
         begin, end = np.maximum(start, self._start), np.minimum(stop, self._stop)
         rows = end > begin
-        self._rows.add(node[rows], begin[rows], end[rows], amount[rows])
+        self._rows.add(node[rows], begin[rows], end[rows], np.minimum(amount[rows], LARGEST_AMOUNT))
 
     def by_node(self) -> dict[int, int]:
         """The most that was held of each node, if anything was."""

@@ -28,7 +28,7 @@ def found_jobs(context: ReportContext, request: ReportRequest, most: int) -> Fou
     name = request.filters.get("job")
     with context.store.read() as connection:
         if name is not None and not JobPattern(name).has_wildcards:
-            of_id = filter(_selects(context, request), found(connection, name, context.config.local_id_prefixes))
+            of_id = filter(selects(context, request), found(connection, name, context.config.local_id_prefixes))
             if shown := list(islice(of_id, most)):
                 total = len(shown) + sum(1 for _ in of_id)
                 return FoundJobs(total, [known(connection, run) for run in shown])
@@ -36,7 +36,7 @@ def found_jobs(context: ReportContext, request: ReportRequest, most: int) -> Fou
         return FoundJobs(total, [known(connection, run) for run in runs.in_order(connection, run_ids)])
 
 
-def _selects(context: ReportContext, request: ReportRequest) -> Callable[[StoredRun], bool]:
+def selects(context: ReportContext, request: ReportRequest) -> Callable[[StoredRun], bool]:
     """Whether a run matches a request, its interval aside."""
     enrichers = Enrichers(context.config)
     filters = Filters({key: pattern for key, pattern in request.filters.items() if key != "job"})

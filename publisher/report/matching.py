@@ -7,8 +7,10 @@ decides which of the distinct values match, and DuckDB joins them. So nobody's p
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import duckdb
@@ -349,13 +351,18 @@ def _word(key: str) -> str:
 
 
 def _period(request: ReportRequest, kind: PeriodName, at: str) -> str:
-    """The name of the period of an instant, by halving: SQL has no search in a list."""
+    """The name of the period of an instant, which counts as the first or last of the interval if it is outside.
+
+    The interval is divided into pieces so short that none has parts of more than two periods: SQL looks up the piece,
+    and compares the instant with its bound. A search through all periods, as a nested CASE, took memory for each.
+    """
     cut = periods(request.start, request.stop, kind, zone_of(request.timezone))
-
-    def of(first: int, last: int) -> str:
-        if last - first == 1:
-            return f"'{cut[first].name}'"
-        middle = (first + last) // 2
-        return f"CASE WHEN {at} < {cut[middle].start} THEN {of(first, middle)} ELSE {of(middle, last)} END"
-
-    return of(0, len(cut))
+    begins = [period.start for period in cut[1:]]
+    piece_s = min((after - begin for begin, after in pairwise(begins)), default=request.stop - request.start)
+    pieces = range(request.start, request.stop, piece_s)
+    first = [bisect_right(begins, begin) for begin in pieces]
+    bounds = [begins[place] if place < len(begins) else request.stop for place in first]
+    inside = f"least(greatest({at}, {request.start}), {request.stop - 1})"
+    piece = f"[({inside} - {request.start}) // {piece_s} + 1]"
+    names = [period.name for period in cut]
+    return f"{names}[{[place + 1 for place in first]}{piece} + CAST({inside} >= {bounds}{piece} AS INTEGER)]"

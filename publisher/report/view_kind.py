@@ -335,10 +335,11 @@ JOB: Final = ViewKind(
     required=("job",),
     roles=_NO_MANAGERS,
     columns=(Column("record_id", "text"), Column("field", "text"), Column("value", "text")),
+    in_sql=True,
 )
 EFFICIENCY: Final = ViewKind(
     name="efficiency",
-    summary="How much of what jobs held they used: CPU time over core hours, and waiting over running.",
+    summary="How much of what jobs held they used: CPU time, memory, and waiting.",
     question="Who wastes cores, and which jobs most?",
     counts="ended",
     options=_OF_RUNS | {"by", "timezone"},
@@ -354,6 +355,8 @@ EFFICIENCY: Final = ViewKind(
         Column("unused_core_h", "number", "core h", adds="sum"),
         Column("cpu_efficiency", "ratio"),
         Column("cpu_known", "ratio"),
+        Column("memory_efficiency", "ratio"),
+        Column("memory_known", "ratio"),
         Column("waiting_over_running", "ratio"),
         Column("waiting_known", "ratio"),
     ),

@@ -6,9 +6,8 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import Final
 
-from sqlalchemy import Connection, func, or_, select
+from sqlalchemy import Connection, func, select
 
-from formats.calendar import Month, month_bounds, month_of, months_between
 from publisher.store import changes, dialect, paging, registry
 from publisher.store.schema import audit as audit_table
 from publisher.store.schema import runs, sources
@@ -17,45 +16,11 @@ Rows = list[tuple[int, int, bytes]]
 """Id, class id, and stored record of runs."""
 
 
-_MOST: Final = 4
-"""A window with more than one in this many runs is read in table order, not by end time."""
-
-
-def stored_runs(
-    connection: Connection, from_: int, until: int | None, size: int, *, running: bool = False
-) -> Generator[Rows, None, None]:
-    """Finished runs that ended from `from_` until `until` (exclusive; None: open), in any order, `size` at a time.
-
-    With `running`, also those that still run.
-    """
-    end = runs.c.end_time + 0 if _is_most(connection, from_, until) else runs.c.end_time  # no index has a sum
-    ended = (runs.c.finished == 1) & (end >= from_)
-    if until is not None:
-        ended &= end < until
-    query = select(runs.c.id, runs.c.class_id, runs.c.job).where(
-        or_(ended, (runs.c.finished == 0) & runs.c.end_time.is_(None)) if running else ended
-    )
+def stored_runs(connection: Connection, size: int) -> Generator[Rows, None, None]:
+    """All finished runs, in any order, `size` at a time."""
+    query = select(runs.c.id, runs.c.class_id, runs.c.job).where(runs.c.finished == 1)
     with closing(dialect.streamed(connection, query, size)) as pages:
         yield from pages
-
-
-def _is_most(connection: Connection, from_: int, until: int | None) -> bool:
-    inside = select(func.count()).select_from(runs).where(runs.c.end_time >= from_)
-    if until is not None:
-        inside = inside.where(runs.c.end_time < until)
-    last = connection.execute(select(func.max(runs.c.id))).scalar_one() or 0
-    return bool(connection.execute(inside).scalar_one() * _MOST > last)
-
-
-def months_ended_in(connection: Connection, start: int | None, stop: int | None) -> list[Month]:
-    """The months from the first to the last in which finished runs ended, of those that an interval touches."""
-    bounds = select(func.min(runs.c.end_time), func.max(runs.c.end_time)).where(runs.c.finished == 1)
-    first, last = connection.execute(bounds).one()
-    if first is None:
-        return []
-    begin = first if start is None else max(first, month_bounds(month_of(start))[0])
-    end = last if stop is None else min(last, month_bounds(month_of(stop - 1))[1] - 1)
-    return months_between(begin, end + 1) if begin <= end else []
 
 
 def first_and_last_end(connection: Connection) -> tuple[int, int] | None:

@@ -16,6 +16,7 @@ from publisher.store import changes, dialect, paging, prepared, row_checks
 from publisher.store.classes import Interner, decode
 from publisher.store.schema import classes, runs, sources, versions
 from publisher.store.stored_run import RUN_COLUMNS, StoredRun, damage_among, stored_run
+from publisher.text import utf8
 
 _COLUMNS: Final = dialect.column_names(runs.c)
 _insert_runs: Final = prepared.BulkInsert(runs, _COLUMNS)
@@ -330,6 +331,7 @@ def find(connection: Connection, name: str) -> Iterator[StoredRun]:
     The runs of a requeued job share all but the record id; the tasks of an array share the beginning of their local
     ids.
     """
+    name = utf8(name)  # an argument may have any bytes, which no database looks for
     spelt, asked = spellings(name), JobPattern(name)
     called = (
         runs.c.record_key == run_key(record_key(name)),

@@ -157,7 +157,7 @@ def decoding(bench: Bench) -> None:
         publisher.store.read() as connection,
         bench.timed(bench.size),
     ):
-        for page in stored_runs(connection, -(1 << 62), None, 4_000):
+        for page in stored_runs(connection, 4_000):
             decoder.learn(connection, decoder.unknown(page))
             decoder.decoded(page)
 

@@ -1,7 +1,10 @@
 """View `efficiency`: how much of what jobs held they used, and how long they waited for it.
 
 CPU efficiency is CPU time over wall time times cores, of the runs whose CPU time is known; more than 1 (hyper-threads,
-wall times without suspension) is shown as it is. What is not known is empty, and what share is known is a column. GPUs
+wall times without suspension) is shown as it is. Memory efficiency is the largest resident memory over what was asked
+for, both weighted by wall time, of the runs for which both are known.
+
+What is not known is empty, and what share is known is a column. GPUs
 have the hours that were allocated: no source says how much of them was used. Grouped by `job`, the rows are the jobs
 that leave most core hours unused.
 """
@@ -13,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from publisher.report.archive import CPU_UNKNOWN
+from publisher.report.archive import CPU_UNKNOWN, MEMORY_UNKNOWN
 from publisher.report.matching import SHOWN_ID, Matching, columns_of, computed, group_keys
 from publisher.report.met import Met
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
@@ -25,13 +28,19 @@ _JOB: Final = "job"
 _MOST_JOBS: Final = 20
 _MS_IN_HOUR: Final = 3_600_000
 _COLUMNS: Final = (
-    "incomplete", "cpu_ms", "wall_ms", "slots", "gpus", "submit", "cluster", "local_id", "name", "global_id",
+    "incomplete", "cpu_ms", "wall_ms", "slots", "gpus", "memory_kib", "memory_asked_kib", "submit", "cluster",
+    "local_id", "name", "global_id",
 )  # fmt: skip
 _JOB_LABEL: Final = f"coalesce({SHOWN_ID}, '')"
 _CPU_KNOWN: Final = f"(coalesce(incomplete, 0) & {CPU_UNKNOWN}) = 0"
 _WAITED: Final = 'submit <= "start" AND "stop" >= "start"'
 _POSSIBLE: Final = f"slots < {1 << 40} AND gpus < {1 << 40} AND abs(CAST(wall_ms AS HUGEINT)) < {1 << 52}"
 """Runs of which sums have fewer than 127 bits: what nobody has, 10^12 cores or 100,000 years, is left out."""
+_MOST_KIB: Final = 1 << 50
+_MEMORY_KNOWN: Final = (
+    f"(coalesce(incomplete, 0) & {MEMORY_UNKNOWN}) = 0 AND memory_kib BETWEEN 0 AND {_MOST_KIB} "
+    f"AND memory_asked_kib BETWEEN 1 AND {_MOST_KIB} AND wall_ms >= 0"
+)
 _HELD: Final = "CAST(slots AS HUGEINT) * wall_ms"
 _AMOUNTS: Final = (
     "count(*)",
@@ -39,6 +48,9 @@ _AMOUNTS: Final = (
     "sum(CAST(gpus AS HUGEINT) * wall_ms)",
     f"sum(cpu_ms) FILTER ({_CPU_KNOWN})",
     f"sum({_HELD}) FILTER ({_CPU_KNOWN})",
+    f"sum(CAST(memory_kib AS HUGEINT) * wall_ms) FILTER ({_MEMORY_KNOWN})",
+    f"sum(CAST(memory_asked_kib AS HUGEINT) * wall_ms) FILTER ({_MEMORY_KNOWN})",
+    f"count(*) FILTER ({_MEMORY_KNOWN})",
     f'sum(CAST("start" AS HUGEINT) - submit) FILTER ({_WAITED})',
     f'sum(CAST("stop" AS HUGEINT) - "start") FILTER ({_WAITED})',
     f"count(*) FILTER ({_WAITED})",
@@ -55,6 +67,10 @@ class GroupUse(msgspec.Struct, frozen=True):
     cpu_ms: int | None
     cpu_held_ms: int | None
     """The core milliseconds of the runs whose CPU time is known."""
+    memory_kib_ms: int | None
+    memory_asked_kib_ms: int | None
+    memory_jobs: int
+    """The jobs whose used memory and the one asked for are known."""
     waited_s: int | None
     ran_s: int | None
     waited_jobs: int
@@ -71,6 +87,8 @@ class GroupUse(msgspec.Struct, frozen=True):
             None if unused is None else unused / _MS_IN_HOUR,
             _ratio(cpu, cpu_held),
             _ratio(0 if cpu_held is None else cpu_held, held),
+            _ratio(self.memory_kib_ms, self.memory_asked_kib_ms),
+            _ratio(self.memory_jobs, self.jobs),
             _ratio(self.waited_s, self.ran_s),
             _ratio(self.waited_jobs, self.jobs),
         )

@@ -6,7 +6,7 @@ Of an archive: what it has of them, by the names of its columns.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -16,8 +16,7 @@ import msgspec
 from formats.calendar import month_bounds
 from publisher.collect.enrich import Enrichers
 from publisher.errors import UsageError
-from publisher.job_ids import JobIds, JobPattern, ids_of
-from publisher.messages.entries import Filters, facts_of
+from publisher.job_ids import JobIds, JobPattern
 from publisher.report.archive import (
     COLUMNS,
     CORE_NUMBERS,
@@ -33,6 +32,7 @@ from publisher.report.archive import (
     months_in,
 )
 from publisher.report.column_files import RUN_ID
+from publisher.report.job_runs import selects
 from publisher.report.matching import OF_JOB, SHOWN_ID, Matching, columns_of, job_ids, words_of
 from publisher.report.plot.style import interval_text
 from publisher.report.report import Cell, Report
@@ -45,6 +45,7 @@ from publisher.store.stored_run import StoredRun
 from publisher.text import iso
 
 _MOST: Final = 1_000
+_BY_ID: Final = "-- The runs of an id are looked up in the store: this needs no SQL over columns.\n"
 _INSTANTS: Final = frozenset(
     {"submit", "eligible", "lrms_submit", "start", "end", "execution_start", "execution_end"}
 )  # fmt: skip
@@ -60,21 +61,13 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     if request.archive is not None:
         return _of_archive(context, request, request.archive, name)
     enrichers = Enrichers(context.config)
-    filters = Filters({key: pattern for key, pattern in request.filters.items() if key != "job"})
-
-    def is_selected(run: StoredRun) -> bool:
-        if not (run.job.finished or request.running):
-            return False
-        job = enrichers.apply(run.source, run.job)
-        return filters.match(facts_of(job), ids_of(job))
-
-    found = list(_runs(context, request, name, is_selected))
+    found, sql = _runs(context, request, name)
     rows: list[tuple[Cell, ...]] = []
     for run in found:
         job = enrichers.apply(run.source, run.job)
         rows.append((run.record_id, "source", run.source))
         rows += [(run.record_id, field, value) for field, value in _facts(job)]
-    return _report(context, request, rows, len(found), ())
+    return _report(context, request, rows, len(found), sql)
 
 
 def _report(
@@ -82,7 +75,8 @@ def _report(
     request: ReportRequest,
     rows: list[tuple[Cell, ...]],
     runs_found: int,
-    notes: tuple[str, ...],
+    sql: str,
+    notes: tuple[str, ...] = (),
 ) -> Report:
     more = (f"Only the first {_MOST:,} runs are shown.",) if runs_found == _MOST else ()
     return Report(
@@ -96,6 +90,7 @@ def _report(
         notes=(*more, *notes),
         nothing=None if rows else _nothing(request),
         rows_named="facts",
+        sql=sql,
         facts={"runs": runs_found},
     )
 
@@ -110,31 +105,35 @@ class _Entry(NamedTuple):
 def _of_archive(context: ReportContext, request: ReportRequest, archive: Path, name: str) -> Report:
     """What an archive has of jobs: by id at any time or, if there are none, of those that ended in the interval."""
     asked = JobPattern(name)
-    found: list[_Entry] = []
+    entries: list[_Entry] = []
     if not asked.has_wildcards:
         months = [*months_in(archive)]
         bounds = {"start": month_bounds(months[0])[0], "stop": month_bounds(months[-1])[1]}
-        found = heapq.nsmallest(_MOST, _entries(context, msgspec.structs.replace(request, **bounds), asked))
-    if not found:
+        entries, sql = _entries(context, msgspec.structs.replace(request, **bounds), asked)
+    if not entries:
         request.require_interval()
-        found = heapq.nsmallest(_MOST, _entries(context, request, None))
-    rows: list[tuple[Cell, ...]] = [(None, *fact) for entry in found for fact in entry.facts]
+        entries, sql = _entries(context, request, None)
+    rows: list[tuple[Cell, ...]] = [(None, *fact) for entry in entries for fact in entry.facts]
     note = "An archive has no record ids, and not all facts of a job: `field` is the name of its column."
-    return _report(context, request, rows, len(found), (note,))
+    return _report(context, request, rows, len(entries), sql, (note,))
 
 
-def _entries(context: ReportContext, request: ReportRequest, asked: JobPattern | None) -> Iterator[_Entry]:
-    """The matching entries of an archive; `asked`: those of jobs with this id, not those with this name."""
+def _entries(context: ReportContext, request: ReportRequest, asked: JobPattern | None) -> tuple[list[_Entry], str]:
+    """The matching entries of an archive, and their SQL; `asked`: those of jobs with this id, not those with this
+    name."""
     columns = ", ".join(f'"{name}"' for name in COLUMNS)
     order = f'"end", "start", coalesce({SHOWN_ID}, \'\'), {columns}'
     limit = f" ORDER BY {order} LIMIT {_MOST}" if asked is None else ""  # few have one id
+    statement = f"SELECT {columns} FROM matching{limit}"  # noqa: S608 - names of ours
+    entries = []
     with context.tables(request, columns=COLUMNS, start=request.start, stop=request.stop) as connection:
         matching = Matching(connection, request, "ended")
-        for row in matching.rows(f"SELECT {columns} FROM matching{limit}"):  # noqa: S608 - names of ours
+        for row in matching.rows(statement):
             values = dict(zip(COLUMNS, row, strict=True))
             ids = job_ids(*(values[name] for name in OF_JOB))
             if asked is None or asked(ids._replace(name=None)):
-                yield _Entry((values["end"], values["start"], ids.shown), tuple(_facts_of_entry(values, ids)))
+                entries.append(_Entry((values["end"], values["start"], ids.shown), tuple(_facts_of_entry(values, ids))))
+    return heapq.nsmallest(_MOST, entries), matching.text(statement)
 
 
 def _facts_of_entry(values: Mapping[str, Any], ids: JobIds) -> Iterator[tuple[str, str]]:
@@ -181,25 +180,25 @@ def _nothing(request: ReportRequest) -> str:
     return f"no run{of} has the id {name!r}, and {also}: {hint}"
 
 
-def _runs(
-    context: ReportContext, request: ReportRequest, name: str, is_selected: Callable[[StoredRun], bool]
-) -> Iterator[StoredRun]:
-    """Runs of this id at any time; if there are none, the runs that ended in the interval and match."""
+def _runs(context: ReportContext, request: ReportRequest, name: str) -> tuple[list[StoredRun], str]:
+    """Runs of this id at any time; if there are none, the runs that ended in the interval and match. And their SQL."""
     with context.store.read() as connection:
-        prefixes = context.config.local_id_prefixes
-        if by_id := list(islice(filter(is_selected, jobs.found(connection, name, prefixes)), _MOST)):
-            yield from by_id
-            return
+        of_id = filter(selects(context, request), jobs.found(connection, name, context.config.local_id_prefixes))
+        if by_id := list(islice(of_id, _MOST)):
+            return by_id, _BY_ID
         request.require_interval()
-        yield from islice(filter(is_selected, runs.in_order(connection, _ids_matching(context, request))), _MOST)
+        run_ids, sql = _ids_matching(context, request)
+        matching = filter(selects(context, request), runs.in_order(connection, run_ids))
+        return list(islice(matching, _MOST)), sql
 
 
-def _ids_matching(context: ReportContext, request: ReportRequest) -> list[int]:
-    """The ids of the runs that ended in the interval and match, in order of their ends."""
+def _ids_matching(context: ReportContext, request: ReportRequest) -> tuple[list[int], str]:
+    """The ids of the runs that ended in the interval and match, in order of their ends, and their SQL."""
+    statement = f'SELECT {RUN_ID} FROM matching ORDER BY "end", {RUN_ID}'  # noqa: S608 - a name of ours
     columns = columns_of(request, RUN_ID)
     with context.tables(request, columns=columns, start=request.start, stop=request.stop) as connection:
         matching = Matching(connection, request, "ended")
-        return [run_id for (run_id,) in matching.rows(f'SELECT {RUN_ID} FROM matching ORDER BY "end", {RUN_ID}')]  # noqa: S608 - a name of ours
+        return [run_id for (run_id,) in matching.rows(statement)], matching.text(statement)
 
 
 def _facts(job: Any) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ from publisher.errors import UsageError
 from publisher.report.archive import CORE_NUMBERS, MEMORY_UNKNOWN, VIRTUAL_UNKNOWN, core_numbers_of, hosts_of
 from publisher.report.calendar import ReportPeriod, edges, periods, zone_of
 from publisher.report.held_amounts import LARGEST_AMOUNT, MostAtOnce, Occupation
-from publisher.report.integers import Ints, distinct
+from publisher.report.integers import BOUND, Ints, distinct
 from publisher.report.inventory import GPU_PARTS, Inventory, KnownNode
 from publisher.report.matching import Matching, RunBatch, columns_of, computed, summed
 from publisher.report.met import Met
@@ -41,6 +41,7 @@ REQUIRED: dict[Resource, frozenset[str]] = {
 
 LACKS: dict[Resource, int] = {"memory": MEMORY_UNKNOWN, "vmem": VIRTUAL_UNKNOWN}
 """The bit of `incomplete` of runs whose amount of a resource is unknown and counts as 0."""
+_MOST_GPUS: Final = LARGEST_AMOUNT // GPU_PARTS
 _LIKE_SLOTS: frozenset[Resource] = frozenset({"memory", "vmem"})
 
 
@@ -118,7 +119,7 @@ class Placing:
         if self._resource == "cores":
             return batch.numbers("slots")
         if self._resource == "gpus":
-            return np.minimum(batch.numbers("gpus"), LARGEST_AMOUNT // GPU_PARTS) * GPU_PARTS
+            return np.minimum(batch.numbers("gpus"), _MOST_GPUS) * GPU_PARTS
         return batch.numbers({"memory": "memory_kib", "vmem": "virtual_kib"}[self._resource])
 
     def _shares(self, placed: str, cluster: str, slots: int, total: int) -> _NodeShare:
@@ -142,7 +143,7 @@ class Placing:
         amounts = granted
         if self._resource == "gpus":
             by_host = [host.gpus for host in hosts]
-            known = [(amount or 0) * GPU_PARTS for amount in by_host]
+            known = [min(amount or 0, _MOST_GPUS) * GPU_PARTS for amount in by_host]
             amounts = _evenly(total, len(hosts)) if None in by_host else known
         share = _NodeShare([], [], [], max(sum(granted), 1))
         for place, (host, amount) in enumerate(zip(hosts, amounts, strict=True)):
@@ -154,11 +155,11 @@ class Placing:
 
 
 def _parts(totals: Ints, slots: Ints, wholes: Ints) -> Ints:
-    """The part of each total for so many of all slots, rounded down."""
-    if int(totals.max(initial=0)) * int(slots.max(initial=0)) < 1 << 62:
+    """The part of each total for so many of all slots, rounded down; impossible ones are as large as can be."""
+    if int(np.abs(totals).max(initial=0)) * int(np.abs(slots).max(initial=0)) < BOUND:
         return totals * slots // wholes
     rows = zip(totals.tolist(), slots.tolist(), wholes.tolist(), strict=True)
-    return np.array([total * some // whole for total, some, whole in rows], np.int64)
+    return np.array([max(-BOUND, min(BOUND, total * some // whole)) for total, some, whole in rows], np.int64)
 
 
 def _evenly(total: int, parts: int) -> list[int]:

@@ -85,6 +85,7 @@ RUNS: Final = {
     "cpu_system_s": f"{_unless(1, 'system_ms')} {_MS}",
     "memory_max_kib": _unless(2, "memory_kib"),
     "virtual_max_kib": _unless(4, "virtual_kib"),
+    "memory_asked_kib": "memory_asked_kib",
     "stage_in_bytes": _unless(8, "stage_in_bytes"),
     "stage_out_bytes": _unless(8, "stage_out_bytes"),
 }

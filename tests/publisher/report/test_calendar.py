@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from zoneinfo import ZoneInfo
 
+import duckdb
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from publisher.errors import UsageError
 from publisher.report.calendar import edges, periods, zone_of
-from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT
-from publisher.report.view_kind import PERIODS
+from publisher.report.matching import group_keys
+from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, ReportRequest
+from publisher.report.view_kind import PERIODS, PeriodName
 
 OSLO = ZoneInfo("Europe/Oslo")
 SATURDAY = 1_792_800_000
@@ -58,3 +62,29 @@ def test_before_1970_and_at_both_ends_of_time(kind: str) -> None:
 def test_too_many() -> None:
     with pytest.raises(UsageError, match="more than 100,000 periods"):
         periods(FIRST_INSTANT, LIMIT_INSTANT - 1, "day", zone_of("UTC"))
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(":memory:") as connected:
+        yield connected
+
+
+@given(
+    st.integers(-(10**10), 4 * 10**9), st.integers(1, 10**6) | st.integers(1, 10**8), st.sampled_from(PERIODS),
+    st.sampled_from(["UTC", "Europe/Oslo", "Pacific/Apia", "Pacific/Kiritimati", "Australia/Lord_Howe"]),
+    st.lists(st.floats(-0.1, 1.1), max_size=20),
+)  # fmt: skip
+def test_sql_finds_the_period_of_an_instant(
+    connection: duckdb.DuckDBPyConnection, start: int, length: int, kind: PeriodName, zone: str, places: list[float]
+) -> None:
+    """Also on the first and last second of each; an instant outside counts in the first or last."""
+    request = ReportRequest(start=start, stop=start + length, timezone=zone)
+    cut = periods(start, start + length, kind, ZoneInfo(zone))
+    bounds = edges(cut)[:-1].tolist()
+    at = [start + int(length * place) for place in places]
+    at += [-(1 << 63), (1 << 63) - 1, *bounds, *(bound - 1 for bound in bounds)]
+    (label,) = group_keys(request, (kind,), "instant")
+    found = connection.execute(f"SELECT {label} FROM (SELECT unnest($1::BIGINT[]) AS instant)", [at]).fetchall()
+    expected = np.clip(np.searchsorted(bounds, np.array(at), "right") - 1, 0, len(cut) - 1)
+    assert [name for (name,) in found] == [cut[place].name for place in expected.tolist()]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -132,6 +133,21 @@ def ran(start: int, stop: int, hosts: tuple[Host, ...], core_numbers: tuple[str,
     begin, end = at(1) + start * HOUR, at(1) + stop * HOUR
     return Job(f"r{start}", "torque", "completed", hosts=hosts, slots=slots, start=begin, end=end,
                core_numbers=core_numbers)  # fmt: skip
+
+
+@pytest.mark.parametrize("resource", ["cores", "memory", "vmem", "gpus"])
+def test_impossible_amounts_are_counted_as_large_as_can_be(resource: str) -> None:
+    """As of a source that says what no machine has: the report is made, and the other nodes are as they were."""
+    hosts = (Host("n1", -3, gpus=1 << 62), Host("n2", 300, gpus=1))
+    huge = {"memory_rss_kib": 1 << 62, "memory_virtual_kib": 1 << 62, "gpus": 1 << 62}
+    jobs = [
+        msgspec.structs.replace(ran(0, 12, hosts), **huge),
+        msgspec.structs.replace(ran(0, 12, (Host("n3", 1 << 62),)), slots=1 << 62, **huge),
+        msgspec.structs.replace(ran(0, 12, (Host("n3", 1 << 62),)), slots=1 << 62, **huge),
+        msgspec.structs.replace(ran(0, 12, ()), **huge),
+    ]
+    request = ReportRequest(start=at(1), stop=at(2), period="day", by=("node",), resource=resource)  # type: ignore[arg-type]
+    assert make("occupation", _Given(jobs, NODES), request).rows
 
 
 def test_what_names_no_cores_is_spread_evenly_and_said_so() -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from formats.job import Host, Job
 from publisher.api import Publisher
+from publisher.report.columns import batch_of, slim_of
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -50,6 +52,46 @@ def test_the_jobs_that_waste_most(every_source: Publisher) -> None:
     assert unused == sorted(unused, reverse=True)  # type: ignore[type-var]
     assert found.total == 112
     assert found.notes[0].startswith("3 of 112 jobs are shown")
+
+
+def test_memory_that_was_used_and_asked_for(every_source: Publisher) -> None:
+    """Weighted by wall time, of jobs for which both are known."""
+    sql = "SELECT cluster, memory_max_kib, memory_asked_kib, wall_s FROM runs WHERE source = 'slurm'"
+    rows = view(every_source, "sql", statement=sql).rows
+    assert {row[2] for row in rows} == {100 * 1024}
+    known = [row for row in rows if row[1] is not None]
+    expected = sum(row[1] * row[3] for row in known) / sum(row[2] * row[3] for row in known)  # type: ignore[operator, misc]
+    whole = view(every_source, filters={"cluster": str(rows[0][0])})
+    found = dict(zip([column.name for column in whole.columns], whole.rows[0], strict=True))
+    assert found["memory_efficiency"] == pytest.approx(expected)
+    assert found["memory_known"] == len(known) / len(rows)
+    by_source = "SELECT source, count(memory_asked_kib) FROM runs GROUP BY source HAVING count(memory_asked_kib) > 0"
+    assert "gridengine" not in dict(view(every_source, "sql", statement=by_source).rows)
+
+
+@pytest.mark.parametrize(
+    ("extras", "slots", "hosts", "asked_kib"),
+    [
+        ({"ReqTRES": "billing=1,cpu=1,mem=1.5G,node=1", "ReqMem": "9Gn"}, 4, 2, 1536 * 1024),
+        ({"ReqMem": "4Gc"}, 4, 2, 16 << 20),
+        ({"ReqMem": "4Gn"}, 4, 2, 8 << 20),
+        ({"ReqMem": "4000M"}, 4, 2, 4000 * 1024),
+        ({"ReqMem": "0n"}, 4, 2, None),
+        ({"ReqMem": "?"}, 4, 2, None),
+        ({"Resource_List.mem": "4gb"}, 4, 2, 4 << 20),
+        ({"Resource_List.mem": "much"}, 4, 2, None),
+        ({"RequestMemory": 2048}, 4, 2, 2 << 20),
+        ({"RequestMemory": "2 * 1024"}, 4, 2, None),
+        ({"RequestMemory": "9" * 30}, 4, 2, None),
+        ({"category": "-l h_vmem=4G"}, 4, 2, None),
+    ],
+)
+def test_the_memory_that_each_source_says_was_asked_for(
+    extras: dict[str, int | float | str], slots: int, hosts: int, asked_kib: int | None
+) -> None:
+    job = Job("r", "any", "completed", slots=slots, hosts=(Host("n"),) * hosts, start=0, end=9, extras=extras)
+    (found,) = batch_of([slim_of(job)], [(1, 1)]).column("memory_asked_kib").to_pylist()
+    assert found == asked_kib
 
 
 def test_nothing_matches(every_source: Publisher) -> None:

@@ -78,6 +78,24 @@ def test_tasks_of_an_array_are_found_by_its_id(
     assert {row[0] for row in some.rows} == tasks
 
 
+@pytest.mark.parametrize("name", ["\udcff\udcfe", "*\udcff"])
+def test_bytes_that_are_not_unicode_are_the_id_of_no_job(every_source: Publisher, archive: Path, name: str) -> None:
+    for read in (None, archive):
+        request = ReportRequest(start=SINCE, stop=UNTIL, filters={"job": name}, archive=read)
+        assert make("job", ReportContext(every_source.store, every_source.config, UNTIL), request).nothing
+
+
+def test_the_sql_of_the_view(every_source: Publisher, archive: Path) -> None:
+    """A job of the store is looked up by its id without SQL over columns."""
+    context = ReportContext(every_source.store, every_source.config, UNTIL)
+    request = ReportRequest(start=SINCE, stop=UNTIL, filters={"job": "1*"})
+    assert make("job", context, request).sql.rstrip().endswith('SELECT run_id FROM matching ORDER BY "end", run_id;')
+    of_archive = msgspec.structs.replace(request, archive=archive)
+    assert "LIMIT 1000;" in make("job", context, of_archive).sql
+    by_id = msgspec.structs.replace(request, filters={"job": "3.3"})
+    assert make("job", context, by_id).sql.startswith("-- The runs of an id are looked up")
+
+
 @pytest.fixture(scope="module")
 def archive(every_source: Publisher, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("archive") / "archive"
