@@ -77,19 +77,17 @@ class JobPages:
         self,
         publisher: Publisher,
         context: Callable[[], ReportContext],
-        ends: Callable[[], tuple[int | None, int | None]],
     ) -> None:
-        """`ends`: those of the first and the last run."""
+        """`context`: of now."""
         self._publisher = publisher
         self._context = context
-        self._ends = ends
         self._enrichers = Enrichers(publisher.config)
         self._busy = BoundedSemaphore(_AT_A_TIME)
 
     def page(self, query: Mapping[str, str], person: Person, around: Mapping[str, Any]) -> Response:
         """The jobs that match a query; of one job, everything. Raises `UsageError`."""
         now = self._publisher.tools.clock()
-        request = page_query.jobs_request(query, now, self._ends(), person)
+        request = page_query.jobs_request(query, now, self._context().ends(), person)
         with self._busy:
             found = found_jobs(self._context(), request, MOST_JOBS)
         with_places = person.may(STATUS)

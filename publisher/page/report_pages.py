@@ -17,15 +17,16 @@ from publisher.page.addresses import path_of, with_query
 from publisher.page.auth import Person
 from publisher.page.html import MOST_ROWS, form_page, report_page
 from publisher.page.overview import RecentUsage, UsageRow
-from publisher.page.report_cache import CachedReports
 from publisher.page.row_links import job_links
 from publisher.report import output
 from publisher.report.plot.style import interval_text, look_of
 from publisher.report.report import UNKNOWN_NAME, Report, is_others, keys_text
 from publisher.report.request import ReportRequest
+from publisher.report.runs import ReportContext
 from publisher.report.statements.files import Kind, document
-from publisher.report.statements.statement import Statements
 from publisher.report.view_kind import CHARGES, JOB, TOTALS, VIEW_KINDS, ViewKind
+from publisher.report.views import make
+from publisher.report.views.charges import statements
 from publisher.text import iso, safe
 
 _AT_A_TIME: Final = 2
@@ -49,11 +50,10 @@ _MOST_NAMES: Final = 10
 
 
 class ReportSource(msgspec.Struct, frozen=True):
-    """Where reports come from. Both raise `StoreMissingError` as long as nothing was collected."""
+    """Where reports come from."""
 
-    reports: Callable[[], CachedReports]
-    statements: Callable[[ReportRequest], Statements]
-    """Raises `UsageError` too."""
+    context: Callable[[], ReportContext]
+    """Of now. Raises `StoreMissingError` as long as nothing was collected."""
     say: Callable[[str], None]
     """Report to the administrator of the server what its users should not know."""
     clock: Callable[[], int]
@@ -85,8 +85,8 @@ class ReportPages:
         except UsageError as error:
             return _html(form_page(view, kind.title, str(error), around), 400)
         files = [(label, with_query(f"/{view}.{form}", query)) for form, (label, _kind) in _TABLES.items()]
-        statements, hint = _statements(report, asked.request, query) if kind.statements else ([], "")
-        context = {"files": files, "statements": statements, "statement_hint": hint, "prints": _prints(kind, report)}
+        links, hint = _statements(report, asked.request, query) if kind.statements else ([], "")
+        context = {"files": files, "statements": links, "statement_hint": hint, "prints": _prints(kind, report)}
         hrefs = self._hrefs(kind, report, asked.request, person)
         return _html(report_page(report, asked.choice, {**around, **context}, hrefs))
 
@@ -104,7 +104,7 @@ class ReportPages:
             raise HTTPException(404)
         asked = self._parsed(CHARGES.name, query, person).request
         with self._busy:
-            made = self._source.statements(asked)
+            made = statements(self._source.context(), asked)
             if not asked.filters.keys() <= {made.by}:
                 raise UsageError(f"a statement contains all jobs of a {made.by}", hint="Remove the other filters")
             if len(made.all) != 1:
@@ -164,11 +164,11 @@ class ReportPages:
         return page_query.parse(VIEW_KINDS[view], query, self._source.clock(), self._ends(), person)
 
     def _ends(self) -> tuple[int | None, int | None]:
-        return self._source.reports().known()
+        return self._source.context().ends()
 
     def _report(self, view: str, asked: ReportRequest, person: Person) -> Report:
         with self._busy:
-            report = self._source.reports().report(view, asked)
+            report = make(view, self._source.context(), asked)
         if person.owner is not None and report.nothing:
             # The message of the view names what other users have.
             return msgspec.structs.replace(report, nothing="None of your jobs match.")

@@ -30,12 +30,8 @@ from publisher.store.database import open_store
 
 if TYPE_CHECKING:
     from publisher.page.job_pages import JobPages
-    from publisher.page.report_cache import CachedReports
     from publisher.page.report_pages import ReportPages
-    from publisher.report.report import Report
-    from publisher.report.request import ReportRequest
     from publisher.report.runs import ReportContext
-    from publisher.report.statements.statement import Statements
 
 _MOST_CONNECTIONS: Final = 200
 _MOST_OF_ADDRESS: Final = 32
@@ -109,13 +105,12 @@ class _UvicornServer(uvicorn.Server):
 
 
 class _SiteReports:
-    """The report pages of a site: finished reports are kept for them."""
+    """The pages of reports and of jobs of a site."""
 
     def __init__(self, publisher: Publisher, say: Callable[[str], None]) -> None:
         self._publisher = publisher
         self._say = say
         self._opening = Lock()
-        self._cached: CachedReports | None = None
         self._pages: ReportPages | None = None
         self._jobs: JobPages | None = None
 
@@ -124,17 +119,15 @@ class _SiteReports:
         if self._pages is None:
             from publisher.page.report_pages import ReportPages, ReportSource  # noqa: PLC0415 - loads NumPy
 
-            source = ReportSource(self._reports, self._statements, self._say, self._publisher.tools.clock)
-            self._pages = ReportPages(source)
+            self._pages = ReportPages(ReportSource(self._context, self._say, self._publisher.tools.clock))
         return self._pages
 
     def jobs(self) -> JobPages:
-        """The pages of jobs. Raises `ModuleNotFoundError` if NumPy is not installed, and `StoreMissingError`."""
-        from publisher.page.job_pages import JobPages  # noqa: PLC0415 - loads NumPy
-
-        ends = self._reports().known
+        """The pages of jobs. Raises `ModuleNotFoundError` if NumPy is not installed."""
         if self._jobs is None:
-            self._jobs = JobPages(self._publisher, self._context, ends)
+            from publisher.page.job_pages import JobPages  # noqa: PLC0415 - loads NumPy
+
+            self._jobs = JobPages(self._publisher, self._context)
         return self._jobs
 
     def offered(self) -> Collection[str]:
@@ -144,33 +137,12 @@ class _SiteReports:
         except (PublisherError, ModuleNotFoundError):  # pages of views show it
             return ()
 
-    def _reports(self) -> CachedReports:
-        """The reports; raises `StoreMissingError`."""
-        from publisher.page.report_cache import CachedReports  # noqa: PLC0415 - loads NumPy
-
-        with self._opening:
-            if self._cached is None:
-                store = self._publisher.store
-                clock = self._publisher.tools.clock
-                self._cached = CachedReports(store, self._view, clock)
-            return self._cached
-
-    def _statements(self, request: ReportRequest) -> Statements:
-        """The statements of a month. Raises `StoreMissingError` and `UsageError`."""
-        from publisher.report.views.charges import statements  # noqa: PLC0415 - loads NumPy
-
-        self._reports()
-        return statements(self._context(), request)
-
-    def _view(self, view: str, request: ReportRequest) -> Report:
-        from publisher.report.views import make  # noqa: PLC0415 - loads NumPy
-
-        return make(view, self._context(), request)
-
     def _context(self) -> ReportContext:
+        """Of now. Raises `StoreMissingError`."""
         from publisher.report.runs import ReportContext  # noqa: PLC0415 - loads NumPy
 
-        return ReportContext(self._publisher.store, self._publisher.config, self._publisher.tools.clock())
+        with self._opening:
+            return ReportContext(self._publisher.store, self._publisher.config, self._publisher.tools.clock())
 
 
 def offered_views(config: Config) -> frozenset[str]:

@@ -72,9 +72,13 @@ class ReportContext:
         if request.archive is not None:
             months = [*months_in(request.archive)]
             return f"the archive has runs that ended from {months[0]} to {months[-1]}"
+        first, last = self.ends()
+        return "none has ended yet" if last is None else f"runs ended from {iso(first)} to {iso(last)}"
+
+    def ends(self) -> tuple[int | None, int | None]:
+        """When the first and the last stored run ended; None where none has."""
         with self.store.read() as connection:
-            ends = first_and_last_end(connection)
-        return f"runs ended from {iso(ends[0])} to {iso(ends[1])}" if ends is not None else "none has ended yet"
+            return first_and_last_end(connection)
 
     def known_until(self, request: ReportRequest) -> int | None:
         """The time up to which every source was read, or to which the archive has months; None if it is unknown."""

@@ -1,15 +1,13 @@
-"""Stored runs for the columns of reports, and the state of the store, for programs that keep finished reports."""
+"""Stored runs for the columns of reports."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import closing
-from typing import Final
 
 from sqlalchemy import Connection, func, select
 
-from publisher.store import changes, dialect, paging, registry
-from publisher.store.schema import audit as audit_table
+from publisher.store import dialect, paging
 from publisher.store.schema import runs, sources
 
 Rows = list[tuple[int, int, bytes]]
@@ -23,27 +21,16 @@ def stored_runs(connection: Connection, size: int) -> Generator[Rows, None, None
         yield from pages
 
 
-def first_and_last_end(connection: Connection) -> tuple[int, int] | None:
+def first_and_last_end(connection: Connection) -> tuple[int | None, int | None]:
     """When the first and the last run ended; None where none has."""
     # Each alone is an index look-up; both in one query would read every run.
-    first, last = (connection.execute(select(end(runs.c.end_time))).scalar_one() for end in (func.min, func.max))
-    return None if first is None or last is None else (int(first), int(last))
+    first, last = (connection.execute(select(end(runs.c.end_time))).scalar() for end in (func.min, func.max))
+    return first, last
 
 
 def has_source_of(connection: Connection, kind: str) -> bool:
     """Whether runs of a source of this kind may be in the store."""
     return connection.execute(select(sources.c.id).where(sources.c.kind == kind).limit(1)).first() is not None
-
-
-State = tuple[object, ...]
-ENDS: Final = (func.min(runs.c.end_time), func.max(runs.c.end_time))
-
-
-def state_of(connection: Connection) -> State:
-    """Return a value that changes with all that a report shows of the store; index look-ups."""
-    done = select(func.max(audit_table.c.id)).where(audit_table.c.action != registry.LOG_IN)
-    read = connection.execute(select(sources).order_by(sources.c.id)).all()
-    return (changes.mark_of(connection), connection.execute(done).scalar(), *map(tuple, read))
 
 
 def count_runs(connection: Connection) -> int:
