@@ -26,6 +26,7 @@ from publisher.errors import StoreError, TargetBusyError, UsageError
 from publisher.events import Observer
 from publisher.publish.context import Tools
 from publisher.sources.base import Window
+from publisher.store import closed_months as store_closings
 from publisher.store import reconciliations, registry, suspects
 from publisher.store.database import Store
 from publisher.store.schema import State
@@ -52,9 +53,11 @@ if TYPE_CHECKING:
     from publisher.reconcile.schedule import ReconcileResult
     from publisher.recording import History
     from publisher.report.archive_export import Written
+    from publisher.report.closing import ClosedMonth
     from publisher.report.report import Report
     from publisher.report.request import ReportRequest
     from publisher.report.runs import ReportContext
+    from publisher.report.statements.closed import ClosedStatement
     from publisher.report.statements.files import Kind, StatementFiles
     from publisher.report.statements.statement import Statements
     from publisher.spool.exchange import Manifest
@@ -287,6 +290,24 @@ class Publisher:
         made = statements(self._report_context(request), request)
         return made, write(made, directory, kinds)
 
+    def close_month(self, month: Month) -> list[ClosedStatement]:
+        """Close a month: the statements that were issued. Raises `UsageError`."""
+        from publisher.report.closing import close  # noqa: PLC0415
+
+        return close(self._store_context(), month)
+
+    def cancel_month(self, month: Month, reason: str) -> list[ClosedStatement]:
+        """Cancel the statements of a closed month, and issue their successors. Raises `UsageError`."""
+        from publisher.report.closing import cancel  # noqa: PLC0415
+
+        return cancel(self._store_context(), month, reason)
+
+    def closed_months(self) -> list[ClosedMonth]:
+        """The closed months, with their statements and open corrections."""
+        from publisher.report.closing import closed  # noqa: PLC0415
+
+        return closed(self._store_context())
+
     def archive(
         self, directory: Path, start: int | None = None, stop: int | None = None, *, shrink: bool = False
     ) -> dict[str, Written]:
@@ -459,8 +480,16 @@ class Publisher:
 
         store = self._opened.collected()
         return StoreMaintenance(
-            store, self.config, self.tools.clock, self._plans, erased=lambda: remove_erased(store, self.config)
-        )
+            store, self.config, self.tools.clock, self._plans, erased=lambda: remove_erased(store, self.config),
+            uncorrected=self._uncorrected,
+        )  # fmt: skip
+
+    def _uncorrected(self) -> set[Month]:
+        """The months of which a closed month has open corrections."""
+        with self.store.read() as connection:
+            if not store_closings.closings_of(connection):
+                return set()
+        return {month for one in self.closed_months() for month in one.changes.uncorrected}
 
     def import_store(self, folder: Path) -> Manifest:
         """Store what was exported into a folder; the store is made, and must be empty."""
@@ -492,6 +521,11 @@ class Publisher:
 
         if request.archive is not None:
             return ReportContext(self._opened.if_there(), self.config, self.tools.clock())
+        return self._store_context()
+
+    def _store_context(self) -> ReportContext:
+        from publisher.report.runs import ReportContext  # noqa: PLC0415
+
         return ReportContext(self._opened.collected(), self.config, self.tools.clock(), self.tools.observer)
 
     def _targets(self, target: str | None) -> Sequence[str]:

@@ -6,7 +6,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from publisher.collect.suspects import AcceptedSuspects
     from publisher.spool.exchange import Manifest
 
+_UNCORRECTED = "it is closed, and has corrections that are not in a statement yet: close a later month"
 _NOT_COMPARED = frozenset({"user_dn", "token_subject", "local_user"})
 
 
@@ -75,7 +76,8 @@ class Purged(msgspec.Struct, frozen=True):
 
 class StoreMaintenance:
     """Maintenance of a store. `prepare` plans deliveries for the configured targets; `erased` takes what was removed
-    from the store out of what is derived from it."""
+    from the store out of what is derived from it; `uncorrected` are months of which closed statements lack something.
+    """
 
     def __init__(
         self,
@@ -84,12 +86,14 @@ class StoreMaintenance:
         clock: Callable[[], int],
         prepare: Callable[[], Mapping[str, TargetPlan]],
         erased: Callable[[], None] = lambda: None,
+        uncorrected: Callable[[], Collection[Month]] = tuple,
     ) -> None:
         self._store = store
         self._config = config
         self._clock = clock
         self._prepare = prepare
         self._erased = erased
+        self._uncorrected = uncorrected
 
     # --- decisions on suspect runs
 
@@ -257,6 +261,11 @@ class StoreMaintenance:
             messages_before, receipts_before = self._limits(before, present)
             messages = purge.old_messages(connection, messages_before) if messages_before is not None else 0
             receipts = purge.old_receipts(connection, receipts_before) if receipts_before is not None else 0
+        # Without its runs, nobody could tell any more what the open corrections of a closed month are.
+        wrong = self._uncorrected() if months else ()
+        months = [
+            msgspec.structs.replace(one, kept=one.kept or _UNCORRECTED) if one.month in wrong else one for one in months
+        ]
         return PurgePlan(months, messages, receipts)
 
     def _limits(self, before: Month | None, present: Month) -> tuple[Month | None, Month | None]:

@@ -37,6 +37,7 @@ _COMMANDS: Final = (
     "reconcile",
     "inspect",
     "report",
+    "month",
     "archive",
     "serve",
     "shadow",

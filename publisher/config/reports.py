@@ -194,6 +194,16 @@ def _number_pattern(text: str) -> str:
     return text
 
 
+def _series_pattern(text: str) -> str:
+    try:
+        first, other = (text.format(site="s", year=2026, number=number) for number in (1, 2))
+    except (KeyError, IndexError, ValueError, AttributeError):
+        raise ValueError("may only contain {site}, {year}, and {number}") from None
+    if first == other:
+        raise ValueError("must contain {number}: otherwise two statements have the same number")
+    return text
+
+
 class StatementSettings(Settings):
     """`[statements]`: the sender, the number, and the recipients of statements."""
 
@@ -202,6 +212,10 @@ class StatementSettings(Settings):
     )
     number: Annotated[str, AfterValidator(_number_pattern)] = Field(
         default="{month}-{payer}", description="Number of a statement, of {site}, {month}, and {payer}."
+    )
+    series: Annotated[str, AfterValidator(_series_pattern)] = Field(
+        default="{year}-{number:05}",
+        description="Number of a statement of a closed month, of {site}, {year}, and {number}, which counts up.",
     )
     footer: str | None = Field(
         default=None, min_length=1, description="Last lines of each statement: bank account, contact, terms."

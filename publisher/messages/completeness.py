@@ -42,8 +42,18 @@ def why_not_known_from(store: Store, config: Config, settings: TargetSettings, f
     return _why_not_read_from(store, config, settings, first, what)
 
 
+def why_not_read(store: Store, config: Config, start: int, stop: int, what: str) -> Reason | None:
+    """Return why the sources do not have all of an interval, or the store no longer has it; None if they do."""
+    with store.read() as connection:
+        gone = purge.months(connection)
+    for number in range(month_of(start).number, month_of(stop - 1).number + 1):
+        if number in gone:
+            return Reason.of(ReasonCode.MONTH_PURGED, month=str(month_numbered(number)))
+    return _why_not_read_from(store, config, None, start, what, stop)
+
+
 def _why_not_read_from(
-    store: Store, config: Config, settings: TargetSettings, first: int, what: str, until: int | None = None
+    store: Store, config: Config, settings: TargetSettings | None, first: int, what: str, until: int | None = None
 ) -> Reason | None:
     """Return a reason that names all incomplete sources, so that they can be fixed at once; None: all are complete.
 
@@ -84,9 +94,11 @@ def known_from(store: Store, config: Config, settings: TargetSettings) -> int | 
     return max(begins, default=None)
 
 
-def known_until(store: Store, config: Config, settings: TargetSettings, now: int) -> int | None:
-    """Return the instant up to which every source that feeds a target was read. None while one was not read to its
-    present end, or was read with a wrong clock (later than the present instant `now`)."""
+def known_until(store: Store, config: Config, settings: TargetSettings | None, now: int) -> int | None:
+    """Return the instant up to which every source that feeds a target was read, or every source.
+
+    None while one was not read to its present end, or was read with a wrong clock (later than the instant `now`).
+    """
     reads: list[int] = []
     for name in fed_by(config, settings):
         if config.sources[name].retired:
@@ -101,9 +113,10 @@ def known_until(store: Store, config: Config, settings: TargetSettings, now: int
     return min(reads, default=None)
 
 
-def fed_by(config: Config, settings: TargetSettings) -> list[str]:
-    """The sources that feed a target, by name."""
-    return [name for name in config.sources if not settings.sources or name in settings.sources]
+def fed_by(config: Config, settings: TargetSettings | None) -> list[str]:
+    """The sources that feed a target, by name; without one, all sources."""
+    chosen = settings.sources if settings is not None else ()
+    return [name for name in config.sources if not chosen or name in chosen]
 
 
 def _complete_since(config: Config, name: str, row: registry.SourceRow | None) -> int | None:

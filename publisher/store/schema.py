@@ -28,6 +28,11 @@
     program_runs  the history: runs of the program, and what each did
     check_progress   how far the store was checked by runs, and the damaged runs that are known; one row
     notices      the problems that a mail was sent about
+    closings     closed months, each with its price list and digest; `successor`: the closing that replaced it
+    closed_statements   the statements that were issued, by their number in the series
+    closed_lines, closed_runs   what each run was charged for: its usage by line, as of the closing that issued it
+    closed_texts   names and texts of closed statements, which have their tokens only
+    number_series   the last number of each series, a row that is locked while numbers are taken
     purged_months, purged_runs, purged_deliveries   what is kept of purged jobs: that they were stored and delivered
     erased       pseudonyms of erased persons, with salted hashes of their names
     spool_changes   changes that spooling contexts have not written yet, by triggers if there are contexts
@@ -534,5 +539,64 @@ notices = Table(
     metadata,
     Column("key", Text, primary_key=True),
     Column("notified_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+closings = Table(
+    "closings",
+    metadata,
+    Column("id", RowId, primary_key=True),
+    Column("month", Integer, nullable=False),
+    Column("closed_at", BigInteger, nullable=False),
+    Column("successor", BigInteger),
+    Column("settings", Text, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+)
+
+closed_statements = Table(
+    "closed_statements",
+    metadata,
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("closing_id", BigInteger, ForeignKey("closings.id"), nullable=False),
+    Column("cancels", BigInteger),
+    Column("label", Text, nullable=False, unique=True),
+    Column("body", Text, nullable=False),
+)
+
+closed_lines = Table(
+    "closed_lines",
+    metadata,
+    Column("closing_id", BigInteger, ForeignKey("closings.id"), primary_key=True),
+    Column("line", Integer, primary_key=True),
+    Column("body", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+closed_runs = Table(
+    "closed_runs",
+    metadata,
+    Column("closing_id", BigInteger, ForeignKey("closings.id"), primary_key=True),
+    Column("run", LargeBinary, primary_key=True),
+    Column("line", Integer, primary_key=True),
+    Column("issued_in", BigInteger, ForeignKey("closings.id"), primary_key=True),
+    Column("usage", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""`usage`: a whole number of any size. Rows are only added: of each run and line, that of the latest closing counts."""
+
+closed_texts = Table(
+    "closed_texts",
+    metadata,
+    Column("token", Text, primary_key=True),
+    Column("salt", LargeBinary, nullable=False),
+    Column("content", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+number_series = Table(
+    "number_series",
+    metadata,
+    Column("series", Text, primary_key=True),
+    Column("last", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )

@@ -231,14 +231,15 @@ class FolderSite:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         for file in self.folder.glob("store.db*"):
-            if not file.name.endswith("-shm"):
+            if file.is_file() and not file.name.endswith("-shm"):  # the columns are a folder, and derived
                 shutil.copy(file, folder / file.name)
 
     def restore(self, folder: Path) -> None:
         """Put these files in place; a new process comes next."""
         self.reopen()
         for file in self.folder.glob("store.db*"):
-            file.unlink()
+            if file.is_file():
+                file.unlink()
         for file in folder.iterdir():
             shutil.copy(file, self.folder / file.name)
 

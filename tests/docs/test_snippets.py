@@ -81,6 +81,8 @@ LEFT_OUT: Final = {
     "store copy": "goes to a server",
     "store spool": "is for a site with spooling contexts",
     "report totals --archive /shared": "goes to a cluster",
+    "month close": "asks, or closes a month that this site has no jobs of",
+    "month cancel": "is for a closed month",
 }
 """What is not run here, because of what it needs; each has tests of its own."""
 

@@ -80,7 +80,7 @@ def statement_document(made: Statements, one: Statement) -> StatementDocument:
     """The document of a statement."""
     settings = made.settings
     to = next((each for each in settings.recipients if _matches(each, one.payer)), None)
-    number = settings.number.format(site=made.site, month=made.month, payer=one.payer)
+    number = one.number or settings.number.format(site=made.site, month=made.month, payer=one.payer)
     zone = zone_of(made.zone)
     date, first = (datetime.fromtimestamp(at, zone).date() for at in (made.made_at, made.start))
     last = datetime.fromtimestamp(made.stop - 1, zone).date()
@@ -89,6 +89,8 @@ def statement_document(made: Statements, one: Statement) -> StatementDocument:
         ("Site", made.site), (made.by.capitalize() if made.by != "vo" else "VO", one.payer),
         ("Currency", made.currency),
     ]  # fmt: skip
+    if one.cancels:
+        facts.append(("Replaces", f"statement {one.cancels}, which is cancelled"))
     if to is not None and to.reference:
         facts.append(("Your reference", to.reference))
     if made.so_far is not None:
@@ -115,28 +117,25 @@ def _matches(recipient: StatementRecipient, payer: str) -> bool:
 
 
 def _sections(one: Statement) -> list[StatementSection]:
-    """The items by resource, then the adjustments; their lines are numbered."""
+    """The items by resource, the adjustments, then the corrections; their lines are numbered."""
+    sections: list[tuple[str, list[tuple[str, Decimal, StatementItem | None, str]]]] = [
+        (_RESOURCES[resource], [(item.name, item.amount, item, item.applies_to) for item in some])
+        for resource, some in groupby(one.items, lambda item: item.resource)
+    ]
+    sections.append(("Adjustments", [(each.reason, each.amount, None, "") for each in one.adjustments]))
+    sections.append(("Corrections", [(each.name, each.amount, each.item, each.reason) for each in one.corrections]))
     found: list[StatementSection] = []
     number = 0
-    for resource, some in groupby(one.items, lambda item: item.resource):
-        lines, total = [], Decimal(0)
-        for item in some:
+    for title, some_lines in sections:
+        lines = []
+        for name, amount, item, note in some_lines:
             number += 1
-            total += item.amount
-            cells = (
-                str(number), item.name, _quantity(item), item.unit, f"{item.price:f}", _factor(item),
-                _amount(item.amount),
-            )  # fmt: skip
-            lines.append(StatementLine(tuple(map(_safe, cells)), _safe(item.applies_to)))
-        found.append(StatementSection(_RESOURCES[resource], tuple(lines), _amount(total)))
-    if one.adjustments:
-        rows = (
-            (str(number + place), each.reason, "", "", "", "", _amount(each.amount))
-            for place, each in enumerate(one.adjustments, 1)
-        )
-        total = sum((each.amount for each in one.adjustments), Decimal(0))
-        lines = [StatementLine(tuple(map(_safe, row))) for row in rows]
-        found.append(StatementSection("Adjustments", tuple(lines), _amount(total)))
+            of_item = ("",) * 4 if item is None else (_quantity(item), item.unit, f"{item.price:f}", _factor(item))
+            cells = (str(number), name, *of_item, _amount(amount))
+            lines.append(StatementLine(tuple(map(_safe, cells)), _safe(note)))
+        if lines:
+            total = sum((amount for _, amount, _, _ in some_lines), Decimal(0))
+            found.append(StatementSection(title, tuple(lines), _amount(total)))
     return found
 
 
@@ -187,7 +186,7 @@ def _quantity(item: StatementItem) -> str:
 def _number(quantity: Fraction) -> str:
     """Three decimals, or as many as show that it is not zero."""
     amount = float(quantity)
-    return f"{amount:,.3f}" if amount >= _SMALL else f"{amount:.2g}"
+    return f"{amount:,.3f}" if abs(amount) >= _SMALL else f"{amount:.2g}"
 
 
 def _amount(amount: Decimal) -> str:

@@ -43,7 +43,7 @@ def itemised(
     """By payer, the items of usage (amounts times milliseconds), and those that round to zero."""
     found: dict[str, tuple[tuple[StatementItem, ...], tuple[StatementItem, ...]]] = {}
     for key, amount in sorted(usage.items(), key=lambda pair: _order(pair[0])):
-        item, exact = _item(settings, key, amount)
+        item, exact = item_of(settings, key, amount)
         charged, left_out = found.get(key.payer, ((), ()))
         lost = exact and not item.amount
         found[key.payer] = (charged, (*left_out, item)) if lost else ((*charged, item), left_out)
@@ -54,7 +54,7 @@ def lost_runs(settings: Charges, usage: Mapping[Used, int], runs: Mapping[tuple[
     """By payer, the lost runs that are charged."""
     amounts: dict[str, Fraction] = {}
     for key, held in usage.items():
-        amounts[key.payer] = amounts.get(key.payer, Fraction(0)) + _item(settings, key, held)[1]
+        amounts[key.payer] = amounts.get(key.payer, Fraction(0)) + item_of(settings, key, held)[1]
     return {
         payer: LostRuns(
             max(count for (whose, _), count in runs.items() if whose == payer),
@@ -70,7 +70,7 @@ def user_charges(settings: Charges, usage: Mapping[tuple[Used, str], int]) -> di
     exact: dict[tuple[str, str], Fraction] = {}
     quantities: dict[tuple[str, str], dict[Charged, Fraction]] = {}
     for (key, user), used in usage.items():
-        item, amount = _item(settings, key, used)
+        item, amount = item_of(settings, key, used)
         of = (key.payer, user)
         exact[of] = exact.get(of, Fraction(0)) + amount
         held = quantities.setdefault(of, {})
@@ -87,7 +87,7 @@ def _order(key: Used) -> tuple[str, str, int, int, int]:
     return (key.payer, key.resource, key.price, key.group_factor, key.job_factor)
 
 
-def _item(settings: Charges, key: Used, usage: int) -> tuple[StatementItem, Fraction]:
+def item_of(settings: Charges, key: Used, usage: int) -> tuple[StatementItem, Fraction]:
     """An item, and its amount before rounding."""
     price = settings.prices[key.price]
     group = settings.group_factors[key.group_factor].factor if key.group_factor >= 0 else Decimal(1)

@@ -34,6 +34,39 @@ class Adjusted(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Correction(msgspec.Struct, frozen=True):
+    """What changed of a closed month, as a line of a later statement. `item`: the differences of quantity and amount.
+
+    `included_in`: the statement that had this correction before, in a successor that includes it in its items.
+    """
+
+    month: str
+    amount: Decimal
+    item: StatementItem | None = None
+    late: int = 0
+    changed: int = 0
+    vanished: int = 0
+    included_in: str = ""
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs it is about."""
+        return self.late + self.changed + self.vanished
+
+    @property
+    def reason(self) -> str:
+        """Why: how many jobs came late, changed, or vanished."""
+        if self.item is None:
+            return f"the correction in statement {self.included_in} is part of the items here"
+        counts = (("late", self.late), ("changed", self.changed), ("vanished", self.vanished))
+        return ", ".join(f"{counted(count, 'job')} {word}" for word, count in counts if count)
+
+    @property
+    def name(self) -> str:
+        """What it is, in a line: `correction of 2026-10: cores`."""
+        return f"correction of {self.month}" + (f": {self.item.name}" if self.item else "")
+
+
 class LostRuns(msgspec.Struct, frozen=True):
     """Runs whose batch system reported no usage (status `lost`), so that their time is an estimate."""
 
@@ -67,12 +100,19 @@ class Statement(msgspec.Struct, frozen=True):
     """The line on the energy of the payer's jobs; empty: not configured, or unknown."""
     year_total: Decimal | None = None
     """The sum of the totals of the months of the year up to this one; None: not computed."""
+    corrections: tuple[Correction, ...] = ()
+    """What changed of months that are closed, in a statement of a month that is closed too."""
+    number: str = ""
+    """Its number in the series, if its month is closed."""
+    cancels: str = ""
+    """The number of the statement that it cancels and replaces."""
 
     @property
     def total(self) -> Decimal:
         """The sum of the lines."""
         items = sum((item.amount for item in (*self.items, *self.left_out)), Decimal(0))  # the latter are 0.00
-        return items + sum((one.amount for one in self.adjustments), Decimal(0))
+        adjustments = sum((one.amount for one in self.adjustments), Decimal(0))
+        return items + adjustments + sum((one.amount for one in self.corrections), Decimal(0))
 
 
 class Statements(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,9 @@ from publisher.store.schema import (
     batches,
     check_progress,
     classes,
+    closed_lines,
+    closed_statements,
+    closings,
     deliveries,
     grid_jobs,
     grid_logs,
@@ -44,6 +47,9 @@ _JSON: Final[Mapping[Table, tuple[str, ...]]] = {
     report_reaches: ("reach",),
     program_runs: ("done",),
     check_progress: ("damaged",),
+    closings: ("settings",),
+    closed_statements: ("body",),
+    closed_lines: ("body",),
 }
 _WITH_DIGESTS: Final = frozenset({runs, versions, classes})
 """Their columns are checked with their digests."""

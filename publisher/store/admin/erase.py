@@ -29,7 +29,7 @@ from formats.view import View
 from publisher.encoded_run import EncodedRun, class_needs_local_user, encode_run, encode_whole
 from publisher.errors import UsageError
 from publisher.grid_identity import GridLogEntry
-from publisher.store import changes, groups, paging, registry, row_checks, suspects
+from publisher.store import changes, closed_months, groups, paging, registry, row_checks, suspects
 from publisher.store.classes import JobClass, all_classes, decode
 from publisher.store.groups import DueFor
 from publisher.store.schema import (
@@ -222,7 +222,8 @@ def forget(
     names = {person, to_slash(person), to_rfc2253(person)}
     names.update(name for each in found for name in _names(each.facts, person))
     entries = _entries(connection, person)
-    if not found and not entries:
+    charged = closed_months.has_name(connection, lambda name: is_person(name, person))
+    if not found and not entries and not charged:
         raise UsageError("the store has no jobs of a person of this name", hint="Spell it as `jobs ID` shows it")
     _require_new(connection, pseudonym)
     for each in found:
@@ -230,6 +231,8 @@ def forget(
         if why is not None:
             raise UsageError(why, hint="Choose a pseudonym that also matches the rule, with --as; nothing was changed")
     _require_sent(connection, [each.id for each in found], receivers)
+    users = _own_users(connection, [each.id for each in found])
+    closed_months.pseudonymize(connection, names.union(entries, users), pseudonym)
     _note_changed(connection, [each.id for each in found])
     run_count = _rename_runs(connection, person, pseudonym)  # before the classes, whose facts runs are read with
     version_count = _rename_versions(connection, person, pseudonym)
@@ -265,6 +268,20 @@ def _without_names(job: Job, person: str, names: Iterable[str], pseudonym: str) 
 def _names(job: Job, person: str) -> list[str]:
     """The spellings of a person's name in the user fields of a job."""
     return [name for name in (job.user_dn, job.token_subject) if name and is_person(name, person)]
+
+
+def _own_users(connection: Connection, class_ids: Collection[int]) -> set[str]:
+    """The local users that only have jobs of these classes, and get the pseudonym: others keep their name."""
+    own: set[str] = set()
+    others: set[str] = set()
+    query = select(runs.c.id, runs.c.class_id, runs.c.record_id, runs.c.job, classes.c.facts)
+    for page in paging.pages_by_id(connection, query.join(classes, runs.c.class_id == classes.c.id), runs.c.id, _PAGE):
+        for _, class_id, record_id, blob, facts in page:
+            job = decode(blob, facts, record_id)
+            if job.local_user:
+                replaced = class_id in class_ids and not class_needs_local_user(job)
+                (own if replaced else others).add(job.local_user)
+    return own - others
 
 
 def _entries(connection: Connection, person: str) -> list[str]:

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, inspect, or_, sele
 from formats.identity import encoded_digest
 from publisher.errors import StoreError
 from publisher.finding import Finding
-from publisher.store import registry, suspects, transitions
+from publisher.store import closed_months, registry, suspects, transitions
 from publisher.store.admin import column_checks, engine, purge
 from publisher.store.classes import decode, decode_facts
 from publisher.store.schema import (
@@ -98,6 +98,7 @@ def check_small(connection: Connection) -> Iterator[Finding]:
         yield _finding("groups", _first_of(column_checks.wrong_groups(connection)), "are what was sent", RESTORE)
         yield _finding("batches", _first_of(column_checks.wrong_batches(connection)), "are what was stored", RESTORE)
         yield _finding("rows", _first_of(column_checks.wrong_rows(connection)), "are what was stored", RESTORE)
+        yield _finding("closed months", _first_of(closed_months.wrong(connection)), "are what was stored", RESTORE)
         yield _finding("columns", _first_of(column_checks.wrong_columns(connection)), "can be read", RESTORE)
         yield _finding("suspect jobs", _first_of(suspects.damaged(connection)), "are what was read", SETTLE)
     flying = connection.execute(

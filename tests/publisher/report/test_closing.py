@@ -1,0 +1,279 @@
+"""Closed months: numbers, corrections, successors, pseudonyms; what was issued and what is open is what is true."""
+
+from __future__ import annotations
+
+import threading
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from formats.calendar import Month, month_bounds
+from publisher.errors import StoreRestoredError, UsageError
+from publisher.report.request import ReportRequest
+from publisher.report.statements.files import document
+from publisher.store.schema import closed_runs
+from publisher.testing.memory import ListSource
+from tests.extent import short_or_whole
+from tests.publisher.report.closing_site import (
+    PRICES,
+    Reckoning,
+    changed,
+    charged_now,
+    charges,
+    closing_site,
+    come,
+    job,
+    killed_while,
+    person,
+    require_conserved,
+)
+from tests.publisher.site import Site
+
+pytestmark = pytest.mark.either_store
+
+SEPTEMBER, OCTOBER = Month(2026, 9), Month(2026, 10)
+IN_SEPTEMBER, IN_OCTOBER = month_bounds(SEPTEMBER)[0] + 86_400, month_bounds(OCTOBER)[0] + 86_400
+FIRST = (
+    job(1, "ada", IN_SEPTEMBER),
+    job(2, "ada", IN_SEPTEMBER + 9, 1800, queue="short"),
+    job(3, "bob", IN_SEPTEMBER + 20, 7200),
+    job(4, "bob", IN_OCTOBER),
+)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """September is closed."""
+    site = closing_site(tmp_path, *FIRST)
+    site.publisher.close_month(SEPTEMBER)
+    return site
+
+
+@pytest.fixture
+def reckoning() -> Reckoning:
+    reckoning = Reckoning()
+    reckoning.take(*FIRST)
+    reckoning.prices[SEPTEMBER] = PRICES
+    return reckoning
+
+
+def test_statements_get_numbers(site: Site, reckoning: Reckoning) -> None:
+    (month,) = site.publisher.closed_months()
+    assert [(one.statement.number, one.statement.payer, one.statement.total) for one in month.statements] == [
+        ("2026-00001", "ada", Decimal("0.59")), ("2026-00002", "bob", Decimal("0.44")),
+    ]  # fmt: skip
+    require_conserved(site, reckoning)
+    assert charged_now(site, SEPTEMBER) == Decimal("1.03")
+    with pytest.raises(UsageError, match="is closed already"):
+        site.publisher.close_month(SEPTEMBER)
+    assert [entry.action for entry in site.publisher.audit()] == ["close month"]
+
+
+def test_what_comes_later_is_a_correction(site: Site, reckoning: Reckoning) -> None:
+    later = (
+        job(5, "eve", IN_SEPTEMBER + 99),  # late, of somebody who has no statement
+        job(6, "ada", IN_SEPTEMBER + 99),
+        changed(FIRST[1], wall_ms=3_600_000, start=IN_SEPTEMBER + 9 - 3600),
+        changed(FIRST[2], start=IN_OCTOBER - 7200, end=IN_OCTOBER, submit=IN_OCTOBER - 8000),  # left the month
+    )
+    come(site, *later)
+    reckoning.take(*later)
+    require_conserved(site, reckoning)
+    (month,) = site.publisher.closed_months()
+    shown = {
+        payer: sorted((one.name, str(one.amount), one.reason) for one in some)
+        for payer, some in month.changes.corrections.items()
+    }
+    assert shown == {
+        "ada": [
+            ("correction of 2026-09: cores (main)", "0.22", "1 job late"),
+            ("correction of 2026-09: cores (short)", "0.37", "1 job changed"),
+        ],
+        "bob": [("correction of 2026-09: cores (main)", "-0.44", "1 job vanished")],
+        "eve": [("correction of 2026-09: cores (main)", "0.22", "1 job late")],
+    }  # fmt: skip
+    site.publisher.close_month(OCTOBER)
+    reckoning.prices[OCTOBER] = PRICES
+    require_conserved(site, reckoning)
+    september, october = site.publisher.closed_months()
+    assert not september.changes.corrections
+    assert [(one.statement.payer, str(one.statement.total)) for one in october.statements] == [
+        ("ada", "0.59"), ("bob", "0.22"), ("eve", "0.22"),
+    ]  # fmt: skip
+    begin, end = month_bounds(OCTOBER)
+    made, _ = site.publisher.statements(ReportRequest(start=begin, stop=end), site.folder / "out", ("text",))
+    text = document(made, made.all[1], "text").decode()
+    assert "2026-00004" in text
+    assert "correction of 2026-09" in text
+    assert "1 job vanished" in text
+
+
+def test_a_successor_names_what_it_cancels(site: Site, reckoning: Reckoning) -> None:
+    late = job(5, "ada", IN_SEPTEMBER + 99)
+    come(site, late)
+    reckoning.take(late)
+    site.publisher.close_month(OCTOBER)
+    reckoning.prices[OCTOBER] = PRICES
+    dearer = {"short": "1", "main": "1"}
+    site.table["charges"] = charges(dearer)
+    site.reopen()
+    require_conserved(site, reckoning)  # a new price list changes no closed month
+    issued = site.publisher.cancel_month(SEPTEMBER, "wrong prices")
+    reckoning.prices[SEPTEMBER] = dearer
+    require_conserved(site, reckoning)
+    assert {one.statement.payer: one.statement.cancels for one in issued} == {"ada": "2026-00001", "bob": "2026-00002"}
+    ada = next(one.statement for one in issued if one.statement.payer == "ada")
+    assert [(each.included_in, str(each.amount)) for each in ada.corrections] == [("2026-00003", "-0.22")]
+    begin, end = month_bounds(SEPTEMBER)
+    made, _ = site.publisher.statements(ReportRequest(start=begin, stop=end), site.folder / "out", ("text",))
+    assert "statement 2026-00001, which is cancelled" in document(made, made.all[0], "text").decode()
+    entries = [(entry.action, entry.subject) for entry in site.publisher.audit()]
+    assert ("cancel statement", "2026-00001") in entries
+    # The cancelled October carries its corrections on.
+    site.publisher.cancel_month(OCTOBER, "wrong prices too")
+    reckoning.prices[OCTOBER] = dearer
+    require_conserved(site, reckoning)
+    site.publisher.cancel_month(SEPTEMBER, "once more")
+    require_conserved(site, reckoning)
+
+
+def test_a_forgotten_person_keeps_the_amounts(site: Site, reckoning: Reckoning) -> None:
+    before = [one.changes.closing.digest for one in site.publisher.closed_months()]
+    site.publisher.maintenance.forget(person("ada"), "/CN=somebody")
+    reckoning.names["ada"] = "/CN=somebody"
+    require_conserved(site, reckoning)
+    (month,) = site.publisher.closed_months()
+    assert [one.statement.payer for one in month.statements] == ["/CN=somebody", "bob"]
+    assert [month.changes.closing.digest] == before
+    assert not month.changes.corrections
+    assert all("ada" not in str(row) for row in site.rows("SELECT * FROM closed_texts"))
+    with pytest.raises(UsageError, match="no jobs"):
+        site.publisher.maintenance.forget(person("ada"))
+
+
+def test_purged_months_and_deleted_columns_do_not_matter(site: Site, reckoning: Reckoning) -> None:
+    site.publisher.maintenance.purge(OCTOBER)
+    require_conserved(site, reckoning)
+    again = changed(FIRST[0], wall_ms=7_200_000, start=IN_SEPTEMBER - 7200)
+    come(site, again)
+    reckoning.take(again)
+    require_conserved(site, reckoning)
+    with pytest.raises(UsageError, match="purged"):
+        site.publisher.cancel_month(SEPTEMBER, "wrong")
+
+
+def test_only_complete_months_are_closed(tmp_path: Path) -> None:
+    source = ListSource("ce1", complete_since=IN_SEPTEMBER)
+    source.add(*FIRST)
+    site = Site(tmp_path, [source], [])
+    site.table["charges"] = charges()
+    with pytest.raises(UsageError, match="ce1"):
+        site.publisher.close_month(OCTOBER)
+    site.collect()
+    with pytest.raises(UsageError, match="ce1"):
+        site.publisher.close_month(SEPTEMBER)
+    with pytest.raises(UsageError, match="it ends at 2026-12-01"):
+        site.publisher.close_month(Month(2026, 11))
+    site.publisher.close_month(OCTOBER)
+    with pytest.raises(UsageError, match="is not closed"):
+        site.publisher.cancel_month(SEPTEMBER, "no")
+
+
+def test_another_currency_needs_successors(site: Site, reckoning: Reckoning) -> None:
+    """A currency without decimals: amounts are whole, and are never added to those of another currency."""
+    come(site, job(5, "ada", IN_SEPTEMBER + 99))
+    site.table["charges"] = charges({"short": "37", "main": "11"}, currency="JPY", decimals=0)
+    site.reopen()
+    with pytest.raises(UsageError, match=r"in EUR 2 user, and the configuration has JPY 0 user"):
+        site.publisher.close_month(OCTOBER)
+    issued = site.publisher.cancel_month(SEPTEMBER, "yen from now on")
+    assert [str(one.statement.total) for one in issued] == ["81", "44"]
+    assert [str(one.statement.total) for one in site.publisher.close_month(OCTOBER)] == ["22"]
+
+
+def test_two_hosts_give_no_number_twice(tmp_path: Path) -> None:
+    site = closing_site(tmp_path, *FIRST)
+    site.publisher.close_month(Month(2026, 8))
+    others = [site.another_publisher() for _ in range(2)]
+    failed: list[str] = []
+
+    def close(place: int) -> None:
+        try:
+            others[place].close_month((SEPTEMBER, OCTOBER)[place])
+        except UsageError as error:  # the other one has the lock
+            failed.append(error.message)
+
+    threads = [threading.Thread(target=close, args=(place,)) for place in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for other in others:
+        other.close()
+    closed = {one.changes.month for one in site.publisher.closed_months()}
+    for month in {SEPTEMBER, OCTOBER} - closed:
+        site.publisher.close_month(month)
+    numbers = [one.number for month in site.publisher.closed_months() for one in month.statements]
+    assert sorted(numbers) == [1, 2, 3]
+    assert failed in ([], ["another run is collecting"])
+
+
+def test_a_killed_closing_has_left_all_or_nothing(tmp_path: Path, reckoning: Reckoning) -> None:
+    site = closing_site(tmp_path, *FIRST)
+    reckoning.prices.clear()
+    reckoning.take(late := job(5, "ada", IN_SEPTEMBER + 99))
+    site.publisher.close_month(SEPTEMBER)
+    reckoning.prices[SEPTEMBER] = PRICES
+    come(site, late)
+    stride = short_or_whole(14, 3)
+    step, closed = stride, False
+    while not closed and killed_while(site, step, lambda: site.publisher.close_month(OCTOBER)):
+        closed = OCTOBER in {one.changes.month for one in site.publisher.closed_months()}
+        reckoning.prices |= {OCTOBER: PRICES} if closed else {}
+        require_conserved(site, reckoning)
+        step += stride
+    reckoning.prices[OCTOBER] = PRICES
+    require_conserved(site, reckoning)
+    assert step > 24
+
+
+def test_a_restored_store_gives_no_number_again(site: Site) -> None:
+    site.snapshot(site.folder / "before")
+    (site.folder / "before" / "store.db.sent").unlink(missing_ok=True)
+    mark = site.folder / "store.db.sent"
+    site.publisher.close_month(OCTOBER)
+    kept = mark.read_bytes()
+    site.restore(site.folder / "before")
+    mark.write_bytes(kept)
+    with pytest.raises(StoreRestoredError):
+        site.publisher.close_month(OCTOBER)
+
+
+def test_damage_is_found(site: Site) -> None:
+    with site.publisher.store.write() as connection:
+        connection.execute(update(closed_runs).values(usage="1"))
+    (finding,) = [each for each in site.publisher.maintenance.check() if each.subject == "closed months"]
+    assert finding.level == "red"
+    assert "closing 1" in finding.message
+
+
+def test_energy_is_charged_by_run_too(tmp_path: Path) -> None:
+    site = closing_site(tmp_path, *FIRST)
+    site.table["energy"] = {"pue": "1.5", "power": [{"watts_core": 10}]}
+    site.table["charges"] = charges({"main": "0.11"})
+    site.table["charges"]["prices"].append({"resource": "energy", "price": "100"})
+    site.reopen()
+    issued = {one.statement.payer: one.statement for one in site.publisher.close_month(SEPTEMBER)}
+    amounts = {payer: [(item.unit, str(item.amount)) for item in one.items] for payer, one in issued.items()}
+    # Two cores of 10 W for an hour and a half, or two hours, with PUE.
+    assert amounts == {
+        "ada": [("core h", "0.22"), ("kWh", "4.50")], "bob": [("core h", "0.44"), ("kWh", "6.00")],
+    }  # fmt: skip
+    assert "kWh" in issued["bob"].energy
+    come(site, job(5, "bob", IN_SEPTEMBER + 99))
+    (month,) = site.publisher.closed_months()
+    assert {(one.item.unit if one.item else "", str(one.amount)) for one in month.changes.corrections["bob"]} == {
+        ("core h", "0.22"), ("kWh", "3.00"),
+    }  # fmt: skip
