@@ -30,7 +30,7 @@ USERS = ("ada", "bob", "eve", "joe")
 STEPS = 7
 
 
-class Schedule:
+class ClosingSchedule:
     """A site to which things happen at random."""
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -124,6 +124,6 @@ class Schedule:
 
 @pytest.mark.parametrize("seed", range(short_or_whole(10, 200)))
 def test_statements_and_open_corrections_are_what_is_true(tmp_path: Path, seed: int) -> None:
-    schedule = Schedule(tmp_path, seed)
+    schedule = ClosingSchedule(tmp_path, seed)
     for _ in range(STEPS):
         schedule.step()
