@@ -171,7 +171,7 @@ class ComponentUsage(msgspec.Struct, frozen=True):
 
 class ResourceUsage(msgspec.Struct, frozen=True):
     """The usage of an account in a month by component. `before`: by component, other amounts in hundredths that Waldur
-    may have. `core_ms`, `cpu_ms`: to be compared with the sources."""
+    may have; `users_before`: the same by component and user. `core_ms`, `cpu_ms`: to be compared with the sources."""
 
     key: ResourceMonth
     usage: dict[str, ComponentUsage]
@@ -180,6 +180,7 @@ class ResourceUsage(msgspec.Struct, frozen=True):
     core_ms: int = 0
     cpu_ms: int = 0
     before: dict[str, tuple[int, ...]] = {}
+    users_before: dict[str, dict[str, tuple[int, ...]]] = {}
 
     @property
     def spelling(self) -> ResourceMonth:
@@ -188,7 +189,7 @@ class ResourceUsage(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> bytes:
-        """Of the amounts and the number of runs; not of `before`, which is not written."""
+        """Of the amounts and the number of runs; not of what was before, which is not written."""
         content = msgspec.json.encode((self.key, self.usage, self.jobs))
         return hashlib.blake2b(content, digest_size=DIGEST_BYTES).digest()
 
@@ -209,23 +210,35 @@ class ResourceUsage(msgspec.Struct, frozen=True):
             name: earlier.usage[name].followed_by(self.usage.get(name)) if name in earlier.usage else self.usage[name]
             for name in names
         }
-        return self._after(msgspec.structs.replace(earlier, before={}) if is_there else earlier, usage)
+        return self._after(msgspec.structs.replace(earlier, before={}, users_before={}) if is_there else earlier, usage)
 
     def _after(self, earlier: ResourceUsage, usage: dict[str, ComponentUsage]) -> ResourceUsage:
-        before = {}
+        before, users_before = {}, {}
         for name, each in usage.items():
-            others = {*earlier.before.get(name, ())}
-            if name in earlier.usage:
-                others.add(earlier.usage[name].cents)
-            if others := others - {0, each.cents}:
-                before[name] = tuple(sorted(others))
+            known = earlier.usage.get(name)
+            if others := _others(earlier.before.get(name, ()), each.cents, known.cents if known is not None else None):
+                before[name] = others
+            shares = known.shares() if known is not None else {}
+            earlier_users = earlier.users_before.get(name, {})
+            of_users = {
+                user: others
+                for user, share in each.shares().items()
+                if user and (others := _others(earlier_users.get(user, ()), share, shares.get(user)))
+            }
+            if of_users:
+                users_before[name] = of_users
         if self is earlier:
-            return ResourceUsage(self.key, usage, before=before)
-        return msgspec.structs.replace(self, usage=usage, before=before)
+            return ResourceUsage(self.key, usage, before=before, users_before=users_before)
+        return msgspec.structs.replace(self, usage=usage, before=before, users_before=users_before)
 
     def to_json(self) -> bytes:
         """For the store."""
         return msgspec.json.encode(self)
+
+
+def _others(before: Sequence[int], now: int, last: int | None) -> tuple[int, ...]:
+    """The amounts that Waldur may have besides this one, in hundredths: those before, and the last. Zero is no row."""
+    return tuple(sorted({*before, last or 0} - {0, now}))
 
 
 class WaldurFold:
@@ -321,11 +334,12 @@ def _unit_of(component: UsageComponent) -> str:
 # --- messages
 
 
-class UserAmount(msgspec.Struct, frozen=True):
-    """A user's share, as Waldur takes it."""
+class UserAmount(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A user's share, as Waldur takes it. `before`: other values that Waldur may have of us."""
 
     username: str
     usage: Decimal
+    before: list[Decimal] = []
 
 
 class ComponentAmount(msgspec.Struct, frozen=True):
@@ -388,7 +402,12 @@ class WaldurUsageFormat:
         if cents > _MOST_CENTS:
             rule = NumberRule(name, 0, _MOST_CENTS // 100, _DECIMALS, "hold")
             raise CannotRenderError(RuleCode.OUT_OF_RANGE, name, rule, value=shown(cents // 100))
-        users = [UserAmount(user, _decimal(share)) for user, share in usage.shares().items() if user]
+        before = total.users_before.get(name, {})
+        users = [
+            UserAmount(user, _decimal(share), [_decimal(each) for each in before.get(user, ())])
+            for user, share in usage.shares().items()
+            if user
+        ]
         return ComponentAmount(name, _decimal(cents), users, [_decimal(each) for each in total.before.get(name, ())])
 
 
@@ -441,7 +460,8 @@ def _renamed(total: ResourceUsage, names: Collection[str], name: str) -> Resourc
         return dict(sorted(users.items()))
 
     usage = {key: ComponentUsage(each.unit, users_of(each)) for key, each in total.usage.items()}
-    return msgspec.structs.replace(total, usage=usage)
+    # What Waldur may have of the earlier name is forgotten with it.
+    return msgspec.structs.replace(total, usage=usage, users_before={})
 
 
 def _from_json(stored: bytes) -> Any:

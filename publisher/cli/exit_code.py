@@ -65,7 +65,7 @@ def of_run(
 def _waits(status: Status, delivered: Mapping[str, Delivery], only: Collection[str]) -> bool:
     """Whether something waits for a named service, and is due, and no other run sends it."""
     return any(
-        not target.shadow and (target.waiting > target.not_due or target.in_flight)
+        not target.shadow and target.has_work
         for name, target in status.targets.items()
         if (name in only or not only) and (name not in delivered or not _is_left_for_later(delivered[name]))
     )

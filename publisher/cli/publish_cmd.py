@@ -187,9 +187,10 @@ def _resting_text(rounds: int) -> str:
 
 
 def _settled_text(total: TargetStatus) -> Text:
-    """The remark on a target that accepted everything sent: green only if nothing is rejected or held."""
-    left = [(total.rejected, "rejected"), (total.held, "held")]
+    """The remark on a target that accepted everything sent: green only if nothing else is there."""
+    left = [(total.rejected, "rejected"), (total.held, "held"), (total.superseded, "superseded")]
     words = [f"{number:,} {word}" for number, word in left if number]
+    words += [f"{counted(total.totals_held, 'total')} held"] * bool(total.totals_held)
     return level_text("yellow", f"done; {', '.join(words)}") if words else level_text("green", "done")
 
 

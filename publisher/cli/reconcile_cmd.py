@@ -247,6 +247,7 @@ def _month_json(month: MonthFound) -> dict[str, Any]:
         "other_hours": month.other_hours,
         "foreign": month.foreign,
         "unsettled": month.unsettled,
+        "totals_open": month.totals_open,
         "taken_away": month.taken,
         "purged": month.purged,
     }
@@ -301,6 +302,8 @@ def _row(month: MonthFound) -> list[object]:
         remark = level_text("yellow", "purged: what was sent is unknown")
     elif not known:
         remark = level_text("yellow", "receipts only")
+    elif month.totals_open and not (month.missing or month.differing or month.foreign):
+        remark = level_text("yellow", f"{counted(month.totals_open, 'total')} not taken, or not sent yet")
     elif not month.agrees:
         remark = level_text("red", "differs")
     elif month.states_open:
@@ -363,6 +366,11 @@ def _advice_on_values(one: Found) -> list[str]:
             f"{one.target}: the service keeps the first version of a record: sending again does not change its values",
             "Ask the service's administrator what it has of these jobs, and to remove the records that are wrong",
             "What was removed is missing in the next `reconcile`, which then says how to send it",
+        ]
+    if one.evidence == "totals" and one.again_groups:
+        return [
+            f"{one.target}: `--resend` does not replace what another program wrote: stop that program, then set",
+            f"targets.{one.target}.replaces_until, and send again",
         ]
     if one.again_jobs or one.again_groups:
         return [

@@ -117,8 +117,9 @@ _CHANGED_MEANS: Final = {
     SecondVersion.REFUSES_REPEATS: "compared with what the service has, which corrects what it can and keeps the rest",
 }
 _SAME_MEANS: Final = {
-    SecondVersion.KEEPS_FIRST: "the service recognises their record ids and ignores them",
-    SecondVersion.REFUSES_REPEATS: "compared with what the service has, and sent if it lacks them",
+    SecondVersion.KEEPS_FIRST: "they are there already, so nothing changes",
+    SecondVersion.REFUSES_REPEATS: "compared with what the service has: sent if it lacks them, superseded where it "
+    "keeps other values than would be sent now",
 }
 
 
@@ -145,7 +146,7 @@ def _explain_groups(noun: str, plural: str, counts: GroupCounts) -> None:
     if counts.total:
         say(
             f"  {counted(counts.total, noun, plural)} will be sent: {counts.new:,} new, {counts.changed:,} changed, "
-            f"{counts.emptied:,} emptied (zero jobs, as they no longer exist), {counts.unchanged:,} as the "
+            f"{counts.emptied:,} emptied (zero, as they no longer exist), {counts.unchanged:,} as the "
             "service has them"
         )
 

@@ -162,9 +162,9 @@ def _target_word(item: TargetStatus) -> Text:
         return level_text("red", item.last_error)
     if item.certificate_days_left is not None and item.certificate_days_left < _FEW_DAYS:
         return level_text("yellow", f"certificate ends in {counted(item.certificate_days_left, 'day')}")
-    if item.shadow or item.rejected or item.held or item.superseded:
+    if item.shadow or item.rejected or item.is_held or item.superseded:
         return level_text("yellow", "a shadow: nothing is sent" if item.shadow else _undelivered_word(item))
-    if item.waiting > item.not_due or item.in_flight:
+    if item.has_work:
         early = item.due_at is not None
         return level_text("green" if early else "yellow", f"waiting until {iso(item.due_at)}" if early else "waiting")
     return _word_of_settled(item)
@@ -173,7 +173,8 @@ def _target_word(item: TargetStatus) -> Text:
 def _undelivered_word(item: TargetStatus) -> str:
     """How many jobs of each kind are not delivered until somebody acts."""
     counts = {"rejected": item.rejected, "held": item.held, "superseded": item.superseded}
-    return ", ".join(f"{jobs:,} {state}" for state, jobs in counts.items() if jobs)
+    words = [f"{jobs:,} {state}" for state, jobs in counts.items() if jobs]
+    return ", ".join(words + [f"{counted(item.totals_held, 'total')} held"] * bool(item.totals_held))
 
 
 def _word_of_settled(item: TargetStatus) -> Text:
@@ -196,7 +197,7 @@ def _unconfirmed_text(item: TargetStatus) -> str:
 def _is_to_send(item: TargetStatus) -> bool:
     """Whether something waits that can be sent now."""
     held_back = item.shadow or item.due_at is not None
-    return not held_back and (item.waiting > item.not_due or item.in_flight > 0)
+    return not held_back and item.has_work
 
 
 def _advice(found: Status) -> list[str]:

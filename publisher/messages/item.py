@@ -70,7 +70,8 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     record, or the waiting runs that are settled with the group. `digest`: of the version of the run, or of the contents
     of the group. `latest_end`: epoch seconds; None for a group without waiting runs. `group`: what the ledger keeps of
     a group; None for a record. `sent`: the version of the run that the service had, or may have had, before.
-    `may_be_there`: acceptance does not show that the service takes new records.
+    `may_be_there`: acceptance does not show that the service takes new records. `is_first`: no version of the group was
+    sent before.
     """
 
     key: str
@@ -82,6 +83,7 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     group: GroupRow | None = None
     sent: SentVersion | None = None
     may_be_there: bool = False
+    is_first: bool = False
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):

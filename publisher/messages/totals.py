@@ -30,7 +30,7 @@ from publisher.plugins import totals_format
 from publisher.reason import ReasonCode
 from publisher.sources.base import Window
 from publisher.store import groups, queries
-from publisher.store.deliveries import resent
+from publisher.store.deliveries import blocked, resent
 from publisher.store.groups import GroupRow
 from publisher.store.runs import record_ids
 from publisher.store.schema import State
@@ -134,7 +134,7 @@ class MonthlyTotals:
             reason = erased_groups.HELD
             if group.key.text not in kept:
                 try:
-                    items.append(_item(self._format, group, waiting))
+                    items.append(_item(self._format, group, waiting, is_first=group.key.text not in known))
                     continue
                 except CannotRenderError as error:  # its sums are larger than the service can store
                     reason = error.reason
@@ -229,7 +229,7 @@ def grouped_runs(recipient: Recipient, month: Month) -> Iterator[GroupedRun]:
     bounds = month_bounds(month)
     runs = month_runs(recipient, Window(*bounds))
     if recipient.target_id is not None:
-        there = ended_in(recipient.store, recipient.target_id, bounds)
+        there = ended_in(recipient.store, recipient.target_id, bounds, as_waiting=blocked())
         runs = (each.run for state, each in there if state is not State.HELD)
     for run in runs:
         with suppress(CannotRenderError):  # held, and counted in no group
@@ -240,11 +240,11 @@ def _held(reasons: Mapping[Reason, Members]) -> list[Held]:
     return [Held(reason, members) for reason, members in reasons.items()]
 
 
-def _item(form: TotalsFormat, group: MonthTotal, waiting: Members) -> Item:
+def _item(form: TotalsFormat, group: MonthTotal, waiting: Members, *, is_first: bool = False) -> Item:
     """A group as an item of a message."""
     made = form.record(group)
     row = GroupRow.of(group, State.WAITING)
-    return Item(row.key, waiting, made.body, row.digest, group.latest, tuple(made.notes), row)
+    return Item(row.key, waiting, made.body, row.digest, group.latest, tuple(made.notes), row, is_first=is_first)
 
 
 def _have_moved(folded: MonthFold, known: Mapping[str, GroupRow]) -> bool:

@@ -102,6 +102,12 @@ def _of_target(name: str, target: TargetStatus, settings: Notices, now: int) -> 
             f"The target {name} has rejected {target.rejected} records: "
             f"usage-publisher records list --state rejected --target {name}",
         )
+    if not target.shadow and target.totals_held:
+        yield Problem(
+            f"target {name}: totals held",
+            f"The service of the target {name} does not take {counted(target.totals_held, 'total')}, and has other "
+            f"values of the same months. `usage-publisher publish {name}` tries again, and says why.",
+        )
     if not target.shadow and (target.missing or target.differing):
         yield Problem(
             f"target {name}: contradicted",

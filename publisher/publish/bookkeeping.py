@@ -22,6 +22,7 @@ from publisher.store.deliveries import WHOLE
 from publisher.store.queries import PendingDelivery
 from publisher.store.schema import BatchState, State
 from publisher.store.transitions import StateChange
+from publisher.targets.base import Blocked
 
 _MOVED_AT_ONCE: Final = 10_000
 
@@ -64,13 +65,22 @@ def hold(context: DeliveryContext, held: Sequence[Held], before: State) -> None:
         _report_held(context, each)
 
 
-def block(context: DeliveryContext, batch_id: int, item: Item, answer: str) -> None:
-    """Hold the runs of a total that the service does not take now. The total waits: the next run makes it again, with
-    these runs. Those that were held for the same before are not held newly."""
-    reason, now = Reason.of(ReasonCode.BLOCKED, answer=answer), context.clock()
+def block(context: DeliveryContext, batch_id: int, item: Item, outcome: Blocked) -> None:
+    """Hold a total that the service does not take now, and the runs that wait with it. The next run makes it again.
+
+    What was held for the same before is not held newly; a total of which no run waits counts as one record: nothing
+    else would say that the service has another one. A first version that was never taken is forgotten: if its runs are
+    waived, or move, nothing of it is left to take back.
+    """
+    reason, now = Reason.of(ReasonCode.BLOCKED, answer=outcome.answer), context.clock()
     with context.store.write(sorts_on_disk=True) as connection:
         held = in_flight.mark_refused(connection, context.target_id, batch_id, reason, now, after=State.HELD)
-        groups.settle(connection, context.target_id, batch_id, State.WAITING, now)
+        if item.is_first and not outcome.after_unknown and len(item.members):
+            groups.forget_sent(connection, context.target_id, batch_id)
+        else:
+            groups.settle(connection, context.target_id, batch_id, State.HELD, now)
+    if item.group is not None and not len(item.members):
+        context.sent.held += (item.group.month, item.group.key) not in context.held_totals
     again = min(held, context.sent.tried_again)
     context.sent.tried_again -= again
     context.sent.held += held - again

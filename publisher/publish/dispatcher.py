@@ -49,6 +49,7 @@ class DeliveryContext(msgspec.Struct, frozen=True):
     """The deliveries of one target, or a part of them, that one run sends.
 
     `keeps_first`: the service keeps the first version of a record. `syncs`: sync counts are sent with the records.
+    `held_totals`: month and key of those that the service did not take before.
     `sent`: the run's statistics so far; the only field that changes.
     """
 
@@ -61,6 +62,7 @@ class DeliveryContext(msgspec.Struct, frozen=True):
     clock: Callable[[], int]
     observer: Observer
     sent: DeliveryStats
+    held_totals: frozenset[tuple[int, str]] = frozenset()
 
     def mark_due(self, connection: Connection, end_times: Iterable[int]) -> None:
         """Mark the sync counts of the months with these ends as due again."""

@@ -226,7 +226,7 @@ def _effect_of(row: GroupRow, before: GroupRow | None) -> _Effect:
     """What a group changes at a service that has, or may have, the version `before`."""
     if before is not None and before.state is State.REJECTED:
         before = None
-    if before is not None and before.digest == row.digest:
+    if before is not None and before.state is State.ACCEPTED and before.digest == row.digest:
         return "unchanged"
     if not row.jobs:
         return "emptied"

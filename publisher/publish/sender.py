@@ -86,6 +86,7 @@ class Sender:
             clock=tools.clock,
             observer=tools.observer,
             sent=self.sent,
+            held_totals=self._held_totals(recipient),
         )
         self._asked, self._first = False, targets[0]
         self._workers = WorkerPool(targets, RetryBudget(settings), tools)
@@ -97,6 +98,12 @@ class Sender:
         self._last: SectionSender | None = None
         self._finished: list[Finished] = []
         """Recorded when all that was sent before is decided: until then it may have to be sent again."""
+
+    def _held_totals(self, recipient: Recipient) -> frozenset[tuple[int, str]]:
+        if not self._sends_groups or recipient.target_id is None:
+            return frozenset()
+        with recipient.store.read() as connection:
+            return groups.held(connection, recipient.target_id)
 
     def run(self) -> None:
         """Settle what was in flight, then send all that is due.
@@ -346,7 +353,7 @@ class SectionSender:
             self._queue.push([Batch(half, State.IN_FLIGHT) for half in halves(sent.batch.items)])
             return
         self._dispatcher.settlements.commit()
-        bookkeeping.block(self._context, sent.batch_id, sent.batch.items[0], outcome.answer)
+        bookkeeping.block(self._context, sent.batch_id, sent.batch.items[0], outcome)
 
     def _settle(self, sent: PostedBatch, outcome: Outcome) -> Settlement:
         settlement = Settlement.of(sent.batch, sent.batch_id, outcome)

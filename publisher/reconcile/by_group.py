@@ -267,6 +267,7 @@ class ByGroup:
                 month.taken += ours.jobs if kind == "jobs" else 0
             elif verdict == "unclear":
                 month.unsettled += 1
+                month.totals_open += 1
             else:
                 lacking += ours.keys
                 month.missing += verdict == "missing"

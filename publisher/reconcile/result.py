@@ -40,7 +40,8 @@ class MonthFound(msgspec.Struct):
     import, and no kept receipt names `without_receipt`. `service_*`: what the service has, None if it is not known;
     seconds, of all processors together where `per_core`. Differences are counted in jobs, for summaries and sums by
     group in groups. `other_hours`: those of `differing` whose number of jobs is as it was sent. `taken`: in messages
-    that another program took from a directory, as intended. `counts_jobs`: the service has numbers and times of jobs;
+    that another program took from a directory, as intended. `totals_open`: those of which the service did not take the
+    last version, or may not have it: they were not compared. `counts_jobs`: the service has numbers and times of jobs;
     else it has amounts, and `service_jobs` are the jobs of the totals that agree. `is_done`: the comparison was not
     interrupted.
     """
@@ -63,6 +64,7 @@ class MonthFound(msgspec.Struct):
     other_hours: int = 0
     foreign: int = 0
     unsettled: int = 0
+    totals_open: int = 0
     taken: int = 0
     purged: bool = False
     is_done: bool = False
@@ -79,8 +81,8 @@ class MonthFound(msgspec.Struct):
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing contradicts the ledger."""
-        return not (self.missing or self.differing or self.foreign)
+        """Whether nothing contradicts the ledger, and all totals were compared."""
+        return not (self.missing or self.differing or self.foreign or self.totals_open)
 
 
 class Found(msgspec.Struct):

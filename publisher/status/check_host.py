@@ -290,6 +290,9 @@ def targets(config: Config, store: Store, now: int) -> Iterator[Finding]:
         if found.rejected:
             text = f"rejected: {counted(found.rejected, 'record')}"
             yield Finding(subject, "yellow", text, f"usage-publisher records list --state rejected --target {name}")
+        if found.totals_held:
+            text = f"held: {counted(found.totals_held, 'total')}, of which the service has other values"
+            yield Finding(subject, "yellow", text, f"usage-publisher publish {name} tries again, and says why")
         if found.held:
             text = f"held: {counted(found.held, 'record')}"
             yield Finding(subject, "yellow", text, f"usage-publisher records list --state held --target {name}")

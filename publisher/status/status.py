@@ -125,6 +125,27 @@ class TargetStatus(msgspec.Struct, frozen=True, kw_only=True):
         return not self.shadow and bool(self.missing or self.differing or self.confirmation_overdue)
 
     @property
+    def totals_open(self) -> int:
+        """Totals or reports that are in flight or to be sent again, with or without a run that waits."""
+        states = self.groups or {}
+        return states.get(State.WAITING.word, 0) + states.get(State.IN_FLIGHT.word, 0)
+
+    @property
+    def totals_held(self) -> int:
+        """Totals that the service does not take now, with or without a run that is held for it: it has other values."""
+        return (self.groups or {}).get(State.HELD.word, 0)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether something waits that is due, or is in flight."""
+        return bool(self.waiting > self.not_due or self.in_flight or self.totals_open)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether something is held."""
+        return bool(self.held or self.totals_held)
+
+    @property
     def untouched(self) -> bool:
         """Whether the target has selected no run so far."""
         undelivered = self.waiting + self.in_flight + self.rejected + self.held + self.waived + self.superseded
@@ -162,7 +183,7 @@ class Status(msgspec.Struct, frozen=True):
         """Complete, nothing is held or rejected, and nothing is known to be damaged."""
         if self.damaged_jobs or any(source.suspect for source in self.sources.values()):
             return False
-        undelivered = (target.held or target.rejected for target in self.targets.values() if not target.shadow)
+        undelivered = (target.is_held or target.rejected for target in self.targets.values() if not target.shadow)
         return self.complete and not any(undelivered)
 
 
@@ -176,7 +197,7 @@ def status(store: Store | None, config: Config, clock: Callable[[], int], *, ass
     known_until = _known_until(sources)
     targets = {name: _target(store, config, name, now, known_until, assumed=assumed) for name in config.targets}
     complete = all(source.read_to_end for source in sources.values()) and not any(
-        not target.shadow and (target.waiting > target.not_due or target.in_flight) for target in targets.values()
+        not target.shadow and target.has_work for target in targets.values()
     )
     if store is None:
         return Status(complete, sources, targets)

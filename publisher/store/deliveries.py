@@ -21,7 +21,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, case, func, null, select, update
 
 from formats.rule_codes import Reason
-from publisher.reason import stored
+from publisher.reason import ReasonCode, stored
 from publisher.store import paging
 from publisher.store.runs import UpsertedRun
 from publisher.store.schema import ARE_ASSUMED, OPEN, State, counters, deliveries, runs
@@ -232,6 +232,11 @@ def resent(state: State) -> ColumnElement[bool]:
     """Deliveries in this state that wait when the groups of their runs are made again: rejected ones, or accepted ones
     that were sent from here. What is assumed to be delivered stays so."""
     return and_(in_state(state), func.coalesce(deliveries.c.reason, "") != ASSUMED.code)
+
+
+def blocked() -> ColumnElement[bool]:
+    """Deliveries that are held only because the service does not take their total now: the total has them."""
+    return and_(in_state(State.HELD), deliveries.c.reason == ReasonCode.BLOCKED.value)
 
 
 def resend_between(connection: Connection, bounds: tuple[int, int], change: StateChange) -> int:

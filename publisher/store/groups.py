@@ -163,12 +163,13 @@ def require_places(connection: Connection, target_id: int) -> None:
 
 
 def unsettled(connection: Connection, target_id: int, kind: str) -> list[int]:
-    """The months, by number, of groups that were in flight when a run ended, or that are to be sent again.
+    """The months, by number, of groups that were in flight when a run ended, that are to be sent again, or that the
+    service did not take.
 
     Raises `StoreCorruptError` if a group of any month has another state or place than was stored.
     """
     require_places(connection, target_id)
-    open_ones = groups.c.state.in_([int(State.IN_FLIGHT), int(State.WAITING)])
+    open_ones = groups.c.state.in_([int(State.IN_FLIGHT), int(State.WAITING), int(State.HELD)])
     query = select(groups.c.month).where(groups.c.target_id == target_id, groups.c.kind == kind, open_ones).distinct()
     return sorted(connection.execute(query).scalars())
 
@@ -336,6 +337,12 @@ def settle(connection: Connection, target_id: int, batch_id: int, state: State, 
     )
 
 
+def forget_sent(connection: Connection, target_id: int, batch_id: int) -> None:
+    """Delete the groups that are in flight in a batch: no version of them was ever sent before."""
+    in_batch = (groups.c.target_id == target_id, groups.c.batch_id == batch_id, groups.c.state == int(State.IN_FLIGHT))
+    connection.execute(delete(groups).where(*in_batch))
+
+
 def put_back(connection: Connection, target_id: int, now: int) -> None:
     """Let all groups of a target that are in flight wait again."""
     connection.execute(
@@ -343,6 +350,14 @@ def put_back(connection: Connection, target_id: int, now: int) -> None:
         .where(groups.c.target_id == target_id, groups.c.state == int(State.IN_FLIGHT))
         .values(**state_columns(State.WAITING), changed_at=now)
     )
+
+
+def held(connection: Connection, target_id: int) -> frozenset[tuple[int, str]]:
+    """Month and key of the totals that the service did not take."""
+    query = select(groups.c.month, groups.c.key).where(
+        groups.c.target_id == target_id, groups.c.state == int(State.HELD)
+    )
+    return frozenset((month, key) for month, key in connection.execute(query))
 
 
 def count(connection: Connection, target_id: int) -> dict[State, int]:

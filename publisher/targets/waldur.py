@@ -220,10 +220,10 @@ class WaldurTarget:
         if not any(each.users for each in ours):
             return {}
         found = {(each.component_type, each.username): each.usage for each in self._api.user_usages(month, resource)}
-        known = {(each.type, user.username) for each in ours for user in each.users}
+        known = {(each.type, user.username): {user.usage, *user.before} for each in ours for user in each.users}
         types = {each.type for each in ours}
         for (component, user), usage in found.items():
-            if usage and not replaces and component in types and (component, user) not in known:
+            if usage and not replaces and component in types and usage not in known.get((component, user), ()):
                 raise self._another_writer(
                     f"{component} of user {user[:100]} in {month} is {usage}, and was never sent"
                 )

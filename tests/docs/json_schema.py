@@ -20,7 +20,8 @@ OBJECTS: Final = frozenset({"own", "tool"})
 """Keys with an object or null: the sums of a batch system's own program, which is not asked here."""
 DESCRIPTIONS: Final = {
     "accepted": "jobs that the service took; of publish and run: in this run",
-    "agrees": "true: the service has what was sent",
+    "agrees": "true: the service has what was sent, and no total is open",
+    "totals_open": "totals of which the service did not take the last version, or may not have it",
     "assumed": "of the accepted jobs: delivered by an earlier publisher",
     "batches": "messages sent in this run",
     "busy": "another run is at work; nothing was done",

@@ -52,15 +52,15 @@ def test_the_message_of_a_month() -> None:
     form = WaldurUsageFormat(VIEW)
     assert form.message([form.record(total).body]).decode() == (
         '[{"account":"physics","month":"2026-11","components":['
-        '{"type":"cpu_k_hours","amount":"0.19","users":[{"username":"ada","usage":"0.19"},'
+        '{"type":"cpu_k_hours","amount":"0.19","users":[{"username":"ada","usage":"0.19","before":["0.38"]},'
         '{"username":"bob","usage":"0.00"}],"before":["0.38"]},'
-        '{"type":"gpu_hours","amount":"3.00","users":[{"username":"ada","usage":"3.00"},'
+        '{"type":"gpu_hours","amount":"3.00","users":[{"username":"ada","usage":"3.00","before":["6.00"]},'
         '{"username":"bob","usage":"0.00"}],"before":["6.00"]},'
-        '{"type":"jobs","amount":"2.00","users":[{"username":"ada","usage":"1.00"},'
+        '{"type":"jobs","amount":"2.00","users":[{"username":"ada","usage":"1.00","before":["2.00"]},'
         '{"username":"bob","usage":"1.00"}],"before":[]},'
-        '{"type":"node_hours","amount":"3.00","users":[{"username":"ada","usage":"3.00"},'
+        '{"type":"node_hours","amount":"3.00","users":[{"username":"ada","usage":"3.00","before":["6.00"]},'
         '{"username":"bob","usage":"0.00"}],"before":["6.00"]},'
-        '{"type":"ram","amount":"9.00","users":[{"username":"ada","usage":"9.00"},'
+        '{"type":"ram","amount":"9.00","users":[{"username":"ada","usage":"9.00","before":["18.00"]},'
         '{"username":"bob","usage":"0.00"}],"before":["18.00"]}]}]\n'
     )
 

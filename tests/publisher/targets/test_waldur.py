@@ -12,8 +12,13 @@ import pytest
 from formats.calendar import SECONDS_A_DAY, Month
 from publisher.cli.publish_cmd import dry_run_of
 from publisher.cli.status_cmd import show_status
+from publisher.config.operation import Notices
+from publisher.messages.recipient import Recipient
+from publisher.messages.totals import grouped_runs
+from publisher.observe.mail import problems
 from publisher.publish.publish import Delivery
 from publisher.sources.base import Window
+from publisher.status import check_host
 from publisher.store.schema import State
 from publisher.targets.base import EvidenceUnavailable
 from publisher.targets.identity import TargetContext
@@ -234,18 +239,59 @@ def test_over_the_limit_the_earlier_amount_stays_and_all_is_sent_when_there_is_r
     assert (site.total(), site.site.counted("waldur")) == (35, {State.ACCEPTED: 2})
 
 
-def test_an_amount_that_fell_is_not_forgotten_where_no_job_is_left(tmp_path: Path, double: WaldurDouble) -> None:
+def test_an_amount_that_fell_is_not_forgotten_where_no_job_is_left(
+    tmp_path: Path, double: WaldurDouble, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The account is closed while its only job moves to another: no delivery of it waits, and its total does."""
     site = Reporter(tmp_path, double)
     site.job(1)
     site.run()
     double.resources["physics"]["state"] = "Terminated"
     site.job(1, account="bio")
-    site.run()
+    delivered = site.run()
     assert (site.total("physics"), site.total("bio")) == (1, 1)
+    assert delivered.sent.held == 1, "nothing else says in this run that both have the job"
+    assert site.run().sent.held == 0, "it is not new"
+    status = site.site.publisher.status()
+    waldur = status.targets["waldur"]
+    assert (waldur.held, waldur.totals_held, status.delivered) == (0, 1, False)
+    assert [each.key for each in problems(status, Notices(), site.site.now)] == ["target waldur: totals held"]
+    said = [each.message for each in check_host.targets(site.site.config, site.site.publisher.store, site.site.now)]
+    assert "held: 1 total, of which the service has other values" in said
+    show_status(status)
+    assert "1 total held" in capsys.readouterr().out
+    with site.site.publisher.reconcile(["waldur"], [NOV]) as found:
+        assert not found.agrees
+        assert found.targets["waldur"].months[0].totals_open == 1
     double.resources["physics"]["state"] = "OK"
     site.run()
     assert (site.total("physics"), site.total("bio")) == (None, 1)
+    assert site.site.publisher.status().delivered
+
+
+def test_a_total_that_was_never_taken_is_forgotten_with_its_jobs(tmp_path: Path, double: WaldurDouble) -> None:
+    site = Reporter(tmp_path, double)
+    site.job(1)
+    site.job(2, account="nosuch")
+    site.run()
+    assert "no resource with the backend_id nosuch" in site.only_reason()
+    assert site.site.publisher.waive(State.HELD, "waldur", [make_job(2).record_id], "not ours") == 1
+    double.requests.clear()
+    assert site.run().sent.held == 0
+    assert double.requests == [], "there is nothing to report"
+    assert site.site.publisher.status().delivered
+
+
+def test_the_jobs_of_a_total_that_waits_are_explained(tmp_path: Path, double: WaldurDouble) -> None:
+    site = Reporter(tmp_path, double)
+    site.job(1)
+    site.run()
+    double.resources["physics"]["state"] = "Terminated"
+    site.job(2)
+    site.run()
+    recipient = Recipient(site.site.publisher.store, site.site.config, "waldur")
+    names = [make_job(number).record_id for number in (1, 2)]
+    assert [each.run.record_id for each in grouped_runs(recipient, NOV)] == names
 
 
 # --- months
@@ -323,7 +369,7 @@ def test_at_the_turn_of_a_month_an_old_server_gets_nothing(seconds: int, tmp_pat
 # --- other writers
 
 
-@pytest.mark.parametrize("user", ["", "eve"])
+@pytest.mark.parametrize("user", ["", "eve", "ada"])
 def test_another_writer_stops_its_account_only(user: str, tmp_path: Path, double: WaldurDouble) -> None:
     site = Reporter(tmp_path, double)
     site.job(1)
