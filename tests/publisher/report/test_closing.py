@@ -160,6 +160,10 @@ def test_purged_months_and_deleted_columns_do_not_matter(site: Site, reckoning: 
     come(site, again)
     reckoning.take(again)
     require_conserved(site, reckoning)
+    moved = changed(FIRST[2], start=IN_OCTOBER, end=IN_OCTOBER + 7200, submit=IN_OCTOBER)
+    come(site, moved)
+    reckoning.take(moved)
+    require_conserved(site, reckoning)
     with pytest.raises(UsageError, match="purged"):
         site.publisher.cancel_month(SEPTEMBER, "wrong")
 
