@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from publisher.report.runs import ReportContext
     from publisher.report.statements.closed import ClosedStatement
     from publisher.report.statements.files import Kind, StatementFiles
+    from publisher.report.statements.focus import FocusForm
     from publisher.report.statements.statement import Statements
     from publisher.spool.exchange import Manifest
     from publisher.spool.spooler import ContextState
@@ -289,6 +290,14 @@ class Publisher:
 
         made = statements(self._report_context(request), request)
         return made, write(made, directory, kinds)
+
+    def focus(self, request: ReportRequest, directory: Path, form: FocusForm) -> tuple[Statements, Path]:
+        """Write the statements of a whole month into a folder in FOCUS: what they say, and the file."""
+        from publisher.report.statements.focus import write_focus  # noqa: PLC0415
+        from publisher.report.views.charges import statements  # noqa: PLC0415
+
+        made = statements(self._report_context(request), request)
+        return made, write_focus(made, directory, form)
 
     def close_month(self, month: Month) -> list[ClosedStatement]:
         """Close a month: the statements that were issued. Raises `UsageError`."""

@@ -88,6 +88,7 @@ def register(app: typer.Typer) -> None:
         epilog = "A PATTERN may contain * and ?, as in the shell." if kind.filters else None
         group.command(kind.name, help=kind.summary, epilog=epilog)(_command(kind))
     group.command("statements")(statements)
+    group.command("focus")(focus)
     app.add_typer(group, name="report")
 
 
@@ -424,3 +425,27 @@ def statements(
         return
     earlier = f"; {files.replaced:,} of them replaced earlier files" if files.replaced else ""
     say(f"{counted(len(files.paths), 'file')} written to {output / made.month}{earlier}")
+
+
+def focus(
+    month: Annotated[str, typer.Option("--month", metavar="MONTH", help="Which month: 2026-11.")],
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Write focus-MONTH.csv or .parquet into it.")],
+    form: Annotated[Literal["csv", "parquet"], typer.Option("--format", help="Default: csv.")] = "csv",
+    by: Annotated[str | None, typer.Option("--by", metavar="KEY", help="As of `report statements`.")] = None,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", metavar="DIR", help="Read runs from an archive, not from the store.")
+    ] = None,
+) -> None:
+    """Write the charges of a month in FOCUS 1.2, for tools of cloud costs: a row for each line of a statement."""
+    from publisher.report.request import ReportRequest  # noqa: PLC0415
+    from publisher.report.statements.statement import notes_on  # noqa: PLC0415
+
+    begin, end = options.month_window(month, None, None)
+    request = ReportRequest(start=begin or 0, stop=end or 0, by=(by,) if by else (), archive=archive)
+    with session.publisher() as publisher:
+        made, file = publisher.focus(request, output, form)
+    say(*(text for text in (made.nothing, made.purged) if text), *notes_on(made))
+    if session.json:
+        json_object({"month": made.month, "currency": made.currency, "total": str(made.total), "file": str(file)})
+    else:
+        say(f"{made.total:,f} {made.currency} of {counted(len(made.all), 'payer')} written to {file}")

@@ -78,6 +78,7 @@ ON_EVERY_TARGET: Final[list[tuple[str, tuple[str, ...]]]] = [
         "report-statements",
         ("report", "statements", "--month", "2026-10", "--by", "project", "--output", "statements", "--format", "text"),
     ),
+    ("report-focus", ("report", "focus", "--month", "2026-10", "--output", "focus")),
     ("month-statements", ("month", "close", "2026-10", "--yes")),
     ("months", ("month", "list")),
     ("month-statements", ("month", "cancel", "2026-10", "--reason", "wrong", "--yes")),
