@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from formats.base import Format
     from formats.calendar import Month
     from publisher.collect.collect import Collected, TargetPlan
+    from publisher.collect.meters import MeterResult
     from publisher.finding import Finding
     from publisher.maintenance import StoreMaintenance
     from publisher.preview.diff import DiffRendering
@@ -81,6 +82,7 @@ class RunResult(msgspec.Struct, frozen=True):
     reconciled: dict[str, ReconcileResult] = {}
     checked: PartChecked | None = None
     problem: StoreError | None = None
+    measured: dict[str, MeterResult] = {}
 
 
 class Publisher:
@@ -144,6 +146,13 @@ class Publisher:
                 for name, source in sources.items()
             }
 
+    def read_meters(self) -> dict[str, MeterResult]:
+        """Store the energy that other programs measured, by their paths: `[[energy.measured]]`."""
+        from publisher.collect.meters import read_meters  # noqa: PLC0415
+
+        meters = self.config.energy.measured
+        return read_meters(self.store, meters, self.tools.clock()) if meters else {}
+
     def publish(
         self, names: Sequence[str] = (), *, only_due: bool = False, circuits: Circuits | None = None
     ) -> dict[str, Delivery]:
@@ -168,8 +177,9 @@ class Publisher:
         from publisher.reconcile.schedule import reconcile_due  # noqa: PLC0415
 
         collected = self.collect()
+        measured = self.read_meters()
         delivered = self.publish(only_due=True, circuits=circuits)
-        done = RunResult(collected or {}, delivered, collected is None)
+        done = RunResult(collected or {}, delivered, collected is None, measured=measured)
         try:
             reconciled = reconcile_due(self.store, self.config, self._plans, self.tools)
         except StoreError as error:

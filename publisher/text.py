@@ -178,6 +178,20 @@ def instant_s(value: object) -> int:
     raise ValueError(_INSTANT_HELP)
 
 
+def zoned_instant_s(text: str) -> int:
+    """Epoch seconds of a time in a file of other programs: epoch seconds, or ISO 8601 with a zone or offset, because a
+    local time may be two instants. Raises ValueError."""
+    if text.isascii() and text.isdecimal() and len(text) <= 11:
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time such as 2026-11-01T00:00Z") from None
+    if found.tzinfo is None:
+        raise ValueError(f"{text!r} has no zone, so it may be two instants: write Z, or an offset such as +01:00")
+    return int(found.timestamp())
+
+
 _MOMENT_HELP = "write it as 2026-11-01, 2026-11-01T12:00, 2026-11, -7d, or @1793491200"
 _MONTH = re.compile(r"(\d{4})-(\d{2})")
 

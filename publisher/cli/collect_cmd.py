@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from formats.job import Job
     from publisher.api import Publisher
     from publisher.collect.collect import Collected
+    from publisher.collect.meters import MeterResult
     from publisher.collect.suspects import AcceptedSuspects
     from publisher.sources.base import Window
     from publisher.store.registry import UnreadableRow
@@ -117,17 +118,20 @@ def _collect(publisher: Publisher, sources: Sequence[str], window: Window | None
     with recorded(publisher, "collect") as recording:
         subprocess_worker.tune_memory()
         found = publisher.collect(sources, window)
+        measured = {} if sources or window is not None else publisher.read_meters()
         say_if_new_store(publisher)
         if found is None:
             say("another run is collecting; nothing was read")
             found = {}
         say_problems(found)
+        say_measured(measured)
         recording.done = {"sources": collected_json(found)}
         if session.json:
             json_object(recording.done)
         elif not session.quiet:
             show_collected(found)
-        raise typer.Exit(exit_code.of_run(found.values(), {}, None, contexts=publisher.written_contexts()))
+        failed = [path for path, item in measured.items() if item.error is not None]
+        raise typer.Exit(exit_code.of_run(found.values(), {}, None, contexts=[*publisher.written_contexts(), *failed]))
 
 
 def _lines_of(text: str | None) -> tuple[int, int] | None:
@@ -176,6 +180,19 @@ def say_problems(found: dict[str, Collected]) -> None:
         if item.suspect:
             jobs = counted(item.suspect, "job")
             say(f"{name}: {jobs} of these may be made by a user: they are counted nowhere until they are accepted")
+
+
+def say_measured(found: Mapping[str, MeterResult]) -> None:
+    """Print what meters of energy gave, if anything changed or is wrong."""
+    for path, item in found.items():
+        if item.error is not None:
+            say(item.error)
+        if item.stored and not session.quiet:
+            say(f"{path}: energy of {counted(item.stored, 'job')} is new or changed")
+        if item.without_run:
+            say(f"{path}: {counted(item.without_run, 'value')} of {item.read:,} belong to no stored job")
+        if item.impossible:
+            say(f"{path}: {counted(item.impossible, 'value')} not used; {item.refused}")
 
 
 def show_collected(found: dict[str, Collected]) -> None:

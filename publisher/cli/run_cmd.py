@@ -13,7 +13,7 @@ import typer
 
 from publisher import subprocess_worker
 from publisher.cli import exit_code, options, signals
-from publisher.cli.collect_cmd import collected_json, say_if_new_store, say_problems, show_collected
+from publisher.cli.collect_cmd import collected_json, say_if_new_store, say_measured, say_problems, show_collected
 from publisher.cli.output import OutputClosedError, flush, json_object, say
 from publisher.cli.publish_cmd import delivered_json, error_json, said, show_delivered, status_after
 from publisher.cli.recorded import recorded
@@ -103,7 +103,8 @@ def _run(publisher: Publisher, recording: Recording, circuits: Circuits | None) 
     say_if_new_store(publisher)
     status, problem = status_after(publisher)
     problem = result.problem or problem
-    contexts = publisher.context_errors()
+    failed = [path for path, item in result.measured.items() if item.error is not None]
+    contexts = [*publisher.context_errors(), *failed]
     code = exit_code.of_run(
         result.sources.values(), result.targets, status, busy=result.busy, contexts=contexts, with_evidence=True
     )
@@ -112,6 +113,7 @@ def _run(publisher: Publisher, recording: Recording, circuits: Circuits | None) 
     if result.busy:
         say("another run is collecting")
     say_problems(result.sources)
+    say_measured(result.measured)
     recording.done = {
         "sources": collected_json(result.sources),
         "targets": delivered_json(result.targets, status),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from publisher.config.types import FilePath, Patterns, Settings, Switch, WrongKeysError
+from publisher.config.types import Count, FilePath, Patterns, Settings, Switch, WrongKeysError
 
 MICRO: Final = 1_000_000
 MILLI: Final = 1_000
@@ -64,6 +64,24 @@ class PowerRule(Settings):
         return cores * self.watts_core + gpus * self.watts_gpu + memory_gib * self.watts_gib
 
 
+class EnergyMeter(Settings):
+    """`[[energy.measured]]`: what another program measured of single jobs; the first that has a job counts."""
+
+    type: Literal["ceems", "csv"] = Field(
+        description="CEEMS' database, or a CSV file with the columns `job`, `start`, and `joules`."
+    )
+    path: FilePath = Field(description="The SQLite file of CEEMS (or its backup), or the CSV file.")
+    cluster: str | None = Field(
+        default=None, min_length=1, description="The cluster of the jobs, as their source names it. Default: any."
+    )
+    ceems_cluster: str | None = Field(
+        default=None, min_length=1, description="CEEMS: only units with this `cluster_id`. Default: all."
+    )
+    days: Count = Field(
+        default=7, ge=1, le=36_500, description="CEEMS: for so many days after its end a job is read again."
+    )
+
+
 class Energy(Settings):
     """`[energy]`: for `report energy`, and for energy in statements and charges."""
 
@@ -74,6 +92,7 @@ class Energy(Settings):
     carbon_file: FilePath | None = Field(
         default=None, description="Instead of it, a CSV file of hours: columns `start` and `g_per_kwh`."
     )
+    measured: tuple[EnergyMeter, ...] = Field(default=(), description="What other programs measured.")
     power: tuple[PowerRule, ...] = Field(default=(), description="Power of jobs without a measured value.")
 
     @model_validator(mode="after")

@@ -32,6 +32,7 @@ NUMBERS: Final = frozenset(
         "stage_in_bytes", "stage_out_bytes",
         "mem_ugb_s", "io_ugb", "iow_us",  # Grid Engine's mem, io and iow: millionths of GB s, GB and s
         "energy_mj",  # millijoules that the source reports, of all nodes of the run
+        "metered_mj", "metered_by",  # what another program measured of the run alone, and which one: `energies.Method`
         "incomplete",  # amounts that the source does not report, which are 0 in their columns: a sum of the bits below
     }
 )  # fmt: skip
@@ -49,7 +50,7 @@ JOB_COLUMNS: Final = ("local_id", "name", "global_id", "array_id", "dqs_job_name
 TEXT_COLUMNS: Final = (*sorted({*KEYS, "source"} - {"job", "host", "slots"}), "placed")
 """Columns of words; `host` is read from `placed`, the hosts of a run, and the word `slots` from the number."""
 CORE_NUMBERS: Final = "core_numbers"
-LATER: Final = frozenset({CORE_NUMBERS, "incomplete", "energy_mj", "memory_asked_kib"})
+LATER: Final = frozenset({CORE_NUMBERS, "incomplete", "energy_mj", "metered_mj", "metered_by", "memory_asked_kib"})
 """Columns that older archives may lack: their values are then unknown."""
 COLUMNS: Final = (*sorted(NUMBERS), *TEXT_COLUMNS, *JOB_COLUMNS, "events", CORE_NUMBERS)
 TYPES: Final = {

@@ -8,7 +8,6 @@ them has no known emissions.
 from __future__ import annotations
 
 import csv
-from datetime import datetime
 from decimal import Decimal
 from itertools import pairwise
 from typing import Final
@@ -18,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from publisher.config.energy import MILLI, Energy, Intensity
 from publisher.errors import ConfigError
-from publisher.text import counted, iso
+from publisher.text import counted, iso, zoned_instant_s
 
 HOUR_S: Final = 3600
 _COLUMNS: Final = ("start", "g_per_kwh")
@@ -58,7 +57,7 @@ def carbon_hours(settings: Energy) -> tuple[CarbonHour, ...]:
             continue
         try:
             start, intensity = (row[place].strip() for place in places)
-            found.append(_hour(found[-1] if found else None, _instant(start), _milligrams(intensity)))
+            found.append(_hour(found[-1] if found else None, zoned_instant_s(start), _milligrams(intensity)))
         except (ValueError, IndexError) as error:
             problem = "it has too few cells" if isinstance(error, IndexError) else str(error)
             raise ConfigError(f"{path}, line {rows.line_num}: {problem}", key=_KEY) from error
@@ -73,18 +72,6 @@ def _hour(last: CarbonHour | None, start: int, mg_per_kwh: int) -> CarbonHour:
     return CarbonHour(
         start, mg_per_kwh, last.before + last.mg_per_kwh * HOUR_S, last.island + (start > last.start + HOUR_S)
     )
-
-
-def _instant(text: str) -> int:
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a time such as 2026-11-01T00:00Z") from None
-    if found.tzinfo is None:
-        raise ValueError(f"{text!r} has no zone, so it may be two instants: write Z, or an offset such as +01:00")
-    if found.microsecond:
-        raise ValueError(f"{text!r} is not a whole second")
-    return int(found.timestamp())
 
 
 def _milligrams(text: str) -> int:

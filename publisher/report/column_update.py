@@ -29,7 +29,7 @@ from publisher.report.column_files import (
     UnreadableRun,
 )
 from publisher.report.columns import SlimDecoder, batch_of
-from publisher.store import changes, paging
+from publisher.store import changes, energies, paging
 from publisher.store.changes import ChangesLostError, ChangesSince, Ranges
 from publisher.store.report_queries import (
     Rows,
@@ -65,6 +65,7 @@ class BatchReader:
     def __init__(self, connection: Connection) -> None:
         kinds = [each.name for each in SOURCE_KINDS.values() if each.keeps_slaves]
         self._connection = connection
+        self._metered = energies.are_used(connection)
         self._decoder = SlimDecoder(with_slaves=any(has_source_of(connection, kind) for kind in kinds))
         self.damaged: list[UnreadableRun] = []
 
@@ -88,7 +89,8 @@ class BatchReader:
                     self.damaged.append(UnreadableRun(row[0], end if isinstance(end, int) else 1 << 62, error.message))
 
     def _batch(self, page: Rows, now: int | None) -> Any:
-        return batch_of(self._decoder.decoded(page), [(run_id, class_id) for run_id, class_id, _ in page], now)
+        metered = energies.of_runs(self._connection, [row[0] for row in page] if self._metered else ())
+        return batch_of(self._decoder.decoded(page), [(run_id, class_id) for run_id, class_id, _ in page], now, metered)
 
 
 def running_table(connection: Connection, now: int) -> Any:

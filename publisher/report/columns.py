@@ -7,12 +7,13 @@ configuration and of the grid log, is joined when the columns are read (`publish
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from math import isnan
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -115,8 +116,12 @@ def slim_of(job: Any) -> Any:
     return _Slim(**given)
 
 
-def batch_of(runs: Sequence[Any], ids: Sequence[tuple[int, int]], now: int | None = None) -> Any:
-    """A record batch of slim runs that have ended, with the ids of each and of its class.
+def batch_of(
+    runs: Sequence[Any], ids: Sequence[tuple[int, int]], now: int | None = None,
+    metered: Mapping[int, tuple[int, int]] = MappingProxyType({}),
+) -> Any:  # fmt: skip
+    """A record batch of slim runs that have ended, with the ids of each and of its class; `metered`: by the ids of
+    runs, millijoules and who measured them.
 
     With `now`, also of those that are still running, up to then. Runs without times are left out.
     """
@@ -128,10 +133,16 @@ def batch_of(runs: Sequence[Any], ids: Sequence[tuple[int, int]], now: int | Non
     else:  # attempts to start that failed have no end either
         known &= (raw["end"] != UNKNOWN) | np.array([run.status == "running" for run in runs], np.bool_)
     columns = _names(runs) | _words(runs)
-    for name, values in {**_numbers(raw, start, stop), **_ids(ids)}.items():
+    for name, values in {**_numbers(raw, start, stop), **_ids(ids), **_metered(ids, metered)}.items():
         columns[name] = pa.array(values, PART_SCHEMA.field(name).type, mask=values == UNKNOWN)
     batch = pa.record_batch([columns[name] for name in PART_SCHEMA.names], schema=PART_SCHEMA)
     return batch if known.all() else batch.filter(pa.array(known))
+
+
+def _metered(ids: Sequence[tuple[int, int]], metered: Mapping[int, tuple[int, int]]) -> dict[str, Ints]:
+    found = [metered.get(run_id, (UNKNOWN, UNKNOWN)) for run_id, _ in ids]
+    energy_mj, method = np.array(found, np.int64).reshape(-1, 2).T
+    return {"metered_mj": energy_mj, "metered_by": method}
 
 
 def _ids(ids: Sequence[tuple[int, int]]) -> dict[str, Ints]:

@@ -28,7 +28,8 @@ from publisher.report.inventory import Inventory, KnownNode
 from publisher.report.matching import Matching
 
 COLUMNS: Final = (
-    "energy_mj", "wall_ms", "slots", "gpus", "memory_kib", "incomplete", "source", "cluster", "queue", "placed",
+    "energy_mj", "metered_mj", "metered_by",
+    "wall_ms", "slots", "gpus", "memory_kib", "incomplete", "source", "cluster", "queue", "placed",
 )  # fmt: skip
 """The columns of `entries` that the relation needs."""
 _MOST_MJ: Final = 1 << 61
@@ -37,9 +38,11 @@ _IMPOSSIBLE: Final = (
     f"slots >= {1 << 24} OR gpus >= {1 << 20} OR memory_kib >= {1 << 44} OR wall_ms >= {1 << 42} OR wall_ms < 0"
 )
 """What nobody has, 10^7 cores or 100 years: products with it may have more than 127 bits."""
-_NOT_MEASURED: Final = "energy_mj IS NULL OR energy_mj = 0"
+_VALUE: Final = "coalesce(nullif(metered_mj, 0), energy_mj)"
+"""What was measured of the run alone, else of its nodes."""
+_NOT_MEASURED: Final = f"coalesce({_VALUE}, 0) = 0"
 _SENTINEL: Final = (
-    f"energy_mj < 0 OR energy_mj IN ({((1 << 32) - 2) * 1000}, {((1 << 32) - 1) * 1000}) OR energy_mj >= {_MOST_MJ}"
+    f"{_VALUE} < 0 OR {_VALUE} IN ({((1 << 32) - 2) * 1000}, {((1 << 32) - 1) * 1000}) OR {_VALUE} >= {_MOST_MJ}"
 )
 _KIB_A_GIB: Final = 1 << 20
 _NANO: Final = 1_000_000
@@ -79,11 +82,11 @@ def define_energy(matching: Matching, settings: Energy, nodes: Sequence[Node]) -
     )
     matching.define(
         "energy_rated",
-        "SELECT matching.*, core_uw, gpu_uw, gib_uw, coalesce(whole_nodes, false) OR coalesce(whole, false) AS alone, "  # noqa: S608 - names of ours
+        "SELECT matching.*, core_uw, gpu_uw, gib_uw, coalesce(metered_mj > 0 OR whole_nodes OR whole, false) AS alone, "  # noqa: S608 - names of ours
         f"most_uw FROM matching LEFT JOIN power ON {joined} "
         f"LEFT JOIN placements ON {placed} AND placements.epoch = {at}",
     )
-    above = f"CAST(energy_mj AS HUGEINT) * {_NANO} > CAST(most_uw AS HUGEINT) * wall_ms"
+    above = f"CAST({_VALUE} AS HUGEINT) * {_NANO} > CAST(most_uw AS HUGEINT) * wall_ms"
     matching.define(
         "energy_judged",
         f"SELECT *, CASE WHEN {_IMPOSSIBLE} OR model_mj >= {_MOST_MJ} THEN '{IMPOSSIBLE}' "  # noqa: S608 - as above
@@ -91,7 +94,7 @@ def define_energy(matching: Matching, settings: Energy, nodes: Sequence[Node]) -
         f"WHEN {above} THEN '{ABOVE}' END AS refused "
         f"FROM (SELECT *, CASE WHEN NOT ({_IMPOSSIBLE}) THEN {_MODEL} END AS model_mj FROM energy_rated)",
     )
-    measured = f"CASE WHEN refused IS NULL AND NOT ({_NOT_MEASURED}) THEN energy_mj END"
+    measured = f"CASE WHEN refused IS NULL AND NOT ({_NOT_MEASURED}) THEN {_VALUE} END"
     matching.define(
         "energy_chosen",
         f"SELECT *, {measured} AS measured_mj, "  # noqa: S608 - as above

@@ -37,6 +37,8 @@ class EnergyUse(msgspec.Struct, frozen=True):
     carbon_mj: int = 0
     """The energy whose emissions are known."""
     measured_jobs: int = 0
+    by_ceems: int = 0
+    by_file: int = 0
     unknown_jobs: int = 0
     sentinels: int = 0
     shared: int = 0
@@ -101,5 +103,10 @@ class EnergyUse(msgspec.Struct, frozen=True):
         return f"{text} ({measured}{unknown})."
 
     def _method(self) -> str:
-        modelled = self.modelled_mj > 0 or self.measured_jobs + self.unknown_jobs < self.jobs
-        return " and ".join(["measured"] * bool(self.measured_jobs) + ["modelled"] * modelled)
+        methods = {
+            "batch system": self.measured_jobs > self.by_ceems + self.by_file,
+            "CEEMS": self.by_ceems > 0,
+            "file": self.by_file > 0,
+            "modelled": self.modelled_mj > 0 or self.measured_jobs + self.unknown_jobs < self.jobs,
+        }
+        return ", ".join(name for name, used in methods.items() if used)

@@ -20,6 +20,7 @@
     grid_jobs    its entries: the grid identities of local jobs
     grid_waits   runs that have no entry, and which of them are held until they have one
     same_jobs    pairs of runs of different sources that are one job, in both directions
+    energies     energy of runs that another program than their batch system measured
     usage_notes  runs whose CPU time the source corrected, or doubts
     unreadable   input that is not a record, with file, line, reason; or may be a user's text, with its run
     sent_mark    the id of the store, and how many messages have left it (`publisher.store.sent_mark`); one row
@@ -195,6 +196,15 @@ usage_notes = Table(
     Column("run_id", BigInteger, ForeignKey("runs.id"), primary_key=True),
     Column("source_id", BigInteger, ForeignKey("sources.id"), nullable=False),
     Column("note", SmallInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+energies = Table(
+    "energies",
+    metadata,
+    Column("run_id", BigInteger, ForeignKey("runs.id"), primary_key=True),
+    Column("energy_mj", BigInteger, nullable=False),
+    Column("method", SmallInteger, nullable=False),
     sqlite_with_rowid=False,
 )
 

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 
 from publisher.config.auditor import ComponentSettings
 from publisher.config.auditor_source import AuditorSourceSettings, ComponentRule, Components, MetaKeys
-from publisher.config.energy import Energy, Intensity, NodeWatts, PowerRule, Pue, Watts
+from publisher.config.energy import Energy, EnergyMeter, Intensity, NodeWatts, PowerRule, Pue, Watts
 from publisher.config.operation import Log, Metrics, Notices, Serve
 from publisher.config.reports import (
     Adjustment,
@@ -81,6 +81,7 @@ TABLES: dict[str, type[Settings]] = {
     "[serve]": Serve,
     "[[nodes]]": Node,
     "[energy]": Energy,
+    "[[energy.measured]]": EnergyMeter,
     "[[energy.power]]": PowerRule,
     "[charges]": Charges,
     "[[charges.prices]]": Price,

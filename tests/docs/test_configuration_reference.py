@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from publisher.config.auditor_source import AuditorSourceSettings, Components, MetaKeys
-from publisher.config.energy import Energy, PowerRule
+from publisher.config.energy import Energy, EnergyMeter, PowerRule
 from publisher.config.file import load, parse
 from publisher.config.reports import Adjustment, Charges, Factor, Node, Price, StatementRecipient, StatementSettings
 from publisher.config.schema import (
@@ -94,6 +94,7 @@ def test_the_example_has_every_setting(switched_on: dict[str, Any]) -> None:
         (Credentials, switched_on["credentials"] | switched_on["targets"]["api"]["credentials"]),
         (Node, switched_on["nodes"][0]),
         (Energy, switched_on["energy"] | {"carbon_file": "carbon.csv"}),
+        (EnergyMeter, switched_on["energy"]["measured"][0]),
         (PowerRule, switched_on["energy"]["power"][0]),
         (Charges, switched_on["charges"]),
         (Price, switched_on["charges"]["prices"][0]),

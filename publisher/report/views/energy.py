@@ -45,6 +45,7 @@ _AMOUNTS: Final = (
     "sum(carbon_ug)",
     "sum(carbon_mj)",
     "count(measured_mj)",
+    *(f"count(measured_mj) FILTER (metered_mj > 0 AND metered_by = {method})" for method in (1, 2)),
     "count(*) FILTER (measured_mj IS NULL AND modelled_mj IS NULL)",
     *(f"count(*) FILTER (refused = '{why}')" for why in (SENTINEL, SHARED, ABOVE, IMPOSSIBLE)),
     "count(*) FILTER (unchecked)",

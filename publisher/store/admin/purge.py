@@ -54,6 +54,7 @@ from publisher.store.schema import (
     batches,
     classes,
     deliveries,
+    energies,
     grid_jobs,
     grid_waits,
     purged_deliveries,
@@ -337,6 +338,7 @@ def purge_month(connection: Connection, month: Month, now: int) -> int:
         connection.execute(delete(grid_waits).where(grid_waits.c.run_id.in_(ids)))
         same_jobs.forget(connection, ids)
         connection.execute(delete(usage_notes).where(usage_notes.c.run_id.in_(ids)))
+        connection.execute(delete(energies).where(energies.c.run_id.in_(ids)))
         connection.execute(delete(runs).where(runs.c.id.in_(ids)))
         changes.note_runs(connection, ids)
         _forget_entries(connection, [(row[5], row[4]) for row in page if row[4]])

@@ -85,7 +85,7 @@ def test_measured_or_else_modelled_with_pue_once_and_idle_by_itself(tmp_path: Pa
         assert (cells["ada"]["with_pue_kwh"], cells["ada"]["co2e_kg"]) == (0.3, 0.03)
         assert cells["ada"]["kwh_per_core_h"] == pytest.approx(0.3 / 32)
         assert cells["ada"]["co2e_g_per_core_h"] == pytest.approx(30 / 32)
-        assert (cells["ada"]["measured_share"], cells["ada"]["method"]) == (1.0, "measured")
+        assert (cells["ada"]["measured_share"], cells["ada"]["method"]) == (1.0, "batch system")
         assert (cells["bob"]["measured_mj"], cells["bob"]["modelled_mj"]) == (0, 380 * 3_600_000)
         assert (cells["bob"]["measured_share"], cells["bob"]["method"]) == (0.0, "modelled")
         idle_mj = (4 * 24 - 1 - Fraction(1, 2)) * 64 * 3_600_000

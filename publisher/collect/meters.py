@@ -1,0 +1,146 @@
+"""Energy that another program measured: CEEMS' database, and CSV files; by job, cluster, and start.
+
+A value belongs to the run with its job id that started in its second, on the configured cluster. Only values that can
+be are taken; the others are counted, and the first is named. Values may come late, and may change.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sqlite3
+from collections.abc import Callable, Generator
+from contextlib import closing
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from publisher.config.energy import EnergyMeter
+from publisher.sqlite_file import open_read_only
+from publisher.store import energies, paging, runs
+from publisher.store.database import Store
+from publisher.store.energies import Method
+from publisher.text import zoned_instant_s
+
+_J_A_KWH: Final = 3_600_000
+_MOST_MJ: Final = 1 << 61
+_UNKNOWN_J: Final = {(1 << 32) - 2, (1 << 32) - 1}
+"""Slurm's numbers for unknown, which scripts copy."""
+_DAY_S: Final = 86_400
+_AT_ONCE: Final = 1000
+_COLUMNS: Final = ("job", "start", "joules")
+
+
+class MeterResult(msgspec.Struct):
+    """What a meter gave: `read` values, of which so many were stored (new or changed), belong to no run, or cannot be.
+    `refused`: where and why the first of the last; `error`: why it could not be read to its end."""
+
+    read: int = 0
+    stored: int = 0
+    without_run: int = 0
+    impossible: int = 0
+    refused: str = ""
+    error: str | None = None
+
+
+class MeteredJob(msgspec.Struct, frozen=True):
+    """A value: the job, the second of its start, and millijoules."""
+
+    job: str
+    start: int
+    energy_mj: int
+
+
+def read_meters(store: Store, meters: tuple[EnergyMeter, ...], now: int) -> dict[str, MeterResult]:
+    """Store what the meters give, by their paths. The first that gives a value of a run counts."""
+    seen: set[int] = set()
+    results: dict[str, MeterResult] = {}
+    for meter in meters:
+        result = results[str(meter.path)] = MeterResult()
+        method = Method.CEEMS if meter.type == "ceems" else Method.FILE
+        try:
+            values = _of_ceems(meter, now, result) if method is Method.CEEMS else _of_file(meter, result)
+            with closing(values):
+                for some in paging.chunks(values, _AT_ONCE):
+                    _store(store, meter, method, some, seen, result)
+        except (OSError, UnicodeDecodeError, csv.Error, sqlite3.Error) as error:
+            result.error = f"{meter.path} cannot be read: {error}"
+    return results
+
+
+def _store(
+    store: Store, meter: EnergyMeter, method: Method, values: list[MeteredJob], seen: set[int], result: MeterResult
+) -> None:
+    with store.write() as connection:
+        found: dict[tuple[str | None, int | None], list[int]] = {}
+        for run in runs.in_order(connection, energies.runs_named(connection, (value.job for value in values))):
+            if meter.cluster in {None, run.job.cluster}:
+                started = run.job.start if run.job.execution_start is None else run.job.execution_start
+                found.setdefault((run.job.local_id, started), []).append(run.run_id)
+        chosen: dict[int, int] = {}
+        for value in values:
+            run_ids = found.get((value.job, value.start), [])
+            result.without_run += not run_ids
+            chosen |= {run_id: value.energy_mj for run_id in run_ids if run_id not in seen}
+        seen.update(chosen)
+        result.stored += energies.put(connection, chosen, method)
+
+
+def _taken(result: MeterResult, place: str, value: Callable[[], MeteredJob]) -> Generator[MeteredJob, None, None]:
+    """The value of a row, if it can be one. Zero is as often not measured, and says nothing."""
+    result.read += 1
+    try:
+        found = value()
+    except (ValueError, TypeError, OverflowError) as error:
+        result.impossible += 1
+        result.refused = result.refused or f"{place}: {error}"
+        return
+    if found.energy_mj:
+        yield found
+
+
+def _value(job: object, start: int, joules: float) -> MeteredJob:
+    energy_mj = round(joules * 1000)
+    if not 0 <= energy_mj < _MOST_MJ or energy_mj // 1000 in _UNKNOWN_J:
+        raise ValueError(f"{joules} J is not an amount of energy")
+    name = str(job or "").strip()
+    if not name:
+        raise ValueError("it names no job")
+    return MeteredJob(name, start, energy_mj)
+
+
+def _of_file(meter: EnergyMeter, result: MeterResult) -> Generator[MeteredJob, None, None]:
+    with meter.path.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.DictReader(file, skipinitialspace=True)
+        if missing := [name for name in _COLUMNS if name not in (rows.fieldnames or [])]:
+            raise csv.Error(f"it has no column {missing[0]}; its first line must be {','.join(_COLUMNS)}")
+        for row in rows:
+            yield from _taken(result, f"line {rows.line_num}", partial(_of_row, row))
+
+
+def _of_row(row: dict[str, str | None]) -> MeteredJob:
+    return _value(row["job"], zoned_instant_s(row["start"] or ""), float(row["joules"] or ""))
+
+
+def _of_ceems(meter: EnergyMeter, now: int, result: MeterResult) -> Generator[MeteredJob, None, None]:
+    query = (
+        "SELECT uuid, started_at_ts, total_cpu_energy_usage_kwh, total_gpu_energy_usage_kwh FROM units "
+        "WHERE ended_at_ts >= ? AND (? IS NULL OR cluster_id = ?) ORDER BY id"
+    )
+    since_ms = (now - meter.days * _DAY_S) * 1000
+    with closing(open_read_only(meter.path)) as database:
+        for row in database.execute(query, (since_ms, meter.ceems_cluster, meter.ceems_cluster)):
+            yield from _taken(result, f"unit {row[0]}", partial(_of_unit, *row))
+
+
+def _of_unit(job: object, started_ms: int, *amounts: str | None) -> MeteredJob:
+    return _value(job, started_ms // 1000, sum(map(_kwh, amounts)) * _J_A_KWH)
+
+
+def _kwh(text: str | None) -> float:
+    """The kWh of a map of CEEMS: its total, or its only value."""
+    amounts = json.loads(text) if text else {}
+    if not isinstance(amounts, dict) or (len(amounts) > 1 and "total" not in amounts):
+        raise ValueError(f"{text!r} has no total")
+    return float(amounts.get("total", next(iter(amounts.values()), 0)))

@@ -1,0 +1,173 @@
+"""Energy of other programs: by job, cluster, and start; late values reach reports, and nothing that is sent changes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.job import Job
+from publisher.report.report import Report
+from publisher.report.request import ReportRequest
+from publisher.report.runs import ReportContext
+from publisher.report.views import make
+from tests.publisher.receivers import RecordReceiver
+from tests.publisher.site import NOVEMBER, NOW, ListSource, Site, make_job
+
+_UNITS = (
+    "CREATE TABLE units (id INTEGER PRIMARY KEY, cluster_id TEXT, uuid TEXT, started_at TEXT, started_at_ts INTEGER, "
+    "ended_at_ts INTEGER, total_cpu_energy_usage_kwh TEXT, total_gpu_energy_usage_kwh TEXT)"
+)
+
+
+def ceems(path: Path, *units: tuple[str, str, int, object, object]) -> None:
+    """A database of CEEMS with units: cluster, job, start, kWh of CPUs and GPUs as maps or as raw text."""
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(_UNITS)
+        for cluster, job, start, *maps in units:
+            texts = [each if isinstance(each, str) or each is None else json.dumps(each) for each in maps]
+            row = (cluster, job, "", start * 1000, (start + 100) * 1000, *texts)
+            database.execute(
+                "INSERT INTO units (cluster_id, uuid, started_at, started_at_ts, ended_at_ts, "
+                "total_cpu_energy_usage_kwh, total_gpu_energy_usage_kwh) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+        database.commit()
+
+
+def metered_site(tmp_path: Path, *meters: dict[str, Any]) -> Site:
+    source = ListSource("slurm")
+    source.add(job(1), job(2), job(3, cluster="beta"), job(2, record_id="again", start=NOVEMBER + 9_000, run=1))
+    site = Site(tmp_path, [source], [RecordReceiver("sgas")])
+    site.table["energy"] = {"measured": list(meters), "power": [{"watts_core": 36}]}
+    site.collect()
+    return site
+
+
+def job(number: int, **facts: Any) -> Job:
+    start = facts.pop("start", NOVEMBER + 3600 + number)
+    usual = {"cluster": "alpha", "start": start, "end": start + 100, "submit": start - 1, "energy_j": None}
+    return make_job(number, **(usual | facts))
+
+
+def view(site: Site) -> dict[str, Any]:
+    context = ReportContext(site.publisher.store, site.config, NOW)
+    found: Report = make("energy", context, ReportRequest(start=NOVEMBER, stop=NOW))
+    return dict(zip([column.name for column in found.columns], found.rows[0], strict=True))
+
+
+def start_of(number: int) -> int:
+    return NOVEMBER + 3600 + number
+
+
+def test_values_of_ceems_by_cluster_job_and_start(tmp_path: Path) -> None:
+    meter = {"type": "ceems", "path": "ceems.db", "cluster": "alpha", "ceems_cluster": "slurm-a", "days": 90}
+    ceems(
+        tmp_path / "ceems.db",
+        ("slurm-a", "1", start_of(1), {"total": 0.001}, {"total": 0.0005}),
+        ("slurm-a", "2", NOVEMBER + 9_000, {"rapl": 0.002}, None),
+        ("slurm-a", "2", start_of(2) + 1, {"total": 1}, None),  # no run started then
+        ("slurm-a", "3", start_of(3), {"total": 1}, None),  # that of the cluster beta
+        ("slurm-b", "2", start_of(2), {"total": 1}, None),  # another cluster of CEEMS
+        ("slurm-a", "2", start_of(2), {"rapl": 1, "ipmi": 2}, None),
+    )
+    site = metered_site(tmp_path, meter)
+    assert view(site)["measured_mj"] == 0
+    before = site.publisher.store
+    (result,) = site.publisher.read_meters().values()
+    assert (result.read, result.stored, result.without_run, result.impossible) == (5, 2, 2, 1)
+    assert "has no total" in result.refused
+    assert before is site.publisher.store
+    found = view(site)
+    assert found["measured_mj"] == round(0.0015 * 3.6e9) + round(0.002 * 3.6e9)
+    assert (found["modelled_mj"], found["method"]) == (2 * 3_600_000, "CEEMS, modelled")
+    (again,) = site.publisher.read_meters().values()
+    assert again.stored == 0
+
+
+def test_late_values_change_reports_and_nothing_that_is_sent(tmp_path: Path) -> None:
+    site = metered_site(tmp_path, {"type": "csv", "path": "energy.csv"})
+    site.publish("sgas")
+    posted = site.receivers["sgas"].posts
+    for joules in ("7", "8.5"):
+        (tmp_path / "energy.csv").write_text(f"job,start,joules\n1,{start_of(1)},{joules}\n")
+        (result,) = site.publisher.read_meters().values()
+        assert result.stored == 1
+        site.collect()
+        site.publish("sgas")
+        assert (view(site)["measured_mj"], view(site)["method"]) == (round(float(joules) * 1000), "file, modelled")
+    assert site.receivers["sgas"].posts == posted
+    assert {finding.level for finding in site.publisher.maintenance.check()} == {"green"}
+
+
+def test_the_first_meter_counts(tmp_path: Path) -> None:
+    site = metered_site(tmp_path, {"type": "csv", "path": "a.csv"}, {"type": "csv", "path": "b.csv"})
+    (tmp_path / "a.csv").write_text(f"job,start,joules\n1,{start_of(1)},7\n")
+    (tmp_path / "b.csv").write_text(f"job,start,joules\n1,{start_of(1)},8\n2,{start_of(2)},9\n")
+    for stored in ([1, 1], [0, 0]):
+        assert [one.stored for one in site.publisher.read_meters().values()] == stored
+    assert view(site)["measured_mj"] == 16_000
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("1,2026-11-01T01:00,7", "has no zone"),
+        (f"1,{start_of(1)},-1", "is not an amount"),
+        (f"1,{start_of(1)},NaN", "cannot convert float NaN"),
+        (f"1,{start_of(1)},inf", "cannot convert float infinity"),
+        (f"1,{start_of(1)},much", "could not convert string"),
+        (f"1,{start_of(1)},4294967294", "is not an amount"),
+        (f"1,{start_of(1)},18446744073709551614", "is not an amount"),
+        (f",{start_of(1)},1", "names no job"),
+        (f"1,{start_of(1)}", "could not convert string"),
+    ],
+)
+def test_values_that_cannot_be_are_counted(tmp_path: Path, row: str, problem: str) -> None:
+    site = metered_site(tmp_path, {"type": "csv", "path": "energy.csv"})
+    (tmp_path / "energy.csv").write_text(f"job,start,joules\n{row}\n2,{start_of(2)},5\n")
+    (result,) = site.publisher.read_meters().values()
+    assert (result.impossible, result.stored, result.error) == (1, 1, None)
+    assert result.refused.startswith("line 2: ")
+    assert problem in result.refused
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "problem"),
+    [
+        ("csv", None, "No such file"),
+        ("csv", b"job,begin,joules\n", "it has no column start"),
+        ("csv", b"job,start,joules\n\xff\xfe", "can't decode"),
+        ("ceems", b"not a database, but long enough for one" * 30, "file is not a database"),
+        ("ceems", b"", "no such table: units"),
+    ],
+)
+def test_a_meter_that_cannot_be_read_is_an_error_of_it_alone(
+    tmp_path: Path, kind: str, content: bytes | None, problem: str
+) -> None:
+    site = metered_site(tmp_path, {"type": kind, "path": "bad"}, {"type": "csv", "path": "good.csv"})
+    (tmp_path / "good.csv").write_text(f"job,start,joules\n1,{start_of(1)},7\n")
+    if content is not None:
+        (tmp_path / "bad").write_bytes(content)
+    bad, good = site.publisher.read_meters().values()
+    assert problem in str(bad.error)
+    assert (good.error, good.stored) == (None, 1)
+
+
+def test_a_purged_run_takes_its_energy_along(tmp_path: Path) -> None:
+    site = metered_site(tmp_path, {"type": "csv", "path": "energy.csv"})
+    (tmp_path / "energy.csv").write_text(f"job,start,joules\n1,{start_of(1)},7\n")
+    site.publisher.read_meters()
+    site.publish("sgas")
+    site.now += 400 * 86_400
+    site.table["store"]["keep_jobs"] = "2 months"
+    site.reopen()
+    site.publisher.maintenance.purge()
+    with site.publisher.store.read() as connection:
+        for table in ("runs", "energies"):
+            assert connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() == 0
