@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _LAST_DAYS_S: Final = 30 * 86_400
 _PICTURES: Final = ("png", "svg", "pdf", "ps", "html")
 _ENDINGS: Final[Mapping[str, str]] = {
-    "txt": "table", "csv": "csv", "json": "json", "md": "md", **{form: form for form in _PICTURES}
+    "txt": "table", "csv": "csv", "json": "json", "md": "md", "prom": "prom", **{form: form for form in _PICTURES}
 }  # fmt: skip
 """The format of a file, by the ending of its name."""
 _OF_PICTURES: Final = ("style", "grid", "legend", "title", "plot")
@@ -63,7 +63,7 @@ _INTERVAL: Final[dict[str, Any]] = {
 }
 _OUTPUT: Final[dict[str, Any]] = {
     "form": _option(
-        Literal["table", "csv", "json", "md", "term", "png", "svg", "pdf", "ps", "html"] | None,
+        Literal["table", "csv", "json", "md", "prom", "term", "png", "svg", "pdf", "ps", "html"] | None,
         "--format", "Default: table, or the ending of --output; term: a chart as text.",
     ),
     "output": _option(Path | None, "--output", "Write this file instead of standard output.", "FILE"),
@@ -273,6 +273,8 @@ def _text(made: Report, form: str) -> str:
         return report_output.to_csv(made)
     if form == "md":
         return report_output.to_markdown(made)
+    if form == "prom":
+        return report_output.to_prometheus(made)
     if made.nothing:
         return safe(made.nothing) + "\n"
     columns = report_output.shown_columns(made)

@@ -81,6 +81,13 @@ class EnergyMeter(Settings):
         default=7, ge=1, le=36_500, description="CEEMS: for so many days after its end a job is read again."
     )
 
+    @model_validator(mode="after")
+    def _of_ceems_alone(self) -> EnergyMeter:
+        for name in ("ceems_cluster", "days"):
+            if self.type == "csv" and name in self.model_fields_set:
+                raise WrongKeysError(((name,), "has no effect on a CSV file, which is read whole"))
+        return self
+
 
 class Energy(Settings):
     """`[energy]`: for `report energy`, and for energy in statements and charges."""

@@ -6,6 +6,10 @@ import json
 from decimal import Decimal
 from typing import Any, Final
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
 from publisher.csv_text import csv_text
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Report, is_others
 from publisher.text import duration_text, iso, number_text, size_text
@@ -125,6 +129,37 @@ def to_markdown(report: Report) -> str:
     lines = [[heading(column) for column in columns], rules, *text_rows(report)]
     table = "".join("| " + " | ".join(_cell(cell) for cell in line) + " |\n" for line in lines)
     return table + "".join(f"\n{_cell(note)}\n" for note in report.notes)
+
+
+def to_prometheus(report: Report) -> str:
+    """A gauge for each column of numbers, in the text format of Prometheus: the groups of its rows are the labels."""
+    keys = grouping_columns(report)
+    places = [place for place, column in enumerate(report.columns) if column.name in keys]
+    labels = [report.columns[place].name for place in places]
+    registry = CollectorRegistry(auto_describe=False)
+    families = []
+    for place, column in enumerate(report.columns):
+        if not is_text(column):
+            name = f"usage_publisher_report_{report.view}_{column.name}"
+            family = GaugeMetricFamily(name, f"{report.title}: {heading(column)}.", labels=labels)
+            for row in () if report.nothing else report.rows:
+                value = row[place]
+                if isinstance(value, int | float | Decimal):
+                    family.add_metric([str(row[label] or "") for label in places], float(value))
+            families.append(family)
+    registry.register(_Families(families))
+    return generate_latest(registry).decode()
+
+
+class _Families(Collector):
+    """Families that are made already."""
+
+    def __init__(self, families: list[GaugeMetricFamily]) -> None:
+        self._families = families
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        """The families."""
+        return self._families
 
 
 def _cell(text: str) -> str:

@@ -30,6 +30,7 @@ from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import ENERGY, PERIODS
 from publisher.report.views.idle_energy import idle_energy
+from publisher.text import counted
 
 IDLE_NODES: Final = "(idle nodes)"
 """The name of the row of idle nodes."""
@@ -55,7 +56,7 @@ _AMOUNTS: Final = (
 
 _SHARED_NOTE: Final = (
     "Measured values of whole nodes are not used where [[nodes]] does not show that a run had all their cores, and no "
-    "rule says `whole_nodes`: {:,} runs."
+    "rule says `whole_nodes`: {}."
 )
 
 
@@ -95,7 +96,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         columns=(*(Column(key, "text") for key in request.by), *ENERGY.columns),
         rows=tuple(rows),
         footer=("total", *[None] * (len(request.by) - 1), *everything.amounts(pue)) if request.by else (),
-        shown=(*request.by, *_shown(made.all)),
+        shown=(*request.by, *_shown(everything)),
         sorted_by="with_pue_kwh",
         plots=_plots(request, made, idle) if request.by and made.groups else (),
         notes=(*_notes(context, request, made.all, idle), *made.met.notes()),
@@ -140,6 +141,7 @@ def _shown(use: EnergyUse) -> list[str]:
     hidden = {"measured_mj", "modelled_mj"}
     hidden |= set() if use.gpu_ms else {"gpu_h"}
     hidden |= set() if use.carbon_ug is not None else {"co2e_kg", "co2e_g_per_core_h", "carbon_known"}
+    hidden |= set() if use.carbon_mj < use.energy_mj else {"carbon_known"}
     hidden |= set() if use.unknown_jobs else {"unknown_jobs"}
     return [column.name for column in ENERGY.columns if column.name not in hidden]
 
@@ -148,19 +150,19 @@ def _notes(context: ReportContext, request: ReportRequest, use: EnergyUse, idle:
     counts = (
         (
             use.unknown_jobs - use.impossible,
-            "Energy unknown, because nothing was measured and no [[energy.power]] matches: {:,} runs.",
+            "Energy unknown, because nothing was measured and no [[energy.power]] matches: {}.",
         ),
-        (use.sentinels, "Measured values that are negative, or are Slurm's for unknown, are not used: {:,} runs."),
+        (use.sentinels, "Measured values that are negative, or are Slurm's for unknown, are not used: {}."),
         (
             use.shared,
             _SHARED_NOTE,
         ),
-        (use.above, "Measured values above what the nodes can draw (`watts_max`) are not used: {:,} runs."),
-        (use.unchecked, "Measured values on nodes without `watts_max` are not checked: {:,} runs."),
-        (use.memory_unknown, "Modelled without memory, because its amount is unknown: {:,} runs."),
-        (use.impossible, "Runs left out, because their cores or wall times are impossible: {:,}."),
+        (use.above, "Measured values above what the nodes can draw (`watts_max`) are not used: {}."),
+        (use.unchecked, "Measured values on nodes without `watts_max` are not checked: {}."),
+        (use.memory_unknown, "Modelled without memory, because its amount is unknown: {}."),
+        (use.impossible, "Runs left out, because their cores or wall times are impossible: {}."),
     )
-    notes = [text.format(count) for count, text in counts if count]
+    notes = [text.format(counted(count, "run")) for count, text in counts if count]
     if idle is not None and idle.unplaced:
         notes.append("Some runs name no hosts: the energy of idle nodes is too high by what they held.")
     if idle is None and request.filters and any(node.watts_idle is not None for node in context.config.nodes):

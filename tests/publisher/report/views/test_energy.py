@@ -9,6 +9,7 @@ import pytest
 
 from publisher.api import Publisher
 from publisher.errors import PublisherError
+from publisher.report.output import to_prometheus
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
@@ -110,7 +111,7 @@ def test_what_may_not_be_used_is_modelled_and_counted(tmp_path: Path, joules: st
         found = view(site)
         assert rows(found)[1]["measured_mj"] == 0
         assert rows(found)[1]["modelled_mj"] == cores * 5 * 3_600_000
-        assert [note for note in found.notes if why in note and "1 runs" in note]
+        assert [note for note in found.notes if why in note and "1 run." in note]
 
 
 @pytest.mark.parametrize("joules", ["", "0", "-5", str(2**64 - 2)])
@@ -123,7 +124,7 @@ def test_impossible_runs_are_left_out(tmp_path: Path) -> None:
     with energy_site(tmp_path, [{"cores": 1 << 23}, {"cores": 1 << 24}, {}]) as site:
         found = view(site)
         assert rows(found)[3]["unknown_jobs"] == 1
-        assert any("are impossible: 1." in note for note in found.notes)
+        assert any("are impossible: 1 run." in note for note in found.notes)
 
 
 def test_the_most_that_nodes_can_draw_is_measured(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_whole_nodes_by_the_configuration(tmp_path: Path) -> None:
     with energy_site(tmp_path, [{"queue": "alone", "joules": 7, "cores": 3}], rule) as site:
         found = view(site)
         assert rows(found)[1]["measured_mj"] == 7000
-        assert any("not checked: 1 runs" in note for note in found.notes)
+        assert any("not checked: 1 run." in note for note in found.notes)
 
 
 def carbon_site(tmp_path: Path, text: str, jobs: list[dict[str, object]] | None = None) -> Publisher:
@@ -202,6 +203,7 @@ def test_a_bad_carbon_file_is_an_error(tmp_path: Path, text: str, problem: str) 
         ('[[energy.power]]\nwatts_core = "many"\n', "must be a number from 0 to 10,000"),
         ('[energy]\ncarbon_g_per_kwh = 1\ncarbon_file = "c.csv"\n', "cannot be set together"),
         ('[[nodes]]\nname = "n"\ncores = 1\nwatts_idle = 2\nwatts_max = 1\n', "watts_idle must be at most watts_max"),
+        ('[[energy.measured]]\ntype = "csv"\npath = "x"\ndays = 3\n', "has no effect on a CSV file"),
         (POWER.replace("watts_max = 500", "watts_max = 150"), "is less than the 160 W"),
     ],
 )
@@ -255,3 +257,15 @@ def test_the_price_of_energy_has_no_place(tmp_path: Path, key: str) -> None:
     with pytest.raises(PublisherError) as raised:
         energy_site(tmp_path, [{}], f'[[charges.prices]]\nresource = "energy"\nprice = "1"\n{key}\n')
     assert "cannot be set for energy" in str(raised.value)
+
+
+def test_gauges_for_prometheus(tmp_path: Path) -> None:
+    jobs: list[dict[str, object]] = [{"user": 'a"d\\a'}, {"queue": "other"}]
+    with energy_site(tmp_path, jobs, POWER.replace("watts_idle = 64\n", "")) as site:
+        lines = to_prometheus(view(site, by=("user",))).splitlines()
+        assert "# TYPE usage_publisher_report_energy_with_pue_kwh gauge" in lines
+        assert 'usage_publisher_report_energy_modelled_mj{user="ada"} 5.76e+08' in lines
+        assert [line for line in lines if 'user="a\\"d\\\\a"' in line]
+        assert "usage_publisher_report_energy_jobs 2.0" in to_prometheus(view(site)).splitlines()
+        empty = to_prometheus(view(site, filters={"user": "nobody"}))
+        assert not [line for line in empty.splitlines() if not line.startswith("#")]
