@@ -177,14 +177,14 @@ class Publisher:
         from publisher.reconcile.schedule import reconcile_due  # noqa: PLC0415
 
         collected = self.collect()
-        measured = self.read_meters()
         delivered = self.publish(only_due=True, circuits=circuits)
-        done = RunResult(collected or {}, delivered, collected is None, measured=measured)
+        done = RunResult(collected or {}, delivered, collected is None)
         try:
             reconciled = reconcile_due(self.store, self.config, self._plans, self.tools)
+            measured = self.read_meters()
         except StoreError as error:
             return replace(done, problem=error)
-        return replace(done, reconciled=reconciled, checked=self.maintenance.check_part())
+        return replace(done, reconciled=reconciled, measured=measured, checked=self.maintenance.check_part())
 
     def plan_republish(self, target: str, window: Window, *, only_missing: bool = False) -> RepublishPlan:
         """What republishing a window to a target does, and whether another run has the target."""

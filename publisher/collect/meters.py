@@ -21,6 +21,7 @@ from publisher.sqlite_file import open_read_only
 from publisher.store import energies, paging, runs
 from publisher.store.database import Store
 from publisher.store.energies import Method
+from publisher.store.stored_run import run_or_damage
 from publisher.text import zoned_instant_s
 
 _J_A_KWH: Final = 3_600_000
@@ -74,15 +75,16 @@ def _store(
 ) -> None:
     with store.write() as connection:
         found: dict[tuple[str | None, int | None], list[int]] = {}
-        for run in runs.in_order(connection, energies.runs_named(connection, (value.job for value in values))):
+        run_ids = energies.runs_named(connection, (value.job for value in values))
+        for run in runs.by_ids(connection, run_ids, run_or_damage):  # a damaged one belongs to no value
             if meter.cluster in {None, run.job.cluster}:
                 started = run.job.start if run.job.execution_start is None else run.job.execution_start
                 found.setdefault((run.job.local_id, started), []).append(run.run_id)
         chosen: dict[int, int] = {}
         for value in values:
-            run_ids = found.get((value.job, value.start), [])
-            result.without_run += not run_ids
-            chosen |= {run_id: value.energy_mj for run_id in run_ids if run_id not in seen}
+            known = found.get((value.job, value.start), [])
+            result.without_run += not known
+            chosen |= {run_id: value.energy_mj for run_id in known if run_id not in seen}
         seen.update(chosen)
         result.stored += energies.put(connection, chosen, method)
 

@@ -60,7 +60,7 @@ _SHARED_NOTE: Final = (
 )
 
 
-class _Energy(msgspec.Struct):
+class _GroupedEnergy(msgspec.Struct):
     """The energy of each group, and of all."""
 
     groups: list[tuple[tuple[str, ...], EnergyUse]]
@@ -69,7 +69,7 @@ class _Energy(msgspec.Struct):
     met: Met
 
 
-def energy_by(context: ReportContext, request: ReportRequest) -> _Energy:
+def energy_by(context: ReportContext, request: ReportRequest) -> _GroupedEnergy:
     """The energy of the runs of an interval by the keys of the request. Raises `UsageError` and `ConfigError`."""
     columns = columns_of(request, *COLUMNS)
     return computed(context, request, columns, "ended", lambda matching: _made(context, matching, request))
@@ -111,7 +111,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     )
 
 
-def _made(context: ReportContext, matching: Matching, request: ReportRequest) -> _Energy:
+def _made(context: ReportContext, matching: Matching, request: ReportRequest) -> _GroupedEnergy:
     define_energy(matching, context.config.energy, context.config.nodes)
     at = '"start"' if request.interval == "started" else 'coalesce("end", "stop")'
     keys = group_keys(request, request.by, at)
@@ -122,13 +122,13 @@ def _made(context: ReportContext, matching: Matching, request: ReportRequest) ->
     backward = matching.rows('SELECT count(*) FILTER ("stop" < "start") FROM matching')[0][0]
     met = Met(runs=everything.jobs, matched=everything.jobs, backward=backward)
     if not keys or not everything.jobs:
-        return _Energy([], everything, matching.text(whole), met)
+        return _GroupedEnergy([], everything, matching.text(whole), met)
     statement = (
         f"SELECT {', '.join((*names, *_AMOUNTS))} FROM (SELECT *, {labels} FROM energy) "  # noqa: S608 - as above
         f"GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
     )
     groups = [(tuple(row[: len(keys)]), _use(row[len(keys) :])) for row in matching.rows(statement)]
-    return _Energy(groups, everything, matching.text(statement), met)
+    return _GroupedEnergy(groups, everything, matching.text(statement), met)
 
 
 def _use(row: Sequence[Any]) -> EnergyUse:
@@ -171,7 +171,7 @@ def _notes(context: ReportContext, request: ReportRequest, use: EnergyUse, idle:
     return [*notes, *([gaps] if gaps else [])]
 
 
-def _plots(request: ReportRequest, made: _Energy, idle: IdleEnergy | None) -> tuple[Plot, ...]:
+def _plots(request: ReportRequest, made: _GroupedEnergy, idle: IdleEnergy | None) -> tuple[Plot, ...]:
     """The energy without PUE that was measured and modelled, by the values of one key."""
     if len(request.by) > 1:
         return ()

@@ -171,3 +171,12 @@ def test_a_purged_run_takes_its_energy_along(tmp_path: Path) -> None:
     with site.publisher.store.read() as connection:
         for table in ("runs", "energies"):
             assert connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar() == 0
+
+
+def test_a_damaged_run_stops_no_other(tmp_path: Path) -> None:
+    site = metered_site(tmp_path, {"type": "csv", "path": "energy.csv"})
+    (tmp_path / "energy.csv").write_text(f"job,start,joules\n1,{start_of(1)},7\n2,{start_of(2)},5\n")
+    with site.publisher.store.write() as connection:
+        connection.exec_driver_sql("UPDATE runs SET wall_ms = wall_ms + 1, job = X'00' WHERE local_id = '1'")
+    (result,) = site.publisher.read_meters().values()
+    assert (result.stored, result.without_run) == (1, 1)
