@@ -32,7 +32,7 @@ PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
 """Of each what it imports from PyPI. Those without come from PyPI themselves, the others from the folder SOURCES."""
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class ComparedFigure(msgspec.Struct, frozen=True):
     """A line of the table at the end."""
 
     program: str
@@ -41,7 +41,7 @@ class Comparison(msgspec.Struct, frozen=True):
     number: int
 
 
-COMPARED: Final[list[Comparison]] = []
+COMPARED: Final[list[ComparedFigure]] = []
 
 
 class RealProgram:
@@ -72,7 +72,7 @@ class RealProgram:
     def compared(self, what: str, number: int) -> None:
         """Note that so many things were compared, none of which differed."""
         assert number, f"nothing was compared: {what}"
-        COMPARED.append(Comparison(self.name, self.version, what, number))
+        COMPARED.append(ComparedFigure(self.name, self.version, what, number))
 
 
 def main(sources: str) -> None:

@@ -177,6 +177,6 @@ def test_a_damaged_run_stops_no_other(tmp_path: Path) -> None:
     site = metered_site(tmp_path, {"type": "csv", "path": "energy.csv"})
     (tmp_path / "energy.csv").write_text(f"job,start,joules\n1,{start_of(1)},7\n2,{start_of(2)},5\n")
     with site.publisher.store.write() as connection:
-        connection.exec_driver_sql("UPDATE runs SET wall_ms = wall_ms + 1, job = X'00' WHERE local_id = '1'")
+        connection.exec_driver_sql("UPDATE runs SET row_check = row_check + 1 WHERE local_id = '1'")
     (result,) = site.publisher.read_meters().values()
     assert (result.stored, result.without_run) == (1, 1)

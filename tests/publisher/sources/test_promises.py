@@ -149,7 +149,7 @@ class TestArc(SourceSuite):
                     writer.add(job)
 
 
-class TestAuditor(SourceSuite):
+class TestAuditorSource(SourceSuite):
     """It is a service: what is read is its address, and a site that moves it gives it another. It is asked again for
     some days only, so that these runs ended today."""
 
