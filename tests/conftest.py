@@ -118,10 +118,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _some_cases(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """A third of the cases of each test that writes files: those that only calculate are quick."""
+    """A third of the cases of each test that writes files: those that only calculate are quick. Random histories are
+    few already."""
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
-        writes = {"tmp_path", "tmp_path_factory"} & {*getattr(item, "fixturenames", ())}
+        names = {*getattr(item, "fixturenames", ())}
+        writes = names & {"tmp_path", "tmp_path_factory"} and "seed" not in names
+        writes = writes and item.get_closest_marker("every_case") is None
         tests.setdefault(item.nodeid.partition("[")[0] if writes else item.nodeid, []).append(item)
     for test, cases in tests.items():
         yield from third(test, cases)

@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, bindparam, insert, select, update
 
-from publisher.errors import StoreError, StoreFullError, StoreRestoredError
+from publisher.errors import ResourceLimitError, StoreError, StoreFullError, StoreRestoredError
 from publisher.store import prepared
 from publisher.store.dialect import PRIVATE_FILE_MODE
 from publisher.store.schema import sent_mark
@@ -182,9 +182,13 @@ class SentMarkFile:
 
     def _unusable(self, what: str, error: OSError) -> StoreError:
         kind = StoreFullError if error.errno in {errno.ENOSPC, errno.EDQUOT} else StoreError
+        limit = ResourceLimitError.of(error)
+        remedy = (
+            limit.hint if limit is not None else "Check owner, mode and space of its folder, or set store.sent_mark"
+        )
         return kind(
             f"the file {self.path}, which records what was sent last, cannot be {what}: {error.strerror}",
-            hint="Nothing is sent without it. Check owner, mode and space of its folder, or set store.sent_mark",
+            hint=f"Nothing is sent without it. {remedy}",
         )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 import pytest
 
 from publisher.errors import CredentialError, PublisherError, ResourceLimitError, StoreError
+from publisher.store.sent_mark import SentMarkFile
 
 
 def _caused(error: PublisherError, cause: BaseException) -> PublisherError:
@@ -55,3 +57,14 @@ def test_a_key_that_cannot_be_read_because_of_a_limit_is_not_a_problem_of_creden
     assert ResourceLimitError.instead_of(of_store) is of_store
     refused = CredentialError("refused")
     assert ResourceLimitError.instead_of(refused) is refused
+
+
+def test_the_mark_of_what_was_sent_names_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object, **_more: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    mark = SentMarkFile(tmp_path / "store.db.sent", is_shared=False)
+    monkeypatch.setattr("publisher.store.sent_mark.os.open", refuse)
+    with pytest.raises(StoreError) as caught:
+        mark.read()
+    assert "LimitNOFILE=" in caught.value.hint

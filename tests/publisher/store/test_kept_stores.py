@@ -53,6 +53,7 @@ def _files(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("fixture", _VERSIONS, ids=lambda path: path.name)
 @pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.extra("postgresql"))])
 def test_a_store_of_an_earlier_version_keeps_its_ledger_and_sends_nothing(

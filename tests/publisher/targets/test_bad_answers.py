@@ -74,6 +74,7 @@ def test_every_kind_with_a_service_is_looked_at() -> None:
     assert len(CASES) == 3 * len(KINDS)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(("kind", "case", "outcome", "words"), CASES)
 def test_a_bad_answer_is_explained(pki: Pki, tmp_path: Path, kind: str, case: str, outcome: str, words: str) -> None:
     token = tmp_path / "token"

@@ -41,7 +41,7 @@ from tests.publisher.targets.doubles import (
 class OwnSuite(TargetSuite):
     """The extent of our tests."""
 
-    schedules = short_or_whole(5, 200)
+    schedules = short_or_whole(10, 200)
     host_schedules = short_or_whole(1, 20)
     steps = short_or_whole(5, 14)
     many = 100_000 if RUN_LONG else 300
