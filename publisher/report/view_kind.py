@@ -395,6 +395,20 @@ ENERGY: Final = ViewKind(
     pictured_by_key=True,
     in_sql=True,
 )
+LATE: Final = ViewKind(
+    name="late",
+    label="Late changes",
+    summary="Which months changed after a date (--since), in reports and for each target: the sums before and now.",
+    question="Which months changed after the deadline?",
+    options=frozenset(),
+    roles=frozenset(),
+    of_runs=False,
+    columns=(
+        Column("month", "text"), Column("target", "text"), Column("late", "count"), Column("changed", "count"),
+        Column("jobs_before", "count"), Column("jobs", "count"), Column("wall_before_s", "number", "s"),
+        Column("wall_s", "number", "s"), Column("cpu_before_s", "number", "s"), Column("cpu_s", "number", "s"),
+    ),
+)  # fmt: skip
 SQL: Final = ViewKind(
     name="sql",
     label="SQL",
@@ -408,7 +422,9 @@ SQL: Final = ViewKind(
 )
 VIEW_KINDS: Final[Mapping[str, ViewKind]] = {
     kind.name: kind
-    for kind in (UTILIZATION, TOTALS, EFFICIENCY, OCCUPATION, WAITING, SCARCE, ENERGY, CHARGES, PATHS, LOAD, JOB, SQL)
+    for kind in (
+        UTILIZATION, TOTALS, EFFICIENCY, OCCUPATION, WAITING, SCARCE, ENERGY, CHARGES, PATHS, LOAD, JOB, LATE, SQL,
+    )
 }  # fmt: skip
 """The views by name, in the order of menus."""
 

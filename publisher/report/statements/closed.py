@@ -49,9 +49,12 @@ class PriceList(msgspec.Struct, frozen=True):
 
     def to_json(self) -> str:
         """As the store has it."""
-        settings = {"charges": self.charges.model_dump(mode="json"), "energy": self.energy.model_dump(mode="json")}
-        nodes = [node.model_dump(mode="json") for node in self.nodes]
-        return msgspec.json.encode({**settings, "nodes": nodes}).decode()
+        settings = {
+            "charges": self.charges.model_dump(mode="json"),
+            "nodes": [node.model_dump(mode="json") for node in self.nodes],
+            "energy": self.energy.model_dump(mode="json"),
+        }
+        return msgspec.json.encode(settings).decode()
 
 
 class ClosedStatement(msgspec.Struct, frozen=True):
