@@ -16,6 +16,7 @@ from publisher.cli.output import json_object, say
 from publisher.cli.recorded import recorded
 from publisher.cli.render_cmd import held_json, note_lines
 from publisher.cli.session import session
+from publisher.cli.status_cmd import totals_left
 from publisher.cli.table import level_text, show_table
 from publisher.errors import StoreError, UsageError
 from publisher.text import counted, iso, unknown_name
@@ -190,7 +191,7 @@ def _settled_text(total: TargetStatus) -> Text:
     """The remark on a target that accepted everything sent: green only if nothing else is there."""
     left = [(total.rejected, "rejected"), (total.held, "held"), (total.superseded, "superseded")]
     words = [f"{number:,} {word}" for number, word in left if number]
-    words += [f"{counted(total.totals_held, 'total')} held"] * bool(total.totals_held)
+    words += totals_left(total)
     return level_text("yellow", f"done; {', '.join(words)}") if words else level_text("green", "done")
 
 

@@ -162,7 +162,7 @@ def _target_word(item: TargetStatus) -> Text:
         return level_text("red", item.last_error)
     if item.certificate_days_left is not None and item.certificate_days_left < _FEW_DAYS:
         return level_text("yellow", f"certificate ends in {counted(item.certificate_days_left, 'day')}")
-    if item.shadow or item.rejected or item.is_held or item.superseded:
+    if item.shadow or item.is_rejected or item.is_held or item.superseded:
         return level_text("yellow", "a shadow: nothing is sent" if item.shadow else _undelivered_word(item))
     if item.has_work:
         early = item.due_at is not None
@@ -174,7 +174,13 @@ def _undelivered_word(item: TargetStatus) -> str:
     """How many jobs of each kind are not delivered until somebody acts."""
     counts = {"rejected": item.rejected, "held": item.held, "superseded": item.superseded}
     words = [f"{jobs:,} {state}" for state, jobs in counts.items() if jobs]
-    return ", ".join(words + [f"{counted(item.totals_held, 'total')} held"] * bool(item.totals_held))
+    return ", ".join(words + totals_left(item))
+
+
+def totals_left(item: TargetStatus) -> list[str]:
+    """How many totals the service did not take, or refused."""
+    of_totals = ((item.totals_rejected, "rejected"), (item.totals_held, "held"))
+    return [f"{counted(number, 'total')} {state}" for number, state in of_totals if number]
 
 
 def _word_of_settled(item: TargetStatus) -> Text:

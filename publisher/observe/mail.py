@@ -102,6 +102,12 @@ def _of_target(name: str, target: TargetStatus, settings: Notices, now: int) -> 
             f"The target {name} has rejected {target.rejected} records: "
             f"usage-publisher records list --state rejected --target {name}",
         )
+    if not target.shadow and target.totals_rejected and not target.rejected:
+        yield Problem(
+            f"target {name}: totals rejected",
+            f"The target {name} has rejected {counted(target.totals_rejected, 'total')}, and has other values of the "
+            f"same months. Correct the cause, then send them again: usage-publisher republish {name} --month MONTH",
+        )
     if not target.shadow and target.totals_held:
         yield Problem(
             f"target {name}: totals held",

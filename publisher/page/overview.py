@@ -131,7 +131,7 @@ def headline(status: Status) -> tuple[str, Tone]:
             ("a source was not read to its end", not all(one.read_to_end for one in status.sources.values())),
             ("jobs wait to be sent", any(RECORD_LISTS["waiting"].count(one) for one in _sent_to(status))),
             ("held jobs need a change of the configuration", any(one.is_held for one in _sent_to(status))),
-            ("rejected jobs need a decision", any(one.rejected for one in _sent_to(status))),
+            ("rejected jobs need a decision", any(one.is_rejected for one in _sent_to(status))),
         )
         if holds
     ]

@@ -484,6 +484,10 @@ class SectionSender:
                 groups.settle(connection, context.target_id, batch_id, State.REJECTED, now)
             run_ids = [record.item.members.run_ids[0] for record in records if record.item.group is None]
             states = deliveries.states_of(connection, context.target_id, run_ids)
+        # A total of which no run waits: nothing else would say that the service has another one.
+        alone = [record for record in records if record.item.group is not None and not len(record.item.members)]
+        context.sent.rejected += len(alone)
         for record in records:
-            if record.item.group is None and states.get(record.item.members.run_ids[0]) is State.REJECTED:
+            is_single = record.item.group is None and states.get(record.item.members.run_ids[0]) is State.REJECTED
+            if is_single or record in alone:
                 context.observer(RecordSettled(context.target, record.item.key, State.REJECTED.word, record.reason))

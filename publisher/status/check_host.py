@@ -287,6 +287,9 @@ def targets(config: Config, store: Store, now: int) -> Iterator[Finding]:
             since = iso(found.last_success) or "never"
             yield Finding(subject, "yellow", f"{found.last_error} (last success: {since})", "usage-publisher publish")
         yield from _evidence_against(subject, name, found)
+        if found.totals_rejected:
+            text = f"rejected: {counted(found.totals_rejected, 'total')}, of which the service has other values"
+            yield Finding(subject, "yellow", text, f"Correct the cause, then usage-publisher republish {name} --month")
         if found.rejected:
             text = f"rejected: {counted(found.rejected, 'record')}"
             yield Finding(subject, "yellow", text, f"usage-publisher records list --state rejected --target {name}")

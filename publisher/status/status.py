@@ -136,6 +136,11 @@ class TargetStatus(msgspec.Struct, frozen=True, kw_only=True):
         return (self.groups or {}).get(State.HELD.word, 0)
 
     @property
+    def totals_rejected(self) -> int:
+        """Totals or reports that the service refused, with or without a run that is rejected: it has other values."""
+        return (self.groups or {}).get(State.REJECTED.word, 0)
+
+    @property
     def has_work(self) -> bool:
         """Whether something waits that is due, or is in flight."""
         return bool(self.waiting > self.not_due or self.in_flight or self.totals_open)
@@ -144,6 +149,11 @@ class TargetStatus(msgspec.Struct, frozen=True, kw_only=True):
     def is_held(self) -> bool:
         """Whether something is held."""
         return bool(self.held or self.totals_held)
+
+    @property
+    def is_rejected(self) -> bool:
+        """Whether something is rejected."""
+        return bool(self.rejected or self.totals_rejected)
 
     @property
     def untouched(self) -> bool:
@@ -183,7 +193,7 @@ class Status(msgspec.Struct, frozen=True):
         """Complete, nothing is held or rejected, and nothing is known to be damaged."""
         if self.damaged_jobs or any(source.suspect for source in self.sources.values()):
             return False
-        undelivered = (target.is_held or target.rejected for target in self.targets.values() if not target.shadow)
+        undelivered = (target.is_held or target.is_rejected for target in self.targets.values() if not target.shadow)
         return self.complete and not any(undelivered)
 
 

@@ -138,7 +138,8 @@ class DeliverySite(FolderSite):
         self.now += SECONDS_A_DAY
         for _ in range(3):
             self.collect_and_publish()
-        if self.in_state(NAME, State.REJECTED):  # a fault looked like a refusal of the record
+        # a fault looked like a refusal of the record, or of a total of which no run waits
+        if self.in_state(NAME, State.REJECTED) or self.publisher.status().targets[NAME].totals_rejected:
             self.republish(NAME, OCTOBER, NOVEMBER + 30 * SECONDS_A_DAY)
 
     # --- what is there

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from publisher.config.operation import Notices
 from publisher.messages.items import items
 from publisher.messages.recipient import Recipient
 from publisher.messages.steps import DUE, Section
+from publisher.observe.mail import problems
+from publisher.status import check_host
 from publisher.store import in_flight
 from publisher.store.schema import State
 from publisher.targets.base import Message, Outcome, Oversized, Refused
@@ -82,6 +85,29 @@ def test_one_bad_group_is_rejected_after_another_was_taken(tmp_path: Path) -> No
     assert site.in_state("apel", State.REJECTED) == {make_job(4).record_id}
     assert service.total()[0] == 3
     site.assert_counters_right()
+
+
+def test_a_total_of_which_no_run_waits_is_seen_when_it_is_refused(tmp_path: Path) -> None:
+    """A job moved to another group, which the service takes; it refuses the one that has one job less."""
+    site, service = site_of(tmp_path)
+    site.sources["ce1"].add(make_job(9, user_dn="/DC=org/CN=User 1"))
+    site.collect()
+    site.publish()
+    site.sources["ce1"].add(make_job(9, user_dn="/DC=org/CN=User 2"))
+    site.collect()
+    service.fault = lambda message: REFUSED if b"CN=User 1" in message.payload else None
+    assert site.publish_to("apel").sent.rejected == 1
+    assert site.counted("apel") == {State.ACCEPTED: 5}, "no run is rejected"
+    assert service.total()[0] == 6, "the service counts the job twice"
+    status = site.publisher.status()
+    assert (status.targets["apel"].totals_rejected, status.delivered) == (1, False)
+    assert [each.key for each in problems(status, Notices(), site.now)] == ["target apel: totals rejected"]
+    said = [each.message for each in check_host.targets(site.config, site.publisher.store, site.now)]
+    assert "rejected: 1 total, of which the service has other values" in said
+    service.fault = lambda _message: None
+    site.republish("apel", NOVEMBER, NOVEMBER + 30 * DAY_S)
+    assert service.total()[0] == 5
+    assert site.publisher.status().delivered
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["refused again", "taken"])
