@@ -65,6 +65,7 @@ def start_of(number: int) -> int:
     return NOVEMBER + 3600 + number
 
 
+@pytest.mark.either_store
 def test_values_of_ceems_by_cluster_job_and_start(tmp_path: Path) -> None:
     meter = {"type": "ceems", "path": "ceems.db", "cluster": "alpha", "ceems_cluster": "slurm-a", "days": 90}
     ceems(
@@ -90,6 +91,7 @@ def test_values_of_ceems_by_cluster_job_and_start(tmp_path: Path) -> None:
     assert again.stored == 0
 
 
+@pytest.mark.either_store
 def test_late_values_change_reports_and_nothing_that_is_sent(tmp_path: Path) -> None:
     site = metered_site(tmp_path, {"type": "csv", "path": "energy.csv"})
     site.publish("sgas")
@@ -159,6 +161,7 @@ def test_a_meter_that_cannot_be_read_is_an_error_of_it_alone(
     assert (good.error, good.stored) == (None, 1)
 
 
+@pytest.mark.either_store
 def test_a_purged_run_takes_its_energy_along(tmp_path: Path) -> None:
     site = metered_site(tmp_path, {"type": "csv", "path": "energy.csv"})
     (tmp_path / "energy.csv").write_text(f"job,start,joules\n1,{start_of(1)},7\n")
