@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -46,6 +47,14 @@ class EnergyUse(msgspec.Struct, frozen=True):
     impossible: int = 0
     unchecked: int = 0
     memory_unknown: int = 0
+
+    @classmethod
+    def total(cls, uses: Sequence[EnergyUse]) -> EnergyUse:
+        """The energy of the runs of all of them."""
+        sums: dict[str, Any] = {name: sum(getattr(use, name) or 0 for use in uses) for name in cls.__struct_fields__}
+        if all(use.carbon_ug is None for use in uses):
+            sums["carbon_ug"] = None
+        return cls(**sums)
 
     @property
     def energy_mj(self) -> int:

@@ -116,19 +116,14 @@ def _made(context: ReportContext, matching: Matching, request: ReportRequest) ->
     at = '"start"' if request.interval == "started" else 'coalesce("end", "stop")'
     keys = group_keys(request, request.by, at)
     names = [f"key{place}" for place in range(len(keys))]
-    labels = ", ".join(f"{key} AS {name}" for key, name in zip(keys, names, strict=True))
-    whole = f"SELECT {', '.join(_AMOUNTS)} FROM energy"  # noqa: S608 - names of ours
-    everything = _use(matching.rows(whole)[0])
+    labels = "".join(f", {key} AS {name}" for key, name in zip(keys, names, strict=True))
+    grouped = f" GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}" if names else ""
+    statement = f"SELECT {', '.join((*names, *_AMOUNTS))} FROM (SELECT *{labels} FROM energy){grouped}"  # noqa: S608 - names of ours
+    groups = [(tuple(row[: len(keys)]), _use(row[len(keys) :])) for row in matching.rows(statement)]
+    everything = EnergyUse.total([use for _, use in groups])
     backward = matching.rows('SELECT count(*) FILTER ("stop" < "start") FROM matching')[0][0]
     met = Met(runs=everything.jobs, matched=everything.jobs, backward=backward)
-    if not keys or not everything.jobs:
-        return _GroupedEnergy([], everything, matching.text(whole), met)
-    statement = (
-        f"SELECT {', '.join((*names, *_AMOUNTS))} FROM (SELECT *, {labels} FROM energy) "  # noqa: S608 - as above
-        f"GROUP BY {', '.join(names)} ORDER BY {', '.join(names)}"
-    )
-    groups = [(tuple(row[: len(keys)]), _use(row[len(keys) :])) for row in matching.rows(statement)]
-    return _GroupedEnergy(groups, everything, matching.text(statement), met)
+    return _GroupedEnergy(groups if keys else [], everything, matching.text(statement), met)
 
 
 def _use(row: Sequence[Any]) -> EnergyUse:
