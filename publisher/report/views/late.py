@@ -39,6 +39,7 @@ class _MonthChange(msgspec.Struct):
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
     """The view. Raises `UsageError` for a date that is not past."""
+    request.require_interval()
     if request.start >= context.now:
         raise UsageError("--since must be past")
     rows: list[tuple[str | int | float | None, ...]] = []
