@@ -38,7 +38,7 @@ SHOWN_ID: Final = "coalesce(nullif(local_id, ''), nullif(name, ''), nullif(globa
 """`JobIds.shown`, or NULL."""
 _NAMES: Final = ("local_id", "name", "global_id", "array_id", "dqs_job_name")
 _TIMES: Final = frozenset({"start", "stop", "end"})
-_ROWS: Final = 200_000
+_ROWS: Final = 65_536
 """The most runs of a batch."""
 _MOST_SHOWN: Final = 11
 """One more than a message shows, so that it says that there are more."""

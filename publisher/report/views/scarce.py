@@ -111,7 +111,7 @@ class _Classes:
         self._classes.add(np.arange(len(classes)), np.array(classes, np.int64))
         runs = f"(SELECT * FROM {self._started.name} JOIN {self._classes.name} USING (node) WHERE submit <= start)"  # noqa: S608 - names of ours
         labels = list(numbers)
-        found = waits_of(self._started.query, runs, ["class"]).by_group
+        found = waits_of(self._started.query, runs, ["class"], of_all=False).by_group
         return {labels[int(number)]: some for (number,), some in found.items()}
 
 

@@ -65,10 +65,13 @@ class WaitingTimes(msgspec.Struct):
     met: Met = msgspec.field(default_factory=Met)
 
 
-def waits_of(rows: Callable[[str], list[Any]], runs: str, keys: Sequence[str]) -> WaitingTimes:
+def waits_of(
+    rows: Callable[[str], list[Any]], runs: str, keys: Sequence[str], *, of_all: bool = True
+) -> WaitingTimes:  # fmt: skip
     """The waiting times by the columns `keys` of the relation `runs`, whose runs were submitted before their start.
 
     Its other columns: `job` (a number for the ids of each job), `submit`, `start`, `end`, `run`, and `eligible`.
+    `of_all`: also those of all jobs, which takes as much memory again.
     """
     together = "".join(f"{key}, " for key in keys)
     eligible = 'CASE WHEN eligible <= "start" THEN CAST("start" AS HUGEINT) - eligible END'
@@ -78,7 +81,7 @@ def waits_of(rows: Callable[[str], list[Any]], runs: str, keys: Sequence[str]) -
         f"FROM {runs} QUALIFY row_number() OVER (PARTITION BY job, submit ORDER BY {order}) = 1) "
         f"SELECT {together}{f'grouping({keys[0]})' if keys else '1'}, count(*), sum(waited), "
         f"quantile_disc(waited, {_PERCENTILES}), max(waited), count(eligible_waited), sum(eligible_waited) FROM jobs"
-        + (f" GROUP BY GROUPING SETS (({', '.join(keys)}), ())" if keys else "")
+        + (f" GROUP BY GROUPING SETS (({', '.join(keys)}){', ()' if of_all else ''})" if keys else "")
     )
     made = WaitingTimes({}, None, statement)
     for row in rows(statement):
