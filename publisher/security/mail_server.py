@@ -13,22 +13,22 @@ import msgspec
 
 from publisher.text import safe
 
-_TIMEOUT_S = 20.0
 _OK: Final = 250
 _TAKEN: Final = frozenset({_OK, 251})  # RFC 5321, 4.2.3: the latter forwards
 
 
 class MailServer(msgspec.Struct, frozen=True):
-    """Where it is; `starttls`: only with TLS and a valid certificate."""
+    """Where it is; `starttls`: only with TLS and a valid certificate. `timeout_s`: of each answer."""
 
     host: str
     port: int
     starttls: bool
+    timeout_s: float = 20.0
 
     @contextmanager
     def connected(self) -> Iterator[smtplib.SMTP]:
         """A server that was greeted. Raises OSError, SMTPException."""
-        with smtplib.SMTP(self.host, self.port, timeout=_TIMEOUT_S) as server:
+        with smtplib.SMTP(self.host, self.port, timeout=self.timeout_s) as server:
             if self.starttls:
                 server.starttls(context=ssl.create_default_context())
             server.ehlo_or_helo_if_needed()

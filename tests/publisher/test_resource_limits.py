@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import resource
 from pathlib import Path
 
 import pytest
@@ -59,12 +60,13 @@ def test_a_key_that_cannot_be_read_because_of_a_limit_is_not_a_problem_of_creden
     assert ResourceLimitError.instead_of(refused) is refused
 
 
-def test_the_mark_of_what_was_sent_names_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_arguments: object, **_more: object) -> int:
-        raise OSError(errno.EMFILE, "Too many open files")
-
+def test_the_mark_of_what_was_sent_names_the_limit(tmp_path: Path) -> None:
     mark = SentMarkFile(tmp_path / "store.db.sent", is_shared=False)
-    monkeypatch.setattr("publisher.store.sent_mark.os.open", refuse)
-    with pytest.raises(StoreError) as caught:
-        mark.read()
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, usual[1]))
+    try:
+        with pytest.raises(StoreError) as caught:
+            mark.read()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
     assert "LimitNOFILE=" in caught.value.hint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import email.policy
+import smtplib
 import socket
 from collections.abc import Iterator
 from email.message import EmailMessage
@@ -16,6 +17,7 @@ from aiosmtpd.controller import Controller
 
 from publisher.config.operation import Notices
 from publisher.observe.mail import MailError, problems, send_notices
+from publisher.security.mail_server import MailServer
 from publisher.status.check_host import mail as check_mail
 from publisher.status.status import Status
 from publisher.store.database import Store, open_store
@@ -228,10 +230,10 @@ def test_the_check_says_that_no_server_answers() -> None:
     (bad,) = check_mail(Notices(mail_to=("ops@example.org",), smtp=f"127.0.0.1:{port}"))
     assert (bad.subject, bad.level) == ("mail", "yellow")
     assert "refused" in bad.message
+
+
+def test_a_mail_server_that_says_nothing_is_not_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        settings = Notices(mail_to=("ops@example.org",), smtp=f"127.0.0.1:{silent.getsockname()[1]}", starttls=True)
-        silent.listen()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("publisher.security.mail_server._TIMEOUT_S", 0.05)
-            (bad,) = check_mail(settings)
-    assert "timed out" in bad.message
+        server = MailServer("127.0.0.1", silent.getsockname()[1], False, timeout_s=0.05)
+        with pytest.raises(smtplib.SMTPServerDisconnected, match="timed out"):
+            server.refusals("a@example.org", ["b@example.org"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,7 @@ from publisher.observe.metrics import StatusCollector, serve
 from publisher.simulator.pki import Pki, make_pki
 from publisher.status import check_host
 from publisher.status.check import check
+from tests.publisher.auditor import AuditorDouble
 from tests.publisher.observe.test_metrics import STATUS
 from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOW, ListSource, Site, make_jobs
@@ -230,12 +230,9 @@ def test_the_file_for_metrics_can_be_written_or_it_is_said_why_not(tmp_path: Pat
 
 
 def test_the_port_for_metrics_is_free_or_ours(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        listen = f"127.0.0.1:{other.getsockname()[1]}"
-        other.listen()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("publisher.status.check_host._TIMEOUT_S", 0.05)
-            (used,) = metrics_of(tmp_path, listen=listen)
+    with AuditorDouble().running() as other:
+        listen = other.url.removeprefix("http://")
+        (used,) = metrics_of(tmp_path, listen=listen)
     assert (used.level, used.message) == ("yellow", f"{listen} is used by another program")
     (free,) = metrics_of(tmp_path, listen=listen)
     assert free.level == "green"
