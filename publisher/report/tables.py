@@ -23,7 +23,7 @@ from sqlalchemy import Connection
 from formats.calendar import Month, month_of
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
-from publisher.errors import StoreCorruptError, UsageError
+from publisher.errors import OutputError, StoreCorruptError, UsageError
 from publisher.report.archive import COLUMNS, LATER, NUMBERS, months_about, months_in
 from publisher.report.column_files import (
     CLASS_ID,
@@ -266,11 +266,31 @@ def arrow_batches(
 
 
 @contextmanager
+def spilling(folder: str) -> Iterator[None]:
+    """Raise `OutputError` where DuckDB has no room for what does not fit into its memory. `folder`: for such files."""
+    try:
+        yield
+    except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+        if not _is_of_room(error, folder):
+            raise
+        raise OutputError(
+            f"there is no room for what the report sorts: {str(error).splitlines()[0]}",
+            hint=f"Free space in {Path(folder).parent}, or set TMPDIR to a folder with {_TEMPORARY}",
+        ) from error
+
+
+def _is_of_room(error: duckdb.Error, folder: str = "usage-publisher-report-") -> bool:
+    return isinstance(error, duckdb.OutOfMemoryException) or folder in str(error)
+
+
+@contextmanager
 def archive_errors(archive: Path) -> Iterator[None]:
     """Raise `UsageError` for an archive that DuckDB cannot read."""
     try:
         yield
     except duckdb.Error as error:
+        if _is_of_room(error):
+            raise
         raise UsageError(
             f"the archive {archive} cannot be read: {str(error).splitlines()[0]}",
             hint=f"Write it again with `usage-publisher archive {archive}`",
@@ -298,7 +318,8 @@ def _bounded(files: Sequence[str]) -> Iterator[duckdb.DuckDBPyConnection]:
         ):
             with suppress(duckdb.CatalogException):  # an older version does not have it
                 connection.execute(f"SET {setting} = {value}")
-        yield connection
+        with spilling(private):
+            yield connection
 
 
 def _list(paths: Sequence[str]) -> str:

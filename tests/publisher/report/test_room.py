@@ -1,0 +1,36 @@
+"""No room for what a report sorts: an error that says where room is needed, not a fault of the program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from publisher.errors import OutputError, UsageError
+from publisher.report.tables import archive_errors, spilling
+from tests.faults.full_disk import files_no_larger_than
+
+SORTED = (
+    "SELECT count(*) FROM (SELECT row_number() OVER (ORDER BY hash(i)) AS n FROM range(4000000) t(i)) WHERE n % 7 = 3"
+)
+
+
+def test_a_full_disk_while_a_report_sorts(tmp_path: Path) -> None:
+    folder = tmp_path / "usage-publisher-report-x"
+    folder.mkdir()
+    with (
+        pytest.raises(OutputError, match="no room for what the report sorts") as caught,
+        files_no_larger_than(1 << 20),
+        spilling(str(folder)),
+        duckdb.connect(":memory:", config={"memory_limit": "32MB", "temp_directory": str(folder)}) as connection,
+        archive_errors(tmp_path / "archive"),
+    ):
+        connection.execute(SORTED).fetchall()
+    assert "TMPDIR" in caught.value.hint
+    assert str(tmp_path) in caught.value.hint
+
+
+def test_other_errors_are_not_taken_for_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"), spilling(str(tmp_path)), archive_errors(tmp_path / "a"):
+        duckdb.connect(":memory:").execute("SELECT * FROM read_parquet('/nowhere/x.parquet')")
