@@ -250,7 +250,7 @@ def test_what_makes_no_sense_is_reported(commands: Inside, arguments: tuple[str,
 
 def test_formats_of_files(commands: Inside) -> None:
     known = commands("report", "utilization", *MONTH, "--output", "x.pngg").err
-    assert ".txt, .csv, .json, .md, .png, .svg, .pdf, .ps, .html; or give --format" in known
+    assert ".txt, .csv, .json, .md, .prom, .png, .svg, .pdf, .ps, .html; or give --format" in known
     for ending, begins in (
         ("png", b"\x89PNG"),
         ("PDF", b"%PDF"),
