@@ -147,11 +147,15 @@ class Publisher:
             }
 
     def read_meters(self) -> dict[str, MeterResult]:
-        """Store the energy that other programs measured, by their paths: `[[energy.measured]]`."""
+        """Store the energy that other programs measured, by their paths: `[[energy.measured]]`. Nothing while another
+        process collects or closes a month, whose statements must not see half of it: the next run reads them."""
         from publisher.collect.meters import read_meters  # noqa: PLC0415
 
         meters = self.config.energy.measured
-        return read_meters(self.store, meters, self.tools.clock()) if meters else {}
+        if not meters:
+            return {}
+        with self.store.lock("collect") as held:
+            return read_meters(self.store, meters, self.tools.clock()) if held else {}
 
     def publish(
         self, names: Sequence[str] = (), *, only_due: bool = False, circuits: Circuits | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -94,7 +95,7 @@ def _taken(result: MeterResult, place: str, value: Callable[[], MeteredJob]) -> 
     result.read += 1
     try:
         found = value()
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         result.impossible += 1
         result.refused = result.refused or f"{place}: {error}"
         return
@@ -117,11 +118,22 @@ def _of_file(meter: EnergyMeter, result: MeterResult) -> Generator[MeteredJob, N
         rows = csv.DictReader(file, skipinitialspace=True)
         if missing := [name for name in _COLUMNS if name not in (rows.fieldnames or [])]:
             raise csv.Error(f"it has no column {missing[0]}; its first line must be {','.join(_COLUMNS)}")
+        last: tuple[int, dict[str, str | None]] | None = None
         for row in rows:
-            yield from _taken(result, f"line {rows.line_num}", partial(_of_row, row))
+            if last is not None:
+                yield from _taken(result, f"line {last[0]}", partial(_of_row, last[1]))
+            last = rows.line_num, row
+    if last is not None:
+        with meter.path.open("rb") as ended:
+            ended.seek(-1, os.SEEK_END)
+            is_whole = ended.read(1) in {b"\n", b"\r"}
+        yield from _taken(result, f"line {last[0]}", partial(_of_row, last[1], is_whole=is_whole))
 
 
-def _of_row(row: dict[str, str | None]) -> MeteredJob:
+def _of_row(row: dict[str, str | None], *, is_whole: bool = True) -> MeteredJob:
+    """`is_whole`: not the last line of a file that is still being written, whose number may lack digits."""
+    if not is_whole:
+        raise ValueError("the last line has no line feed: it may be cut off")
     return _value(row["job"], zoned_instant_s(row["start"] or ""), float(row["joules"] or ""))
 
 

@@ -106,7 +106,8 @@ def _of_target(name: str, target: TargetStatus, settings: Notices, now: int) -> 
         yield Problem(
             f"target {name}: totals rejected",
             f"The target {name} has rejected {counted(target.totals_rejected, 'total')}, and has other values of the "
-            f"same months. Correct the cause, then send them again: usage-publisher republish {name} --month MONTH",
+            f"same months. `usage-publisher check` names them. Correct the cause, then send them again: "
+            f"usage-publisher republish {name} --month MONTH",
         )
     if not target.shadow and target.totals_held:
         yield Problem(

@@ -69,13 +69,13 @@ def block(context: DeliveryContext, batch_id: int, item: Item, outcome: Blocked)
     """Hold a total that the service does not take now, and the runs that wait with it. The next run makes it again.
 
     What was held for the same before is not held newly; a total of which no run waits counts as one record: nothing
-    else would say that the service has another one. A first version that was never taken is forgotten: if its runs are
-    waived, or move, nothing of it is left to take back.
+    else would say that the service has another one. A first version of which nothing can be there is forgotten: if its
+    runs are waived, or move, nothing of it is left to take back.
     """
     reason, now = Reason.of(ReasonCode.BLOCKED, answer=outcome.answer), context.clock()
     with context.store.write(sorts_on_disk=True) as connection:
         held = in_flight.mark_refused(connection, context.target_id, batch_id, reason, now, after=State.HELD)
-        if item.is_first and not outcome.after_unknown and len(item.members):
+        if item.is_first and outcome.untouched and not outcome.after_unknown and len(item.members):
             groups.forget_sent(connection, context.target_id, batch_id)
         else:
             groups.settle(connection, context.target_id, batch_id, State.HELD, now)

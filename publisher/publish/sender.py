@@ -103,7 +103,7 @@ class Sender:
         if not self._sends_groups or recipient.target_id is None:
             return frozenset()
         with recipient.store.read() as connection:
-            return groups.held(connection, recipient.target_id)
+            return frozenset(groups.in_state(connection, recipient.target_id, State.HELD))
 
     def run(self) -> None:
         """Settle what was in flight, then send all that is due.

@@ -39,9 +39,11 @@ from publisher.security.revocation import (
     read_lists,
 )
 from publisher.status.status import TargetStatus, reconcile_command, status
+from publisher.store import groups, registry
 from publisher.store.classes import all_classes
 from publisher.store.database import Store
-from publisher.text import counted, future_notes, iso
+from publisher.store.schema import State
+from publisher.text import counted, future_notes, iso, safe
 
 _SUFFIX_LABELS: Final = 2
 """Labels of a host's name that SGAS compares, `check_depth` (facts on receivers, 1)."""
@@ -289,16 +291,27 @@ def targets(config: Config, store: Store, now: int) -> Iterator[Finding]:
         yield from _evidence_against(subject, name, found)
         if found.totals_rejected:
             text = f"rejected: {counted(found.totals_rejected, 'total')}, of which the service has other values"
-            yield Finding(subject, "yellow", text, f"Correct the cause, then usage-publisher republish {name} --month")
+            text += f": {_totals_named(store, name, State.REJECTED)}"
+            hint = f"Correct the cause, then usage-publisher republish {name} --month MONTH"
+            yield Finding(subject, "yellow", text, hint)
         if found.rejected:
             text = f"rejected: {counted(found.rejected, 'record')}"
             yield Finding(subject, "yellow", text, f"usage-publisher records list --state rejected --target {name}")
         if found.totals_held:
             text = f"held: {counted(found.totals_held, 'total')}, of which the service has other values"
+            text += f": {_totals_named(store, name, State.HELD)}"
             yield Finding(subject, "yellow", text, f"usage-publisher publish {name} tries again, and says why")
         if found.held:
             text = f"held: {counted(found.held, 'record')}"
             yield Finding(subject, "yellow", text, f"usage-publisher records list --state held --target {name}")
+
+
+def _totals_named(store: Store, name: str, state: State) -> str:
+    """The keys, which begin with year and month or have them, of some totals in a state."""
+    with store.read() as connection:
+        target = registry.get_target(connection, name)
+        keys = [key for _, key in groups.in_state(connection, target.id, state)] if target is not None else []
+    return safe(_some(keys))
 
 
 def _evidence_against(subject: str, name: str, found: TargetStatus) -> Iterator[Finding]:

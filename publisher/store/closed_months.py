@@ -205,6 +205,8 @@ def pseudonymize(connection: Connection, names: Collection[str], pseudonym: str)
     """Put a pseudonym in place of names. The salt goes with the name: nobody can tell of whom the token was a hash."""
     # The longest first, and whole words only: a name may be a part of another, or of a word.
     longest = sorted(filter(None, names), key=len, reverse=True)
+    if not longest:  # an empty pattern would match everywhere
+        return
     pattern = re.compile("|".join(rf"(?<![\w.@-]){re.escape(name)}(?![\w.@-])" for name in longest))
     for token, content in list(connection.execute(select(closed_texts.c.token, closed_texts.c.content))):
         if (changed := pattern.sub(lambda _: pseudonym, content)) != content:

@@ -352,12 +352,11 @@ def put_back(connection: Connection, target_id: int, now: int) -> None:
     )
 
 
-def held(connection: Connection, target_id: int) -> frozenset[tuple[int, str]]:
-    """Month and key of the totals that the service did not take."""
-    query = select(groups.c.month, groups.c.key).where(
-        groups.c.target_id == target_id, groups.c.state == int(State.HELD)
-    )
-    return frozenset((month, key) for month, key in connection.execute(query))
+def in_state(connection: Connection, target_id: int, state: State) -> list[tuple[int, str]]:
+    """Month, by number, and key of the totals and reports of a target that are in this state, in order."""
+    mine = (groups.c.target_id == target_id, groups.c.state == int(state), IS_SNAPSHOT)
+    query = select(groups.c.month, groups.c.key).where(*mine).order_by(groups.c.month, groups.c.key)
+    return [(month, key) for month, key in connection.execute(query)]
 
 
 def count(connection: Connection, target_id: int) -> dict[State, int]:

@@ -107,10 +107,13 @@ class Unauthorised(msgspec.Struct, frozen=True):
 class Blocked(msgspec.Struct, frozen=True):
     """Refused because of the state of what the totals belong to at the service, which is not in the data: an account is
     unknown or closed, a limit is reached, or a period is over. They are held with the answer, the others are sent, and
-    each run tries again. For totals, one in a message; records are refused. `after_unknown`: see `Refused`."""
+    each run tries again. For totals, one in a message; records are refused. `after_unknown`: see `Refused`.
+    `untouched`: what it belongs to is not there, so that nothing of it was written; else a part may be.
+    """
 
     answer: str
     after_unknown: bool = False
+    untouched: bool = False
 
 
 class Unknown(msgspec.Struct, frozen=True):

@@ -182,7 +182,8 @@ class WaldurTarget:
         types = self._require_components()
         resource = self._known_resources().get(report.account)
         if resource is None:
-            raise UnreportedError(Blocked(f"the offering has no resource with the backend_id {report.account[:100]}"))
+            text = f"the offering has no resource with the backend_id {report.account[:100]}"
+            raise UnreportedError(Blocked(text, untouched=True))
         # Of a component that the offering has no more, nothing can be taken back.
         ours = [each for each in report.components if each.amount or each.type in types]
         if not ours:

@@ -16,6 +16,7 @@ from formats.totals import TotalsKind
 from formats.view import View
 from publisher.cli import exit_code
 from publisher.config.target_kind import SumsKind, TargetKind
+from publisher.report.archive import COLUMNS
 from publisher.sources import base as sources
 from publisher.targets import base as targets
 from tests.conftest import ROOT
@@ -29,7 +30,9 @@ DESCRIPTORS = (Format, TotalsKind, View, TargetKind, SumsKind)
 
 def lines() -> list[str]:
     """All of it, sorted."""
-    return sorted({*_commands(), *_settings(), *_exit_codes(), *_json(), *_library(), *_add_ons(), *_store()})
+    return sorted(
+        {*_commands(), *_settings(), *_exit_codes(), *_json(), *_library(), *_add_ons(), *_archive(), *_store()}
+    )
 
 
 def _commands() -> Iterator[str]:
@@ -89,6 +92,10 @@ def _add_ons() -> Iterator[str]:
         for name, item in vars(module).items():
             if inspect.isclass(item) and item.__module__ == module.__name__ and not name.startswith("_"):
                 yield f"add-on {module.__name__}.{name}"
+
+
+def _archive() -> Iterator[str]:
+    yield from (f"archive {name}" for name in COLUMNS)
 
 
 def _store() -> Iterator[str]:

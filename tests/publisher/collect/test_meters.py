@@ -107,6 +107,29 @@ def test_late_values_change_reports_and_nothing_that_is_sent(tmp_path: Path) -> 
     assert {finding.level for finding in site.publisher.maintenance.check()} == {"green"}
 
 
+def test_a_last_line_that_is_still_being_written_waits(tmp_path: Path) -> None:
+    site = metered_site(tmp_path, {"type": "csv", "path": "energy.csv"})
+    file = tmp_path / "energy.csv"
+    file.write_text(f"job,start,joules\n1,{start_of(1)},7\n2,{start_of(2)},12")
+    (result,) = site.publisher.read_meters().values()
+    assert (result.stored, result.impossible) == (1, 1)
+    assert result.refused == "line 3: the last line has no line feed: it may be cut off"
+    with file.open("a") as more:
+        more.write("345\n")
+    (result,) = site.publisher.read_meters().values()
+    assert (result.stored, result.impossible) == (1, 0)
+    assert view(site)["measured_mj"] == 12_352_000
+
+
+def test_nothing_is_read_while_another_process_collects_or_closes_a_month(tmp_path: Path) -> None:
+    site = metered_site(tmp_path, {"type": "csv", "path": "energy.csv"})
+    (tmp_path / "energy.csv").write_text(f"job,start,joules\n1,{start_of(1)},7\n")
+    with site.publisher.store.lock("collect") as held:
+        assert held
+        assert site.publisher.read_meters() == {}
+    assert [one.stored for one in site.publisher.read_meters().values()] == [1]
+
+
 def test_the_first_meter_counts(tmp_path: Path) -> None:
     site = metered_site(tmp_path, {"type": "csv", "path": "a.csv"}, {"type": "csv", "path": "b.csv"})
     (tmp_path / "a.csv").write_text(f"job,start,joules\n1,{start_of(1)},7\n")

@@ -103,7 +103,9 @@ def test_a_total_of_which_no_run_waits_is_seen_when_it_is_refused(tmp_path: Path
     assert (status.targets["apel"].totals_rejected, status.delivered) == (1, False)
     assert [each.key for each in problems(status, Notices(), site.now)] == ["target apel: totals rejected"]
     said = [each.message for each in check_host.targets(site.config, site.publisher.store, site.now)]
-    assert "rejected: 1 total, of which the service has other values" in said
+    (named,) = [each for each in said if each.startswith("rejected: 1 total, of which the service has other values: ")]
+    assert "2026,11" in named
+    assert "user 1" in named
     service.fault = lambda _message: None
     site.republish("apel", NOVEMBER, NOVEMBER + 30 * DAY_S)
     assert service.total()[0] == 5

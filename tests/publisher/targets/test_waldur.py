@@ -257,7 +257,7 @@ def test_an_amount_that_fell_is_not_forgotten_where_no_job_is_left(
     assert (waldur.held, waldur.totals_held, status.delivered) == (0, 1, False)
     assert [each.key for each in problems(status, Notices(), site.site.now)] == ["target waldur: totals held"]
     said = [each.message for each in check_host.targets(site.site.config, site.site.publisher.store, site.site.now)]
-    assert "held: 1 total, of which the service has other values" in said
+    assert 'held: 1 total, of which the service has other values: [2026,11,"physics"]' in said
     show_status(status)
     assert "1 total held" in capsys.readouterr().out
     with site.site.publisher.reconcile(["waldur"], [NOV]) as found:
@@ -279,6 +279,28 @@ def test_a_total_that_was_never_taken_is_forgotten_with_its_jobs(tmp_path: Path,
     double.requests.clear()
     assert site.run().sent.held == 0
     assert double.requests == [], "there is nothing to report"
+    assert site.site.publisher.status().delivered
+
+
+def test_a_first_total_that_was_written_in_part_is_not_forgotten(tmp_path: Path, double: WaldurDouble) -> None:
+    """The amount is there, and those of the users were refused: if the jobs are waived, it must become zero."""
+    site = Reporter(tmp_path, double)
+    site.job(1)
+    answer = double.answer
+
+    def without_users(method: str, path: str, query: Any, body: Any, token: str) -> tuple[int, Any]:
+        if "set_user_usages" in path:
+            return 400, {"detail": "The billing period is closed."}
+        return answer(method, path, query, body, token)
+
+    double.answer = without_users  # type: ignore[method-assign]
+    site.run()
+    assert (site.total(), site.site.counted("waldur")) == (1, {State.HELD: 1})
+    assert site.site.publisher.status().targets["waldur"].totals_held == 1
+    double.answer = answer  # type: ignore[method-assign]
+    site.site.publisher.waive(State.HELD, "waldur", [make_job(1).record_id], "not ours")
+    site.run()
+    assert not site.total()
     assert site.site.publisher.status().delivered
 
 
