@@ -75,7 +75,8 @@ def test_the_disk_fills_while_a_message_is_on_its_way(
             site.publish()
         site.reopen()
     on_their_way = len(simulator.sgas.holdings()) - MIDWAY * BATCH
-    assert 0 <= on_their_way <= workers * BATCH
+    # Of the messages in flight, those of the other workers may still be in their connections when the disk is full.
+    assert (1 - workers) * BATCH <= on_their_way <= workers * BATCH
     again = site.run()
     found = site.balance()
     assert (again.code, site.everything_arrived(), found.lost) == (0, True, frozenset())
