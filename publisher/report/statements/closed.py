@@ -33,8 +33,9 @@ class PriceList(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, config: Config) -> PriceList:
         """That of the configuration."""
-        # The carbon file decides on no charge, and may be another one later.
-        return cls(config.charges, config.nodes, config.energy.model_copy(update={"carbon_file": None}))
+        # Carbon file and meters decide on no charge, and may be others later.
+        energy = config.energy.model_copy(update={"carbon_file": None, "measured": ()})
+        return cls(config.charges, config.nodes, energy)
 
     @classmethod
     def of_closing(cls, closing: Closing) -> PriceList:
@@ -45,7 +46,9 @@ class PriceList(msgspec.Struct, frozen=True):
     def _read(cls, text: str) -> PriceList:
         found = msgspec.json.decode(text)
         nodes = tuple(map(Node.model_validate, found["nodes"]))
-        return cls(Charges.model_validate(found["charges"]), nodes, Energy.model_validate(found["energy"]))
+        # Earlier releases stored meters with all their keys, which a CSV file may not have.
+        energy = Energy.model_validate({**found["energy"], "measured": ()})
+        return cls(Charges.model_validate(found["charges"]), nodes, energy)
 
     def to_json(self) -> str:
         """As the store has it."""

@@ -6,12 +6,14 @@ import threading
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
 from sqlalchemy import update
 
 from formats.calendar import Month, month_bounds
 from publisher.errors import StoreRestoredError, UsageError
 from publisher.report.request import ReportRequest
+from publisher.report.statements.closed import PriceList
 from publisher.report.statements.files import document
 from publisher.store.schema import closed_runs
 from publisher.testing.memory import ListSource
@@ -261,6 +263,21 @@ def test_damage_is_found(site: Site) -> None:
     (finding,) = [each for each in site.publisher.maintenance.check() if each.subject == "closed months"]
     assert finding.level == "red"
     assert "closing 1" in finding.message
+
+
+def test_meters_are_no_part_of_a_closed_price_list(tmp_path: Path) -> None:
+    site = closing_site(tmp_path, *FIRST)
+    site.table["energy"] = {"measured": [{"type": "csv", "path": "energy.csv"}]}
+    site.reopen()
+    site.publisher.close_month(SEPTEMBER)
+    (closing,) = (month.changes.closing for month in site.publisher.closed_months())
+    assert "energy.csv" not in closing.settings
+    stored = msgspec.json.decode(closing.settings)
+    stored["energy"]["measured"] = [
+        {"type": "csv", "path": "/a.csv", "cluster": None, "ceems_cluster": None, "days": 7}
+    ]
+    before = msgspec.structs.replace(closing, settings=msgspec.json.encode(stored).decode())
+    assert PriceList.of_closing(before) == PriceList.of_closing(closing)
 
 
 def test_energy_is_charged_by_run_too(tmp_path: Path) -> None:
