@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import tarfile
 from contextlib import closing
@@ -11,9 +12,12 @@ from typing import Any, Final
 
 from publisher.api import Publisher
 from publisher.events import BatchAnswered, Event
-from publisher.publish.context import Tools
+from publisher.publish.context import Tools, make_source
 from publisher.simulator import Simulator
+from publisher.sources.auditor.source import AuditorSource
+from publisher.sources.base import Reader
 from tests.generators import arc_database
+from tests.publisher.store.kept_services import KeptServices
 from tests.publisher.store.server import PostgresqlServer
 
 NOW: Final = 1_795_200_000
@@ -21,10 +25,11 @@ NOW: Final = 1_795_200_000
 COUNTS: Final = (
     "accepted", "assumed", "confirmed", "waiting", "in_flight", "rejected", "held", "waived", "superseded",
 )  # fmt: skip
+_RECORDS: Final = "auditor.json"
 
 
 class KeptSite:
-    """The site of such a store in a folder; its services are simulated. `fixture`: a folder of a version.
+    """The site of such a store in a folder; its services are simulated or doubles. `fixture`: a folder of a version.
 
     `server`: the one that has its store; None: its store is a file. `new`: the store is not unpacked.
     """
@@ -34,13 +39,16 @@ class KeptSite:
         folder: Path,
         fixture: Path,
         simulator: Simulator,
+        services: KeptServices,
         server: PostgresqlServer | None = None,
         *,
         new: bool = False,
     ) -> None:
         self.folder = folder
         self.simulator = simulator
+        self.services = services
         self.now = NOW
+        services.waldur.now = lambda: self.now
         self.answers: list[BatchAnswered] = []
         self._server = server
         self._database = server.new_database() if server is not None and new else ""
@@ -48,6 +56,8 @@ class KeptSite:
         simulator.sgas.reset()
         simulator.apel.reset()
         simulator.ams.reset()
+        (folder / "waldur.token").write_text("staff", "ascii")
+        (folder / "waldur.token").chmod(0o600)
         if not new:
             self._unpack(fixture)
         pki = simulator.pki
@@ -59,6 +69,7 @@ class KeptSite:
             sgas_url=simulator.sgas_url,
             ams_url=simulator.ams_url,
             token_url=simulator.token_url,
+            **services.places,
         )
         (folder / "publisher.toml").write_text(text, "utf-8")
 
@@ -67,6 +78,8 @@ class KeptSite:
         with tarfile.open(fixture / f"{name}.tar.xz") as archive:
             archive.extractall(self.folder, filter="data")
         arc_database.load(self.folder / "accounting.sql", self.folder / "accounting.db")
+        if (self.folder / _RECORDS).exists():
+            self.services.read.add(*json.loads((self.folder / _RECORDS).read_text("utf-8")))
         if self._server is not None:
             self._database = self._server.loaded((self.folder / "store.sql").read_text("utf-8"))
 
@@ -75,16 +88,40 @@ class KeptSite:
         if self._server is not None:
             (self.folder / "store.sql").write_text(self._server.dumped(self._database), "utf-8")
         (self.folder / "accounting.sql").write_text(arc_database.dump(self.folder / "accounting.db"), "utf-8")
+        records = [*self.services.read.records.values()]
+        (self.folder / _RECORDS).write_text(json.dumps(records, indent=1) + "\n", "utf-8")
         kind = ("sqlite", "store.db") if self._server is None else ("postgresql", "store.sql")
         with tarfile.open(fixture / f"{kind[0]}.tar.xz", "w:xz") as archive:
-            for name in (kind[1], "store.db.sent", "accounting.sql", "torque", "spool", "objects"):
+            for name in (
+                kind[1],
+                "store.db.sent",
+                "accounting.sql",
+                "torque",
+                _RECORDS,
+                "energy.csv",
+                "spool",
+                "objects",
+            ):
                 archive.add(self.folder / name, name, filter=_of_nobody)
 
     def publisher(self) -> Publisher:
         """A new process."""
         return Publisher.from_file(
             self.folder / "publisher.toml",
-            Tools(clock=lambda: self.now, observer=self._observe, sleep=lambda _seconds: None),
+            Tools(
+                clock=lambda: self.now,
+                observer=self._observe,
+                sleep=lambda _seconds: None,
+                make_source=self._source,
+            ),
+        )
+
+    def _source(self, name: str, settings: Any) -> Reader:
+        """AUDITOR is read with the site's clock: it asks for what ended before now."""
+        return (
+            AuditorSource(name, settings, lambda: self.now)
+            if settings.type == "auditor"
+            else make_source(name, settings)
         )
 
     def _observe(self, event: Event) -> None:
