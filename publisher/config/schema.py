@@ -11,6 +11,7 @@ from typing import Final
 
 from pydantic import Field, model_validator
 
+from publisher.config.allocations import Allocation, overlap_of
 from publisher.config.energy import Energy
 from publisher.config.operation import Credentials, Log, Metrics, Notices, Serve, SpoolContext
 from publisher.config.reports import Charges, Node, StatementSettings
@@ -126,6 +127,7 @@ class Config(Settings):
     map: tuple[MapRule, ...] = ()
     nodes: tuple[Node, ...] = ()
     energy: Energy = Field(default_factory=Energy.model_construct)
+    allocations: tuple[Allocation, ...] = ()
     charges: Charges = Field(default_factory=Charges.model_construct)
     statements: StatementSettings = Field(default_factory=StatementSettings.model_construct)
     credentials: Credentials = Field(default_factory=Credentials.model_construct)
@@ -145,10 +147,16 @@ class Config(Settings):
             *self._tokens_for_wrong_services(),
             *self._one_resource_of_several_sources(),
             *self._more_power_than_nodes_have(),
+            *self._overlapping_allocations(),
         ]
         if problems:
             raise WrongKeysError(*problems)
         return self
+
+    def _overlapping_allocations(self) -> Iterator[KeyProblem]:
+        overlap = overlap_of(self.allocations)
+        if overlap is not None:
+            yield ("allocations",), f"two allocations overlap, and a job would count in both: {overlap}"
 
     def _names_of_wrong_length(self) -> Iterator[KeyProblem]:
         for section, names in (("sources", self.sources), ("targets", self.targets), ("spool", self.spool)):

@@ -395,6 +395,20 @@ ENERGY: Final = ViewKind(
     pictured_by_key=True,
     in_sql=True,
 )
+ALLOCATIONS: Final = ViewKind(
+    name="allocations",
+    summary="What is used and left of each allocation now, and the day on which it runs dry.",
+    question="Who runs dry, and when?",
+    options=frozenset(),
+    interval="all",
+    roles=frozenset(),
+    columns=(
+        Column("allocation", "text"), Column("holder", "text"), Column("resource", "text"), Column("since", "instant"),
+        Column("until", "instant"), Column("amount_h", "number", "h"), Column("used_h", "number", "h"),
+        Column("left_h", "number", "h"), Column("used", "ratio"), Column("elapsed", "ratio"),
+        Column("pace_h_per_day", "number", "h"), Column("dry", "text"),
+    ),
+)  # fmt: skip
 LATE: Final = ViewKind(
     name="late",
     label="Late changes",
@@ -423,7 +437,8 @@ SQL: Final = ViewKind(
 VIEW_KINDS: Final[Mapping[str, ViewKind]] = {
     kind.name: kind
     for kind in (
-        UTILIZATION, TOTALS, EFFICIENCY, OCCUPATION, WAITING, SCARCE, ENERGY, CHARGES, PATHS, LOAD, JOB, LATE, SQL,
+        UTILIZATION, TOTALS, EFFICIENCY, OCCUPATION, WAITING, SCARCE, ENERGY, CHARGES, ALLOCATIONS, PATHS, LOAD, JOB, LATE,
+        SQL,
     )
 }  # fmt: skip
 """The views by name, in the order of menus."""
