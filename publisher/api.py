@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from publisher.collect.meters import MeterResult
     from publisher.finding import Finding
     from publisher.maintenance import StoreMaintenance
+    from publisher.observe.allocations import AllocationUse
     from publisher.preview.diff import DiffRendering
     from publisher.preview.explain import Explanation
     from publisher.preview.render import Rendering, ReportRendering
@@ -312,6 +313,12 @@ class Publisher:
 
         made = statements(self._report_context(request), request)
         return made, write_focus(made, directory, form)
+
+    def allocations(self) -> list[AllocationUse]:
+        """The use of each allocation now. Raises `UsageError` and `ConfigError`."""
+        from publisher.report.views.allocations import uses  # noqa: PLC0415
+
+        return uses(self._store_context())
 
     def close_month(self, month: Month) -> list[ClosedStatement]:
         """Close a month: the statements that were issued. Raises `UsageError`."""

@@ -21,6 +21,7 @@ from publisher.cli.session import session
 from publisher.errors import (
     ConfigError,
     CredentialError,
+    MissingExtraError,
     OutputError,
     PublisherError,
     SourceError,
@@ -33,6 +34,7 @@ from publisher.text import counted, iso
 if TYPE_CHECKING:
     from publisher.api import Publisher
     from publisher.events import Event
+    from publisher.observe.allocations import AllocationUse
     from publisher.observe.log import LogFile
     from publisher.observe.metrics import StatusCollector
     from publisher.observe.systemd import ServiceManager
@@ -290,22 +292,41 @@ class Watch:
         """A run has ended: write the metrics and the log, and send mail."""
         if self._log is not None:
             self._log.end(exit_code)
+        allocations = self._allocations()
         try:
-            self._write_metrics(exit_code)
+            self._write_metrics(exit_code, allocations)
         except ConfigError as error:
             say(f"usage-publisher: {error}")
-        self._send_mail()
+        self._send_mail(allocations)
 
-    def _write_metrics(self, exit_code: int) -> None:
+    def _allocations(self) -> list[AllocationUse]:
+        """The use of allocations, if mails or metrics are to tell of it; a problem with it is a message."""
+        settings = self._settings
+        if not settings.has_allocations or (self._watched is None and not settings.notices.mail_to):
+            return []
+        try:
+            return self.publisher.allocations()
+        except PublisherError as error:
+            problem = error
+        except ImportError as error:
+            missing = MissingExtraError.of(error)
+            if missing is None:
+                raise
+            problem = missing
+        say(f"usage-publisher: allocations are not watched: {problem}")
+        return []
+
+    def _write_metrics(self, exit_code: int, allocations: list[AllocationUse]) -> None:
         if self._watched is None:
             return
         from publisher.observe.metrics import write  # noqa: PLC0415
 
         self._watched.exit_code, self._watched.last_run = exit_code, self.publisher.tools.clock()
+        self._watched.allocations = allocations
         if self._settings.metrics.textfile is not None:
             write(self._watched, self._settings.metrics.textfile)
 
-    def _send_mail(self) -> None:
+    def _send_mail(self, allocations: list[AllocationUse]) -> None:
         settings = self._settings.notices
         if not settings.mail_to:
             return
@@ -319,6 +340,7 @@ class Watch:
                 self._settings.site.name,
                 publisher.status(assumed=False),
                 publisher.tools.clock(),
+                allocations,
             )
         except (MailError, StoreError) as error:
             say(f"usage-publisher: {error}")

@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import Field, model_validator
 
-from publisher.config.allocations import Allocation, overlap_of
+from publisher.config.allocations import Allocation, AllocationFile, overlap_of
 from publisher.config.energy import Energy
 from publisher.config.operation import Credentials, Log, Metrics, Notices, Serve, SpoolContext
 from publisher.config.reports import Charges, Node, StatementSettings
@@ -128,6 +128,7 @@ class Config(Settings):
     nodes: tuple[Node, ...] = ()
     energy: Energy = Field(default_factory=Energy.model_construct)
     allocations: tuple[Allocation, ...] = ()
+    allocation_files: tuple[AllocationFile, ...] = ()
     charges: Charges = Field(default_factory=Charges.model_construct)
     statements: StatementSettings = Field(default_factory=StatementSettings.model_construct)
     credentials: Credentials = Field(default_factory=Credentials.model_construct)
@@ -153,10 +154,15 @@ class Config(Settings):
             raise WrongKeysError(*problems)
         return self
 
+    @property
+    def has_allocations(self) -> bool:
+        """Whether there may be any."""
+        return bool(self.allocations or self.allocation_files)
+
     def _overlapping_allocations(self) -> Iterator[KeyProblem]:
         overlap = overlap_of(self.allocations)
         if overlap is not None:
-            yield ("allocations",), f"two allocations overlap, and a job would count in both: {overlap}"
+            yield ("allocations",), overlap
 
     def _names_of_wrong_length(self) -> Iterator[KeyProblem]:
         for section, names in (("sources", self.sources), ("targets", self.targets), ("spool", self.spool)):

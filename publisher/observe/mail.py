@@ -1,4 +1,4 @@
-"""Notices by mail: one when a problem begins, one when it is over.
+"""Notices by mail: one when a problem begins, one when it is over; and one for each threshold of an allocation.
 
 The store has the problems that were reported. A mail that the server did not accept is sent again by the next run, and
 does not affect anything else. The problems are a pure function of the status and the settings.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 import smtplib
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from publisher.config.operation import Notices, address_of
+from publisher.observe.allocations import AllocationUse, is_of_allocation
 from publisher.reason import RELEASED_SOON
 from publisher.security.mail_server import MailServer, default_sender
 from publisher.status.status import SourceStatus, Status, TargetStatus, reconcile_command
@@ -56,6 +57,21 @@ def problems(
         if not target.shadow:
             found += _of_held(name, (held or {}).get(name, ()), settings, now)
     return found
+
+
+def _of_allocations(uses: Sequence[AllocationUse], before: Container[str], now: int) -> tuple[list[Problem], list[str]]:
+    """What began of the present allocations: of each the highest threshold reached of which no mail was sent; and the
+    keys of all thresholds that these mails settle. None is ever over: a correction sends none of them again."""
+    began: list[Problem] = []
+    settled: list[str] = []
+    for use in uses:
+        if not use.allocation.is_current(now):
+            continue
+        new = [one for one in use.reached if use.notice_key(one) not in before]
+        settled += map(use.notice_key, new)
+        if new and max(new) == max(use.reached):
+            began.append(Problem(f"allocation {use.allocation.name}: {max(new)} % used", use.text(now)))
+    return began, settled
 
 
 def _of_held(name: str, held: Sequence[HeldFor], settings: Notices, now: int) -> Iterator[Problem]:
@@ -147,8 +163,11 @@ class MailError(Exception):
     """The mail server did not accept a notice. The text says why."""
 
 
-def send_notices(store: Store, settings: Notices, site: str, status: Status, now: int) -> None:
-    """Mail which problems began and which ended since the last mail, if any did. Raises `MailError`."""
+def send_notices(
+    store: Store, settings: Notices, site: str, status: Status, now: int, allocations: Sequence[AllocationUse] = ()
+) -> None:
+    """Mail which problems began and which ended since the last mail, if any did, and which thresholds allocations have
+    reached. Raises `MailError`."""
     if not settings.mail_to:
         return
     with store.read() as connection:
@@ -157,12 +176,13 @@ def send_notices(store: Store, settings: Notices, site: str, status: Status, now
         present = {problem.key: problem.text for problem in problems(status, settings, now, held)}
         before = registry.notified(connection)
     began = [Problem(key, text) for key, text in present.items() if key not in before]
-    ended = {key: since for key, since in before.items() if key not in present}
-    if not began and not ended:
+    ended = {key: since for key, since in before.items() if key not in present and not is_of_allocation(key)}
+    reached, settled = _of_allocations(allocations, before, now)
+    if not began and not ended and not reached:
         return
-    _send(settings, notice(settings, site, began, ended, now))
+    _send(settings, notice(settings, site, [*began, *reached], ended, now))
     with store.write() as connection:
-        registry.record_notices(connection, [problem.key for problem in began], now)
+        registry.record_notices(connection, [*(problem.key for problem in began), *settled], now)
         registry.forget_notices(connection, list(ended))
 
 

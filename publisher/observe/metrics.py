@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -28,6 +28,7 @@ from publisher.config.operation import address_of
 from publisher.errors import ConfigError, PublisherError
 from publisher.events import BatchAnswered, BatchInFlight, BatchSettled, Event, RetryPlanned
 from publisher.observe import metrics_listener
+from publisher.observe.allocations import AllocationUse, families
 from publisher.security.connections import bound_socket, is_loopback
 from publisher.status.status import SourceStatus, Status, TargetStatus
 from publisher.whole_file import write_whole
@@ -154,12 +155,13 @@ class StatusCollector(Collector):
         tally: Callable[[], Mapping[str, TargetTally]],
         clock: Callable[[], int],
     ) -> None:
-        """`exit_code` and `last_run` (epoch seconds) are set after each run."""
+        """`exit_code`, `last_run` (epoch seconds), and `allocations` are set after each run."""
         self._status = status
         self._tally = tally
         self._clock = clock
         self.exit_code: int | None = None
         self.last_run: int | None = None
+        self.allocations: Sequence[AllocationUse] = ()
 
     def describe(self) -> list[GaugeMetricFamily]:
         """No families: the state is not read before a scrape."""
@@ -183,6 +185,8 @@ class StatusCollector(Collector):
             yield from _families(_SOURCES, "source", found.sources)
             yield from _families(_TARGETS, "target", found.targets)
             yield _records(found.targets | found.removed_targets)
+        if self.allocations:
+            yield from families(self.allocations, self._clock(), f"{PREFIX}allocation_")
         yield from _families(_PROCESS, "target", self._tally())
 
 

@@ -149,6 +149,7 @@ def offered_views(config: Config) -> frozenset[str]:
     """The views for which the configuration has what they need."""
     sources = config.sources.values()
     has: dict[Need, bool] = {
+        "allocations": config.has_allocations,
         "prices": bool(config.charges.prices or config.charges.adjustments),
         "samples": any(source.stat_file for source in sources),
         "events": any(

@@ -26,8 +26,8 @@ Compared = Literal["previous", "year"]
 """With which interval another is compared: the one before, or the same of the year before."""
 Resource = Literal["cores", "memory", "vmem", "gpus"]
 Role = Literal["user", "manager", "admin"]
-Need = Literal["prices", "samples", "events"]
-"""What a site must have for a view: a price list, DQS' samples of the queues, a source with events."""
+Need = Literal["prices", "samples", "events", "allocations"]
+"""What a site must have for a view: a price list, DQS' samples of the queues, a source with events, allocations."""
 
 _JOB_KEY: Final = "job"
 SIZE: Final = "size"
@@ -399,15 +399,17 @@ ALLOCATIONS: Final = ViewKind(
     name="allocations",
     summary="What is used and left of each allocation now, and the day on which it runs dry.",
     question="Who runs dry, and when?",
-    options=frozenset(),
+    options=frozenset({"user", "archive"}),
     interval="all",
-    roles=frozenset(),
+    roles=_EVERYBODY,
+    needs="allocations",
     columns=(
         Column("allocation", "text"), Column("holder", "text"), Column("resource", "text"), Column("since", "instant"),
         Column("until", "instant"), Column("amount_h", "number", "h"), Column("used_h", "number", "h"),
         Column("left_h", "number", "h"), Column("used", "ratio"), Column("elapsed", "ratio"),
-        Column("pace_h_per_day", "number", "h"), Column("dry", "text"),
+        Column("pace_h_per_day", "number", "h"), Column("dry", "text"), Column("renewed_by", "text"),
     ),
+    pictures=("amount and time used",),
 )  # fmt: skip
 LATE: Final = ViewKind(
     name="late",
@@ -437,8 +439,8 @@ SQL: Final = ViewKind(
 VIEW_KINDS: Final[Mapping[str, ViewKind]] = {
     kind.name: kind
     for kind in (
-        UTILIZATION, TOTALS, EFFICIENCY, OCCUPATION, WAITING, SCARCE, ENERGY, CHARGES, ALLOCATIONS, PATHS, LOAD, JOB, LATE,
-        SQL,
+        UTILIZATION, TOTALS, EFFICIENCY, OCCUPATION, WAITING, SCARCE, ENERGY, CHARGES, ALLOCATIONS, PATHS, LOAD, JOB,
+        LATE, SQL,
     )
 }  # fmt: skip
 """The views by name, in the order of menus."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic.fields import FieldInfo
 
+from publisher.config.allocations import Allocation, AllocationFile
 from publisher.config.auditor import ComponentSettings
 from publisher.config.auditor_source import AuditorSourceSettings, ComponentRule, Components, MetaKeys
 from publisher.config.energy import Energy, EnergyMeter, Intensity, NodeWatts, PowerRule, Pue, Watts
@@ -79,6 +80,8 @@ TABLES: dict[str, type[Settings]] = {
     "[notices]": Notices,
     "[log]": Log,
     "[serve]": Serve,
+    "[[allocations]]": Allocation,
+    "[[allocation_files]]": AllocationFile,
     "[[nodes]]": Node,
     "[energy]": Energy,
     "[[energy.measured]]": EnergyMeter,

@@ -58,6 +58,7 @@ def with_purged(report: Report, context: ReportContext, request: ReportRequest) 
     """The report with a note on the months of its interval that were purged from the store, and how many runs."""
     if not VIEW_KINDS[report.view].of_runs:
         return report
+    request = msgspec.structs.replace(request, start=report.start, stop=report.stop)
     gone, note = context.purged(request), context.purged_note(request)
     if not gone:
         return report

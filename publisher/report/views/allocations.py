@@ -1,127 +1,202 @@
 """View `allocations`: what is used and left of each allocation, and the day on which it runs dry at the present pace.
 
 A run across the beginning or the end of an allocation counts by its parts, in proportion to its time in it: parts are
-whole numbers that add up to the run. Each run counts in at most one allocation of a key, since those of the same key,
-name, and resource do not overlap; in one of its project and one of its user, it counts in both.
+whole numbers that add up to the run. It counts in each allocation whose words it has, such as that of its project and
+that of its user; those of one holder and resource do not overlap.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import Any, Final
 
-import duckdb
 import msgspec
+import pyarrow as pa
 
 from publisher.config.allocations import Allocation
 from publisher.errors import UsageError
-from publisher.report.report import Report
+from publisher.messages.entries import word_test
+from publisher.observe.allocations import DAY_S, PACE_DAYS, AllocationUse
+from publisher.report.allocation_files import all_allocations
+from publisher.report.matching import Matching, columns_of
+from publisher.report.report import Cell, Plot, Report, Series
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import ALLOCATIONS
 from publisher.text import counted
 
-PACE_DAYS: Final = 30
-_DAY_S: Final = 86_400
 _HOUR_MS: Final = 3_600_000
+_COLUMNS: Final = ("wall_ms", "slots", "gpus", "project", "account", "user", "cluster")
+_MOST_HELD: Final = 1 << 24
+_MOST_WALL_MS: Final = 1 << 42
+"""What nobody has, 10^7 cores or 100 years, counts as so much: products stay below 127 bits."""
 _LENGTH: Final = 'greatest("stop" - "start", 1)'
-_COLUMNS: Final = frozenset({"start", "stop", "end", "wall_ms", "slots", "gpus", "project", "account", "user"})
-_HELD: Final = {"cores": "slots", "gpus": "gpus"}
+_HELD: Final = (
+    f"CAST(least(greatest(coalesce(CASE WHEN of_gpus THEN gpus ELSE slots END, 0), 0), {_MOST_HELD}) AS HUGEINT) "
+    f"* least(greatest(coalesce(wall_ms, 0), 0), {_MOST_WALL_MS})"
+)
+_CORE_MS: Final = f"CAST(least(greatest(coalesce(slots, 0), 0), {_MOST_HELD}) AS HUGEINT) * greatest(wall_ms, 0)"
+_TIMES: Final = ("since", "until", "pace_since", "pace_until")
+_Table = tuple[str, tuple[str, ...]]
+"""The name of a table of allocations, and the keys that its holders are known by."""
 
 
-class AllocationUse(msgspec.Struct, frozen=True):
-    """What was used of an allocation, in all and in the last days, in amounts times milliseconds."""
-
-    allocation: Allocation
-    used_ms: int
-    lately_ms: int
-    lately_s: int
-
-    @property
-    def used_h(self) -> float:
-        """What was used, in hours."""
-        return self.used_ms / _HOUR_MS
-
-    @property
-    def left_h(self) -> float:
-        """What is left, in hours; negative if more was used."""
-        return float(self.allocation.amount) - self.used_h
-
-    @property
-    def pace_h(self) -> float | None:
-        """Hours a day, of the last days; None before the allocation begins."""
-        return self.lately_ms / _HOUR_MS / (self.lately_s / _DAY_S) if self.lately_s else None
-
-    def dry(self, now: int) -> str | None:
-        """The day on which nothing is left at this pace; None: not before it ends."""
-        if self.left_h <= 0:
-            return "used up"
-        pace = self.pace_h
-        if not pace or now >= self.allocation.until:
-            return None
-        at = now + self.left_h / pace * _DAY_S
-        return f"{datetime.fromtimestamp(at, UTC).date()}" if at < self.allocation.until else None
+def uses(context: ReportContext) -> list[AllocationUse]:
+    """The use of all allocations now. Raises `UsageError` and `ConfigError`."""
+    return _Computed(context, ReportRequest(start=0, stop=1)).uses
 
 
 def view(context: ReportContext, request: ReportRequest) -> Report:
-    """The view, as of now. Raises `UsageError` if the configuration has no allocation."""
-    allocations, now = context.config.allocations, context.now
-    if not allocations:
-        raise UsageError("the configuration has no allocation", hint="Add [[allocations]] to it")
-    first = min(one.since for one in allocations)
-    with context.tables(request, columns=_COLUMNS, start=min(first, now - PACE_DAYS * _DAY_S)) as connection:
-        found = [_use(connection, one, now) for one in allocations]
-        rest = _without(connection, allocations, now)
+    """The view, as of now. Raises `UsageError` if the configuration has no allocation, and `ConfigError`."""
+    made = _Computed(context, request)
+    now = context.now
+    notes = [*made.notes, "Jobs count once they have ended."]
+    if made.without_jobs:
+        jobs = f"{counted(made.without_jobs, 'job')} of the last {PACE_DAYS} days"
+        notes.append(f"Without an allocation: {jobs}, {made.without_core_ms / _HOUR_MS:,.1f} core h.")
     return Report(
         view=ALLOCATIONS.name,
         title="Allocations",
         site=context.config.site.name,
-        start=first,
-        stop=now,
+        start=made.first,
+        stop=max(now, made.first + 1),
         columns=ALLOCATIONS.columns,
-        rows=tuple(
-            (
-                one.allocation.name, one.allocation.holder, one.allocation.resource, one.allocation.since,
-                one.allocation.until, float(one.allocation.amount), one.used_h, one.left_h,
-                one.used_h / float(one.allocation.amount), one.allocation.elapsed(now), one.pace_h, one.dry(now),
-            )
-            for one in found
-        ),
-        notes=("Jobs count once they have ended.", *([rest] if rest else [])),
+        rows=tuple(_row(one, made.uses, now) for one in made.uses),
+        plots=_plots(made.uses, now),
+        notes=tuple(notes),
+        nothing=None if made.uses else "no allocation is one of these jobs",
+        facts={
+            "without_allocation": {"jobs": made.without_jobs, "core_ms": made.without_core_ms, "days": PACE_DAYS},
+        },
+    )
+
+
+def _row(use: AllocationUse, among: Sequence[AllocationUse], now: int) -> tuple[Cell, ...]:
+    one = use.allocation
+    same = [other.allocation for other in among if other.allocation.holder == one.holder]
+    renewed = [other for other in same if other.resource == one.resource and other.since >= one.until]
+    return (
+        one.name, one.holder, one.resource, one.since, one.until, use.amount_h, use.used_h, use.left_h,
+        use.used_h / use.amount_h, one.elapsed(now), use.pace_h, use.dry(now),
+        min(renewed, key=lambda other: other.since).name if renewed else None,
     )  # fmt: skip
 
 
-def _part(resource: str, since: int, until: int) -> str:
-    """The SQL of what runs held in an interval: up to its end, less what they had up to its beginning."""
+def _plots(among: Sequence[AllocationUse], now: int) -> tuple[Plot, ...]:
+    """How much of the amount and of the time of each present allocation is over."""
+    present = [use for use in among if use.allocation.is_current(now)]
+    if not present:
+        return ()
+    names = tuple(
+        use.allocation.name + ("" if use.allocation.resource == "cores" else f" ({use.allocation.resource})")
+        for use in present
+    )
+    used = tuple(100 * use.used_h / use.amount_h for use in present)
+    elapsed = tuple(100 * use.allocation.elapsed(now) for use in present)
+    return (
+        Plot(
+            title="Used of each allocation, and of its time", style="bar", x=names, unit="%", top=100,
+            series=(Series("amount", used), Series("time", elapsed)),
+        ),
+    )  # fmt: skip
 
-    def up_to(at: int) -> str:
-        inside = f'least(greatest({at} - "start", 0), {_LENGTH})'
-        return f"CAST(greatest({_HELD[resource]}, 0) AS HUGEINT) * greatest(wall_ms, 0) * {inside} // {_LENGTH}"
+
+class _Computed:
+    """The uses of the allocations that a request asks for, and the runs of the last days that none has."""
+
+    def __init__(self, context: ReportContext, request: ReportRequest) -> None:
+        allocations, self.notes = all_allocations(context.config)
+        if not allocations:
+            hint = "Add [[allocations]] or [[allocation_files]] to it"
+            raise UsageError("the configuration has no allocation", hint=hint)
+        now = context.now
+        self.first = min(one.since for one in allocations)
+        start = min(self.first, now - PACE_DAYS * DAY_S)
+        asked = msgspec.structs.replace(request, start=start, stop=max(now, start + 1))
+        with context.tables(asked, columns=columns_of(asked, *_COLUMNS), start=start) as connection:
+            matching = Matching(connection, asked, "overlapping")
+            tables = _tabulate(matching, allocations, now)
+            shown = range(len(allocations)) if not request.filters else _with_runs(matching, allocations, tables, asked)
+            sums = _sums(matching, tables)
+            recent = f'coalesce("end", "stop") >= {now - PACE_DAYS * DAY_S}'
+            none = "".join(f" AND NOT EXISTS (SELECT 1 FROM {_joined(table, 'matching')})" for table in tables)  # noqa: S608 - names and numbers of ours
+            query = f"SELECT count(*), coalesce(sum({_CORE_MS}), 0) FROM matching WHERE {recent}{none}"  # noqa: S608 - as above
+            ((self.without_jobs, core_ms),) = matching.rows(query)
+        self.without_core_ms = int(core_ms)
+        self.uses = [
+            AllocationUse(allocations[number], *sums.get(number, (0, 0)), _pace_s(allocations[number], now))
+            for number in shown
+        ]
+
+
+def _pace(one: Allocation, now: int) -> tuple[int, int]:
+    """From when to when its pace is measured: the last days, as far as they are in its time."""
+    begin, end = max(one.since, now - PACE_DAYS * DAY_S), min(now, one.until)
+    return begin, max(begin, end)
+
+
+def _pace_s(one: Allocation, now: int) -> int:
+    begin, end = _pace(one, now)
+    return end - begin
+
+
+def _tabulate(matching: Matching, allocations: Iterable[Allocation], now: int) -> list[_Table]:
+    """Make a table of the allocations for each kind of holder, with a row for each word that a run may have."""
+    rows: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+    for number, one in enumerate(allocations):
+        times = dict(zip(_TIMES, (one.since, one.until, *_pace(one, now)), strict=True))
+        accounts = (one.account, *one.subaccounts)
+        words = [accounts if key == "account" else (getattr(one, key),) for key in one.keys]
+        for combination in product(*words):
+            named = {f"of_{key}": word for key, word in zip(one.keys, combination, strict=True)}
+            rows[one.keys].append({"number": number, "of_gpus": one.resource == "gpus", **named, **times})
+    tables = []
+    for keys, cells in rows.items():
+        schema = [("number", pa.int64()), ("of_gpus", pa.bool_())]
+        schema += [*((f"of_{key}", pa.string()) for key in keys), *((name, pa.int64()) for name in _TIMES)]
+        name = f"held_by_{'_'.join(keys)}"
+        matching.tabulate(name, pa.Table.from_pylist(cells, pa.schema(schema)), "allocations of the configuration")
+        tables.append((name, keys))
+    return tables
+
+
+def _joined(table: _Table, runs: str) -> str:
+    """The SQL of a table with the condition that runs count in its allocations."""
+    name, keys = table
+    words = "".join(f' AND {runs}."{key}" = {name}.of_{key}' for key in keys)
+    return f'{name} WHERE greatest({runs}."stop", {runs}."start" + 1) > since AND {runs}."start" < until{words}'
+
+
+def _with_runs(
+    matching: Matching, allocations: Sequence[Allocation], tables: Iterable[_Table], request: ReportRequest
+) -> list[int]:
+    """The allocations in which matching runs count, and those of the user that is asked for."""
+    is_user = word_test("user", request.filters["user"])
+    found = {number for number, one in enumerate(allocations) if one.user is not None and is_user(one.user)}
+    for table in tables:
+        query = f"SELECT DISTINCT number FROM matching, {_joined(table, 'matching')}"  # noqa: S608 - as above
+        found |= {row[0] for row in matching.rows(query)}
+    return sorted(found)
+
+
+def _sums(matching: Matching, tables: Iterable[_Table]) -> dict[int, tuple[int, int]]:
+    """By number of the allocation, what all runs held of it in its time, and in the time of its pace."""
+    used, lately = _part("since", "until"), _part("pace_since", "pace_until")
+    return {
+        number: (int(used_ms), int(lately_ms))
+        for table in tables
+        for number, used_ms, lately_ms in matching.rows(
+            f"SELECT number, sum({used}), sum({lately}) FROM entries, {_joined(table, 'entries')} GROUP BY number"  # noqa: S608 - as above
+        )
+    }
+
+
+def _part(since: str, until: str) -> str:
+    """The SQL of what a run held in an interval: up to its end, less what it had held up to its beginning."""
+
+    def up_to(at: str) -> str:
+        return f'{_HELD} * least(greatest({at} - "start", 0), {_LENGTH}) // {_LENGTH}'
 
     return f"({up_to(until)}) - ({up_to(since)})"
-
-
-def _use(connection: duckdb.DuckDBPyConnection, one: Allocation, now: int) -> AllocationUse:
-    begin, end = max(one.since, now - PACE_DAYS * _DAY_S), min(now, one.until)
-    sums = f"sum({_part(one.resource, one.since, one.until)}), sum({_part(one.resource, begin, max(begin, end))})"
-    query = f'SELECT {sums} FROM entries WHERE "{one.key}" = $1'  # noqa: S608 - names and numbers of ours
-    used, lately = connection.execute(query, [one.value]).fetchone() or (0, 0)
-    return AllocationUse(one, int(used or 0), int(lately or 0), max(0, end - begin))
-
-
-def _without(connection: duckdb.DuckDBPyConnection, allocations: tuple[Allocation, ...], now: int) -> str:
-    """The note on jobs of the last days that are in no allocation; empty if there are none."""
-    since = now - PACE_DAYS * _DAY_S
-    values: list[Any] = []
-    within = []
-    for one in allocations:
-        values.append(one.value)
-        within.append(f'("{one.key}" = ${len(values)} AND "stop" > {one.since} AND "start" < {one.until})')
-    query = (
-        f"SELECT count(*), coalesce(sum(CAST(slots AS HUGEINT) * greatest(wall_ms, 0)), 0) FROM entries "  # noqa: S608 - as above
-        f'WHERE coalesce("end", "stop") >= {since} AND coalesce({" OR ".join(within)}, false) = false'
-    )
-    jobs, core_ms = connection.execute(query, values).fetchone() or (0, 0)
-    if not jobs:
-        return ""
-    return f"{counted(jobs, 'job')} of the last {PACE_DAYS} days, {int(core_ms) / _HOUR_MS:,.1f} core h, have no allocation."

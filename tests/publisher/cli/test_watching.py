@@ -44,6 +44,19 @@ def test_a_run_that_fails_is_a_number_too(fresh: Program) -> None:
     assert one(found, "source_failing", source="ce1") == 1
 
 
+def test_a_run_has_the_use_of_allocations_as_numbers(fresh: Program) -> None:
+    times = 'since = "2026-01-01"\nuntil = "2999-01-01"\n'
+    settings = WHOLE + '[metrics]\ntextfile = "usage.prom"\n'
+    fresh.configure(settings + f'[[allocations]]\nname = "Thesis"\nuser = "ada"\namount = 10\n{times}')
+    fresh("run").ok()
+    found = samples((fresh.folder / "usage.prom").read_text(encoding="utf-8"))
+    labels = {"allocation": "Thesis", "holder": "user ada", "resource": "cores", "since": "2026-01-01T00:00:00Z"}
+    assert one(found, "allocation_amount_hours", **labels) == 10
+    fresh.configure(settings + '[[allocation_files]]\ntype = "csv"\npath = "none.csv"\n')
+    assert "allocations are not watched: allocation_files: " in fresh("run").ok().err
+    assert "allocation_" not in (fresh.folder / "usage.prom").read_text(encoding="utf-8")
+
+
 def test_an_observer_that_fails_does_not_stop_the_run(fresh: Program) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]

@@ -7,6 +7,7 @@ import email.policy
 import smtplib
 import socket
 from collections.abc import Iterator
+from decimal import Decimal
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,17 @@ import msgspec
 import pytest
 from aiosmtpd.controller import Controller
 
+from publisher.config.allocations import Allocation
 from publisher.config.operation import Notices
+from publisher.observe.allocations import AllocationUse
 from publisher.observe.mail import MailError, problems, send_notices
 from publisher.security.mail_server import MailServer
 from publisher.status.check_host import mail as check_mail
 from publisher.status.status import Status
+from publisher.store import registry
 from publisher.store.database import Store, open_store
 from publisher.store.deliveries import HeldFor
+from publisher.text import iso
 from tests.publisher.observe.test_metrics import NOW, SOURCE, STATUS, TARGET
 from tests.publisher.torque_cluster import NOW as CLUSTER_NOW
 from tests.publisher.torque_cluster import TorqueCluster, torque_line
@@ -237,3 +242,44 @@ def test_a_mail_server_that_says_nothing_is_not_waited_for() -> None:
         server = MailServer("127.0.0.1", silent.getsockname()[1], False, timeout_s=0.05)
         with pytest.raises(smtplib.SMTPServerDisconnected, match="timed out"):
             server.refusals("a@example.org", ["b@example.org"])
+
+
+def test_each_threshold_of_an_allocation_is_mailed_once(store: Store, settings: Notices, box: Box) -> None:
+    def send(*used_h: float, **changes: Any) -> list[str]:
+        before = len(box.mails)
+        send_notices(store, settings, "SITE", status(), NOW, [allocation_use(hours, **changes) for hours in used_h])
+        return [f"{mail['Subject']}\n{mail.get_content()}" for mail in box.mails[before:]]
+
+    assert send(74) == []
+    (first,) = send(76)
+    assert "usage-publisher SITE: allocation Thesis: 75 % used" in first
+    assert "The allocation Thesis (user ada) has used 76.0 % of its 100 core hours, in 50% of its time." in first
+    assert send(80) == send(70) == send(76) == []  # a correction sends none again, and none is ever "solved"
+    (last,) = send(101)
+    assert "allocation Thesis: 100 % used" in last  # not also of 90 %
+    assert send(95) == send(140) == []
+    assert send(99, until=NOW) == []  # it has ended
+    (raised,) = send(170, amount=Decimal(200))
+    assert "75 % used" in raised
+    with store.read() as connection:
+        assert not [key for key in registry.notified(connection) if "ada" in key or "Thesis" in key]
+
+
+def test_a_threshold_that_the_mail_server_did_not_take_is_mailed_later(
+    store: Store, settings: Notices, box: Box
+) -> None:
+    box.answer = "451 try again later"
+    with pytest.raises(MailError):
+        send_notices(store, settings, "SITE", status(), NOW, [allocation_use(91)])
+    box.answer = "250 OK"
+    send_notices(store, settings, "SITE", status(), NOW, [allocation_use(91)])
+    assert len(box.mails) == 1
+    assert "At the pace of the last 30 days it runs dry on" in box.mails[0].get_content()
+
+
+def allocation_use(used_h: float, **changes: Any) -> AllocationUse:
+    half = 10 * 86_400
+    words = {"name": "Thesis", "user": "ada", "amount": 100, "since": iso(NOW - half), "until": iso(NOW + half)}
+    one = Allocation.model_validate(words)
+    used_ms = round(used_h * 3_600_000)
+    return AllocationUse(one.model_copy(update=changes), used_ms, used_ms, half)

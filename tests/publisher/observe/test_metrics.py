@@ -20,7 +20,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from publisher.config.allocations import Allocation
 from publisher.errors import ConfigError, StoreBusyError
+from publisher.observe.allocations import AllocationUse
 from publisher.observe.metrics import PREFIX, StatusCollector, TargetTally, serve, text, write
 from publisher.status.status import SourceStatus, Status, TargetStatus
 from tests.conftest import ROOT
@@ -43,6 +45,9 @@ STATUS = Status(complete=False, sources={"ce1": SOURCE}, targets={"neic": TARGET
 def watched(status: Status = STATUS) -> StatusCollector:
     made = StatusCollector(lambda: status, lambda: {"neic": TargetTally(3, 5, 9000, 1, 0.25)}, lambda: NOW)
     made.exit_code, made.last_run = 1, NOW - 60
+    times = {"since": "2026-01-01", "until": "2999-01-01"}
+    allocation = Allocation.model_validate({"name": "Thesis", "user": "ada", "amount": 1, **times})
+    made.allocations = [AllocationUse(allocation, 0, 0, 0)]
     return made
 
 

@@ -41,6 +41,18 @@ month = "2026-11"
 payer = "bob"
 amount = "-1.00"
 reason = "between us and him"
+[[allocations]]
+name = "Wonderland"
+user = "alice"
+amount = 1000
+since = "2026-11-01"
+until = "2026-12-01"
+[[allocations]]
+name = "Builders"
+user = "bob"
+amount = 1000
+since = "2026-11-01"
+until = "2026-12-01"
 [serve]
 port = 0
 """

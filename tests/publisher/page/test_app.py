@@ -377,6 +377,15 @@ def test_roles_have_their_views(guarded: PageClient) -> None:
     assert "/totals" in menu
 
 
+def test_users_see_the_allocations_of_their_jobs(guarded: PageClient) -> None:
+    def names(person: str) -> list[str]:
+        rows = guarded.ask("/allocations.json?user=bob", headers=as_(person)).json()["rows"]
+        return [row["allocation"] for row in rows]
+
+    assert names("alice") == ["Wonderland"]
+    assert names("root") == ["Builders"]
+
+
 def test_logging_in_gives_a_cookie_that_is_not_the_token(guarded: PageClient) -> None:
     found = guarded.ask("/login", "POST", data={"token": TOKENS["root"]}, base="https://localhost")
     cookie = found.headers["set-cookie"]

@@ -36,7 +36,7 @@ def test_each_has_what_the_role_of_the_group_has(tmp_path: Path) -> None:
     assert (alice.role, alice.group, alice.owner) == ("user", "chemistry", "alice")
     assert alice.may("job")
     assert not any(alice.may(view) for view in ("occupation", "scarce", "load", STATUS))
-    assert root.views == {*VIEW_KINDS, STATUS} - {"allocations", "late", "sql"}
+    assert root.views == {*VIEW_KINDS, STATUS} - {"late", "sql"}
     assert (root.owner, boss.owner) == (None, None)
     assert boss.may("scarce")
     assert not boss.may("job")

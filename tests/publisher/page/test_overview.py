@@ -284,7 +284,7 @@ def test_only_known_values_are_kept_of_an_address() -> None:
 
 def test_the_menu_has_only_what_has_something_to_show(publisher: Publisher, states: Program, tmp_path: Path) -> None:
     page = PageClient(publisher)
-    assert offered_views(publisher.config) == {*VIEW_KINDS} - {"allocations", "late", "load", "paths", "sql"}
+    assert offered_views(publisher.config) == {*VIEW_KINDS} - {"late", "load", "paths", "sql"}
     text = states.config.read_text(encoding="utf-8")
     bare = Program(tmp_path, text[: text.index("[charges]")] + text[text.index("[serve]") :])
     assert offered_views(load(bare.config)) == {*VIEW_KINDS} - {

@@ -27,13 +27,13 @@ def asked(publisher: Publisher, view: str, **given: object) -> Report:
     return make(view, ReportContext(publisher.store, publisher.config, NOW), request)
 
 
-@pytest.mark.parametrize("view", sorted(VIEW_KINDS.keys() - {"job", "load", "charges", "sql"}))
+@pytest.mark.parametrize("view", sorted(VIEW_KINDS.keys() - {"allocations", "job", "load", "charges", "sql"}))
 def test_an_interval_that_ends_before_it_begins(every_source: Publisher, view: str) -> None:
     with pytest.raises(UsageError, match="--until must be after --since"):
         asked(every_source, view, start=NOW, stop=NOW - 1)
 
 
-@pytest.mark.parametrize("view", sorted(VIEW_KINDS.keys() - {"job", "load", "charges", "late", "sql"}))
+@pytest.mark.parametrize("view", sorted(VIEW_KINDS.keys() - {"allocations", "job", "load", "charges", "late", "sql"}))
 def test_unknown_keys_are_reported_with_those_there_are(every_source: Publisher, view: str) -> None:
     with pytest.raises(UsageError, match=r"choose one of: queue|choose one of: cluster|cannot be grouped"):
         asked(every_source, view, by=("colour",))
@@ -59,7 +59,7 @@ def test_nothing_that_matches_says_what_there_is(every_source: Publisher) -> Non
     assert "queue all.q" in found.nothing
 
 
-@pytest.mark.parametrize("view", sorted(VIEW_KINDS.keys() - {"charges", "late", "load", "sql"}))
+@pytest.mark.parametrize("view", sorted(VIEW_KINDS.keys() - {"allocations", "charges", "late", "load", "sql"}))
 def test_where_nothing_matches_no_form_shows_zeros(every_source: Publisher, view: str) -> None:
     """Only JSON keeps the bins of an interval, for programs, with the reason beside them."""
     found = asked(every_source, view, filters={"job": "nothing-of-the-kind"})
