@@ -199,4 +199,5 @@ def _part(since: str, until: str) -> str:
     def up_to(at: str) -> str:
         return f'{_HELD} * least(greatest({at} - "start", 0), {_LENGTH}) // {_LENGTH}'
 
-    return f"({up_to(until)}) - ({up_to(since)})"
+    whole = f'"start" >= {since} AND "start" < {until} AND "stop" <= {until}'
+    return f"CASE WHEN {whole} THEN {_HELD} ELSE ({up_to(until)}) - ({up_to(since)}) END"
