@@ -156,7 +156,11 @@ class Publisher:
         if not meters:
             return {}
         with self.store.lock("collect") as held:
-            return read_meters(self.store, meters, self.tools.clock()) if held else {}
+            if not held:
+                return {}
+            needed = {name for name, target in self.config.targets.items() if target.needs_energy}
+            plans = [plan for name, plan in self._plans().items() if name in needed] if needed else []
+            return read_meters(self.store, meters, plans, self.tools.clock())
 
     def publish(
         self, names: Sequence[str] = (), *, only_due: bool = False, circuits: Circuits | None = None

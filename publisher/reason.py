@@ -44,6 +44,7 @@ class ReasonCode(StrEnum):
     NOT_DUE = "not-due"
     NOT_IN_ANSWER = "not-in-answer"
     NO_CORES = "no-cores"
+    NO_ENERGY = "no-energy"
     NO_GRID_LOG_ENTRY = "no-grid-log-entry"
     NO_LONGER_SELECTED = "no-longer-selected"
     NO_VO = "no-vo"
@@ -74,7 +75,9 @@ TRIED_AGAIN: Final = frozenset({
 })  # fmt: skip
 """What is held for one of these reasons waits again, without anybody, once its month or period is known to be
 complete."""
-RELEASED_SOON: Final = frozenset({ReasonCode.NO_GRID_LOG_ENTRY, ReasonCode.SOURCE_NOT_READ})
+RELEASED_SOON: Final = frozenset({
+    ReasonCode.NO_ENERGY, ReasonCode.NO_GRID_LOG_ENTRY, ReasonCode.SOURCE_NOT_READ
+})  # fmt: skip
 """What is held for this reason is usually released by one of the next runs, and needs nobody."""
 ONLY_A_PERSON_RELEASES: Final = frozenset({
     ReasonCode.PURGED_BEFORE_IT_CAME,
@@ -134,6 +137,9 @@ SENTENCES: Final[Mapping[str, str]] = {
         "{field}: unknown, and sums of core hours would lack this run. Name the component in "
         "sources.{source}.auditor.components.cores, then read it again: `usage-publisher collect {source} --since T "
         "--until T`"
+    ),
+    ReasonCode.NO_ENERGY: (
+        "{field}: unknown, and this target needs it: nothing was measured, and no [[energy.power]] matches it"
     ),
     ReasonCode.NO_GRID_LOG_ENTRY: "{field}: no grid log entry yet. See sources.{source}.grid_log",
     ReasonCode.NO_LONGER_SELECTED: (

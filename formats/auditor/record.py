@@ -27,8 +27,9 @@ from formats.view import StartFrom, View
 
 NAME: Final = "auditor-record"
 
-Amount = Literal["cores", "nodes", "gpus", "cpu-s", "cpu-ms", "wall-s", "memory-kib"]
+Amount = Literal["cores", "nodes", "gpus", "cpu-s", "cpu-ms", "wall-s", "memory-kib", "energy-j"]
 """What the amount of a component is."""
+ENERGY: Final = "energy-j"
 
 """The start of a record: the end less the wall time, or the start of the run."""
 
@@ -94,6 +95,12 @@ def _cpu_s(job: Job) -> int:
     return duration_seconds(amount) if amount >= 0 else amount
 
 
+def _energy_j(job: Job) -> int:
+    if job.energy_j is None:
+        raise unreported("Energy", job.system)
+    return int(job.energy_j + 0.5)
+
+
 AMOUNTS: Final[dict[Amount, Callable[[Job], int]]] = {
     "cores": lambda job: job.cores or job.slots or 0,
     "nodes": lambda job: job.nodes or 0,
@@ -102,6 +109,7 @@ AMOUNTS: Final[dict[Amount, Callable[[Job], int]]] = {
     "cpu-ms": _cpu_ms,
     "wall-s": _wall_s,
     "memory-kib": lambda job: job.memory_rss_kib or 0,
+    ENERGY: _energy_j,
 }
 """The amounts of a run. 0 where the source does not have it, except for times: the run is held."""
 

@@ -34,8 +34,11 @@ from formats.view import View
 
 NAME: Final = "waldur-usage"
 
-HourlyAmount = Literal["core-hours", "cpu-hours", "gpu-hours", "node-hours", "wall-hours", "memory-gib-hours", "jobs"]
+HourlyAmount = Literal[
+    "core-hours", "cpu-hours", "gpu-hours", "node-hours", "wall-hours", "memory-gib-hours", "energy-kwh", "jobs"
+]
 """What the amount of a component is, before it is divided."""
+ENERGY: Final = "energy-kwh"
 
 AccountedBy = Literal["account", "project", "vo", "group"]
 """The fact of a run that is the `backend_id` of its resource."""
@@ -67,6 +70,7 @@ class WaldurOptions(msgspec.Struct, frozen=True):
 _DEFAULTS: Final = WaldurOptions()
 _HOUR_MS: Final = 3_600_000
 _KIB_A_GIB: Final = 1 << 20
+_MJ_A_KWH: Final = 3_600_000_000
 _MOST_CENTS: Final = 10**20 - 1
 _DECIMALS: Final = "Waldur's amounts, 20 digits of which 2 are decimals"
 _ACCOUNT: Final = TextRule("backend_id", 255, "Waldur's resources", "hold")
@@ -102,6 +106,11 @@ def _memory_kib(job: Job) -> int:
     return _within("Memory", job.memory_rss_kib, 1 << 53, job.system)
 
 
+def _energy_mj(job: Job) -> int:
+    energy_mj = None if job.energy_j is None else round(job.energy_j * 1000)
+    return _within("Energy", energy_mj, 1 << 61, job.system)
+
+
 _AMOUNTS: Final[Mapping[HourlyAmount, tuple[int, Callable[[Job], int]]]] = {
     "core-hours": (_HOUR_MS, lambda job: _cores(job) * _wall_ms(job)),
     "cpu-hours": (_HOUR_MS, _cpu_ms),
@@ -109,6 +118,7 @@ _AMOUNTS: Final[Mapping[HourlyAmount, tuple[int, Callable[[Job], int]]]] = {
     "node-hours": (_HOUR_MS, lambda job: _within("NodeCount", job.nodes, INT32, job.system) * _wall_ms(job)),
     "wall-hours": (_HOUR_MS, _wall_ms),
     "memory-gib-hours": (_HOUR_MS * _KIB_A_GIB, lambda job: _memory_kib(job) * _wall_ms(job)),
+    ENERGY: (_MJ_A_KWH, _energy_mj),
     "jobs": (1, lambda _job: 1),
 }
 """By the kind of amount: the units in one of it, and those of a run. An unknown number of GPUs is 0; a run without

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from publisher.collect import counted_once
 from publisher.collect.grid_join import GridJoin
-from publisher.collect.target_filter import TargetFilter
+from publisher.collect.target_filter import TargetFilter, still_selected
 from publisher.config.schema import GridLog
 from publisher.encoded_run import EncodedRun, UsageNote, run_key
 from publisher.errors import SourceError
@@ -311,6 +311,21 @@ def enqueue_runs(
         purge.hold_late(connection, plan.target_id, selected, now)
         if identity_only and (same := same_jobs.linked(connection, [item.run_id for item in finished])):
             counted_once.decide(connection, plan.target_id, plan.filter, same, now)
+
+
+def follow_energy(connection: Connection, run_ids: Sequence[int], plans: Sequence[TargetPlan], now: int) -> None:
+    """Let the runs of which energy was measured, or another than before, wait again for targets that are sent energy.
+    What an earlier publisher delivered stays delivered: it did not have the energy of this store."""
+    if not run_ids or not plans:
+        return
+    items = runs.as_changed(connection, run_ids)
+    for plan in plans:
+        selected = still_selected(connection, plan.filter, [item.run_id for item in items])
+        there = deliveries.deliveries_of(connection, plan.target_id, list(selected))
+        changed = _not_assumed(connection, plan, [item for item in items if item.run_id in there])
+        if changed:
+            _follow_changes(connection, plan, changed, [], now)
+            purge.hold_late(connection, plan.target_id, changed, now)
 
 
 def _has_restored(item: UpsertedRun, delivery: deliveries.DeliveryState | None) -> bool:

@@ -1,7 +1,8 @@
 """Energy that another program measured: CEEMS' database, and CSV files; by job, cluster, and start.
 
 A value belongs to the run with its job id that started in its second, on the configured cluster. Only values that can
-be are taken; the others are counted, and the first is named. Values may come late, and may change.
+be are taken; the others are counted, and the first is named. Values may come late, and may change: targets that are
+sent energy then get the run again, and no others.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import csv
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Final
 
 import msgspec
+from sqlalchemy import Connection
 
+from publisher.collect.collect import TargetPlan, follow_energy
 from publisher.config.energy import EnergyMeter
 from publisher.sqlite_file import open_read_only
 from publisher.store import energies, paging, runs
@@ -54,8 +57,11 @@ class MeteredJob(msgspec.Struct, frozen=True):
     energy_mj: int
 
 
-def read_meters(store: Store, meters: tuple[EnergyMeter, ...], now: int) -> dict[str, MeterResult]:
-    """Store what the meters give, by their paths. The first that gives a value of a run counts."""
+def read_meters(
+    store: Store, meters: tuple[EnergyMeter, ...], plans: Sequence[TargetPlan], now: int
+) -> dict[str, MeterResult]:
+    """Store what the meters give, by their paths. The first that gives a value of a run counts. `plans`: the targets
+    that are sent energy."""
     seen: set[int] = set()
     results: dict[str, MeterResult] = {}
     for meter in meters:
@@ -65,29 +71,34 @@ def read_meters(store: Store, meters: tuple[EnergyMeter, ...], now: int) -> dict
             values = _of_ceems(meter, now, result) if method is Method.CEEMS else _of_file(meter, result)
             with closing(values):
                 for some in paging.chunks(values, _AT_ONCE):
-                    _store(store, meter, method, some, seen, result)
+                    with store.write() as connection:
+                        changed = _store(connection, meter, method, some, seen, result)
+                        follow_energy(connection, changed, plans, now)
         except (OSError, UnicodeDecodeError, csv.Error, sqlite3.Error) as error:
             result.error = f"{meter.path} cannot be read: {error}"
     return results
 
 
 def _store(
-    store: Store, meter: EnergyMeter, method: Method, values: list[MeteredJob], seen: set[int], result: MeterResult
-) -> None:
-    with store.write() as connection:
-        found: dict[tuple[str | None, int | None], list[int]] = {}
-        run_ids = energies.runs_named(connection, (value.job for value in values))
-        for run in runs.by_ids(connection, run_ids, run_or_damage):  # a damaged one belongs to no value
-            if meter.cluster in {None, run.job.cluster}:
-                started = run.job.start if run.job.execution_start is None else run.job.execution_start
-                found.setdefault((run.job.local_id, started), []).append(run.run_id)
-        chosen: dict[int, int] = {}
-        for value in values:
-            known = found.get((value.job, value.start), [])
-            result.without_run += not known
-            chosen |= {run_id: value.energy_mj for run_id in known if run_id not in seen}
-        seen.update(chosen)
-        result.stored += energies.put(connection, chosen, method)
+    connection: Connection, meter: EnergyMeter, method: Method, values: list[MeteredJob], seen: set[int],
+    result: MeterResult,
+) -> list[int]:  # fmt: skip
+    """Store these values; return the runs of which they are new or others."""
+    found: dict[tuple[str | None, int | None], list[int]] = {}
+    run_ids = energies.runs_named(connection, (value.job for value in values))
+    for run in runs.by_ids(connection, run_ids, run_or_damage):  # a damaged one belongs to no value
+        if meter.cluster in {None, run.job.cluster}:
+            started = run.job.start if run.job.execution_start is None else run.job.execution_start
+            found.setdefault((run.job.local_id, started), []).append(run.run_id)
+    chosen: dict[int, int] = {}
+    for value in values:
+        known = found.get((value.job, value.start), [])
+        result.without_run += not known
+        chosen |= {run_id: value.energy_mj for run_id in known if run_id not in seen}
+    seen.update(chosen)
+    changed = energies.put(connection, chosen, method)
+    result.stored += len(changed)
+    return changed
 
 
 def _taken(result: MeterResult, place: str, value: Callable[[], MeteredJob]) -> Generator[MeteredJob, None, None]:

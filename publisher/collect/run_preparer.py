@@ -1,10 +1,13 @@
 """The one step between a stored run and its rendering: enrich it, or hold it if something is missing.
 
 A run waits for its entry in a grid log, for a VO if the target selects by VO, and for a number of cores if it is from a
-source that must have one. A run without them is held, never dropped.
+source that must have one; for a target that is sent energy, until that is known. A run without them is held, never
+dropped.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import msgspec
 
@@ -21,7 +24,11 @@ from publisher.store.stored_run import StoredRun
 class RunPreparer:
     """Prepares runs for one target, or for a plain view of the site without a target."""
 
-    def __init__(self, config: Config, target: Target | None) -> None:
+    def __init__(
+        self, config: Config, target: Target | None, energy: Callable[[StoredRun], int | None] | None = None
+    ) -> None:
+        """`energy`: gives the millijoules of a run, for a target that is sent energy."""
+        self._energy = energy
         self._enrichers = Enrichers(config)
         self._needs_cores = frozenset(name for name, each in config.sources.items() if each.kind.needs_cores)
         self._needs_vo = target is not None and target.for_unknown_vo == "hold"
@@ -34,7 +41,13 @@ class RunPreparer:
 
     def prepare(self, run: StoredRun) -> Job:
         """The same, for a record. Raises `CannotRenderError` also if the target selects by VO and none is known."""
-        return self._with_vo(run.source, self.identified(run))
+        job = self._with_vo(run.source, self.identified(run))
+        if self._energy is None:
+            return job
+        energy_mj = self._energy(run)
+        if energy_mj is None:
+            raise CannotRenderError(ReasonCode.NO_ENERGY, "energy")
+        return msgspec.structs.replace(job, energy_j=energy_mj / 1000)
 
     def prepare_class(self, job_class: JobClass, end: int) -> Job:
         """The same, for what the runs of a class share: those that ended then, or with none of `bounds` between."""

@@ -160,6 +160,8 @@ def _text(target: Target, config: Config) -> str:
         "sources": {name: _planning(source) for name, source in sorted(config.sources.items())},
         "map": to_jsonable_python(config.map),
     }
+    if target.needs_energy:  # what is held because its energy is unknown is then tried again
+        everything["energy"] = to_jsonable_python([config.energy.pue, config.energy.power, config.nodes])
     return msgspec.json.encode(everything, order="deterministic").decode()
 
 

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from formats.auditor.record import APEL_COMPONENTS, Amount, AuditorOptions, Component, Ids
+from formats.auditor.record import APEL_COMPONENTS, ENERGY, Amount, AuditorOptions, Component, Ids
 from formats.view import StartFrom
 from publisher.config.targets import TargetSettings
 from publisher.config.types import BenchmarkName, KeepsPlan, PlansAgain, ServiceUrl, Settings, WrongKeysError
@@ -64,6 +64,11 @@ class AuditorSettings(TargetSettings):
     def destination(self) -> tuple[str, ...]:
         """See `TargetSettings`."""
         return (self.url.rstrip("/"),)
+
+    @property
+    def needs_energy(self) -> bool:
+        """See `TargetSettings`."""
+        return any(each.amount == ENERGY for each in self.components.values())
 
     @property
     def format_options(self) -> AuditorOptions:

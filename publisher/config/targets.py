@@ -245,6 +245,11 @@ class TargetSettings(Settings):
         return None
 
     @property
+    def needs_energy(self) -> bool:
+        """Whether the energy of runs is sent."""
+        return False
+
+    @property
     def reporting(self) -> ReportingSettings | None:
         """These settings, if reports are sent."""
         return None
@@ -360,6 +365,11 @@ class ReportingSettings(TargetSettings):
         except ValueError as error:
             raise WrongKeysError((("bin",), str(error))) from None
         return self
+
+    @property
+    def needs_energy(self) -> bool:
+        """Whether the energy of runs is sent."""
+        return False
 
     @property
     def reporting(self) -> ReportingSettings | None:

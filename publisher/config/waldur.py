@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, Field, model_validator
 
-from formats.waldur.usage import USUAL_COMPONENTS, AccountedBy, HourlyAmount, UsageComponent, WaldurOptions
+from formats.waldur.usage import ENERGY, USUAL_COMPONENTS, AccountedBy, HourlyAmount, UsageComponent, WaldurOptions
 from publisher.config.operation import Credentials
 from publisher.config.targets import TargetSettings
 from publisher.config.types import (
@@ -103,6 +103,11 @@ class WaldurSettings(TargetSettings):
     def destination(self) -> tuple[str, ...]:
         """See `TargetSettings`."""
         return self.url.rstrip("/").lower(), self.offering
+
+    @property
+    def needs_energy(self) -> bool:
+        """See `TargetSettings`."""
+        return any(each.amount == ENERGY for each in self.components.values())
 
     @property
     def format_options(self) -> WaldurOptions:

@@ -11,6 +11,7 @@ from publisher.collect.target_filter import TargetFilter, is_usually_sent
 from publisher.config.schema import Config, Target
 from publisher.errors import UsageError
 from publisher.messages.item import view_of
+from publisher.messages.run_energy import RunEnergy
 from publisher.plugins import format_of
 from publisher.store import classes, registry
 from publisher.store.database import Store
@@ -32,7 +33,8 @@ class Recipient:
         self.name = name
         self.settings: Target | None = config.targets[name] if name is not None else None
         self.format_name = format_name or (self.settings.records if self.settings is not None else "")
-        self.preparer = RunPreparer(config, self.settings)
+        sends_energy = self.settings is not None and self.settings.needs_energy and self.is_own_format
+        self.preparer = RunPreparer(config, self.settings, RunEnergy(store, config) if sends_energy else None)
         self.view = View(site=config.site.name)
         self.filter: TargetFilter | None = None
         self.target_id: int | None = None

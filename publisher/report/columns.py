@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
-from math import isnan
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final
@@ -25,6 +24,7 @@ from formats.identity import UnknownEncodingError, encode
 from formats.job import Events, Host, Job
 from publisher.encoded_run import class_values, unpack
 from publisher.messages.entries import RESERVATION, complex_items
+from publisher.messages.run_energy import millijoules
 from publisher.report.archive import (
     CORE_NUMBERS,
     CPU_UNKNOWN,
@@ -53,8 +53,6 @@ _WORD_FIELDS: Final = {
 """Fields with few different values, by their columns."""
 _NAME_FIELDS: Final = ("local_id", "name", "global_id", "array_id")
 _MILLION: Final = 1_000_000
-_MOST_J: Final = 4_000_000_000_000_000
-"""More than a thousand GWh."""
 
 
 class SlimExtras(msgspec.Struct, frozen=True, gc=False):
@@ -262,7 +260,7 @@ def _numbers(raw: _Raw, start: Ints, stop: Ints) -> dict[str, Ints]:
         "mem_ugb_s": raw.of_extras(lambda extras: _millionths(extras.mem)),
         "io_ugb": raw.of_extras(lambda extras: _millionths(extras.io)),
         "iow_us": raw.of_extras(lambda extras: _millionths(extras.iow)),
-        "energy_mj": np.fromiter((_millijoules(run.energy_j) for run in raw.runs), np.int64, len(raw.runs)),
+        "energy_mj": np.fromiter(map(_energy_mj, raw.runs), np.int64, len(raw.runs)),
         "incomplete": _incomplete(raw),
     }
 
@@ -307,11 +305,9 @@ def _gpus(raw: _Raw) -> Ints:
     return np.maximum(whole, by_host)
 
 
-def _millijoules(joules: float | None) -> int:
-    """Whole millijoules; what no run can use becomes the largest number, which views leave out."""
-    if joules is None or isnan(joules):
-        return UNKNOWN
-    return round(max(-_MOST_J, min(_MOST_J, joules)) * 1000)
+def _energy_mj(run: Any) -> int:
+    energy_mj = millijoules(run.energy_j)
+    return UNKNOWN if energy_mj is None else energy_mj
 
 
 def _millionths(value: float | str | None) -> int:

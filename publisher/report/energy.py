@@ -13,18 +13,29 @@ part of either: it multiplies sums, once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import pyarrow as pa
 
-from formats.job import Host
 from publisher.config.energy import Energy, millionths
 from publisher.config.reports import Node
+from publisher.messages.run_energy import (
+    KIB_A_GIB,
+    MOST_GPUS,
+    MOST_MEMORY_KIB,
+    MOST_MJ,
+    MOST_SLOTS,
+    MOST_WALL_MS,
+    NANO,
+    SENTINELS_MJ,
+    NodeTables,
+    are_whole,
+    most_uw,
+    rule_of,
+)
 from publisher.report.archive import hosts_of
 from publisher.report.carbon import HOUR_S, carbon_hours
 from publisher.report.energy_use import MJ_A_KWH
-from publisher.report.inventory import Inventory, KnownNode
 from publisher.report.matching import Matching
 
 COLUMNS: Final = (
@@ -32,24 +43,18 @@ COLUMNS: Final = (
     "wall_ms", "slots", "gpus", "memory_kib", "incomplete", "source", "cluster", "queue", "placed",
 )  # fmt: skip
 """The columns of `entries` that the relation needs."""
-_MOST_MJ: Final = 1 << 61
-"""More than 600 GWh, which no run uses."""
 _IMPOSSIBLE: Final = (
-    f"slots >= {1 << 24} OR gpus >= {1 << 20} OR memory_kib >= {1 << 44} OR wall_ms >= {1 << 42} OR wall_ms < 0"
+    f"slots >= {MOST_SLOTS} OR gpus >= {MOST_GPUS} OR memory_kib >= {MOST_MEMORY_KIB} "
+    f"OR wall_ms >= {MOST_WALL_MS} OR wall_ms < 0"
 )
-"""What nobody has, 10^7 cores or 100 years: products with it may have more than 127 bits."""
+"""What nobody has: products with it may have more than 127 bits."""
 _VALUE: Final = "coalesce(nullif(metered_mj, 0), energy_mj)"
 """What was measured of the run alone, else of its nodes."""
 _NOT_MEASURED: Final = f"coalesce({_VALUE}, 0) = 0"
-_SENTINEL: Final = (
-    f"{_VALUE} < 0 OR {_VALUE} IN ({((1 << 32) - 2) * 1000}, {((1 << 32) - 1) * 1000}) OR {_VALUE} >= {_MOST_MJ}"
-)
-_KIB_A_GIB: Final = 1 << 20
-_NANO: Final = 1_000_000
-"""Microwatts times milliseconds are nanojoules: so many are a millijoule."""
+_SENTINEL: Final = f"{_VALUE} < 0 OR {_VALUE} IN {SENTINELS_MJ} OR {_VALUE} >= {MOST_MJ}"
 _MODEL: Final = (
-    f"(((CAST(slots AS HUGEINT) * core_uw + CAST(gpus AS HUGEINT) * gpu_uw) * {_KIB_A_GIB} + "
-    f"CAST(memory_kib AS HUGEINT) * gib_uw) * wall_ms + {_KIB_A_GIB * _NANO // 2}) // {_KIB_A_GIB * _NANO}"
+    f"(((CAST(slots AS HUGEINT) * core_uw + CAST(gpus AS HUGEINT) * gpu_uw) * {KIB_A_GIB} + "
+    f"CAST(memory_kib AS HUGEINT) * gib_uw) * wall_ms + {KIB_A_GIB * NANO // 2}) // {KIB_A_GIB * NANO}"
 )
 _RULED: Final[Sequence[str]] = ("source", "cluster", "queue")
 _POWER: Final = pa.schema(
@@ -86,10 +91,10 @@ def define_energy(matching: Matching, settings: Energy, nodes: Sequence[Node]) -
         f"most_uw FROM matching LEFT JOIN power ON {joined} "
         f"LEFT JOIN placements ON {placed} AND placements.epoch = {at}",
     )
-    above = f"CAST({_VALUE} AS HUGEINT) * {_NANO} > CAST(most_uw AS HUGEINT) * wall_ms"
+    above = f"CAST({_VALUE} AS HUGEINT) * {NANO} > CAST(most_uw AS HUGEINT) * wall_ms"
     matching.define(
         "energy_judged",
-        f"SELECT *, CASE WHEN {_IMPOSSIBLE} OR model_mj >= {_MOST_MJ} THEN '{IMPOSSIBLE}' "  # noqa: S608 - as above
+        f"SELECT *, CASE WHEN {_IMPOSSIBLE} OR model_mj >= {MOST_MJ} THEN '{IMPOSSIBLE}' "  # noqa: S608 - as above
         f"WHEN {_NOT_MEASURED} THEN NULL WHEN {_SENTINEL} THEN '{SENTINEL}' WHEN NOT alone THEN '{SHARED}' "
         f"WHEN {above} THEN '{ABOVE}' END AS refused "
         f"FROM (SELECT *, CASE WHEN NOT ({_IMPOSSIBLE}) THEN {_MODEL} END AS model_mj FROM energy_rated)",
@@ -108,29 +113,26 @@ def _tabulate_power(matching: Matching, settings: Energy) -> None:
     """The table `power`: the rule of each source, cluster, and queue, if they have one."""
     rows: list[dict[str, Any]] = []
     for words in matching.rows(f"SELECT DISTINCT {', '.join(_RULED)} FROM matching ORDER BY ALL"):  # noqa: S608 - names of ours
-        for rule in settings.power:
-            patterns = [(word or "", getattr(rule, name)) for name, word in zip(_RULED, words, strict=True)]
-            if all(given is None or any(fnmatchcase(word, one) for one in given) for word, given in patterns):
-                watts = (rule.watts_core, rule.watts_gpu, rule.watts_gib)
-                cells = (*words, *map(millionths, watts), rule.whole_nodes)
-                rows.append(dict(zip(_POWER.names, cells, strict=True)))
-                break
+        rule = rule_of(settings, *(word or "" for word in words))
+        if rule is not None:
+            watts = (rule.watts_core, rule.watts_gpu, rule.watts_gib)
+            cells = (*words, *map(millionths, watts), rule.whole_nodes)
+            rows.append(dict(zip(_POWER.names, cells, strict=True)))
     matching.tabulate("power", pa.Table.from_pylist(rows, _POWER), "[[energy.power]] of each kind of run")
 
 
 def _tabulate_placements(matching: Matching, nodes: Sequence[Node]) -> None:
     """The table `placements`: where runs with a measured value ran, whether they had all cores there, and the most
     power that may be theirs."""
-    inventory = Inventory(nodes)
+    tables = NodeTables(nodes)
     query = (
         f'SELECT placed, cluster, slots, {_epoch(nodes)} AS epoch, min("start") FROM matching '  # noqa: S608 - as above
         f"WHERE NOT ({_NOT_MEASURED}) GROUP BY ALL ORDER BY ALL"
     )
     rows = []
     for placed, cluster, slots, epoch, start in matching.rows(query):
-        shares = _shares(inventory, hosts_of(placed), cluster or "", slots, start)
-        whole = bool(shares) and all(node is not None and held >= (node.amounts["cores"] or 0) for node, held in shares)
-        cells = (placed, cluster, slots, epoch, whole, _most_uw(shares))
+        shares = tables.shares(hosts_of(placed), cluster or "", slots, start)
+        cells = (placed, cluster, slots, epoch, are_whole(shares), most_uw(shares))
         rows.append(dict(zip(_PLACEMENTS.names, cells, strict=True)))
     table = pa.Table.from_pylist(rows, _PLACEMENTS)
     matching.tabulate("placements", table, "[[nodes]] of the runs with a measured value")
@@ -140,33 +142,6 @@ def _epoch(nodes: Sequence[Node]) -> str:
     """The SQL of a number that changes when nodes come into service or leave it."""
     edges = sorted({at for node in nodes for at in (node.since, node.until) if at is not None})
     return " + ".join(["0", *(f'CAST("start" >= {at} AS BIGINT)' for at in edges)])
-
-
-def _shares(
-    inventory: Inventory, hosts: Sequence[Host], cluster: str, slots: int, start: int
-) -> list[tuple[KnownNode | None, int]]:
-    """Each node of a run, None if the configuration does not have it then, and how many cores the run held of it."""
-    each, rest = divmod(slots, len(hosts)) if hosts else (0, 0)
-    shares: list[tuple[KnownNode | None, int]] = []
-    for place, host in enumerate(hosts):
-        known = [inventory.nodes[number] for number in inventory.numbers(cluster, host.name)]
-        node = next((one for one in known if one.is_named and one.in_service_at(start)), None)
-        shares.append((node, each + (place < rest) if host.slots is None else host.slots))
-    return shares
-
-
-def _most_uw(shares: Sequence[tuple[KnownNode | None, int]]) -> int | None:
-    """The most power of a run: that of its nodes, without the idle power of the cores that others may hold. None: it
-    is unknown of a node, or the run names none."""
-    if not shares:
-        return None
-    most = 0
-    for node, held in shares:
-        if node is None or node.most_uw is None:
-            return None
-        cores = node.amounts["cores"] or 1
-        most += node.most_uw - (node.idle_uw or 0) * max(0, cores - held) // cores
-    return most
 
 
 def _define_carbon(matching: Matching, settings: Energy) -> None:

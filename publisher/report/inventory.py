@@ -37,8 +37,6 @@ class KnownNode(msgspec.Struct, frozen=True):
     """Whether the configuration names it."""
     idle_uw: int | None = None
     """The power without jobs, microwatts."""
-    most_uw: int | None = None
-    """The most that it can draw."""
 
     def in_service_at(self, instant: int) -> bool:
         """Whether it is in service at an instant."""
@@ -125,5 +123,5 @@ def _of_table(name: str, table: Node) -> KnownNode:
     }  # fmt: skip
     return KnownNode(
         name, table.cluster or "", table.type, amounts, table.since, table.until,
-        idle_uw=millionths(table.watts_idle), most_uw=millionths(table.watts_max),
+        idle_uw=millionths(table.watts_idle),
     )  # fmt: skip

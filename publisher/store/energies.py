@@ -19,8 +19,9 @@ class Method(IntEnum):
     FILE = 2
 
 
-def put(connection: Connection, found: Mapping[int, int], method: Method) -> int:
-    """Store the millijoules of runs by their ids; return how many are new or others. Reports learn of these runs."""
+def put(connection: Connection, found: Mapping[int, int], method: Method) -> list[int]:
+    """Store the millijoules of runs by their ids; return the runs of which they are new or others. Reports learn of
+    these."""
     known = of_runs(connection, found)
     rows = [
         {"run_id": run_id, "energy_mj": energy_mj, "method": int(method)}
@@ -28,8 +29,9 @@ def put(connection: Connection, found: Mapping[int, int], method: Method) -> int
         if known.get(run_id) != (energy_mj, int(method))
     ]
     dialect.upsert(connection, energies, rows, keys=("run_id",))
-    changes.note_runs(connection, (row["run_id"] for row in rows))
-    return len(rows)
+    changed = [row["run_id"] for row in rows]
+    changes.note_runs(connection, changed)
+    return changed
 
 
 def are_used(connection: Connection) -> bool:
@@ -47,3 +49,10 @@ def runs_named(connection: Connection, local_ids: Iterable[str]) -> list[int]:
     """The ids of the runs of these jobs."""
     keys = sorted(set(map(index_key, local_ids)))
     return sorted(row[0] for row in paging.rows_in(connection, select(runs.c.id), runs.c.local_id, keys))
+
+
+def in_range(connection: Connection, first: int, stop: int) -> dict[int, tuple[int, int]]:
+    """The same of the runs with these ids; `stop` is not included."""
+    query = select(energies.c.run_id, energies.c.energy_mj, energies.c.method)
+    rows = connection.execute(query.where(energies.c.run_id >= first, energies.c.run_id < stop))
+    return {row[0]: (row[1], row[2]) for row in rows}

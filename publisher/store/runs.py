@@ -397,3 +397,10 @@ def version_of(connection: Connection, run_id: int, digest: bytes) -> Job | None
         return decode(blob, b"", f"number {run_id}, an earlier version")
     present = (row for row in _rows_with_facts(connection, [run_id]) if bytes(row[2]) == digest)
     return next((decode(blob, facts, record_id) for _, record_id, _, _, blob, facts in present), None)
+
+
+def as_changed(connection: Connection, run_ids: Iterable[int]) -> list[UpsertedRun]:
+    """Those of these runs that have ended, as changed ones: what is derived from them is another one now."""
+    query = select(runs.c.id, runs.c.class_id, runs.c.end_time).where(runs.c.finished == 1)
+    rows = paging.rows_in(connection, query, runs.c.id, run_ids)
+    return [UpsertedRun(run_id, class_id, end, finished=True, fresh=False) for run_id, class_id, end in rows]

@@ -1,22 +1,32 @@
-"""Energy of other programs: by job, cluster, and start; late values reach reports, and nothing that is sent changes."""
+"""Energy of other programs: by job, cluster, and start; late values reach reports, and targets that are sent energy."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from contextlib import closing
+from decimal import Decimal
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
+from formats.calendar import SECONDS_A_DAY, Month
 from formats.job import Job
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make
+from publisher.store.schema import State
+from publisher.targets.auditor import AuditorTarget
+from publisher.targets.identity import TargetContext
+from publisher.targets.waldur import WaldurTarget
+from tests.publisher.auditor import AuditorDouble
 from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import NOVEMBER, NOW, ListSource, Site, make_job
+from tests.publisher.waldur import WaldurDouble, settings_of
 
 _UNITS = (
     "CREATE TABLE units (id INTEGER PRIMARY KEY, cluster_id TEXT, uuid TEXT, started_at TEXT, started_at_ts INTEGER, "
@@ -206,3 +216,120 @@ def test_a_damaged_run_stops_no_other(tmp_path: Path) -> None:
         connection.exec_driver_sql("UPDATE runs SET row_check = row_check + 1 WHERE local_id = '1'")
     (result,) = site.publisher.read_meters().values()
     assert (result.stored, result.without_run) == (1, 1)
+
+
+WATT_HOURS = {"amount": "energy-kwh", "divisor": "0.001"}
+
+
+def reporting_site(tmp_path: Path, double: WaldurDouble, *jobs: Job, **energy: Any) -> Site:
+    """Jobs of one core and 100 s, which 36 W make 1 Wh, for Waldur and for a service without energy."""
+    source = ListSource("slurm")
+    source.add(*jobs)
+    site = Site(tmp_path, [source], [RecordReceiver("sgas")])
+    site.now = NOVEMBER + 20 * SECONDS_A_DAY
+    double.now = lambda: site.now
+    site.make_target = lambda name, given, context: WaldurTarget(
+        name, given, TargetContext(context.credentials, lambda: site.now)
+    )
+    components = {"gpu_hours": WATT_HOURS, "cpu_k_hours": {"amount": "jobs"}}
+    site.table["targets"]["waldur"] = settings_of(double, tmp_path, "staff", attempts=1, components=components)
+    site.table["energy"] = {"pue": 1.5, "measured": [{"type": "csv", "path": "energy.csv"}], **energy}
+    return site
+
+
+def publish_all(site: Site) -> None:
+    site.collect()
+    site.publish()
+
+
+def measure(site: Site, joules: dict[int, float]) -> None:
+    rows = [f"{number},{start_of(number)},{amount}\n" for number, amount in joules.items()]
+    (site.folder / "energy.csv").write_text("".join(["job,start,joules\n", *rows]))
+    site.publisher.read_meters()
+
+
+def test_waldur_gets_what_was_measured_late_and_other_services_nothing(tmp_path: Path) -> None:
+    with WaldurDouble("physics").running() as double:
+        facts = {"account": "physics", "local_user": "ada", "slots": 1, "cores": 1, "wall_s": 100}
+        site = reporting_site(tmp_path, double, job(1, **facts), job(2, **facts))
+
+        def total() -> Decimal | None:
+            return double.amounts(Month(2026, 11)).get(("physics", "gpu_hours", ""))
+
+        publish_all(site)
+        posts = site.receivers["sgas"].posts
+        (reason,) = set(site.reasons("waldur").values())
+        assert reason == (
+            "energy: unknown, and this target needs it: nothing was measured, and no [[energy.power]] matches it"
+        )
+        measure(site, {1: 7200})
+        publish_all(site)
+        assert (total(), len(site.in_state("waldur", State.HELD))) == (Decimal("3.00"), 1)
+        measure(site, {1: 5400})
+        publish_all(site)
+        assert total() == Decimal("2.25")
+        site.table["energy"]["power"] = [{"watts_core": 36}]
+        site.reopen()
+        publish_all(site)
+        assert (total(), len(site.in_state("waldur", State.ACCEPTED))) == (Decimal("3.75"), 2)
+        requests = len(double.requests)
+        measure(site, {1: 5400})
+        publish_all(site)
+        assert len(double.requests) == requests
+        assert site.receivers["sgas"].posts == posts
+        assert {finding.level for finding in site.publisher.maintenance.check()} == {"green"}
+
+
+def test_waldur_has_what_is_true_after_any_history_of_values(tmp_path: Path) -> None:
+    chance = Random(4)
+    with WaldurDouble("physics", "bio").running() as double:
+        accounts = {number: chance.choice(["physics", "bio"]) for number in range(1, 13)}
+        facts = {"local_user": "ada", "slots": 1, "cores": 1, "wall_s": 100}
+        site = reporting_site(tmp_path, double, power=[{"watts_core": 36}])
+        joules: dict[int, float] = {}
+        read: set[int] = set()
+        for _step in range(25):
+            match chance.randrange(4):
+                case 0 if len(read) < len(accounts):
+                    number = min(accounts.keys() - read)
+                    site.sources["slurm"].add(job(number, account=accounts[number], **facts))
+                    read.add(number)
+                case 1:
+                    joules[chance.choice([*accounts])] = chance.choice([1800, 3600, 72_000.5])
+                    measure(site, joules)
+                case 2:
+                    site.reopen()
+                case _:
+                    publish_all(site)
+        site.collect()
+        measure(site, joules)
+        publish_all(site)
+        expected: Counter[str] = Counter()
+        for number in read:
+            expected[accounts[number]] += round(joules.get(number, 3600) * 1500)
+        amounts = double.amounts(Month(2026, 11))
+        for account, energy_mj in expected.items():
+            hundredths = (energy_mj * 200 + 3_600_000) // 7_200_000
+            assert amounts[account, "gpu_hours", ""] == Decimal(hundredths) / 100
+
+
+def test_records_of_auditor_whose_energy_changed_are_listed(tmp_path: Path) -> None:
+    with AuditorDouble().running() as double:
+        source = ListSource("slurm")
+        source.add(job(1, slots=1, cores=1, wall_s=100), job(2, slots=1, cores=1, wall_s=100))
+        site = Site(tmp_path, [source], [RecordReceiver("sgas")])
+        site.make_target = lambda name, given, _context: AuditorTarget(name, given, TargetContext())
+        components = {"Energy": {"amount": "energy-j"}}
+        site.table["targets"]["auditor"] = {**double.settings, "components": components, "local_jobs": "send"}
+        measured = [{"type": "csv", "path": "energy.csv"}]
+        site.table["energy"] = {"pue": 1.5, "measured": measured, "power": [{"watts_core": 36}]}
+        publish_all(site)
+        posts = site.receivers["sgas"].posts
+        for joules in (7200.0, 7200.0, 9000.0):
+            measure(site, {1: joules})
+            publish_all(site)
+        assert [row["components"][0]["amount"] for row in double.rows.values()] == [5400, 5400]
+        changed = make_job(1).record_id
+        assert site.in_state("auditor", State.SUPERSEDED) == {changed}
+        assert "Energy 5400 there, Energy 13500 here" in str(site.reasons("auditor")[changed])
+        assert site.receivers["sgas"].posts == posts
