@@ -77,6 +77,7 @@ class ClosedMonth(msgspec.Struct, frozen=True):
 def closed(context: ReportContext) -> list[ClosedMonth]:
     """All closed months with their open corrections."""
     with context.store.read() as connection:
+        closed_months.require_sound(connection)
         issued = issued_statements(connection)
         closings = in_force(connection)
     return [
@@ -89,6 +90,7 @@ def close(context: ReportContext, month: Month) -> list[ClosedStatement]:
     """Close a month: its statements, with the corrections of earlier closed months. Raises `UsageError`."""
     with _alone(context):
         with context.store.read() as connection:
+            closed_months.require_sound(connection)
             closings = in_force(connection)
         if month.number in closings:
             raise UsageError(
@@ -119,6 +121,7 @@ def cancel(context: ReportContext, month: Month, reason: str) -> list[ClosedStat
     """
     with _alone(context):
         with context.store.read() as connection:
+            closed_months.require_sound(connection)
             closing = in_force(connection).get(month.number)
             issued = [one for one in issued_statements(connection) if not one.cancelled_by]
         if closing is None:
@@ -242,7 +245,12 @@ def _issue(
     tokens = TextTokens()
     with run_usages(context, request, price_list) as usages, context.store.write() as connection:
         old = None if replaces is None else replaces.id
-        closing_id = closed_months.add_closing(connection, month.number, price_list.to_json(), context.now, old)
+
+        def token(text: str) -> str:
+            return tokens.of(closed_months.plain(connection, text))
+
+        settings = closed_months.tokenized(price_list.to_json(), token)
+        closing_id = closed_months.add_closing(connection, month.number, settings, context.now, old)
         numbers = {one.label: one.number for one in closed_months.issued(connection)}
         issued = _numbered(context, connection, closing_id, month, statements, numbers, tokens)
         closed_months.add_statements(connection, issued)

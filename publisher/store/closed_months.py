@@ -1,21 +1,26 @@
 """Closed months: numbered statements and what each run was charged for, which nothing changes afterwards.
 
-Statements are evidence: rows are only added, and the digest of a closing is over its statements and over the usage of
-each run that it charged. Names and texts are in a table of their own, and the digest is over their tokens, salted
-hashes: a person who is forgotten gets a pseudonym there, and the digest remains true.
+Statements are evidence: rows are only added, and the digest of a closing is over its month, its price list, the
+closings that it replaces, its statements, and the usage of each run that it charged. Names and texts are in a table of
+their own, and the digest is over their tokens, salted hashes: a person who is forgotten gets a pseudonym there, and the
+digest remains true. Digests of before, of 32 bytes, are over statements and usage alone, and their price lists have
+names.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, insert, select, update
 
+from publisher.encoded_run import UNREADABLE
+from publisher.errors import StoreCorruptError
 from publisher.store import dialect, prepared
 from publisher.store.schema import (
     closed_lines,
@@ -25,17 +30,25 @@ from publisher.store.schema import (
     closings,
     number_series,
 )
+from publisher.store.stored_json import read_with
 
 STATEMENTS: Final = "statements"
 """The series of the numbers of statements."""
 _AT_ONCE: Final = 10_000
+_DIGEST_BYTES: Final = 32
+_WHOLE: Final = b"\x02"
+"""Begins a digest that is over the month, the price list, and what is replaced, too."""
+_TOKEN: Final = "token"  # noqa: S105 - a key of JSON
+_NAMES: Final = frozenset({"user", "group", "project", "account", "vo", "payer", "reason", "name"})
+"""The keys of a price list whose values may name persons."""
 _TOKEN_BYTES: Final = 16
 _SALT_BYTES: Final = 16
 _insert_runs: Final = prepared.BulkInsert(closed_runs, ("closing_id", "run", "line", "issued_in", "usage"))
 
 
 class Closing(msgspec.Struct, frozen=True):
-    """A closed month, by its number. `settings`: the price list, JSON. `successor`: the closing that replaced it."""
+    """A closed month, by its number. `settings`: the price list, JSON, with the names of now. `successor`: the closing
+    that replaced it."""
 
     id: int
     month: int
@@ -65,8 +78,12 @@ class RunUsage(msgspec.Struct, frozen=True):
 
 def closings_of(connection: Connection) -> list[Closing]:
     """All closings, oldest month first."""
-    rows = connection.execute(select(closings).order_by(closings.c.month, closings.c.id)).mappings()
-    return [Closing(**{**row, "digest": bytes(row["digest"])}) for row in rows]
+    rows = list(connection.execute(select(closings).order_by(closings.c.month, closings.c.id)).mappings())
+    named = texts(connection) if any(_TOKEN in str(row["settings"]) for row in rows) else {}
+    return [
+        Closing(**{**row, "digest": bytes(row["digest"]), "settings": _with_names(row["settings"], named)})
+        for row in rows
+    ]
 
 
 def issued(connection: Connection) -> list[IssuedStatement]:
@@ -120,6 +137,34 @@ class TextTokens:
             connection.execute(insert(closed_texts), rows)
 
 
+def tokenized(settings: str, token: Callable[[str], str]) -> str:
+    """A price list whose names are tokens."""
+
+    def of(value: Any, key: str) -> Any:
+        if isinstance(value, dict):
+            return {name: of(each, name) for name, each in value.items()}
+        if isinstance(value, list):
+            return [of(each, key) for each in value]
+        return {_TOKEN: token(value)} if isinstance(value, str) and key in _NAMES else value
+
+    return msgspec.json.encode(of(msgspec.json.decode(settings), "")).decode()
+
+
+def _with_names(settings: str, names: Mapping[str, str]) -> str:
+    """A price list with the texts of tokens; one that cannot be read as it is."""
+
+    def of(value: Any) -> Any:
+        if isinstance(value, dict):
+            if value.keys() == {_TOKEN}:
+                return names.get(value[_TOKEN], value[_TOKEN])
+            return {name: of(each) for name, each in value.items()}
+        return [of(each) for each in value] if isinstance(value, list) else value
+
+    with suppress(*UNREADABLE, TypeError):  # who reads a price list finds that it is damaged
+        return msgspec.json.encode(of(msgspec.json.decode(settings))).decode()
+    return settings
+
+
 def plain(connection: Connection, text: str) -> str:
     """A text as the store can have it: PostgreSQL's have no NUL."""
     return text if connection.dialect.name == "sqlite" else text.replace("\0", "\ufffd")
@@ -168,37 +213,56 @@ def add_runs(connection: Connection, closing_id: int, issued_in: int, rows: Iter
 
 def seal(connection: Connection, closing_id: int) -> bytes:
     """Set the digest of a closing once all of it is stored; return it."""
-    digest = digest_of(connection, closing_id)
+    digest = _WHOLE + digest_of(connection, closing_id)
     connection.execute(update(closings).where(closings.c.id == closing_id).values(digest=digest))
     return digest
 
 
-def digest_of(connection: Connection, closing_id: int) -> bytes:
-    """The digest over the statements of a closing, and over the usage of each run that it charged."""
-    found = blake2b(digest_size=32)
+def digest_of(connection: Connection, closing_id: int, *, is_whole: bool = True) -> bytes:
+    """The digest of a closing. `is_whole`: also over its month, its price list, and the closings that it replaces."""
+    found = blake2b(digest_size=_DIGEST_BYTES)
+    if is_whole:
+        facts = (closings.c.month, closings.c.closed_at, closings.c.settings)
+        row = connection.execute(select(*facts).where(closings.c.id == closing_id)).one()
+        replaced = select(closings.c.id).where(closings.c.successor == closing_id).order_by(closings.c.id)
+        found.update(msgspec.msgpack.encode([*row, list(connection.execute(replaced).scalars())]))
     columns = [closed_statements.c[name] for name in ("number", "cancels", "label", "body")]
     mine = closed_statements.c.closing_id == closing_id
     for row in _streamed(connection, select(*columns).where(mine).order_by(closed_statements.c.number)):
         found.update(msgspec.msgpack.encode(list(row)))
-    bodies: dict[int, list[str]] = {}
+    issued_here = closed_runs.c.issued_in == closing_id
+    months = list(connection.execute(select(closed_runs.c.closing_id).where(issued_here).distinct()).scalars())
+    bodies = {about: lines(connection, about) for about in months}  # before the runs: their cursor is open meanwhile
     columns = [closed_runs.c[name] for name in ("closing_id", "run", "line", "usage")]
-    query = select(*columns).where(closed_runs.c.issued_in == closing_id).order_by(*closed_runs.primary_key)
+    query = select(*columns).where(issued_here).order_by(*closed_runs.primary_key)
     for about, run, line, usage in _streamed(connection, query):
-        if about not in bodies:
-            bodies[about] = lines(connection, about)
         body = bodies[about][line] if line < len(bodies[about]) else ""
         found.update(msgspec.msgpack.encode([about, bytes(run), body, usage]))
     return found.digest()
 
 
-def wrong(connection: Connection) -> Iterator[str]:
+def wrong(connection: Connection) -> Generator[str, None, None]:
     """Closed months that are not what was stored."""
-    for one in closings_of(connection):
-        if digest_of(connection, one.id) != one.digest:
-            yield f"closing {one.id}: its digest is not that of its statements and runs"
+    known = closings_of(connection)
+    for one in known:
+        is_whole = len(one.digest) > _DIGEST_BYTES
+        if one.digest != (_WHOLE if is_whole else b"") + digest_of(connection, one.id, is_whole=is_whole):
+            yield f"closing {one.id}: its digest is not that of its statements, runs, and price list"
+        if one.successor is not None and all(one.successor != other.id for other in known):
+            yield f"closing {one.id}: the closing that replaced it is not stored"
     for token, salt, content in _streamed(connection, select(*closed_texts.c)):
         if salt and _token(content, bytes(salt)) != token:
             yield f"text {token} of a closed statement is not what was stored"
+
+
+def require_sound(connection: Connection) -> None:
+    """Raise `StoreCorruptError` if a closed month is not what was stored: its corrections would be wrong."""
+    with closing(wrong(connection)) as problems:  # whose cursor may be open at the first
+        problem = next(problems, None)
+    if problem is not None:
+        raise StoreCorruptError(
+            f"the store is damaged: {problem}", hint="`usage-publisher store check` says what to do"
+        )
 
 
 def pseudonymize(connection: Connection, names: Collection[str], pseudonym: str) -> None:
@@ -208,14 +272,31 @@ def pseudonymize(connection: Connection, names: Collection[str], pseudonym: str)
     if not longest:  # an empty pattern would match everywhere
         return
     pattern = re.compile("|".join(rf"(?<![\w.@-]){re.escape(name)}(?![\w.@-])" for name in longest))
+
+    def rename(text: str) -> str:
+        return pattern.sub(lambda _: pseudonym, text)
+
     for token, content in list(connection.execute(select(closed_texts.c.token, closed_texts.c.content))):
-        if (changed := pattern.sub(lambda _: pseudonym, content)) != content:
+        if (changed := rename(content)) != content:
             values = {"content": changed, "salt": b""}
             connection.execute(update(closed_texts).where(closed_texts.c.token == token).values(values))
-    # A rule of the price list that goes by the name then goes by the pseudonym. JSON escapes nothing in usual names.
-    for key, settings in list(connection.execute(select(closings.c.id, closings.c.settings))):
-        if (changed := pattern.sub(lambda _: pseudonym, settings)) != settings:
-            connection.execute(update(closings).where(closings.c.id == key).values(settings=changed))
+    # A rule of the price list that goes by the name then goes by the pseudonym. Those with tokens have no names.
+    for key, settings, digest in list(
+        connection.execute(select(closings.c.id, closings.c.settings, closings.c.digest))
+    ):
+        if len(digest) <= _DIGEST_BYTES:
+            changed = _renamed(read_with(msgspec.json.decode, settings, f"the price list of closing {key}"), rename)
+            values = {"settings": msgspec.json.encode(changed).decode()}
+            connection.execute(update(closings).where(closings.c.id == key).values(values))
+
+
+def _renamed(value: Any, rename: Callable[[str], str]) -> Any:
+    """What JSON decodes to, with other texts."""
+    if isinstance(value, dict):
+        return {name: _renamed(each, rename) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_renamed(each, rename) for each in value]
+    return rename(value) if isinstance(value, str) else value
 
 
 def has_name(connection: Connection, is_person: Callable[[str], bool]) -> bool:

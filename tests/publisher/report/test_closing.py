@@ -8,14 +8,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import update
+from sqlalchemy import text, update
 
 from formats.calendar import Month, month_bounds
-from publisher.errors import StoreRestoredError, UsageError
+from publisher.errors import StoreCorruptError, StoreRestoredError, UsageError
 from publisher.report.request import ReportRequest
 from publisher.report.statements.closed import PriceList
 from publisher.report.statements.files import document
-from publisher.store.schema import closed_runs
+from publisher.store import closed_months
+from publisher.store.schema import closings
 from publisher.testing.memory import ListSource
 from tests.extent import short_or_whole
 from tests.publisher.report.closing_site import (
@@ -257,12 +258,72 @@ def test_a_restored_store_gives_no_number_again(site: Site) -> None:
         site.publisher.close_month(OCTOBER)
 
 
-def test_damage_is_found(site: Site) -> None:
+@pytest.mark.parametrize(
+    "flipped",
+    [
+        "UPDATE closed_runs SET usage = '1'",
+        "UPDATE closings SET settings = replace(settings, '0.37', '0.36')",
+        "UPDATE closings SET month = month + 1 WHERE id = 2",
+        "UPDATE closings SET closed_at = closed_at + 1 WHERE id = 2",
+        "UPDATE closings SET successor = NULL",
+        "UPDATE closings SET successor = 9 WHERE successor IS NULL",
+        "UPDATE closed_texts SET content = 'bod' WHERE content = 'bob'",
+        "UPDATE closed_statements SET body = replace(body, '1', '2')",
+    ],
+)
+def test_damage_is_found_where_corrections_are_computed(site: Site, flipped: str) -> None:
+    site.publisher.cancel_month(SEPTEMBER, "once more")
+    assert site.publisher.closed_months()
     with site.publisher.store.write() as connection:
-        connection.execute(update(closed_runs).values(usage="1"))
+        assert connection.execute(text(flipped)).rowcount
     (finding,) = [each for each in site.publisher.maintenance.check() if each.subject == "closed months"]
     assert finding.level == "red"
-    assert "closing 1" in finding.message
+    for computed in (
+        site.publisher.closed_months,
+        lambda: site.publisher.close_month(OCTOBER),
+        lambda: site.publisher.cancel_month(SEPTEMBER, "again"),
+    ):
+        with pytest.raises(StoreCorruptError, match="the store is damaged"):
+            computed()
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_forgotten_name_is_in_no_price_list(tmp_path: Path, is_old: bool) -> None:
+    name = 'a"d\\a'
+    factor = {"factor": "0.5", "user": [name, "bob"]}
+    adjustment = {"month": "2026-09", "payer": name, "amount": "1.00", "reason": f"for {name}"}
+    mine = job(1, name, IN_SEPTEMBER, user_dn=person("ada"))
+    site = closing_site(tmp_path, mine, group_factors=[factor], adjustments=[adjustment])
+    site.publisher.close_month(SEPTEMBER)
+    if is_old:
+        make_old(site)
+    (before,) = site.publisher.closed_months()
+    assert before.changes.price_list.charges.group_factors[0].user == (name, "bob")
+    site.publisher.maintenance.forget(person("ada"), "somebody")
+    (month,) = site.publisher.closed_months()
+    assert month.changes.price_list.charges.group_factors[0].user == ("somebody", "bob")
+    assert month.changes.price_list.charges.adjustments[0].payer == "somebody"
+    assert (month.total, month.changes.corrections) == (before.total, {})
+    for table in ("closings", "closed_texts", "closed_statements"):
+        assert all("d\\\\a" not in str(row) for row in site.rows(f"SELECT * FROM {table}"))
+
+
+def make_old(site: Site) -> None:
+    """Make the closings those of the first schema with closings: names in the price list, which no digest is over."""
+    with site.publisher.store.write() as connection:
+        for one in closed_months.closings_of(connection):
+            old = {"settings": one.settings, "digest": closed_months.digest_of(connection, one.id, is_whole=False)}
+            connection.execute(update(closings).where(closings.c.id == one.id).values(old))
+
+
+def test_a_closing_of_before_has_successors_and_corrections(site: Site, reckoning: Reckoning) -> None:
+    make_old(site)
+    late = job(90, "bob", IN_SEPTEMBER)
+    come(site, late)
+    reckoning.take(late)
+    require_conserved(site, reckoning)
+    site.publisher.cancel_month(SEPTEMBER, "once more")
+    require_conserved(site, reckoning)
 
 
 def test_meters_are_no_part_of_a_closed_price_list(tmp_path: Path) -> None:
