@@ -21,15 +21,14 @@ from publisher.sources.fields import LineError, instant, integer
 from publisher.sources.limits import SHORT_BYTES, bounded
 from publisher.sources.pbs import jobs as pbs_jobs
 from publisher.sources.pbs import values
-from publisher.sources.pbs.lines import (
+from publisher.sources.pbs.attributes import (
+    AttributeReader,
     ForgedEndError,
-    LocalClock,
-    PbsLogEntry,
-    attributes,
     require_whole_end,
     require_whole_start,
     start_in,
 )
+from publisher.sources.pbs.lines import LocalClock, PbsLogEntry
 
 
 class HistoryLimits(msgspec.Struct, frozen=True):
@@ -138,6 +137,7 @@ class JobPaths:
         self._dialect = dialect
         self._clock = LocalClock(zone)
         self._cluster = cluster
+        self._attributes = AttributeReader(quoted=dialect.quoted)
         self._state = _decoder.decode(state) if state else HistoryState()
         self._weight = sum(job.weight for job in self._state.open.values())
 
@@ -196,7 +196,7 @@ class JobPaths:
                 raise
             return _NONE, near
         if kind in {"E", "R", "u", "c", "e"}:
-            found = attributes(line.text, quoted=quoted)
+            found = self._attributes(line.text)
             if kind == "E" or (kind == "R" and found):
                 require_whole_end(found)
                 if self._state.forged and line.job_id in self._state.forged:
@@ -252,7 +252,7 @@ class JobPaths:
 
     def _begun(self, key: str, job: OpenJob) -> Job:
         """The run in progress. Raises `LineError` if its text is ambiguous or too long."""
-        found = attributes(job.text, quoted=self._dialect.quoted)
+        found = self._attributes(job.text)
         run = pbs_jobs.running(
             self._dialect,
             pbs_jobs.job_id(key),
@@ -310,6 +310,7 @@ class JobPaths:
         if job.start is not None and job.start != start:
             before = (self._unfinished(line.job_id, job, "started again"),)
         job.note(end, line.kind)
+        queued = instant(found.get("qtime"))
         more = self._more(job, end - start, end)
         ending = values.ending(exit_status, deleted=job.deleted, codes=self._dialect.codes)
         if line.kind == "R" and ending.status != "cancelled":
@@ -323,7 +324,8 @@ class JobPaths:
             start=start,
             end=end,
             run=max(job.starts - 1, 0),
-            events=_path(job, instant(found.get("qtime")), start),
+            queued=queued,
+            events=_path(job, queued, start),
             more=more,
         )
         self._forget(line.job_id)
@@ -430,8 +432,9 @@ def _path(job: OpenJob, queued: int | None, start: int) -> Events | None:
     """The path so far. Its Q and S are in the run's own record, even if their lines were not read."""
     events = job.events
     if len(events) == 1 and queued is not None and events[0][1] == "E":  # only the E record itself is known
+        ended = events[0][0]
         events[:0] = ((queued, "Q"), (start, "S"))
-        return Events.of(events)
+        return Events("Q S E", (queued, start, ended))  # what `Events.of` makes of them
     kinds = [kind for _, kind in events]
     if queued is not None:
         if "Q" not in kinds:

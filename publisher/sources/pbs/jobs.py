@@ -119,6 +119,7 @@ def running(
         start=start,
         end=None,
         run=run,
+        queued=instant(found.get("qtime")),
         events=None,
         extras={},
     )
@@ -134,11 +135,12 @@ def finished(
     start: int,
     end: int,
     run: int,
+    queued: int | None,
     events: Events | None,
     more: Mapping[str, int | float | str],
 ) -> Job:
-    """The run that an E record (or an R record with usage) ends. `more` is added to its extras."""
-    extras: dict[str, int | float | str] = {key: value for key, value in found.items() if key not in _STORED}
+    """The run that an E record (or an R record with usage) ends. `queued`: its `qtime`; `more`: further extras."""
+    extras: dict[str, int | float | str] = {key: found[key] for key in _extra_keys(tuple(found))}
     extras.update(more)
     return _job(
         dialect,
@@ -149,9 +151,16 @@ def finished(
         start=start,
         end=end,
         run=run,
+        queued=queued,
         events=events,
         extras=extras,
     )
+
+
+@lru_cache(maxsize=256)
+def _extra_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Those attributes that have no field. Cached, since a site has few different lists of keys."""
+    return tuple(key for key in keys if key not in _STORED)
 
 
 @lru_cache(maxsize=4096)
@@ -177,6 +186,7 @@ def _job(
     start: int,
     end: int | None,
     run: int,
+    queued: int | None,
     events: Events | None,
     extras: dict[str, int | float | str],
 ) -> Job:
@@ -214,6 +224,7 @@ def _job(
             if value is None and (written := get(f"resources_used.{key}")) is not None:
                 extras[f"resources_used.{key}"] = written
     run_count = integer(get("run_count"))
+    created, eligible, written = get("ctime"), get("etime"), get("qtime")  # mostly one instant, which is read once
     return Job(
         record_id=run_record_id(dialect.system, server, ident.local, start),
         system=dialect.system,
@@ -235,9 +246,9 @@ def _job(
         cores=slots if cores is None else cores,
         slots=slots,
         gpus=gpus,
-        submit=instant(get("ctime")),
-        eligible=instant(get("etime")),
-        lrms_submit=instant(get("qtime")),
+        submit=queued if created == written else instant(created),
+        eligible=queued if eligible == written else instant(eligible),
+        lrms_submit=queued,
         start=start,
         end=end,
         events=events,

@@ -25,9 +25,10 @@ from publisher.sources.fields import CutError, LineError, instant
 from publisher.sources.logs.broken_record import MAX_HELD_BYTES, SUSPECT, RecordJoiner
 from publisher.sources.logs.lines import LineSource
 from publisher.sources.logs.reader import LogReader, Reading
+from publisher.sources.pbs.attributes import attributes
 from publisher.sources.pbs.history import USUAL_LIMITS, HistoryLimits, JobPaths
 from publisher.sources.pbs.jobs import PBS, TORQUE, Dialect
-from publisher.sources.pbs.lines import LocalClock, PbsLogEntry, RestOfRecord, attributes, frame, is_rest
+from publisher.sources.pbs.lines import LocalClock, PbsLogEntry, RestOfRecord, frame, is_rest
 
 _DAY: Final = re.compile(r"(\d{4})(\d\d)(\d\d)(?:[._-][\w.-]*)?", re.ASCII)
 _EXPECTED: Final = "accounting file, which the server names by its day, such as 20261101"

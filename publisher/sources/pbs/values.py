@@ -143,7 +143,7 @@ def vnode_cpus(text: str) -> int | None:
 
 def vnode_gpus(text: str) -> int | None:
     """Sum of `ngpus` over an exec_vnode list; None: there is none."""
-    return _sum(_NGPUS.findall(text))
+    return _sum(_NGPUS.findall(text)) if ":ngpus=" in text else None
 
 
 def _sum(counts: list[str]) -> int | None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from publisher.sources.fields import LineError
-from publisher.sources.pbs.lines import LocalClock, attributes, frame, start_in
+from publisher.sources.pbs.attributes import AttributeReader, attributes, start_in
+from publisher.sources.pbs.lines import LocalClock, frame
 
 
 def utc(text: str) -> int:
@@ -159,3 +160,33 @@ def test_the_start_alone_is_the_one_of_the_attributes(text: str, quoted: bool) -
 
     expected = or_refused(lambda: attributes(text, quoted=quoted).get("start", ""))
     assert or_refused(lambda: start_in(text, quoted=quoted)) == expected
+
+
+def _or_reason(read: Callable[[], dict[str, str]]) -> dict[str, str] | str:
+    try:
+        return read()
+    except LineError as error:
+        return str(error)
+
+
+_ANY_VALUE = st.text(st.sampled_from("aé =;\"'\n,+"), max_size=4)
+_KEYS = ("user", "account", "jobname", "queue", "ctime", "start", "Resource_List.nodes", "session", "end")
+
+
+@given(st.data(), st.booleans())
+def test_texts_like_earlier_ones_have_the_attributes_that_they_have_alone(data: st.DataObject, quoted: bool) -> None:
+    read = AttributeReader(quoted=quoted)
+    kinds = [data.draw(st.lists(st.sampled_from(_KEYS), max_size=6)) for _ in range(2)]
+    for _ in range(12):
+        keys = data.draw(st.sampled_from(kinds))
+        text = " ".join(f"{key}={data.draw(st.just('1') | _ANY_VALUE)}" for key in keys)
+        assert _or_reason(lambda text=text: read(text)) == _or_reason(lambda text=text: attributes(text, quoted=quoted))
+
+
+def test_a_pattern_is_made_only_for_attributes_that_return_and_for_so_many() -> None:
+    read = AttributeReader(quoted=False)
+    for number in range(200):
+        for _ in range(2):
+            assert read(f"user=a Resource_List.r{number}=1") == {"user": "a", f"Resource_List.r{number}": "1"}
+    assert read._made == 64
+    assert len(read._layouts) == 4
