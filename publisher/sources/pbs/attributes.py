@@ -128,7 +128,7 @@ def _unquoted(found: dict[str, str], text: str, *, quoted: bool) -> dict[str, st
     return found
 
 
-class _Layout(NamedTuple):
+class _AttributeLayout(NamedTuple):
     """The attributes of texts that have the same ones in the same order, each of them one word."""
 
     keys: tuple[str, ...]
@@ -144,7 +144,7 @@ class AttributeReader:
 
     def __init__(self, *, quoted: bool) -> None:
         self._quoted = quoted
-        self._layouts: list[_Layout] = []
+        self._layouts: list[_AttributeLayout] = []
         """The last first."""
         self._made = 0
         self._keys: tuple[str, ...] = ()
@@ -167,7 +167,7 @@ class AttributeReader:
     def _learn(self, keys: tuple[str, ...]) -> None:
         if keys == self._keys and self._made < _MOST_LAYOUTS:
             pattern = re.compile(" ".join([f"{re.escape(key)}=([^ ]*)" for key in keys]))
-            self._layouts = [_Layout(keys, pattern), *self._layouts[: _LAYOUTS - 1]]
+            self._layouts = [_AttributeLayout(keys, pattern), *self._layouts[: _LAYOUTS - 1]]
             self._made += 1
         self._keys = keys
 
