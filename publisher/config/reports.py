@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
+from functools import cache
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -113,6 +115,17 @@ class Node(Settings):
 Charged = Literal["cores", "memory", "vmem", "gpus", "energy"]
 
 
+_DAY_MINUTES: Final = 1440
+
+
+@cache
+def minutes_of(text: str | None) -> frozenset[int]:
+    """The minutes of a day in a part of it; None: all."""
+    first, last = (0, 86_400) if text is None else hours_s(text)
+    length = (last - first) % 86_400 or 86_400
+    return frozenset((first // 60 + minute) % _DAY_MINUTES for minute in range(length // 60))
+
+
 class Price(Settings):
     """`[[charges.prices]]`: the price of a class of resources; the first that matches counts."""
 
@@ -134,6 +147,24 @@ class Price(Settings):
                     text = "cannot be set for energy, which is that of a run as a whole. Use `cluster` or `queue`"
                     raise WrongKeysError(((name,), text))
         return self
+
+
+_PLACES: Final = ("cluster", "type", "queue")
+
+
+def crossing_prices(prices: Sequence[Price]) -> Iterator[str]:
+    """Which prices never apply, or cross an earlier one in the hours of the day, so that only their order decides."""
+    for place, price in enumerate(prices):
+        for earlier, other in enumerate(prices[:place]):
+            if other.resource != price.resource:
+                continue
+            hours, taken = minutes_of(price.hours), minutes_of(other.hours)
+            given = [(getattr(other, name), getattr(price, name)) for name in _PLACES]
+            if hours <= taken and all(before is None or before == now for before, now in given):
+                yield f"prices[{place}] never applies: prices[{earlier}] is before it, and applies wherever it does"
+                break
+            elif not taken <= hours and hours & taken and all(before == now for before, now in given):
+                yield f"prices[{place}] and prices[{earlier}] cross: both apply in a part of the day. Part them"
 
 
 class Factor(Settings):

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from publisher.config.allocations import Allocation, AllocationFile, overlap_of
 from publisher.config.energy import Energy
 from publisher.config.operation import Credentials, Log, Metrics, Notices, Serve, SpoolContext
-from publisher.config.reports import Charges, Node, StatementSettings
+from publisher.config.reports import Charges, Node, StatementSettings, crossing_prices
 from publisher.config.rules import BenchmarkRule, BenchmarkSettings, GridLog, MapRule, Selected, When
 from publisher.config.sources import SOURCE_KINDS, SourceKind, SourceSettings
 from publisher.config.target_kind import TargetKind
@@ -149,6 +149,7 @@ class Config(Settings):
             *self._one_resource_of_several_sources(),
             *self._more_power_than_nodes_have(),
             *self._overlapping_allocations(),
+            *((("charges", "prices"), problem) for problem in crossing_prices(self.charges.prices)),
         ]
         if problems:
             raise WrongKeysError(*problems)

@@ -352,3 +352,28 @@ def test_a_target_that_sends_no_token_has_none(tmp_path: Path) -> None:
     twice = _https("x", "a.example.org", TOKEN) + f"[targets.x.credentials]\n{TOKEN}\n"
     error = refused(tmp_path, f'[site]\nname = "A"\n{twice}')
     assert (error.key, "has a token too" in str(error)) == ("targets.x.token_file", True)
+
+
+def priced(*prices: str) -> str:
+    return GOOD + "".join(f'[[charges.prices]]\nresource = "cores"\nprice = 1\n{price}\n' for price in prices)
+
+
+@pytest.mark.parametrize(
+    ("prices", "problem"),
+    [
+        (("", 'queue = "fat"'), "prices[1] never applies: prices[0] is before it, and applies wherever it does"),
+        (('queue = "fat"', 'queue = "fat"\nhours = "22-06"'), "prices[1] never applies"),
+        (('hours = "22-06"', "", 'type = "gpu"'), "prices[2] never applies: prices[1]"),
+        (('hours = "20-07"', 'hours = "22-06"'), "prices[1] never applies: prices[0]"),
+        (('hours = "22-06"', 'hours = "05:59-22"'), "prices[1] and prices[0] cross: both apply in a part of the day"),
+    ],
+)
+def test_prices_that_cross_are_reported(tmp_path: Path, prices: tuple[str, ...], problem: str) -> None:
+    error = str(refused(tmp_path, priced(*prices)))
+    assert "charges.prices" in error
+    assert problem in error
+
+
+def test_prices_that_follow_each_other_are_right(tmp_path: Path) -> None:
+    hours = ('hours = "12-13"', 'hours = "22-06"', 'hours = "06-22"')
+    load(tmp_path, priced('queue = "fat"\nhours = "22-06"', 'queue = "f*"', 'cluster = "a"\ntype = "gpu"', *hours, ""))

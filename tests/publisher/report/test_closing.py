@@ -31,6 +31,7 @@ from tests.publisher.report.closing_site import (
     killed_while,
     person,
     require_conserved,
+    stated,
 )
 from tests.publisher.site import Site
 
@@ -339,6 +340,21 @@ def test_meters_are_no_part_of_a_closed_price_list(tmp_path: Path) -> None:
     ]
     before = msgspec.structs.replace(closing, settings=msgspec.json.encode(stored).decode())
     assert PriceList.of_closing(before) == PriceList.of_closing(closing)
+
+
+def test_a_currency_without_decimals(tmp_path: Path, reckoning: Reckoning) -> None:
+    site = closing_site(tmp_path, *FIRST, currency="JPY", decimals=0)
+    (ada, bob) = site.publisher.close_month(SEPTEMBER)
+    assert [str(one.statement.total) for one in (ada, bob)] == ["0", "0"]
+    site.table["charges"] |= charges({"short": "370", "main": "11.1"}) | {"currency": "JPY"}
+    site.reopen()
+    site.publisher.cancel_month(SEPTEMBER, "yen")
+    come(site, job(5, "bob", IN_SEPTEMBER, 1234))
+    reckoning.take(job(5, "bob", IN_SEPTEMBER, 1234))
+    reckoning.prices[SEPTEMBER] = {"short": "370", "main": "11.1"}
+    issued, opened = stated(site)
+    assert {key: issued[key] + opened[key] for key in issued} == reckoning.owed(0)
+    assert all(amount == int(amount) and amount.as_tuple().exponent == 0 for amount in issued.values())
 
 
 def test_energy_is_charged_by_run_too(tmp_path: Path) -> None:
