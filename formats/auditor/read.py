@@ -1,6 +1,7 @@
 """Read records of AUDITOR, and compare a record that it has with one that is sent.
 
-AUDITOR keeps the order of components, but not of the keys in `meta`, and writes times with 0, 3, or 6 decimals.
+AUDITOR keeps the order of components, which says nothing, but not of the keys in `meta`, and writes times with 0, 3, or
+6 decimals.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class ReadComponent(msgspec.Struct, frozen=True):
     scores: tuple[Score, ...] = ()
 
     def __str__(self) -> str:
-        scores = ", ".join(f"{score.name} {score.value:.9g}" for score in self.scores)
+        scores = ", ".join(sorted(f"{score.name} {score.value:.9g}" for score in self.scores))
         return f"{self.name} {self.amount}" + (f" ({scores})" if scores else "")
 
 
@@ -57,8 +58,8 @@ class AuditorRecord(msgspec.Struct, frozen=True):
 
     @property
     def shown_components(self) -> str:
-        """For people."""
-        return ", ".join(map(str, self.components))
+        """For people, in one order: ours is that of the settings, which may have changed."""
+        return ", ".join(sorted(map(str, self.components)))
 
     @property
     def shown_meta(self) -> str:

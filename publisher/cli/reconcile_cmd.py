@@ -249,6 +249,7 @@ def _month_json(month: MonthFound) -> dict[str, Any]:
         "unsettled": month.unsettled,
         "totals_open": month.totals_open,
         "taken_away": month.taken,
+        "outdated": month.outdated,
         "purged": month.purged,
     }
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-from pydantic_core import to_jsonable_python
 from sqlalchemy import Connection, select
 
 from formats.calendar import period_of, periods_between
 from formats.job import Job
 from formats.names import vo_of
 from publisher.collect.enrich import Enrichers, NameSelection
+from publisher.collect.settings_text import settings_text
 from publisher.config.rules import SelectedNames
 from publisher.config.schema import Config, Target
-from publisher.config.types import Settings, came_later, planning_settings
 from publisher.encoded_run import class_needs_local_user
 from publisher.store import paging
 from publisher.store.classes import JobClass, awaits_grid_log, classes_by_id
@@ -23,9 +21,6 @@ from publisher.store.grid_jobs import class_ids
 from publisher.store.schema import runs as runs_table
 from publisher.store.stored_run import StoredRun
 from publisher.text import iso
-
-RULES_VERSION: Final = 2
-"""Increased when a new version of the program plans or holds differently, so that deliveries are planned again."""
 
 GRID_STATUSES: Final = frozenset({"completed", "failed"})
 BATCH_SYSTEM_STATUSES: Final = frozenset({"completed", "failed", "aborted", "cancelled"})
@@ -59,7 +54,7 @@ class TargetFilter:
         self.sync = target.sends_sync
         self.since = _since(target)
         self.delivered_until = target.delivered_until
-        self.text = _text(target, config)
+        self.text = settings_text(target, config)
         self._verdicts: dict[int, bool] = {}
 
     def selects_class(self, job_class: JobClass) -> bool:
@@ -147,32 +142,6 @@ def _since(target: Target) -> int | None:
     if target.since is not None and target.format.is_snapshot:
         return period_of(target.period_kind, target.since).start
     return target.since
-
-
-def _text(target: Target, config: Config) -> str:
-    """All settings that decide what is planned and held, as text: when it changes, deliveries are planned again."""
-    selection = _planning(target)
-    selection["ur_extensions"] = sorted(selection["ur_extensions"])
-    everything = {
-        "rules": RULES_VERSION,
-        "site": config.site.name,
-        "target": selection,
-        "sources": {name: _planning(source) for name, source in sorted(config.sources.items())},
-        "map": to_jsonable_python(config.map),
-    }
-    if target.needs_energy:  # what is held because its energy is unknown is then tried again
-        everything["energy"] = to_jsonable_python([config.energy.pue, config.energy.power, config.nodes])
-    return msgspec.json.encode(everything, order="deterministic").decode()
-
-
-def _planning(settings: Settings) -> dict[str, Any]:
-    """The values alone: to dump the table, pydantic would build a serializer of all its settings."""
-    model = type(settings)
-    return {
-        name: to_jsonable_python(getattr(settings, name))
-        for name in planning_settings(model)
-        if not (came_later(model, name) and getattr(settings, name) == model.model_fields[name].default)
-    }
 
 
 def still_selected(connection: Connection, selection: TargetFilter, run_ids: Sequence[int]) -> set[int]:

@@ -43,8 +43,17 @@ def _one_or_several(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-def _not_empty(value: tuple[str, ...]) -> tuple[str, ...]:
-    if not value or not all(value):
+FROM_STORE: Final = {"store": True}
+"""The context in which settings that the store kept are read again: instants are numbers there, and values that were
+not given are there too."""
+
+
+def _is_from_store(info: ValidationInfo) -> bool:
+    return bool((info.context or {}).get("store"))
+
+
+def _not_empty(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    if not all(value) or not (value or _is_from_store(info)):
         raise ValueError('must be a pattern such as "atlas*", or a list of patterns')
     return value
 
@@ -102,6 +111,12 @@ KeyProblem = tuple[tuple[str, ...], str]
 """The place of a key below its table, and what is wrong with it."""
 
 
+def _instant(value: object, info: ValidationInfo) -> int:
+    if isinstance(value, int) and _is_from_store(info):
+        return value
+    return instant_s(value)
+
+
 class WrongKeysError(ValueError):
     """Raised by the validator of a table; names the keys that are wrong."""
 
@@ -115,7 +130,7 @@ Count = Annotated[int, Strict()]
 Switch = Annotated[bool, Strict()]
 Number = Annotated[float, Strict()]
 Seconds = Annotated[float, BeforeValidator(duration_s)]
-Instant = Annotated[int, BeforeValidator(instant_s)]
+Instant = Annotated[int, BeforeValidator(_instant)]
 Months = Annotated[int, BeforeValidator(months_of_age)]
 """An age in whole calendar months."""
 ZoneName = Annotated[str, AfterValidator(_zone)]

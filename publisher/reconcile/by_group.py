@@ -108,7 +108,7 @@ class ByGroup:
         self._view = view
         self._format = form
         self._totals = form.totals
-        self._fields: dict[int, dict[str, Value] | None] = {}
+        self._fields: dict[tuple[int, int], dict[str, Value] | None] = {}
         self._verdicts = verdicts
         self._now = now
         self._spool = spool if spool is not None and spool.taken_away else None
@@ -218,7 +218,7 @@ class ByGroup:
     def _score(self, entry: LedgerRun) -> Benchmark | None:
         """The score with which a run was sent; None if it has none any more."""
         try:
-            return require_benchmark(self._ledger.facts_at_end(entry), self._view, [])
+            return require_benchmark(self._ledger.facts_at_end(entry), self._ledger.view_of(entry), [])
         except CannotRenderError:
             return None
 
@@ -235,15 +235,15 @@ class ByGroup:
 
     def _fields_of(self, entry: LedgerRun) -> dict[str, Value] | None:
         """The fields by which a run is added up; None if it has none. Decided once for a class."""
-        class_id = entry.run.class_id if entry.version is None else None
-        if class_id is not None and class_id in self._fields:
-            return self._fields[class_id]
+        kind = self._ledger.kind_of(entry) if entry.version is None else None
+        if kind is not None and kind in self._fields:
+            return self._fields[kind]
         fields: dict[str, Value] | None = None
         if self._format.dimensions is not None:
             with suppress(CannotRenderError):
-                fields = self._format.dimensions(self._ledger.facts_of(entry), self._view)
-        if class_id is not None:
-            self._fields[class_id] = fields
+                fields = self._format.dimensions(self._ledger.facts_of(entry), self._ledger.view_of(entry))
+        if kind is not None:
+            self._fields[kind] = fields
         return fields
 
     def _count(
@@ -292,17 +292,17 @@ class ByGroup:
         short: set[DimensionValues],
     ) -> None:
         """Confirm the runs of groups that agree; those of groups of which the service has less may be sent again."""
-        cells: dict[int, DimensionValues | None] = {}
+        cells: dict[tuple[int, int], DimensionValues | None] = {}
         reads_records = self._totals is not None and not self._totals.from_columns
         for entries in self._ledger.pages(month.month):
             page = ConfirmedPage([], [], [], [])
             for entry in self._ledger.with_facts(entries) if reads_records else entries:
                 if not entry.counted:
                     continue
-                class_id = entry.run.class_id
-                if reads_records or class_id not in cells:
-                    cells[class_id] = self._cell(entry, dimensions)
-                cell = cells[class_id]
+                kind = self._ledger.kind_of(entry)
+                if reads_records or kind not in cells:
+                    cells[kind] = self._cell(entry, dimensions)
+                cell = cells[kind]
                 verdicts = by_run.get(cell, set()) if cell is not None else set()
                 if verdicts == {"agrees"}:
                     page.agrees(entry)

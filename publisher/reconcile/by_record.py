@@ -18,6 +18,7 @@ from publisher.reconcile.ledger import Ledger, LedgerRun, RecordKeys, kept_as
 from publisher.reconcile.result import Difference, Found, MonthFound
 from publisher.reconcile.sent_records import SentRecords
 from publisher.store import ledger_entries
+from publisher.store.ledger_entries import LedgerEntry
 from publisher.store.schema import State
 from publisher.targets.base import KeepsMessages
 from publisher.text import iso
@@ -70,6 +71,7 @@ class ByRecord:
         self._spool = spool if spool is not None and spool.taken_away else None
         self._there: dict[str, bool] = {}
         self._respelled: set[int] = set()
+        self._outdated: Mapping[int, tuple[RecordColumns, RecordColumns]] = {}
 
     def month(self, month: MonthFound) -> None:
         """Compare a month."""
@@ -96,6 +98,9 @@ class ByRecord:
                         if record is not None and not record.as_sent
                     ]
                 )
+            self._outdated = self._sent.changed_later(
+                [entry for entry, record in zip(entries, records, strict=True) if record is not None]
+            )
             self._respelled = self._match_spellings(entries, records, sent) if self._content.has_local_keys else set()
             page = ConfirmedPage([], [], [], [])
             for entry, found in zip(entries, _found_records(entries, records, sent, gone), strict=True):
@@ -166,6 +171,16 @@ class ByRecord:
             page.differences.append(Difference(month.month, "differs", run.record_id, found.why_ambiguous))
         else:
             page.agrees(entry)
+            self._note_outdated(month, page, run)
+
+    def _note_outdated(self, month: MonthFound, page: ConfirmedPage, run: LedgerEntry) -> None:
+        """List a record that is there as it was sent, and that the present settings would give other values."""
+        if run.run_id in self._outdated:
+            sent, now = (record.columns for record in self._outdated[run.run_id])
+            differing = _differing(sent, now, "by the present settings")
+            if differing:
+                month.outdated += 1
+                page.differences.append(Difference(month.month, "outdated", run.record_id, "; ".join(differing)))
 
     def _taken_away(self, entries: list[LedgerRun]) -> frozenset[int]:
         """The batches of these runs whose messages are no longer in the directory."""
@@ -293,8 +308,8 @@ def _hours(entry: LedgerRun, theirs: EvidenceRecord) -> list[str]:
 def _other(entry: LedgerRun, theirs: EvidenceRecord, sent: Mapping[int, RecordColumns]) -> list[str]:
     """How end and other columns of a record differ: every column that both have.
 
-    Other columns are compared if the record was sent from here. An earlier publisher, or this one with an earlier
-    configuration, may have sent others: what is not taken over for that would be sent again, and count twice.
+    Other columns are compared if the record was sent from here. An earlier publisher may have sent others: what is not
+    taken over for that would be sent again, and count twice.
     """
     if not entry.known:
         return []
@@ -305,13 +320,16 @@ def _other(entry: LedgerRun, theirs: EvidenceRecord, sent: Mapping[int, RecordCo
     record = sent.get(entry.run.run_id)  # None also of one with the bytes that were sent
     if record is None or not entry.run.sent or entry.run.batch_id is None:
         return parts
-    for name in RECORD_COLUMNS:
-        if name not in theirs.columns or name not in record.columns:
-            continue
-        one, other = theirs.columns[name], record.columns[name]
-        if _compared(name, one) != _compared(name, other):
-            parts.append(f"{_LABELS.get(name, name)} {_shown(name, one)}, {ours} {_shown(name, other)}")
-    return parts
+    return parts + _differing(theirs.columns, record.columns, ours)
+
+
+def _differing(one: Mapping[str, Value], other: Mapping[str, Value], of_other: str) -> list[str]:
+    """The columns that both records have, and that differ. `of_other`: where the other value is."""
+    return [
+        f"{_LABELS.get(name, name)} {_shown(name, one[name])}, {of_other} {_shown(name, other[name])}"
+        for name in RECORD_COLUMNS
+        if name in one and name in other and _compared(name, one[name]) != _compared(name, other[name])
+    ]
 
 
 def _compared(name: str, value: Value) -> Value:

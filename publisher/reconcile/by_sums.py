@@ -24,7 +24,6 @@ from formats.base import Format
 from formats.calendar import SECONDS_A_DAY, month_bounds
 from formats.columns import Value
 from formats.rule_codes import CannotRenderError
-from formats.view import View
 from publisher.config.target_kind import SumsKind, TargetKind, spelling_of
 from publisher.reason import sentence
 from publisher.reconcile.confirm import ConfirmedPage, Verdicts
@@ -119,7 +118,6 @@ class BySums:
         ledger: Ledger,
         kind: TargetKind,
         form: Format,
-        view: View,
         service: GivesSums,
         found: Found,
         verdicts: Verdicts,
@@ -129,12 +127,11 @@ class BySums:
         self._kind = kind.sums
         self._spelt = spelling_of(kind)
         self._format = form
-        self._view = view
         self._service = service
         self._found = found
         self._verdicts = verdicts
         self._sent = sent
-        self._values: dict[int, tuple[str, ...] | None] = {}
+        self._values: dict[tuple[int, int], tuple[str, ...] | None] = {}
 
     def month(self, month: MonthFound, now: int) -> EvidenceUnavailable | None:
         """Compare a month. If the service does not answer, return why; what was sent is counted all the same."""
@@ -216,13 +213,13 @@ class BySums:
         return JobHours(wall_s if self._kind.has_wall else 0, entry.cpu_s if self._kind.has_cpu else 0)
 
     def _cell(self, entry: LedgerRun) -> CellKey | None:
-        class_id = entry.run.class_id
+        kind = self._ledger.kind_of(entry)
         if entry.version is not None:
             values = self._values_of(entry)
-        elif class_id in self._values:
-            values = self._values[class_id]
+        elif kind in self._values:
+            values = self._values[kind]
         else:
-            values = self._values[class_id] = self._values_of(entry)
+            values = self._values[kind] = self._values_of(entry)
         return None if values is None else CellKey(values, self._kind.first_day(entry.end // SECONDS_A_DAY))
 
     def _values_of(self, entry: LedgerRun) -> tuple[str, ...] | None:
@@ -234,7 +231,7 @@ class BySums:
             columns = record.columns
         elif self._format.summed_columns is not None:
             with suppress(CannotRenderError):
-                columns = self._format.summed_columns(self._ledger.facts_of(entry), self._view)
+                columns = self._format.summed_columns(self._ledger.facts_of(entry), self._ledger.view_of(entry))
         if columns is None:
             return None
         return tuple(self._spelt(name, str(columns.get(name, ""))) for name in self._kind.key)

@@ -87,6 +87,8 @@ class SentBody(msgspec.Struct, frozen=True, gc=False):
     cpu_s: int
 
 
+_CONTRADICTS: Final = "(kind <> 'outdated')"
+"""The condition of what is wrong."""
 _RECORD: Final = "key, end_time, wall_s, cpu_s, columns, local_id, as_sent"
 _encode: Final = msgspec.json.Encoder().encode
 _columns: Final = msgspec.json.Decoder(dict[str, Value]).decode
@@ -214,21 +216,27 @@ class EvidenceDatabase(TemporaryDatabase):
 
     def count_differences(self, target: str) -> int:
         """Number of differences of a target."""
-        return sum(self.differences_by_month(target).values())
+        return int(self.rows("SELECT COUNT(*) FROM differences WHERE target = ?", target)[0][0])
 
     def differences_by_month(self, target: str) -> dict[int, int]:
-        """How many differences of a target there are, by the number of the month; 0: in no known month."""
-        query = "SELECT COALESCE(month, 0), COUNT(*) FROM differences WHERE target = ? GROUP BY 1"
+        """How many differences of a target there are, by the number of the month; 0: in no known month. Without those
+        that are no contradiction."""
+        query = f"SELECT COALESCE(month, 0), COUNT(*) FROM differences WHERE target = ? AND {_CONTRADICTS} GROUP BY 1"  # noqa: S608 - a constant
         return dict(self.rows(query, target))
 
     def differences(self, target: str, limit: int | None = None) -> Iterator[Difference]:
-        """The differences of a target, in the order found; at most `limit`."""
-        query = (
-            "SELECT id, month, kind, record, detail FROM differences WHERE target = ? AND id > ? ORDER BY id LIMIT ?"
-        )
-        for page in self.pages(query, target, after=0, limit=limit):
-            for _, month, kind, record, detail in page:
-                yield Difference(None if month is None else month_numbered(month), kind, record, detail)
+        """The differences of a target, in the order found, first those that contradict the ledger; at most
+        `limit`."""
+        shown = 0
+        for condition in (_CONTRADICTS, f"NOT {_CONTRADICTS}"):
+            query = (
+                f"SELECT id, month, kind, record, detail FROM differences WHERE target = ? AND {condition} "  # noqa: S608
+                "AND id > ? ORDER BY id LIMIT ?"
+            )
+            for page in self.pages(query, target, after=0, limit=None if limit is None else limit - shown):
+                shown += len(page)
+                for _, month, kind, record, detail in page:
+                    yield Difference(None if month is None else month_numbered(month), kind, record, detail)
 
     def add_runs_to_send(self, target: str, found: Iterable[tuple[int, State]]) -> int:
         """Add runs to send again, with the states of their deliveries; return how many were new."""

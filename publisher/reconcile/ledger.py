@@ -17,18 +17,16 @@ from formats.calendar import Month, month_bounds
 from formats.job import Job
 from formats.rule_codes import CannotRenderError
 from formats.text import duration_seconds
-from publisher.collect.enrich import Enrichers
-from publisher.config.schema import Config
+from formats.view import View
 from publisher.encoded_run import cpu_total_ms
 from publisher.errors import StoppedError
 from publisher.messages.duplicate_guard import sent_otherwise
 from publisher.messages.items import records_of
-from publisher.messages.recipient import Recipient
 from publisher.reason import ReasonCode
 from publisher.reconcile.result import MonthFound
+from publisher.reconcile.sent_settings import SentSettings
 from publisher.store import ledger_entries, runs
-from publisher.store.classes import classes_by_id
-from publisher.store.database import Store
+from publisher.store.classes import JobClass, classes_by_id
 from publisher.store.ledger_entries import LedgerEntry
 from publisher.store.paging import Place, chunks
 from publisher.store.queries import PendingDelivery
@@ -38,14 +36,15 @@ from publisher.store.schema import State
 class RecordKeys:
     """The record ids of runs at one target."""
 
-    def __init__(self, recipient: Recipient) -> None:
-        self._recipient = recipient
-        self._rule = recipient.format.record_id
+    def __init__(self, settings: SentSettings) -> None:
+        self._settings = settings
+        self._recipient = settings.present
+        self._rule = self._recipient.format.record_id
 
     def of(self, found: Sequence[LedgerEntry]) -> dict[int, str]:
         """Ids by run id; runs whose id the format cannot express are left out."""
         if self._rule is None:
-            return self._rendered([run.run_id for run in found])
+            return self._rendered(found)
         keys = {}
         for run in found:
             try:
@@ -54,13 +53,17 @@ class RecordKeys:
                 continue
         return keys
 
-    def _rendered(self, run_ids: Sequence[int]) -> dict[int, str]:
+    def _rendered(self, found: Sequence[LedgerEntry]) -> dict[int, str]:
         """The ids that the format itself gives its records."""
         with self._recipient.store.read() as connection:
-            stored = runs.by_ids(connection, run_ids)
-        pages = [PendingDelivery(run.job.end or 0, run) for run in stored]
-        items = records_of(self._recipient, pages, guarded=False).items if pages else ()
-        return {item.members.run_ids[0]: item.key for item in items}
+            stored = {run.run_id: run for run in runs.by_ids(connection, [entry.run_id for entry in found])}
+        keys: dict[int, str] = {}
+        for made_by, entries in self._settings.groups(found):
+            present = (stored[entry.run_id] for entry in entries if entry.run_id in stored)
+            pages = [PendingDelivery(run.job.end or 0, run) for run in present]
+            items = records_of(made_by.recipient or self._recipient, pages, guarded=False).items if pages else ()
+            keys.update((item.members.run_ids[0], item.key) for item in items)
+        return keys
 
 
 def kept_as(run: LedgerEntry) -> str | None:
@@ -111,21 +114,21 @@ class Ledger:
 
     def __init__(
         self,
-        store: Store,
-        config: Config,
-        target_id: int,
+        settings: SentSettings,
         keys: RecordKeys | None = None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.store = store
+        assert settings.present.target_id is not None  # a target without deliveries has no ledger
+        self.settings = settings
+        self.store = settings.present.store
         self.per_core = False
         self.advanced: Callable[[int], None] = lambda _runs: None
         """Called with the number of runs of each page."""
         self._stopping = stopping
-        self.target_id = target_id
+        self.target_id = settings.present.target_id
         self._keys = keys
-        self._enrichers = Enrichers(config)
-        self._facts: dict[int, tuple[str, Job, Job]] = {}
+        self._classes: dict[int, JobClass] = {}
+        self._enriched: dict[tuple[int, int], Job] = {}
         self._processors: dict[int, int] = {}
 
     def pages(self, month: Month) -> Iterator[list[LedgerRun]]:
@@ -214,21 +217,31 @@ class Ledger:
         with self.store.read() as connection:
             return dict(ledger_entries.receipts(connection, batch_ids))
 
-    def facts(self, class_ids: Sequence[int]) -> dict[int, Job]:
-        """The facts of these classes, with what the configuration adds."""
-        unknown = sorted({class_id for class_id in class_ids if class_id not in self._facts})
-        if unknown:
+    def _class_of(self, entry: LedgerRun) -> JobClass:
+        class_id = entry.run.class_id
+        if class_id not in self._classes:
             with self.store.read() as connection:
-                for one in classes_by_id(connection, unknown):
-                    self._facts[one.id] = (one.source, self._enrichers.apply(one.source, one.facts), one.facts)
-        return {class_id: self._facts[class_id][1] for class_id in class_ids}
+                self._classes.update((one.id, one) for one in classes_by_id(connection, [class_id]))
+        return self._classes[class_id]
+
+    def kind_of(self, entry: LedgerRun) -> tuple[int, int]:
+        """Runs of one kind were sent with the same facts, but for their versions: class and settings are the same."""
+        return entry.run.class_id, self.settings.of(entry.run).number
+
+    def view_of(self, entry: LedgerRun) -> View:
+        """The view of the jobs with which a run was sent."""
+        return self.settings.of(entry.run).view
 
     def facts_of(self, entry: LedgerRun) -> Job:
-        """The facts with which a run was sent: those of the earlier version, if one was sent, else of its class."""
-        if entry.version is None:
-            return self.facts([entry.run.class_id])[entry.run.class_id]
-        self.facts([entry.run.class_id])
-        return self._enrichers.apply(self._facts[entry.run.class_id][0], entry.version)
+        """The facts with which a run was sent, with what the configuration added: those of the earlier version, if one
+        was sent, else of its class."""
+        job_class, enrichers = self._class_of(entry), self.settings.of(entry.run).enrichers
+        if entry.version is not None:
+            return enrichers.apply(job_class.source, entry.version)
+        kind = self.kind_of(entry)
+        if kind not in self._enriched:
+            self._enriched[kind] = enrichers.apply(job_class.source, job_class.facts)
+        return self._enriched[kind]
 
     def with_facts(self, entries: Sequence[LedgerRun]) -> list[LedgerRun]:
         """The same runs with all facts that were sent, not only those of their classes."""
@@ -244,9 +257,8 @@ class Ledger:
         """The same with the end of the run, on which its benchmark may depend."""
         if entry.version is not None:
             return self.facts_of(entry)
-        self.facts([entry.run.class_id])
-        source, _, as_read = self._facts[entry.run.class_id]
-        return self._enrichers.apply(source, msgspec.structs.replace(as_read, end=entry.end))
+        job_class, enrichers = self._class_of(entry), self.settings.of(entry.run).enrichers
+        return enrichers.apply(job_class.source, msgspec.structs.replace(job_class.facts, end=entry.end))
 
     def processors_of(self, entry: LedgerRun) -> int:
         """The number of processors that multiplies the wall time of a run."""

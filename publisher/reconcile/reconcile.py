@@ -41,6 +41,7 @@ from publisher.reconcile.evidence_reports import EvidenceReports, reports_of_fil
 from publisher.reconcile.ledger import Ledger, RecordKeys
 from publisher.reconcile.result import ALL_MEASURES, Difference, Found, MonthFound
 from publisher.reconcile.sent_records import SentRecords
+from publisher.reconcile.sent_settings import SentSettings
 from publisher.status.jobs import count_in
 from publisher.store import queries
 from publisher.store.database import Store
@@ -184,10 +185,10 @@ class _OneTarget:
         self._view = view_of(self._settings, config)
         self._scope = scope
         self._found = found
-        recipient = Recipient(store, config, name)
-        self._keys, self._sent = RecordKeys(recipient), SentRecords(recipient)
+        settings = SentSettings(Recipient(store, config, name))
+        self._keys, self._sent = RecordKeys(settings), SentRecords(settings)
         by_receipt = self._keys if self._settings.kind.receipts_name_records else None
-        self._ledger = Ledger(store, config, plan.target_id, by_receipt, tools.stopping)
+        self._ledger = Ledger(settings, by_receipt, tools.stopping)
         self._ledger.advanced = self._advanced
         self._observer, self._looked_at, self._jobs = tools.observer, 0, 0
         self._sends_reports = self._settings.reporting is not None
@@ -304,7 +305,7 @@ class _OneTarget:
 
     def _by_query(self, months: Sequence[MonthFound], service: GivesSums) -> None:
         kind, form = self._settings.kind, self._settings.format
-        by_sums = BySums(self._ledger, kind, form, self._view, service, self._found, self._verdicts, self._sent)
+        by_sums = BySums(self._ledger, kind, form, service, self._found, self._verdicts, self._sent)
         for number, month in enumerate(months):
             unavailable = by_sums.month(month, self._clock())
             if isinstance(unavailable, EvidenceUnavailable):
@@ -347,7 +348,7 @@ class _OneTarget:
         for month in months:
             by_record.month(month)
             month.is_done = True
-        by_record.foreign({month.month: month for month in months})
+        self._end_records(by_record, months)
 
     def _read_days(self, month: Month, service: GivesRecords) -> EvidenceUnavailable | None:
         """Add the records of a month to the temporary database, a day at a time; return why there are none.
@@ -407,7 +408,7 @@ class _OneTarget:
                 by_group.sync(month, format_of(form.sync).required_totals.dimensions)
             month.is_done = True
         if by_record is not None:
-            by_record.foreign({month.month: month for month in months})
+            self._end_records(by_record, months)
 
     def _as_sent(self, months: Sequence[MonthFound]) -> AsSent:
         """What finds the records that need not be parsed. What was sent is rendered with the first message: another
@@ -457,7 +458,7 @@ class _OneTarget:
                 by_group.sync(month, sync_dimensions)
             month.is_done = True
         if by_record is not None:
-            by_record.foreign({month.month: month for month in months})
+            self._end_records(by_record, months)
 
     def _by_report(self, months: Sequence[MonthFound], evidence: EvidenceReports, spool: KeepsMessages | None) -> None:
         self._found.compared = ALL_MEASURES
@@ -468,6 +469,16 @@ class _OneTarget:
 
     def _by_record(self, spool: KeepsMessages | None) -> ByRecord:
         return ByRecord(self._ledger, self._keys, self._found, self._database, self._verdicts, spool, self._sent)
+
+    def _end_records(self, by_record: ByRecord, months: Sequence[MonthFound]) -> None:
+        by_record.foreign({month.month: month for month in months})
+        outdated = sum(month.outdated for month in months)
+        if outdated:
+            repeats = "" if self._found.keeps_first else ". `republish` sends them with those"
+            self._found.notes.append(
+                f"{counted(outdated, 'record')} would have other values by the present settings; the service has what "
+                f"was sent{repeats}"
+            )
 
     def _by_group(self, evidence: Sequence[EvidenceGroup], spool: KeepsMessages | None) -> ByGroup:
         return ByGroup(self._ledger, self._view, self._settings.format, evidence, self._verdicts, spool, self._clock())

@@ -16,12 +16,13 @@ file, or only its receipts."""
 
 ALL_MEASURES: Final = ("jobs", "wall", "cpu")
 
-Kind = Literal["missing", "suspect", "differs", "hours", "foreign", "superseded", "unsettled"]
+Kind = Literal["missing", "suspect", "differs", "hours", "foreign", "superseded", "unsettled", "outdated"]
 """`missing`: sent, and not there. `suspect`: one of several jobs of which some are not there, and the service does not
 say which. `differs`: a record, group or report that is there with other values than were sent, the number of jobs of a
 group among them. `hours`: as many jobs as were sent, with other hours than rounding explains. `foreign`: there, but not
 from this store. `superseded`: the service keeps the first version of a run that changed. `unsettled`: there, but not
-accepted by our ledger."""
+accepted by our ledger. `outdated`: there as it was sent, and the present settings give other values: nothing is
+wrong."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -41,7 +42,8 @@ class MonthFound(msgspec.Struct):
     seconds, of all processors together where `per_core`. Differences are counted in jobs, for summaries and sums by
     group in groups. `other_hours`: those of `differing` whose number of jobs is as it was sent. `taken`: in messages
     that another program took from a directory, as intended. `totals_open`: those of which the service did not take the
-    last version, or may not have it: they were not compared. `counts_jobs`: the service has numbers and times of jobs;
+    last version, or may not have it: they were not compared. `outdated`: records that are there as they were sent, by
+    settings that changed since. `counts_jobs`: the service has numbers and times of jobs;
     else it has amounts, and `service_jobs` are the jobs of the totals that agree. `is_done`: the comparison was not
     interrupted.
     """
@@ -66,6 +68,7 @@ class MonthFound(msgspec.Struct):
     unsettled: int = 0
     totals_open: int = 0
     taken: int = 0
+    outdated: int = 0
     purged: bool = False
     is_done: bool = False
 

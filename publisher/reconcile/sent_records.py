@@ -1,7 +1,7 @@
 """The records as they were sent, with the columns that the service stores: rendered again, and read as it reads them.
 
 What a run had when it was sent is in the ledger. What the configuration adds (VO rules, benchmarks, site) is taken as
-it is now: after a change of it, what was sent before differs from what is configured.
+it was then (`publisher.reconcile.sent_settings`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from publisher.messages.recipient import Recipient
 from publisher.plugins import record_format
 from publisher.reconcile.evidence import EvidenceDatabase, EvidenceRecord, SentBody
 from publisher.reconcile.ledger import LedgerRun
+from publisher.reconcile.sent_settings import SentSettings
 from publisher.store import runs
 from publisher.store.paging import chunks
 from publisher.store.queries import PendingDelivery
@@ -31,9 +32,10 @@ _AT_ONCE: Final = 500
 class SentRecords:
     """The records of runs for one target. `are_readable`: whether its format can be read back."""
 
-    def __init__(self, recipient: Recipient) -> None:
-        self._recipient = recipient
-        self._read = recipient.format.columns
+    def __init__(self, settings: SentSettings) -> None:
+        self._settings = settings
+        self._recipient = settings.present
+        self._read = self._recipient.format.columns
         self.are_readable = self._read is not None
 
     def of(self, entries: Sequence[LedgerRun]) -> dict[int, RecordColumns]:
@@ -41,22 +43,40 @@ class SentRecords:
         out."""
         found: dict[int, RecordColumns] = {}
         for part in chunks(entries, _AT_ONCE):
-            found.update(self._of_part(part))
+            for recipient, some in self._by_recipient(part):
+                found.update(self._columns(recipient, some))
         return found
 
-    def _of_part(self, entries: Sequence[LedgerRun]) -> dict[int, RecordColumns]:
+    def changed_later(self, entries: Sequence[LedgerRun]) -> dict[int, tuple[RecordColumns, RecordColumns]]:
+        """Of those that were made by earlier settings, the columns as they were sent and as they would be sent now, by
+        run id, where both can be made."""
+        earlier = [entry for entry in entries if self._settings.of(entry.run).number]
+        found: dict[int, tuple[RecordColumns, RecordColumns]] = {}
+        for part in chunks(earlier, _AT_ONCE):
+            now = self._columns(self._recipient, part)
+            found.update((run_id, (sent, now[run_id])) for run_id, sent in self.of(part).items() if run_id in now)
+        return found
+
+    def _by_recipient(self, entries: Sequence[LedgerRun]) -> Iterator[tuple[Recipient, list[LedgerRun]]]:
+        by_id = {entry.run.run_id: entry for entry in entries}
+        for made_by, some in self._settings.groups([entry.run for entry in entries]):
+            if made_by.recipient is not None:
+                yield made_by.recipient, [by_id[run.run_id] for run in some]
+
+    def _columns(self, recipient: Recipient, entries: Sequence[LedgerRun]) -> dict[int, RecordColumns]:
         if self._read is None:
             return {}
-        items = self._rendered(entries)
+        items = self._rendered(recipient, entries)
         if not items:
             return {}
-        form = record_format(self._recipient.format_name, self._recipient.view)
+        form = record_format(recipient.format_name, recipient.view)
         records = self._read(form.message([item.body for item in items]))
         return {item.members.run_ids[0]: record for item, record in zip(items, records, strict=True)}
 
-    def _rendered(self, entries: Sequence[LedgerRun]) -> Sequence[Item]:
+    @staticmethod
+    def _rendered(recipient: Recipient, entries: Sequence[LedgerRun]) -> Sequence[Item]:
         versions = {entry.run.run_id: entry.version for entry in entries if entry.version is not None}
-        with self._recipient.store.read() as connection:
+        with recipient.store.read() as connection:
             stored = runs.by_ids(connection, [entry.run.run_id for entry in entries])
         pages = [
             PendingDelivery(
@@ -65,15 +85,16 @@ class SentRecords:
             )
             for run in stored
         ]
-        return records_of(self._recipient, pages, guarded=False).items
+        return records_of(recipient, pages, guarded=False).items
 
     def bodies(self, entries: Sequence[LedgerRun]) -> Iterator[SentBody]:
         """Those that were sent from here in a version that is known, by their bytes."""
         for part in chunks(entry for entry in entries if entry.known and entry.run.sent):
             by_id = {entry.run.run_id: entry for entry in part}
-            for item in self._rendered(part):
-                entry = by_id[item.members.run_ids[0]]
-                yield SentBody(item.key, digest_of(item.body), entry.end, entry.wall_s, entry.cpu_s)
+            for recipient, some in self._by_recipient(part):
+                for item in self._rendered(recipient, some):
+                    entry = by_id[item.members.run_ids[0]]
+                    yield SentBody(item.key, digest_of(item.body), entry.end, entry.wall_s, entry.cpu_s)
 
     def as_sent(self, payload: bytes, target: str, database: EvidenceDatabase) -> list[EvidenceRecord] | None:
         """The records of a message whose bytes are those of `EvidenceDatabase.sent_bodies`; None: parse it.

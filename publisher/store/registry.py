@@ -19,7 +19,17 @@ from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, se
 from publisher.errors import UsageError
 from publisher.sources.base import Cursor, Recovered, Unreadable, cursor_of, text_of
 from publisher.store import dialect, named_rows, paging, suspects
-from publisher.store.schema import audit, classes, notices, runs, sources, targets, unreadable
+from publisher.store.schema import (
+    audit,
+    batches,
+    classes,
+    earlier_settings,
+    notices,
+    runs,
+    sources,
+    targets,
+    unreadable,
+)
 from publisher.store.stored_json import decoded, read_with
 from publisher.text import Instant, utf8
 
@@ -414,10 +424,26 @@ def new_target(connection: Connection, name: str, kind: str, filter_settings: st
 
 
 def set_filter_settings(connection: Connection, name: str, kind: str, filter_settings: str) -> None:
-    """Record the settings that the deliveries of a target now follow."""
+    """Record the settings that the deliveries of a target now follow; the ones before stay with the messages that were
+    made by them."""
+    last = (
+        select(targets.c.id, func.max(batches.c.id), targets.c.filter_settings)
+        .join(batches, batches.c.target_id == targets.c.id)
+        .where(targets.c.name == name)
+        .group_by(targets.c.id, targets.c.filter_settings)
+    )
+    rows = [dict(zip(earlier_settings.c.keys(), row, strict=True)) for row in connection.execute(last)]
+    dialect.insert_missing(connection, earlier_settings, rows)  # there is one if no message was made by these
     values = {"kind": kind, "filter_settings": filter_settings}
     connection.execute(update(targets).where(targets.c.name == name).values(values))
     named_rows.seal(connection, targets, name)
+
+
+def settings_before(connection: Connection, target_id: int) -> list[tuple[int, str]]:
+    """The earlier settings of a target, oldest first, each with the id of the last batch that was made by them."""
+    query = select(earlier_settings.c.last_batch_id, earlier_settings.c.settings)
+    mine = query.where(earlier_settings.c.target_id == target_id).order_by(earlier_settings.c.last_batch_id)
+    return [(row[0], row[1]) for row in connection.execute(mine)]
 
 
 def record_attempt(connection: Connection, target_id: int, *, success: bool, error: str | None, now: int) -> None:

@@ -7,6 +7,7 @@
     versions     earlier versions of runs that changed after they had been delivered
     changes      which runs each transaction wrote (`publisher.store.changes`), for what is derived from the store
     targets      a target by its name, the settings that its deliveries follow, and its last attempt
+    earlier_settings   those that they followed before, each up to the last message that was made by them
     deliveries   the outbox and the ledger: one row for each run that a target selects
     counters     deliveries by target and state, kept in the transaction that changes them
     batches      the messages, with their receipts
@@ -220,6 +221,15 @@ targets = Table(
     Column("last_error", Text),
     Column("assumes", Text),
     Column("row_digest", LargeBinary, nullable=False, server_default=""),
+)
+
+earlier_settings = Table(
+    "earlier_settings",
+    metadata,
+    Column("target_id", BigInteger, ForeignKey("targets.id"), primary_key=True),
+    Column("last_batch_id", BigInteger, primary_key=True),
+    Column("settings", Text, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 batches = Table(

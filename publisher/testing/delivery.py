@@ -228,7 +228,9 @@ class DeliverySite(FolderSite):
             outcome = result.targets[NAME]
             assert outcome.unavailable is None, outcome.unavailable
             assert not outcome.busy
-            return [each for each in result.differences(NAME) if each.kind not in {"superseded", "unsettled"}]
+            return [
+                each for each in result.differences(NAME) if each.kind not in {"superseded", "unsettled", "outdated"}
+            ]
 
     def _export(self) -> None:
         if isinstance(self.service, Exports):

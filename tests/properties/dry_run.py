@@ -15,6 +15,7 @@ from publisher.preview.render import Rendering
 from publisher.publish.rehearse import Rehearsed, rehearse
 from publisher.reason import ONLY_A_PERSON_RELEASES, TRIED_AGAIN, ReasonCode, sentence
 from publisher.reconcile.ledger import Ledger, RecordKeys
+from publisher.reconcile.sent_settings import SentSettings
 from publisher.sources.base import Window
 from publisher.store.batches import Resend
 from publisher.store.schema import State
@@ -115,10 +116,11 @@ def _keys_looked_for(site: Site, name: str, due: list[Item]) -> dict[int, str]:
     recipient = Recipient(site.publisher.store, site.config, name)
     assert recipient.target_id is not None
     runs = {item.members.run_ids[0] for item in due}
-    ledger = Ledger(site.publisher.store, site.config, recipient.target_id)
+    settings = SentSettings(recipient)
+    ledger = Ledger(settings)
     months = sorted({month_of(item.latest_end) for item in due if item.latest_end is not None})
     entries = [each.run for month in months for page in ledger.pages(month) for each in page]
-    return RecordKeys(recipient).of([entry for entry in entries if entry.run_id in runs])
+    return RecordKeys(settings).of([entry for entry in entries if entry.run_id in runs])
 
 
 def assert_republishes_what_is_announced(

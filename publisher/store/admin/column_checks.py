@@ -23,6 +23,7 @@ from publisher.store.schema import (
     closed_statements,
     closings,
     deliveries,
+    earlier_settings,
     grid_jobs,
     grid_logs,
     groups,
@@ -41,6 +42,7 @@ from publisher.store.stored_values import bytes_of, checked_state_of
 _JSON: Final[Mapping[Table, tuple[str, ...]]] = {
     sources: ("cursor",),
     targets: ("filter_settings", "assumes"),
+    earlier_settings: ("settings",),
     batches: ("receipt",),
     grid_logs: ("cursor",),
     grid_jobs: ("fqans", "token_groups"),

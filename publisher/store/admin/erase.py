@@ -37,6 +37,7 @@ from publisher.store.schema import (
     batches,
     classes,
     deliveries,
+    earlier_settings,
     erased,
     grid_jobs,
     program_runs,
@@ -182,6 +183,7 @@ _TEXTS: Final[tuple[tuple[Table, tuple[Column[Any], ...]], ...]] = (
     (unreadable, (unreadable.c.reason,)),
     (sources, (sources.c.last_error,)),
     (targets, (targets.c.last_error,)),
+    (earlier_settings, (earlier_settings.c.settings,)),
     (audit_table, (audit_table.c.subject, audit_table.c.detail)),
     (program_runs, (program_runs.c.done,)),
 )

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, and_, select, update
 
 from publisher.errors import UsageError
 from publisher.store import changes, named_rows, registry
-from publisher.store.schema import notices, sources, targets
+from publisher.store.schema import earlier_settings, notices, sources, targets
 from publisher.store.stored_json import read_with
 
 
@@ -49,15 +49,23 @@ def _rename_in_target(connection: Connection, name: str, before: str, after: str
     row = registry.get_target(connection, name)
     if row is None:
         return
-    settings: dict[str, Any] = read_with(msgspec.json.decode, row.filter_settings, "the settings of a target")
-    of_sources = settings["sources"]
-    if before in of_sources:
-        of_sources[after] = of_sources.pop(before)
-    chosen = settings["target"].get("sources") or []
-    settings["target"]["sources"] = [after if source == before else source for source in chosen]
-    values: dict[str, Any] = {"filter_settings": msgspec.json.encode(settings, order="deterministic").decode()}
+    values: dict[str, Any] = {"filter_settings": _renamed(row.filter_settings, before, after)}
+    for last_batch_id, text in registry.settings_before(connection, row.id):
+        mine = and_(earlier_settings.c.target_id == row.id, earlier_settings.c.last_batch_id == last_batch_id)
+        connection.execute(update(earlier_settings).where(mine).values(settings=_renamed(text, before, after)))
     if row.assumes is not None:
         assumed = [after if source == before else source for source in row.assumes]
         values["assumes"] = msgspec.json.encode(assumed).decode()
     connection.execute(update(targets).where(targets.c.id == row.id).values(values))
     named_rows.seal(connection, targets, name)
+
+
+def _renamed(text: str, before: str, after: str) -> str:
+    """The settings of a target with another name of a source."""
+    settings: dict[str, Any] = read_with(msgspec.json.decode, text, "the settings of a target")
+    of_sources = settings["sources"]
+    if before in of_sources:
+        of_sources[after] = of_sources.pop(before)
+    chosen = settings["target"].get("sources") or []
+    settings["target"]["sources"] = [after if source == before else source for source in chosen]
+    return msgspec.json.encode(settings, order="deterministic").decode()

@@ -149,7 +149,7 @@ def test_columns_are_read_back() -> None:
     assert found.columns == {
         "site": "EXAMPLE-SITE",
         "start": job.start,
-        "components": "Cores 1 (hepscore23 14.2), TotalCPU 50, NNodes 1",
+        "components": "Cores 1 (hepscore23 14.2), NNodes 1, TotalCPU 50",
         "meta": "headnode arcrest:https://ce1.example.org:443/arex, publisher usage-publisher, subject /DC=org/CN=Ada, "
         "voms /atlas",
     }

@@ -143,7 +143,7 @@ def test_what_an_earlier_version_held_for_its_rules_is_released_by_the_upgrade(
     facts = {"endpoint_url": "https://ce_2.t.example.org:443/arex"}
     site, service = site_of(tmp_path, make_job(1), make_job(2, **facts))
     with monkeypatch.context() as earlier:
-        earlier.setattr("publisher.collect.target_filter.RULES_VERSION", 1)
+        earlier.setattr("publisher.collect.settings_text.RULES_VERSION", 1)
         earlier.setattr("formats.fit.is_host_name", re.compile(r"[a-z0-9]{2,}(\.[a-z0-9]{2,})*").fullmatch)
         site.collect()
         site.publish()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from formats.calendar import SECONDS_A_DAY
 from publisher.store.schema import State
 from tests.publisher.auditor import AuditorDouble
 from tests.publisher.site import ListSource, Site, make_job, make_jobs
@@ -46,10 +48,42 @@ def test_a_benchmark_that_changed_later_is_listed(site: Site) -> None:
     assert site.counted("auditor") == {State.ACCEPTED: 5}
     listed = found(site)
     assert {record: kind for record, (kind, _) in listed.items()} == {
-        make_job(number).record_id: "differs" for number in (4, 5)
+        make_job(number).record_id: "outdated" for number in (4, 5)
     }
     assert "(hepscore23 14.2)" in listed[make_job(4).record_id][1]
-    assert "sent Cores 1 (hepscore23 20)" in listed[make_job(4).record_id][1]
+    assert "by the present settings Cores 1 (hepscore23 20)" in listed[make_job(4).record_id][1]
+    site.now += SECONDS_A_DAY
+    done = site.publisher.run().reconciled["auditor"]
+    assert (done.confirmed, done.differences) == (5, 0)  # so `run` ends with 0
+
+
+def test_a_record_altered_there_is_found_after_a_change_of_the_benchmark(site: Site, double: AuditorDouble) -> None:
+    """It is compared with what was sent, not with what would be sent now."""
+    site.publisher.run()
+    site.table["sources"]["ce1"]["benchmark"] = {**SCORE, "value": 20.0}
+    site.reopen()
+    site.publish()
+    site.sources["ce1"].add(make_job(6, benchmarks=()))
+    site.publisher.run()
+    altered = json.dumps(double.rows[make_job(4).record_id]).replace("14.2", "20.0")
+    double.rows[make_job(4).record_id] = json.loads(altered)
+    listed = found(site)
+    assert {record: kind for record, (kind, _) in listed.items()} == {
+        make_job(4).record_id: "differs", make_job(5).record_id: "outdated",
+    }  # fmt: skip
+    assert listed[make_job(4).record_id][1].startswith("components Cores 1 (hepscore23 20)")
+    assert "sent Cores 1 (hepscore23 14.2)" in listed[make_job(4).record_id][1]
+
+
+def test_what_was_sent_is_not_missing_when_its_benchmark_is_removed(site: Site, double: AuditorDouble) -> None:
+    """Its id is that of the record that was sent, though none could be made now."""
+    site.publisher.run()
+    del site.table["sources"]["ce1"]["benchmark"]
+    site.reopen()
+    site.publish()
+    with site.publisher.reconcile(["auditor"]) as result:
+        (month,) = [each for each in result.targets["auditor"].months if each.sent]
+        assert (month.confirmed, month.missing, month.outdated) == (5, 0, 0)
 
 
 def test_what_is_missing_is_sent_again(site: Site, double: AuditorDouble) -> None:

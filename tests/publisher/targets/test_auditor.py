@@ -85,8 +85,8 @@ def test_what_cannot_be_corrected_is_named(service: AuditorDouble, target: Audit
     outcome = target.post(message_of(make_job(1), make_job(2, cores=8), make_job(4)))
     assert isinstance(outcome, Accepted)
     assert outcome.kept == {
-        make_job(2).record_id: "components Cores 1 (hepscore23 14.2), TotalCPU 50, NNodes 1 there, "
-        "Cores 8 (hepscore23 14.2), TotalCPU 50, NNodes 1 here"
+        make_job(2).record_id: "components Cores 1 (hepscore23 14.2), NNodes 1, TotalCPU 50 there, "
+        "Cores 8 (hepscore23 14.2), NNodes 1, TotalCPU 50 here"
     }
     assert outcome.receipt == {"already there": "1", "stored": "1"}
     assert len(service.rows) == 4

@@ -1,0 +1,80 @@
+"""The settings by which what was sent was made: benchmarks, rules, and site as they were then, not as they are now.
+
+The ledger has the facts of a run as they were sent, and the store the settings that each message was made by. Of
+messages that were sent before the store kept settings, only the present ones are known.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+
+from formats.view import View
+from publisher.collect.enrich import Enrichers
+from publisher.collect.settings_text import config_of_text
+from publisher.messages.recipient import Recipient
+from publisher.store import registry
+from publisher.store.ledger_entries import LedgerEntry
+from publisher.store.stored_json import read_with
+
+
+class MadeBy:
+    """Settings by which messages were made. `number`: 0 for the present ones; `recipient` None: they are not known any
+    more, so what was sent cannot be made again."""
+
+    def __init__(self, number: int, recipient: Recipient | None, present: Recipient) -> None:
+        self.number = number
+        self.recipient = recipient
+        self._present = present
+        self._enrichers: Enrichers | None = None
+
+    @property
+    def view(self) -> View:
+        """The view of the jobs; the present one where another is not known."""
+        return (self.recipient or self._present).view
+
+    @property
+    def enrichers(self) -> Enrichers:
+        """What the configuration added."""
+        if self._enrichers is None:
+            self._enrichers = Enrichers((self.recipient or self._present).config)
+        return self._enrichers
+
+
+class SentSettings:
+    """The settings of a target at each time."""
+
+    def __init__(self, present: Recipient) -> None:
+        """Raises `StoreCorruptError`."""
+        self.present = present
+        self.now = MadeBy(0, present, present)
+        found: list[tuple[int, str]] = []
+        if present.target_id is not None:
+            with present.store.read() as connection:
+                found = registry.settings_before(connection, present.target_id)
+        self._last_batches = [last for last, _ in found]
+        self._earlier = [MadeBy(number, self._recipient(text), present) for number, (_, text) in enumerate(found, 1)]
+
+    def _recipient(self, text: str) -> Recipient | None:
+        name = self.present.name
+        assert name is not None  # it has an id
+        config = read_with(lambda stored: config_of_text(stored, name, self.present.config), text, "earlier settings")
+        return None if config is None else Recipient(self.present.store, config, name)
+
+    def groups(self, entries: Sequence[LedgerEntry]) -> Iterator[tuple[MadeBy, list[LedgerEntry]]]:
+        """The same runs by the settings by which they were sent."""
+        if not self._earlier:
+            yield self.now, list(entries)
+            return
+        found: dict[int, tuple[MadeBy, list[LedgerEntry]]] = {}
+        for entry in entries:
+            made_by = self.of(entry)
+            found.setdefault(made_by.number, (made_by, []))[1].append(entry)
+        yield from found.values()
+
+    def of(self, entry: LedgerEntry) -> MadeBy:
+        """Those by which a run was sent; the present ones of a run that was not sent from here."""
+        if not self._earlier or not entry.sent or entry.batch_id is None:
+            return self.now
+        place = bisect_left(self._last_batches, entry.batch_id)
+        return self.now if place == len(self._earlier) else self._earlier[place]

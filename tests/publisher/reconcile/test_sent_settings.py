@@ -1,0 +1,140 @@
+"""What was sent is compared as it was made: with the settings of then, whatever the configuration gives now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from publisher.collect.settings_text import config_of_text, settings_text
+from publisher.config.schema import Config
+from publisher.simulator import Simulator
+from publisher.simulator.pki import Pki
+from publisher.store import registry
+from tests.publisher.reconcile.reconciled_site import confirmed, files, month, reconciled, sgas, site_of
+from tests.publisher.site import ListSource, Site, make_job, make_jobs
+
+pytestmark = pytest.mark.either_store
+
+OTHER_RULE = [{"vo": "cms"}]
+
+
+def without_vo(*numbers: int) -> list[Any]:
+    return [make_job(number, vo=None) for number in numbers]
+
+
+def test_a_vo_rule_that_changed_makes_nothing_missing_or_foreign_at_sgas(
+    simulator: Simulator, pki: Pki, tmp_path: Path
+) -> None:
+    """Its sums are by VO, and it keeps the first version."""
+    site = Site(tmp_path, [ListSource("ce1")], [])
+    site.table |= site_of(tmp_path, pki, (), neic=sgas(simulator)).table
+    site.table["sources"]["ce1"]["map"] = [{"vo": "atlas"}]
+    site.sources["ce1"].add(*without_vo(1, 2), *make_jobs(2, first=5, vo="cms"))
+    site.reopen()
+    site.collect()
+    site.publish()
+    site.table["sources"]["ce1"]["map"] = OTHER_RULE
+    site.sources["ce1"].add(*without_vo(3))
+    site.reopen()
+    site.collect()
+    site.publish()
+    found, differences = reconciled(site)
+    assert ([each for each in differences if each.kind != "outdated"], confirmed(site)) == ([], 5)
+    assert (month(found).missing, month(found).foreign) == (0, 0)
+
+
+def test_records_that_the_settings_would_give_other_values_are_listed_and_no_difference(tmp_path: Path) -> None:
+    site = site_of(tmp_path, None, [], spool=files())
+    site.table["sources"]["ce1"]["map"] = [{"vo": "atlas"}]
+    site.sources["ce1"].add(*without_vo(1, 2), make_job(3))
+    site.reopen()
+    site.collect()
+    site.publish()
+    site.table["site"] = {"name": "EXAMPLE-SITE"}
+    site.table["sources"]["ce1"]["map"] = OTHER_RULE
+    site.sources["ce1"].add(*without_vo(4))
+    site.reopen()
+    site.collect()
+    site.publish()
+    found, differences = reconciled(site)
+    assert [(each.kind, each.record, each.detail) for each in differences] == [
+        ("outdated", make_job(number).record_id, "VO atlas, by the present settings cms") for number in (1, 2)
+    ]
+    assert (found.agrees, month(found).outdated, confirmed(site)) == (True, 2, 4)
+    assert any("2 records would have other values by the present settings" in note for note in found.notes)
+
+
+def test_settings_without_a_message_are_not_kept_and_a_source_has_its_new_name(tmp_path: Path) -> None:
+    site = site_of(tmp_path, None, make_jobs(1), spool=files())
+    for number, vos in enumerate((["atlas", "cms"], ["atlas"], ["atlas", "alice"]), 2):
+        site.configure("spool", vo=vos)
+        site.collect()
+        site.publish()
+        if number == 3:
+            site.sources["ce1"].add(make_job(number))
+            site.collect()
+            site.publish()
+    del site.table["sources"]["ce1"]
+    site.table["sources"]["ce2"] = {"type": "arc", "path": "x"}
+    site.reopen()
+    site.publisher.maintenance.rename_source("ce1", "ce2")
+    with site.publisher.store.read() as connection:
+        row = registry.get_target(connection, "spool")
+        assert row is not None
+        kept = registry.settings_before(connection, row.id)
+    configs = [config_of_text(text, "spool", site.config) for _, text in kept]
+    assert [each.targets["spool"].vo for each in configs if each is not None] == [(), ("atlas",)]
+    assert all('"ce2"' in text and '"ce1"' not in text for _, text in kept)
+    assert {each.level for each in site.publisher.maintenance.check()} == {"green"}
+
+
+def test_each_setting_is_read_again_as_it_was(tmp_path: Path) -> None:
+    """Of every kind of target with every format: the text of what was read is the text."""
+    plain: dict[str, Any] = {
+        "sgas": {"type": "sgas", "url": "https://x/"},
+        "ams": {"type": "ams", "url": "https://x/"},
+        "https": {"type": "https", "url": "https://x/", "records": "utilization"},
+        "directory": {"type": "directory", "path": "x"},
+        "auditor": {"type": "auditor", "url": "https://x/"},
+        "waldur": {"type": "waldur", "url": "https://x/", "offering": "0" * 32},
+    }
+    given: dict[str, dict[str, Any]] = {
+        "sgas": {"ur_extensions": ["vo", "exit-code"], "vo": ["atlas"], "jobs": {"user": "!test*"}},
+        "ams": {"since": "2026-01-01", "benchmark_type": "Si2k", "statuses": ["completed"], "sources": ["ce1"]},
+        "https": {"machine_name": "m", "dn": "hash", "dn_key": "key", "local_id_prefix": "a"},
+        "directory": {"delivered_until": "2026-11-01T00:00:00Z", "unknown_vo": "hold", "local_jobs": "skip"},
+        "auditor": {
+            "components": {"Cores": {"amount": "cores", "scores": {"a": "HEPscore23"}}, "E": {"amount": "energy-j"}}
+        },
+        "waldur": {"components": {"cpu": {"amount": "core-hours", "divisor": 60}}, "users": False},
+    }
+    rules = {
+        "benchmark": {"type": "HEPscore23", "value": 14.0},
+        "benchmarks": [{"type": "Si2k", "value": 1.5, "queue": "a*", "since": "2026-01-01", "until": "2026-02-01"}],
+        "map": [{"when": {"local_group": "a*", "queue": ["x", "y"]}, "vo": "atlas", "fqans": ["/atlas/x"]}],
+        "complete_since": "2026-01-01",
+        "grid_log": {"path": "x", "wait": "1h"},
+        "site": "OTHER",
+    }
+    table = {
+        "site": {"name": "A"}, "sources": {"ce1": {"type": "arc", "path": "x", **rules}}, "map": [{"vo": "all"}],
+        "energy": {"pue": 1.25, "power": [{"watts_core": 5, "queue": "a*"}]}, "nodes": [{"name": "n1", "cores": 4}],
+    }  # fmt: skip
+    then = _config(tmp_path, {**table, "targets": {name: plain[name] | given[name] for name in plain}})
+    bare = {"site": {"name": "B"}, "sources": {"ce1": {"type": "arc", "path": "x"}}, "targets": plain}
+    now = _config(tmp_path, bare)
+    for name in plain:
+        text = settings_text(then.targets[name], then)
+        read = config_of_text(text, name, now)
+        assert read is not None, name
+        assert settings_text(read.targets[name], read) == text
+        assert read.sources["ce1"].benchmarks == then.sources["ce1"].benchmarks
+        assert config_of_text(text.replace('"dn":"', '"dn":"un', 1), name, now) is None, name
+
+
+def _config(folder: Path, table: dict[str, Any]) -> Config:
+    site = Site(folder, [], [])
+    site.table.update(table)
+    return site.config
