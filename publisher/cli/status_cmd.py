@@ -67,6 +67,9 @@ _OF_REMOVED: Final = (
 )  # fmt: skip
 
 
+_OF_GROUPS: Final = ("accepted", "waiting", "in_flight", "rejected", "held", "confirmed")
+
+
 def _removed_json(target: TargetStatus) -> dict[str, Any]:
     fields = result_json(target)
     return {name: fields[name] for name in _OF_REMOVED}
@@ -76,6 +79,8 @@ def _target_json(target: TargetStatus) -> dict[str, Any]:
     fields = result_json(target, "certificate_days_left", "confirmation_overdue")
     if target.groups is None:
         del fields["groups"]
+    else:
+        fields["groups"] = {state: target.groups.get(state, 0) for state in _OF_GROUPS}
     return fields
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from publisher.config.target_registry import TARGET_KINDS
 from publisher.simulator.pki import make_pki
 from tests.conftest import ROOT
 from tests.docs import every_target
@@ -53,6 +54,11 @@ OF_FORMATS: Final[list[tuple[str, tuple[str, ...]]]] = [
     ("render-explain", ("render", "{format}", "--target", "{name}", "--explain", every_target.REFUSED)),
 ]
 """Commands for a target of each format, on a site that has every kind of target."""
+OF_DOUBLE: Final = {
+    "auditor-auditor-record": "records", "waldur-waldur-usage": "totals", "directory-xdmod-slurm": "files",
+}  # fmt: skip
+"""Evidence of targets that the simulator does not have, and of files by day."""
+OF_DOUBLES: Final = ("directory-", "https-", "auditor-", "waldur-")
 DECIDED: Final = ("--target", "sgas-ogf-ur", "--state", "rejected")
 ON_EVERY_TARGET: Final[list[tuple[str, tuple[str, ...]]]] = [
     ("status", ("status",)),
@@ -102,14 +108,16 @@ NAMES: Final = sorted({*COMMANDS, RENAMED, *(name for name, _ in (*ON_EVERY_TARG
 
 def on_every_target(folder: Path, fixtures: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """What commands print on such a site, by the name of the schema."""
-    with every_target.simulator(folder / "pki") as services:
+    with every_target.services(folder / "pki") as services:
         site = every_target.site(folder, services, fixtures)
         tables = every_target.targets(services)
         for name, words in ON_EVERY_TARGET:
             yield name, site("--json", *words).object
+            if name == "run":
+                services.repaired()
         for target in tables:
             yield "republish", site("--json", "republish", target, *WINDOW, "--dry-run").object
-            for name, words in OF_FORMATS if target.startswith("directory-") else ():
+            for name, words in OF_FORMATS if target.startswith(OF_DOUBLES) else ():
                 filled = [word.format(name=target, format=target.partition("-")[2]) for word in words]
                 yield name, site("--json", *filled).object
 
@@ -162,6 +170,16 @@ def test_what_reconcile_prints_of_each_target_follows_its_schema(reconciled: dic
     assert {answer["targets"][name]["evidence"] for answer in reconciled.values() for name in answer["targets"]} == {
         "query", "files", "file", "receipts",
     }  # fmt: skip
+
+
+def test_each_kind_of_target_was_sent_something_and_compared(answers: dict[str, list[dict[str, Any]]]) -> None:
+    """The schemas know what is printed of success, not only of failure."""
+    sent = [(name, one) for each in answers["publish"] + answers["run"] for name, one in each["targets"].items()]
+    assert {name.partition("-")[0] for name, one in sent if one["accepted"]} >= TARGET_KINDS.keys()
+    compared = {name: one for each in answers["reconcile"] for name, one in each["targets"].items() if one["agrees"]}
+    evidence = {name: compared[name]["evidence"] for name in OF_DOUBLE}
+    assert evidence == OF_DOUBLE
+    assert all(any(month["confirmed"] for month in compared[name]["months"].values()) for name in OF_DOUBLE)
 
 
 def test_a_value_that_breaks_a_schema_is_found() -> None:
