@@ -60,6 +60,10 @@ class WaldurDouble:
         self.requests: list[tuple[str, str, Any]] = []
         self.fault: WaldurFault = lambda _method, _path: ""
         self.now: Callable[[], float] = lambda: 0
+        self.limits = {"capped": LIMIT}
+        """The total limits of components."""
+        self.only_providers = False
+        """Whether it takes the token of its staff for one of a provider."""
         self.reads_date = True
         self.bulk = True
         """Whether it knows `set_user_usages`."""
@@ -130,7 +134,7 @@ class WaldurDouble:
     def _posted(self, parts: list[str], body: Any, token: str) -> tuple[int, Any]:
         match parts:
             case ["marketplace-component-usages", "set_usage"]:
-                self._set_usage(body, is_staff=token == "Token staff")
+                self._set_usage(body, is_staff=token == "Token staff" and not self.only_providers)
                 return 201, None
             case ["marketplace-component-usages", usage, "set_user_usages"] if self.bulk:
                 return self._set_users(usage, body["usages"])
@@ -157,8 +161,9 @@ class WaldurDouble:
             raise _UsageRefusedError("non_field_errors", f"These components are invalid: {', '.join(unknown)}.")
         for name, amount in amounts.items():
             there = sum(usage for (of, type_, _), usage in self.rows.items() if (of, type_) == (resource["uuid"], name))
-            if name == "capped" and there + amount > LIMIT:
-                text = f"Total amount exceeds limit. Total amount: {there + amount}, limit: {LIMIT}."
+            limit = self.limits.get(name)
+            if limit is not None and there + amount > limit:
+                text = f"Total amount exceeds limit. Total amount: {there + amount}, limit: {limit}."
                 raise _UsageRefusedError("", text)
         for name, amount in amounts.items():
             self.rows[resource["uuid"], name, f"{month_of(instant)}-01"] = amount

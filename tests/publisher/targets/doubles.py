@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import os
+import random
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -334,6 +335,8 @@ class DailyDouble(FolderDouble):
         return b"".join(bodies)
 
 
+_Value = tuple[str, str, Month, str]
+"""Account, component, month, and user (empty: of all users)."""
 Amounts = Mapping[tuple[str, str], Decimal]
 """By component and user (empty: of all users), without zeros."""
 
@@ -381,6 +384,53 @@ class WaldurService(WaldurDouble):
         for (owner, component, user), usage in self.amounts(month).items():
             if owner == account:
                 self.write(account, component, month, str(change(usage)), user)
+
+
+class TroubledWaldur(WaldurService):
+    """The same in a history: between faults its limits and tokens change, it is an older server, and another program
+    writes values, which are put back when that is stopped."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        super().__init__(folder)
+        self._chance = random.Random(seed)
+        self._overwritten: dict[_Value, tuple[Decimal, Decimal]] = {}
+        self._replaces = self._chance.random() < 0.3
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The table of a target, which in some histories replaces what others wrote."""
+        return {**super().settings, **({"replaces_until": "2027-01-31"} if self._replaces else {})}
+
+    def fail(self, faults: Sequence[str]) -> None:
+        """As `publisher.testing.Fails`: without any fault all is well again."""
+        super().fail(faults)
+        chance = self._chance
+        self.only_providers, self.reads_date, self.limits = False, True, {}
+        self._put_back()
+        if faults:
+            self.only_providers = chance.random() < 0.3
+            self.reads_date = chance.random() > 0.2
+            self.limits = {"gpu_hours": Decimal(chance.randint(1, 9))} if chance.random() < 0.3 else {}
+            if chance.random() < 0.3:
+                self._overwrite()
+
+    def _overwrite(self) -> None:
+        """Let another program change the value of an account or a user, or add a user."""
+        month = self._chance.choice((Month(2026, 10), Month(2026, 11)))
+        there = self.amounts(month)
+        if not there:
+            return
+        account, component, user = self._chance.choice(sorted(there))
+        user = self._chance.choice((user, "eve"))
+        value = Decimal(self._chance.randint(100, 10**6)) / 100
+        self._overwritten[account, component, month, user] = value, there.get((account, component, user), Decimal(0))
+        self.write(account, component, month, str(value), user)
+
+    def _put_back(self) -> None:
+        for (account, component, month, user), (value, before) in self._overwritten.items():
+            if self.amounts(month).get((account, component, user)) == value:
+                self.write(account, component, month, str(before), user)
+        self._overwritten.clear()
 
 
 def amounts(body: bytes) -> Amounts:

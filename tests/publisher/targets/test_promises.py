@@ -29,6 +29,7 @@ from tests.publisher.targets.doubles import (
     HttpsDouble,
     QueueDouble,
     SgasDouble,
+    TroubledWaldur,
     WaldurService,
     amounts,
     apel_job,
@@ -201,9 +202,11 @@ class TestWaldur(OwnSuite):
     )
 
     @pytest.fixture
-    def service(self, tmp_path: Path) -> Iterator[WaldurService]:
+    def service(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WaldurService]:
         """It refuses no records: what it refuses depends on the state of an account, which is held."""
-        with WaldurService(tmp_path).running() as double:
+        has_history = "seed" in request.fixturenames
+        service = TroubledWaldur(tmp_path, request.getfixturevalue("seed")) if has_history else WaldurService(tmp_path)
+        with service.running() as double:
             yield double
 
     def complete(self, job: Job) -> Job:
