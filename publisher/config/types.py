@@ -111,7 +111,8 @@ KeyProblem = tuple[tuple[str, ...], str]
 """The place of a key below its table, and what is wrong with it."""
 
 
-def _instant(value: object, info: ValidationInfo) -> int:
+def instant(value: object, info: ValidationInfo) -> int:
+    """Epoch seconds of a setting. Raises `ValueError`."""
     if isinstance(value, int) and _is_from_store(info):
         return value
     return instant_s(value)
@@ -130,7 +131,7 @@ Count = Annotated[int, Strict()]
 Switch = Annotated[bool, Strict()]
 Number = Annotated[float, Strict()]
 Seconds = Annotated[float, BeforeValidator(duration_s)]
-Instant = Annotated[int, BeforeValidator(_instant)]
+Instant = Annotated[int, BeforeValidator(instant)]
 Months = Annotated[int, BeforeValidator(months_of_age)]
 """An age in whole calendar months."""
 ZoneName = Annotated[str, AfterValidator(_zone)]

@@ -49,9 +49,9 @@ from publisher.config.schema import (
     When,
     ZoneName,
 )
-from publisher.config.types import Patterns
+from publisher.config.types import Patterns, instant
 from publisher.config.waldur import UsageComponentSettings, Uuid
-from publisher.text import duration_s, instant_s, months_of_age
+from publisher.text import duration_s, months_of_age
 
 TABLES: dict[str, type[Settings]] = {
     "[site]": SiteSettings,
@@ -96,7 +96,7 @@ TABLES: dict[str, type[Settings]] = {
 
 _VALIDATED = {
     duration_s: "duration",
-    instant_s: "time",
+    instant: "time",
     months_of_age: "age in months or years",
     get_args(FilePath)[1].func: "path",
     get_args(ZoneName)[1].func: "time zone",
