@@ -94,7 +94,7 @@ def _with_values(settings: _Table, values: Mapping[str, Any]) -> _Table:
 
 def _value(model: type[Settings], name: str, value: Any) -> Any:
     field = model.model_fields[name]
-    return _valid(Annotated[field.annotation, *field.metadata], value)
+    return _valid(Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation, value)
 
 
 def _valid(kind: Any, value: Any) -> Any:
