@@ -25,6 +25,8 @@ from publisher.report.view_kind import OPTIONS, VIEW_KINDS, ViewKind, ViewOption
 from publisher.text import counted, safe
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from rich.text import Text
 
     from publisher.report.plot.draw import Form
@@ -404,12 +406,12 @@ def statements(
             "currency": made.currency,
             "totals": totals,
             "all": str(made.total),
-            "all_of_year": str(made.year_total),
+            "all_of_year": _amount_text(made.year_total),
             "statements": [
                 {
                     "payer": one.payer,
                     "amount": str(one.total),
-                    "of_year": str(one.year_total),
+                    "of_year": _amount_text(one.year_total),
                     "users": [{"user": each.user, "amount": str(each.amount)} for each in one.users],
                 }
                 for one in made.all
@@ -420,13 +422,19 @@ def statements(
     lines = [(one.payer, one.total, one.year_total) for one in made.all]
     if len(lines) > 1:
         lines.append(("all", made.total, made.year_total))
-    since = f"since {made.year_start}"
-    say(*(f"{payer}: {total:,f} {made.currency}; {since}: {year:,f}" for payer, total, year in lines))
+    for payer, total, year in lines:
+        of_year = "" if year is None else f"; since {made.year_start}: {year:,f}"
+        say(f"{payer}: {total:,f} {made.currency}{of_year}")
     if not files.paths:
         say("nothing was written")
         return
     earlier = f"; {files.replaced:,} of them replaced earlier files" if files.replaced else ""
     say(f"{counted(len(files.paths), 'file')} written to {output / made.month}{earlier}")
+
+
+def _amount_text(amount: Decimal | None) -> str | None:
+    """An amount in JSON; None: it is unknown, as that of a year of which not every month was closed."""
+    return None if amount is None else str(amount)
 
 
 def focus(

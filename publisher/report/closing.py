@@ -189,7 +189,9 @@ def _whole_month(context: ReportContext, month: Month) -> Sequence[Statement]:
     """The statements of a month that every source has completely. Raises `UsageError`."""
     request = _request(month, PriceList.of(context.config))
     read_until = known_until(context.store, context.config, None, context.now)
-    why: Reason | None = why_not_read(context.store, context.config, request.start, request.stop, str(month))
+    # In another zone than UTC, a source that is complete since the first of the month lacks the hours before it.
+    interval = str(month) if request.start == month_bounds(month)[0] else f"{month} ({iso(request.start)})"
+    why: Reason | None = why_not_read(context.store, context.config, request.start, request.stop, interval)
     if why is not None:
         raise UsageError(f"{month} cannot be closed: {sentence(why)}")
     if read_until is None or read_until < request.stop:

@@ -86,6 +86,7 @@ ON_EVERY_TARGET: Final[list[tuple[str, tuple[str, ...]]]] = [
     ),
     ("report-focus", ("report", "focus", "--month", "2026-10", "--output", "focus")),
     ("month-statements", ("month", "close", "2026-10", "--yes")),
+    ("report-statements", ("report", "statements", "--month", "2026-10", "--output", "closed", "--format", "text")),
     ("months", ("month", "list")),
     ("month-statements", ("month", "cancel", "2026-10", "--reason", "wrong", "--yes")),
     ("archive", ("archive", "kept")),
