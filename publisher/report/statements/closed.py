@@ -21,6 +21,7 @@ from publisher.report.statements.statement import Statement, Statements
 from publisher.store import closed_months
 from publisher.store.closed_months import Closing, IssuedStatement
 from publisher.store.stored_json import read_with
+from publisher.text import iso
 
 
 class PriceList(msgspec.Struct, frozen=True):
@@ -45,7 +46,11 @@ class PriceList(msgspec.Struct, frozen=True):
     @classmethod
     def _read(cls, text: str) -> PriceList:
         found = msgspec.json.decode(text)
-        nodes = tuple(map(Node.model_validate, found["nodes"]))
+        # Instants are stored as numbers, and read as people write them.
+        nodes = tuple(
+            Node.model_validate({**node, "since": iso(node["since"]), "until": iso(node["until"])})
+            for node in found["nodes"]
+        )
         # Earlier releases stored meters with all their keys, which a CSV file may not have.
         energy = Energy.model_validate({**found["energy"], "measured": ()})
         return cls(Charges.model_validate(found["charges"]), nodes, energy)

@@ -224,7 +224,7 @@ class _Charging:
 
     def add(self, batch: RunBatch) -> None:
         """Add the runs of a batch."""
-        placed = self._placing.of(batch)
+        placed = self._placing.once(batch)
         used = placed.amount > 0
         row, node, amount = placed.row[used], placed.node[used], placed.amount[used]
         if not len(row):

@@ -114,6 +114,25 @@ class Placing:
             held = _parts(total[row], held, wholes[inverse][row])
         return Placed(row, hosts[place], nodes[place], held)
 
+    def once(self, batch: RunBatch) -> Placed:
+        """The same, each part of a run on one node: of the consecutive tables of a node, the one that is in service
+        when the run starts, or else the first."""
+        placed = self.of(batch)
+        begins = np.ones(len(placed.row), np.bool_)
+        begins[1:] = (placed.row[1:] != placed.row[:-1]) | (placed.host[1:] != placed.host[:-1])
+        if begins.all():
+            return placed
+        times = [
+            (-_FOREVER if one.since is None else one.since, _FOREVER if one.until is None else one.until)
+            for one in self._inventory.nodes
+        ]
+        since, until = np.array(times, np.int64).reshape(-1, 2).T[:, placed.node]
+        start = batch.numbers("start")[placed.row]
+        part = np.cumsum(begins)
+        order = np.lexsort(((start < since) | (start >= until), part))
+        first = order[np.flatnonzero(np.diff(part[order], prepend=0))]
+        return Placed(placed.row[first], placed.host[first], placed.node[first], placed.amount[first])
+
     def _total(self, batch: RunBatch) -> Ints:
         """The total of a run, for what is not known by host."""
         if self._resource == "cores":
@@ -168,6 +187,7 @@ def _evenly(total: int, parts: int) -> list[int]:
     return [each + (place < rest) for place in range(parts)]
 
 
+_FOREVER: Final = 1 << 62
 _MOST_KEPT: Final = 2_000_000
 """The limit of numbers in memory, at eight bytes each."""
 _AT_ONCE: Final = 500_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from sqlalchemy import text, update
 
 from formats.calendar import Month, month_bounds
+from formats.job import Host
 from publisher.errors import StoreCorruptError, StoreRestoredError, UsageError
 from publisher.report.request import ReportRequest
 from publisher.report.statements.closed import PriceList
@@ -340,6 +342,29 @@ def test_meters_are_no_part_of_a_closed_price_list(tmp_path: Path) -> None:
     ]
     before = msgspec.structs.replace(closing, settings=msgspec.json.encode(stored).decode())
     assert PriceList.of_closing(before) == PriceList.of_closing(closing)
+
+
+def test_jobs_on_replaced_nodes_are_charged_once(tmp_path: Path) -> None:
+    on = {"hosts": (Host("n1"),), "slots": 4}
+    replaced = IN_SEPTEMBER - 1800
+    old = job(1, "ada", replaced - 10, 3600, **on)
+    across = job(2, "bob", IN_SEPTEMBER, 3600, **on)
+    new = job(3, "eve", IN_SEPTEMBER + 7200, 3600, **on)
+    elsewhere = job(4, "joe", IN_SEPTEMBER, 3600, hosts=(Host("n9"), Host("n1")), slots=4)
+    site = closing_site(tmp_path, old, across, new, elsewhere)
+    at = f"{datetime.fromtimestamp(replaced, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    site.table["nodes"] = [
+        {"name": "n1", "cores": 4, "type": "old", "until": at},
+        {"name": "n1", "cores": 8, "type": "new", "since": at},
+    ]
+    prices = [{"resource": "cores", "price": "1", "type": "old"}, {"resource": "cores", "price": "10"}]
+    site.table["charges"]["prices"] = prices
+    site.reopen()
+    site.publisher.close_month(SEPTEMBER)
+    (month,) = site.publisher.closed_months()
+    totals = {one.statement.payer: str(one.statement.total) for one in month.statements}
+    assert totals == {"ada": "4.00", "bob": "4.00", "eve": "40.00", "joe": "22.00"}
+    assert not month.changes.corrections
 
 
 def test_a_currency_without_decimals(tmp_path: Path, reckoning: Reckoning) -> None:
