@@ -81,7 +81,7 @@ def closings_of(connection: Connection) -> list[Closing]:
     rows = list(connection.execute(select(closings).order_by(closings.c.month, closings.c.id)).mappings())
     named = texts(connection) if any(_TOKEN in str(row["settings"]) for row in rows) else {}
     return [
-        Closing(**{**row, "digest": bytes(row["digest"]), "settings": _with_names(row["settings"], named)})
+        Closing(**{**row, "digest": bytes(row["digest"]), "settings": with_names(row["settings"], named)})
         for row in rows
     ]
 
@@ -150,7 +150,7 @@ def tokenized(settings: str, token: Callable[[str], str]) -> str:
     return msgspec.json.encode(of(msgspec.json.decode(settings), "")).decode()
 
 
-def _with_names(settings: str, names: Mapping[str, str]) -> str:
+def with_names(settings: str, names: Mapping[str, str]) -> str:
     """A price list with the texts of tokens; one that cannot be read as it is."""
 
     def of(value: Any) -> Any:

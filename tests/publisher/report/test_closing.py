@@ -13,6 +13,8 @@ from sqlalchemy import text, update
 
 from formats.calendar import Month, month_bounds
 from formats.job import Host
+from publisher.config.energy import Energy
+from publisher.config.reports import Charges, Node
 from publisher.errors import StoreCorruptError, StoreRestoredError, UsageError
 from publisher.report.request import ReportRequest
 from publisher.report.statements.closed import PriceList
@@ -365,6 +367,30 @@ def test_jobs_on_replaced_nodes_are_charged_once(tmp_path: Path) -> None:
     totals = {one.statement.payer: str(one.statement.total) for one in month.statements}
     assert totals == {"ada": "4.00", "bob": "4.00", "eve": "40.00", "joe": "22.00"}
     assert not month.changes.corrections
+
+
+def test_a_price_list_is_read_as_it_was_stored(site: Site) -> None:
+    names = {"cluster": "a*", "queue": ["b", "c"]}
+    factor = {"factor": "0.5", "group": "g", "user": "u", "project": "p", "vo": "v", "queue": "q", "status": "s"}
+    charges = {
+        "currency": "NOK", "decimals": 3, "by": "project", "timezone": "Europe/Oslo",
+        "prices": [{"resource": "cores", "price": "0.000000001", "type": "x", "hours": "22-06", "name": "n", **names}],
+        "group_factors": [{**factor, "account": "a"}], "job_factors": [{**factor, "account": ["a", "b"]}],
+        "adjustments": [{"month": "2026-09", "payer": "p", "amount": "-0.5", "reason": "r"}],
+    }  # fmt: skip
+    node = {
+        "name": "n[1-3]", "cores": 4, "type": "x", "cluster": "a", "memory_gib": 3, "virtual_gib": 4, "gpus": 2,
+        "watts_idle": "1.5", "watts_max": 99.000001, "since": "2026-01-01T00:00+01:00", "until": "2026-12-31",
+    }  # fmt: skip
+    power = {"watts_core": 1.234567, "watts_gpu": 1, "watts_gib": 2, "source": "s", "whole_nodes": True, **names}
+    energy = {"pue": 1.234, "carbon_g_per_kwh": 0.001, "power": [power]}
+    made = PriceList(Charges.model_validate(charges), (Node.model_validate(node),), Energy.model_validate(energy))
+    for one in (made.charges, *made.charges.prices, *made.charges.group_factors, *made.nodes, *made.energy.power):
+        assert one.model_fields_set == type(one).model_fields.keys()
+    (closing,) = (month.changes.closing for month in site.publisher.closed_months())
+    stored = closed_months.tokenized(made.to_json(), lambda text: text)
+    settings = closed_months.with_names(stored, {})
+    assert PriceList.of_closing(msgspec.structs.replace(closing, settings=settings)) == made
 
 
 def test_a_currency_without_decimals(tmp_path: Path, reckoning: Reckoning) -> None:
