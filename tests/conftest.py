@@ -26,9 +26,8 @@ import hypothesis
 import pytest
 
 from publisher.errors import EXTRAS
-from publisher.testing import NOT_APPLICABLE
 from tests import temporary_files
-from tests.extent import RUN_LONG, is_every_case_run, short_or_whole, third
+from tests.extent import RUN_LONG, is_every_case_run, short_or_whole, some
 
 ROOT = Path(__file__).parent.parent
 REFERENCE_MISSING = "the reference material (../shared) is not beside this checkout"
@@ -118,16 +117,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _some_cases(items: list[pytest.Item]) -> Iterator[pytest.Item]:
-    """A third of the cases of each test that writes files: those that only calculate are quick. Random histories are
-    few already."""
+    """A fifth of the cases of each test that writes files: those that only calculate are quick. Random histories are
+    few already. The kinds that a suite of promises is run for are cases of its tests."""
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         names = {*getattr(item, "fixturenames", ())}
         writes = names & {"tmp_path", "tmp_path_factory"} and "seed" not in names
         writes = writes and item.get_closest_marker("every_case") is None
-        tests.setdefault(item.nodeid.partition("[")[0] if writes else item.nodeid, []).append(item)
+        tests.setdefault(_function(item) if writes else item.nodeid, []).append(item)
     for test, cases in tests.items():
-        yield from third(test, cases)
+        yield from some(test, cases)
+
+
+def _function(item: pytest.Item) -> str:
+    """Where the test is written, which of an inherited one is another class than that which runs it."""
+    function = getattr(item, "function", None)
+    return item.nodeid if function is None else f"{function.__module__}.{function.__qualname__}"
 
 
 def _needed_extras(item: pytest.Item) -> set[str]:
@@ -139,6 +144,8 @@ def _needed_extras(item: pytest.Item) -> set[str]:
 def _forbid_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
     if not NO_SKIPS or report.outcome != "skipped" or hasattr(report, "wasxfail"):
         return
+    from publisher.testing import NOT_APPLICABLE  # takes a second, and most runs of pytest skip nothing
+
     reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
     if REFERENCE_MISSING not in reason and NOT_APPLICABLE not in reason:
         report.outcome = "failed"

@@ -80,7 +80,7 @@ def test_a_module_that_skips_itself_fails_there_too(tmp_path: Path) -> None:
 CASES = """
 import pytest
 
-@pytest.mark.parametrize("case", range(9))
+@pytest.mark.parametrize("case", range(10))
 def test_writes(tmp_path, case): pass
 
 @pytest.mark.parametrize("case", range(9))
@@ -88,16 +88,23 @@ def test_calculates(case): pass
 
 @pytest.mark.parametrize("case", range(2))
 def test_has_two(tmp_path, case): pass
+
+class Suite:
+    def test_promise(self, tmp_path): pass
+
+class TestOneKind(Suite): pass
+
+class TestOtherKind(Suite): pass
 """
 
 
-def test_a_third_of_the_cases_that_write_runs_unless_all_are_asked_for(tmp_path: Path) -> None:
+def test_a_fifth_of_the_cases_that_write_runs_unless_all_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "test_module.py").write_text(CASES, encoding="utf-8")
-    assert "13 passed, 7 deselected" in run_pytest(tmp_path).stdout
-    assert "20 passed" in run_pytest(tmp_path, RUN_EVERY_CASE="1").stdout
+    assert "13 passed, 10 deselected" in run_pytest(tmp_path).stdout
+    assert "23 passed" in run_pytest(tmp_path, RUN_EVERY_CASE="1").stdout
     file = tmp_path / "test_module.py"
-    assert "20 passed" in run_pytest(file).stdout, "who names a file gets all of it"
-    assert "13 passed, 7 deselected" in run_pytest(file, RUN_EVERY_CASE="0").stdout
+    assert "23 passed" in run_pytest(file).stdout, "who names a file gets all of it"
+    assert "13 passed, 10 deselected" in run_pytest(file, RUN_EVERY_CASE="0").stdout
 
 
 def test_ci_runs_every_case() -> None:
@@ -107,6 +114,6 @@ def test_ci_runs_every_case() -> None:
 
 
 def test_each_case_is_that_of_some_test() -> None:
-    chosen = {case for number in range(50) for case in extent.third(f"test_{number}", ("sqlite", "postgresql"))}
+    chosen = {case for number in range(50) for case in extent.some(f"test_{number}", ("sqlite", "postgresql"))}
     assert chosen == {"sqlite", "postgresql"}
-    assert extent.third("test", ("one",)) == ("one",)
+    assert extent.some("test", ("one",)) == ("one",)

@@ -232,7 +232,7 @@ KNOWN: Final[tuple[tuple[list[Step], bool], ...]] = (
 
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_what_is_shown_is_what_is_sent(request: pytest.FixtureRequest, store: str) -> None:
-    @settings(max_examples=short_or_whole(4, 15) if store == "sqlite" else short_or_whole(2, 4))
+    @settings(max_examples=short_or_whole(2, 15) if store == "sqlite" else short_or_whole(1, 4))
     @given(st.lists(steps, max_size=14), st.booleans())
     def shown_is_sent(history: list[Step], unread: bool) -> None:
         follow(history, unread=unread)

@@ -36,7 +36,6 @@ def texts_of(log: HostileLog, field: str) -> Iterator[tuple[str, bytes]]:
     yield from every(3, writable, log.fields.index(field))
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize(
     ("log", "field"),
     [pytest.param(log, field, id=f"{type(log).__name__}-{field}") for log in KINDS for field in log.fields],
@@ -60,7 +59,6 @@ def test_a_hostile_text_harms_no_other_user(log: HostileLog, field: str, tmp_pat
 STAT_FIELDS: Final = ("host", "queue", "complex")
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize("field", STAT_FIELDS)
 def test_a_hostile_text_in_a_stat_file_costs_no_sample_of_others(field: str, tmp_path: Path) -> None:
     """Its names are the administrator's; a sample that is lost or forged would change no record, only a report."""
@@ -124,7 +122,6 @@ def arc_change(path: Path, record_id: int, field: str, text: bytes) -> None:
             database.execute(sql, (record_id, *values))
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize("field", ARC_FIELDS)
 def test_a_hostile_text_in_arcs_database_harms_no_other_user(field: str, tmp_path: Path) -> None:
     arc_database.create(tmp_path / "plain.db", 5)
@@ -176,7 +173,6 @@ def entries_of(path: Path, content: bytes) -> tuple[list[GridLogEntry], list[Unr
     return [one for page in pages for one in page.entries], [one for page in pages for one in page.unreadable]
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize("escaped", [True, False], ids=["escaped", "as it is"])
 @pytest.mark.parametrize("field", BLAH_FIELDS)
 def test_a_hostile_text_in_a_grid_log_changes_no_identity(escaped: bool, field: str, tmp_path: Path) -> None:

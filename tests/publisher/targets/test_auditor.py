@@ -205,12 +205,12 @@ def test_a_stream_that_cannot_be_read(service: AuditorDouble, target: AuditorTar
 
 
 def test_a_large_day_is_read_in_parts(service: AuditorDouble, target: AuditorTarget) -> None:
-    target.post(message_of(*make_jobs(60)))
+    target.post(message_of(*make_jobs(24)))
     for row in service.rows.values():
         row["meta"]["note"] = ["x" * 700_000]
     found = target.records(NOVEMBER // SECONDS_A_DAY)
     assert not isinstance(found, EvidenceUnavailable)
-    assert len(found) == 60
+    assert len(found) == 24
 
 
 def test_check(service: AuditorDouble, target: AuditorTarget) -> None:
