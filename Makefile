@@ -106,12 +106,12 @@ test-packages: packages  ## install, run, upgrade, and remove the packages in cl
 container: wheel  ## build the container image with podman
 	@podman build --tag usage-publisher --file conf/container/Containerfile .
 
-release: packages sbom  ## build wheel, sdist, packages, SBOM, notes, and checksums in dist/
-	@SOURCE_DATE_EPOCH=$(EPOCH) PYTHON=$(abspath $(BIN)/python) conf/packages/release dist build/sbom.json
+release: packages sbom docs-site  ## build wheel, sdist, packages, SBOM, documentation, notes, and checksums in dist/
+	@SOURCE_DATE_EPOCH=$(EPOCH) PYTHON=$(abspath $(BIN)/python) conf/packages/release dist build/sbom.json build/site
 	@ls dist
 
 docs-site: $(VENV)/.test  ## build the documentation as a site in build/site
-	@$(BIN)/python -m mkdocs build --strict --quiet --site-dir build/site
+	@SOURCE_DATE_EPOCH=$(EPOCH) $(BIN)/python -m mkdocs build --strict --quiet --site-dir build/site
 	@echo "build/site/index.html"
 
 sbom: wheel $(VENV)/.audit  ## write the SBOM (CycloneDX) to build/sbom.json

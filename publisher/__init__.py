@@ -53,6 +53,11 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    from publisher.former_names import FORMER, warn  # noqa: PLC0415 - for the library alone
+
+    if now := FORMER.library.get(name):
+        warn(f"publisher.{name}", now)
+        name = now
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'publisher' has no attribute {name!r}")

@@ -13,7 +13,7 @@ the others go on.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -28,6 +28,7 @@ from formats.signed_text import why_not_signable
 from formats.totals import MonthTotal, NamedPersons, Sums, TotalKey, TotalsFold, TotalsKind
 from formats.view import View
 from publisher.errors import ConfigError, PublisherError, TargetError, UsageError
+from publisher.former_names import FORMER, warn
 from publisher.reason import ReasonCode
 from publisher.text import unknown_name
 
@@ -86,10 +87,15 @@ def blamed(kind: str, name: str, raised_as: type[PublisherError]) -> Iterator[No
         raise raised_as(f"the add-on {name!r} failed as a {kind}: {what_went_wrong(error)}", hint=ITS_DEFECT) from error
 
 
-def _points(group: str) -> Iterable[EntryPoint]:
+def _points(group: str, former: Mapping[str, str] = FORMER.groups) -> Iterable[EntryPoint]:
     from importlib.metadata import entry_points  # noqa: PLC0415 - loads what reads mail, for what few have
 
-    return entry_points(group=group)
+    points = list(entry_points(group=group))
+    for before, now in former.items():
+        if now == group and (added := entry_points(group=before)):
+            warn(f"the entry-point group {before}", now)
+            points += added
+    return points
 
 
 def required_format(name: str) -> Format:

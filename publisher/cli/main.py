@@ -9,10 +9,11 @@ import itertools
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TextIO
 
 import typer
 
@@ -21,6 +22,7 @@ from publisher.cli.command_group import CommandGroup, OneValueGroup
 from publisher.cli.output import OutputClosedError, data, flush, json_object, prepare_streams, say, unwritten
 from publisher.cli.session import session
 from publisher.errors import MissingExtraError, OutputError, PublisherError, ResourceLimitError
+from publisher.former_names import FORMER, FormerNameWarning, present_arguments
 
 _COMMANDS: Final = (
     "init",
@@ -136,11 +138,23 @@ def in_front(arguments: list[str]) -> list[str]:
     return front + rest
 
 
+def show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int,
+    file: TextIO | None = None, line: str | None = None,  # noqa: ARG001 - as Python calls it
+) -> None:  # fmt: skip
+    """Show a warning as Python does; that of a former name as one message."""
+    if issubclass(category, FormerNameWarning):
+        say(f"usage-publisher: {message}")
+    else:
+        say(*warnings.formatwarning(message, category, filename, lineno, line).splitlines())
+
+
 def main() -> None:
     """The entry point. Every error is one message and an exit code; a closed pipe is not an error."""
     os.umask(0o077)
     prepare_streams()
-    code = _code_of(in_front(sys.argv[1:]))
+    warnings.showwarning = show_warning
+    code = _code_of(present_arguments(in_front(sys.argv[1:]), FORMER))
     if "duckdb" not in sys.modules:  # its objects must be freed before Python 3.14 ends, or that ends with an abort
         gc.freeze()  # else everything is searched for cycles once more: a third of the time of `status`
     sys.exit(code)

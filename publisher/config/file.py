@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from publisher.errors import ConfigError
+from publisher.former_names import FORMER, FormerNames, present_settings
 from publisher.text import mistake
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def load(path: Path | None = None) -> Config:
     return parse(table, file, text)
 
 
-def parse(table: dict[str, Any], file: Path, text: str = "") -> Config:
+def parse(table: dict[str, Any], file: Path, text: str = "", former: FormerNames = FORMER) -> Config:
     """The settings of a parsed file. Relative paths are relative to `file`; errors name it.
 
     `text`: the text of the file; errors then have the numbers of its lines. Raises `ConfigError` with every problem.
@@ -63,6 +64,7 @@ def parse(table: dict[str, Any], file: Path, text: str = "") -> Config:
     from publisher.config.schema import Config  # noqa: PLC0415
 
     try:
+        table = present_settings(table, former.settings, file) if former.settings else table
         config = Config.model_validate(table, context={"base": file.absolute().parent})
     except ValidationError as error:
         from publisher.config.problems import explain  # noqa: PLC0415 - only where something is wrong

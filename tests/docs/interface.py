@@ -7,7 +7,7 @@ import inspect
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import publisher
 import publisher.testing
@@ -16,8 +16,14 @@ from formats.totals import TotalsKind
 from formats.view import View
 from publisher.cli import exit_code
 from publisher.config.target_kind import SumsKind, TargetKind
+from publisher.former_names import FORMER, FormerNames
+from publisher.observe.allocations import families
+from publisher.observe.metrics import PREFIX, StatusCollector
+from publisher.page.app import PageContent, application
 from publisher.report.archive import COLUMNS
+from publisher.report.view_kind import VIEW_KINDS
 from publisher.sources import base as sources
+from publisher.status.status import Status
 from publisher.targets import base as targets
 from tests.conftest import ROOT
 from tests.docs import commands, reference
@@ -30,9 +36,11 @@ DESCRIPTORS = (Format, TotalsKind, View, TargetKind, SumsKind)
 
 def lines() -> list[str]:
     """All of it, sorted."""
-    return sorted(
-        {*_commands(), *_settings(), *_exit_codes(), *_json(), *_library(), *_add_ons(), *_archive(), *_store()}
-    )
+    now = {
+        *_commands(), *_settings(), *_exit_codes(), *_json(), *_library(), *_add_ons(), *_archive(), *_store(),
+        *_metrics(), *_page(),
+    }  # fmt: skip
+    return sorted({*now, *_former(now)})
 
 
 def _commands() -> Iterator[str]:
@@ -96,6 +104,33 @@ def _add_ons() -> Iterator[str]:
 
 def _archive() -> Iterator[str]:
     yield from (f"archive {name}" for name in COLUMNS)
+
+
+def _metrics() -> Iterator[str]:
+    nothing = Status(complete=True, sources={}, targets={})
+    collector = StatusCollector(lambda: nothing, dict, lambda: 0)
+    collector.exit_code = collector.last_run = 0
+    for family in (*collector.collect(), *families([], 0, f"{PREFIX}allocation_")):
+        yield f"metric {' '.join((family.name, *family._labelnames))}"
+
+
+def _page() -> Iterator[str]:
+    app: Any = application(cast("PageContent", None), ())
+    for route in app._app.routes:
+        yield f"page {route.path}"
+    yield from (f"page /{view}" for view in VIEW_KINDS)
+
+
+def _former(now: set[str], former: FormerNames = FORMER) -> Iterator[str]:
+    """What is accepted besides, with a message."""
+    for pattern, name in former.settings.items():
+        endings = f" {name}", f" {pattern.rpartition('.')[2]}"
+        yield from (line.removesuffix(endings[0]) + endings[1] for line in now if line.endswith(endings[0]))
+    for command, name in former.commands.items():
+        start = f"command {name}"
+        yield from (line.replace(start, f"command {command}", 1) for line in now if f"{line} ".startswith(f"{start} "))
+    yield from (f"command {option}" for option in former.options)
+    yield from (f"library {name}" for name in former.library)
 
 
 def _store() -> Iterator[str]:

@@ -17,4 +17,4 @@ def test_nothing_of_the_last_release_is_gone(*, rewrite_golden: bool) -> None:
 
 def test_each_promise_has_lines() -> None:
     kinds = {line.partition(" ")[0] for line in interface.lines()}
-    assert kinds == {"command", "setting", "exit", "json", "library", "add-on", "archive", "store"}
+    assert kinds == {"command", "setting", "exit", "json", "library", "add-on", "archive", "store", "metric", "page"}
