@@ -17,7 +17,7 @@ import typer
 from publisher.cli.output import say
 from publisher.cli.questions import ask, ask_path, benchmark_of, first_day_after
 from publisher.cli.session import session
-from publisher.errors import PublisherError, UsageError
+from publisher.errors import ConfigError, PublisherError, UsageError
 from publisher.sqlite_file import open_read_only
 from publisher.store.file_owner import SERVICE_USER, name_of, owner_of
 from publisher.text import did_you_mean, unknown_name
@@ -68,7 +68,7 @@ class Answers:
                 raise UsageError(f"{answer!r} is not the name of a site in GOCDB", hint=hint)
             self.tables["site"]["name"] = answer
 
-        ask("Name of the site, as in GOCDB", given, accept)
+        ask("Name of the site, as in GOCDB", "--site", given, accept)
 
     def source(self, given: str | None, kind: str | None, more: Mapping[str, str | None]) -> None:
         """One source, named after its type, which is usually detected. `more`: further keys that are given."""
@@ -81,7 +81,7 @@ class Answers:
             say("Found on this machine:", *(f"  {place} ({kind})" for place, kind in here.items()))
         urls: list[str] = []
         question = "Source of jobs: a file, a folder, a program, or a URL"
-        place = ask_path(question, given, next(iter(here), None), urls)
+        place = ask_path(question, "--source", given, next(iter(here), None), urls)
         if urls:
             possible = tuple(name for name, each in SOURCE_KINDS.items() if each.own_table)
         else:
@@ -98,12 +98,12 @@ class Answers:
             self.tables["sources"] = {answer: {"type": answer, key: value}}
             self._config()
 
-        ask(f"Type of the source ({', '.join(possible or SOURCE_KINDS)})", kind, accept)
+        ask(f"Type of the source ({', '.join(possible or SOURCE_KINDS)})", "--source-type", kind, accept)
         ((name, settings),) = self._config().sources.items()
         for key, answered in more.items():
             if key in settings.kind.asked and (answered is not None or self._asks):
                 table = self.tables["sources"][name][settings.kind.own_table]
-                ask(settings.kind.asked[key], answered, self._setter(table, key), "other")
+                ask(settings.kind.asked[key], f"--{key}", answered, self._setter(table, key), "other")
         settings = self._config().sources[name]
         self._try(f"{next(iter(urls), place)} ({settings.type})", lambda: make_source(name, settings).check())
 
@@ -137,7 +137,8 @@ class Answers:
         if given is None and not self._asks:
             self._report(f"whether {program} published for this site is unknown (--earlier-publisher)")
             return
-        ask(f"Last month that {program} sent as a whole, such as 2026-10 ({_NEVER}: none)", given, accept, _NEVER)
+        question = f"Last month that {program} sent as a whole, such as 2026-10 ({_NEVER}: none)"
+        ask(question, "--earlier-publisher", given, accept, _NEVER)
         if answers:
             self._setter(target, "since")(max(answers[0], str(target.get("since", ""))))
 
@@ -151,7 +152,7 @@ class Answers:
         kind, form = SOURCE_KINDS.get(source["type"]), FORMATS[target["records"]]
         if zone is not None or (self._asks and kind is not None and kind.writes_local_time):
             question = "Time zone in which the batch system writes its logs, such as Europe/Oslo"
-            ask(question, zone, self._setter(source, "timezone"), discovery.time_zone(os.environ))
+            ask(question, "--timezone", zone, self._setter(source, "timezone"), discovery.time_zone(os.environ))
         scored = not form.needs_benchmark or (
             kind is not None and kind.has_scores and ("path" not in source or _has_scores(Path(source["path"])))
         )
@@ -178,7 +179,7 @@ class Answers:
             answers.append(answer)
 
         if given is not None or self._asks:
-            ask(f"{question} ({UNKNOWN} if unknown)", given, accept_or_note, UNKNOWN)
+            ask(f"{question} ({UNKNOWN} if unknown)", option, given, accept_or_note, UNKNOWN)
         if answers in ([], [UNKNOWN]):
             self._report(f"`{key}` of the source is not set ({option}): {otherwise} until it is")
 
@@ -212,7 +213,7 @@ class Answers:
                 raise UsageError(f"init does not know the kind of target {answer!r}; known: {', '.join(offered)}{near}")
             chosen.append(answer)
 
-        ask(f"Kind of the target ({', '.join(offered)})", kind, accept_kind, offered[0])
+        ask(f"Kind of the target ({', '.join(offered)})", "--target", kind, accept_kind, offered[0])
         (name,) = chosen
         records = TARGET_KINDS[name].settings.model_fields["records"].default
         table: dict[str, Any] = {"type": name, "records": records}
@@ -239,7 +240,7 @@ class Answers:
                     raise UsageError(f"{key} = {answer!r}: {why}")
                 table[key] = answer
 
-            ask(str(fields[key].description).rstrip("."), given.get(key), accept)
+            ask(str(fields[key].description).rstrip("."), f"--set {key}=TEXT", given.get(key), accept)
 
     def token(self, given: str | None) -> None:
         """The file of the token, if the service may want one."""
@@ -254,7 +255,7 @@ class Answers:
                 path = {"token_file": str(Path(answer).expanduser().absolute())}
                 self._setter(table, "credentials", lambda _: path)(answer)
 
-        ask(f"File with the token for the service ({UNKNOWN}: none)", given, accept, UNKNOWN)
+        ask(f"File with the token for the service ({UNKNOWN}: none)", "--token-file", given, accept, UNKNOWN)
 
     def _place(self, given: str | None) -> None:
         """The URL or the folder of the target."""
@@ -270,7 +271,7 @@ class Answers:
             table.update({"path": str(Path(answer).absolute())} if is_folder else {"url": answer})
             self._config()
 
-        ask("Folder to write to" if is_folder else "URL of the service (https://...)", given, accept)
+        ask("Folder to write to" if is_folder else "URL of the service (https://...)", "--url", given, accept)
 
     def _ask_of_target(self, table: dict[str, Any], key: str, given: str | None) -> None:
         """A further key of the target, if it is not left as it is."""
@@ -284,7 +285,13 @@ class Answers:
         }
         question, default = questions[key]
         accept = self._setter(table, key)
-        ask(question, given, lambda answer: None if answer == UNKNOWN else accept(answer), default)
+        ask(
+            question,
+            f"--{key.replace('_', '-')}",
+            given,
+            lambda answer: None if answer == UNKNOWN else accept(answer),
+            default,
+        )
 
     def credentials(
         self, certificate: Path | None, key: Path | None, authorities: Path | None, *, asks_place: bool
@@ -307,10 +314,15 @@ class Answers:
 
         def ask() -> None:
             given = {
-                "certificate": ask_path("Certificate (PEM)", certificate, readable(GRID_SECURITY / "hostcert.pem")),
-                "key": ask_path("Its key (PEM)", key, readable(GRID_SECURITY / "hostkey.pem")),
+                "certificate": ask_path(
+                    "Certificate (PEM)", "--certificate", certificate, readable(GRID_SECURITY / "hostcert.pem")
+                ),
+                "key": ask_path("Its key (PEM)", "--key", key, readable(GRID_SECURITY / "hostkey.pem")),
                 "ca_directory": ask_path(
-                    "Folder of trusted authorities", authorities, readable(GRID_SECURITY / "certificates")
+                    "Folder of trusted authorities",
+                    "--ca-directory",
+                    authorities,
+                    readable(GRID_SECURITY / "certificates"),
                 ),
             }
             self.tables["credentials"] = {name: str(path) for name, path in given.items()}
@@ -347,15 +359,18 @@ class Answers:
             self.tables["store"]["url"] = url
             self._config()
 
-        ask("The store: a file, or postgresql://USER@HOST/DATABASE", given, accept, _STORE)
+        ask("The store: a file, or postgresql://USER@HOST/DATABASE", "--store", given, accept, _STORE)
         url = self.tables["store"]["url"]
         self._try("store", lambda: list(new_store(url)) if url.startswith("sqlite:") else _database(url))
 
     def _config(self) -> Config:
-        """The answers so far, parsed. Raises `ConfigError`."""
+        """The answers so far, parsed. Raises `UsageError`, which does not name the file: nothing is in it yet."""
         from publisher.config import file as config_file  # noqa: PLC0415
 
-        return config_file.parse(self.tables, self._path)
+        try:
+            return config_file.parse(self.tables, self._path)
+        except ConfigError as error:
+            raise UsageError(error.message.removeprefix(f"{self._path}: "), hint=error.hint) from None
 
     def _try(self, what: str, test: Any) -> bool:
         """Whether a test passed; if not, the problem is reported, and the next question follows."""

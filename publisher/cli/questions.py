@@ -17,7 +17,7 @@ from publisher.errors import UsageError
 _MONTH: Final = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])").fullmatch
 
 
-def ask(question: str, given: object, accept: Callable[[str], None], default: object = None) -> None:
+def ask(question: str, option: str, given: object, accept: Callable[[str], None], default: object = None) -> None:
     """Give `accept` the value of an option, or an answer; on a terminal it is asked for until it is accepted.
 
     Raises `UsageError` for an option or an answer from a pipe that is not accepted, and where nobody answers.
@@ -28,7 +28,7 @@ def ask(question: str, given: object, accept: Callable[[str], None], default: ob
         accept(str(given))
         return
     while True:
-        answer = _answer(question, default)
+        answer = _answer(question, option, default)
         try:
             accept(answer)
         except UsageError as error:
@@ -40,7 +40,7 @@ def ask(question: str, given: object, accept: Callable[[str], None], default: ob
             return
 
 
-def _answer(question: str, default: object) -> str:
+def _answer(question: str, option: str, default: object) -> str:
     """An answer that is not empty. Raises `UsageError` where nobody answers."""
     try:
         answer = ""
@@ -50,12 +50,14 @@ def _answer(question: str, default: object) -> str:
         if sys.stdin.isatty():
             raise
         say("")  # end the line of the question
-        hint = "Answer with an option: usage-publisher init --help"
+        hint = f"Answer with {option}: usage-publisher init --help"
         raise UsageError(f"{question}: standard input is not a terminal", hint=hint) from None
     return answer.strip()
 
 
-def ask_path(question: str, given: Path | str | None, default: Path | None, urls: list[str] | None = None) -> Path:
+def ask_path(
+    question: str, option: str, given: Path | str | None, default: Path | None, urls: list[str] | None = None
+) -> Path:
     """A path, made absolute. One that is typed and does not exist is asked for again unless it is confirmed. `urls`: a
     URL is accepted too, and appended."""
     from publisher.config.store_url import is_url  # noqa: PLC0415
@@ -75,7 +77,7 @@ def ask_path(question: str, given: Path | str | None, default: Path | None, urls
         chosen.append(path)
 
     while not chosen:
-        ask(question, given, accept, default)
+        ask(question, option, given, accept, default)
     return chosen[0]
 
 

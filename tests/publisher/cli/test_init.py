@@ -143,8 +143,15 @@ def test_an_answer_is_never_taken_for_toml(fresh: Program, pki: Pki) -> None:
 def test_without_a_terminal_it_is_an_error(fresh: Program) -> None:
     done = fresh("--config", "new.toml", "init")
     assert done.code == 2
-    assert "Name of the site, as in GOCDB: standard input is not a terminal. Answer with an option" in done.err
+    assert "Name of the site, as in GOCDB: standard input is not a terminal. Answer with --site:" in done.err
     assert not (fresh.folder / "new.toml").exists()
+
+
+def test_a_wrong_answer_names_no_file_in_which_nothing_is_yet(fresh: Program, pki: Pki) -> None:
+    done = fresh("--config", "new.toml", "init", *answers(fresh, pki), "--records", "apel-sumary")
+    assert done.code == 2
+    assert "'apel-sumary' is not a format" in done.err
+    assert "new.toml: targets" not in done.err
 
 
 def test_a_source_that_is_not_there_is_reported_before_its_type_is_asked(fresh: Program) -> None:
