@@ -275,7 +275,7 @@ class Publisher:
 
         form, store, now = self._require_message(format_name, target), self._opened.collected(), self.tools.clock()
         if target is None and form.shape == "report":
-            return ReportRendering(store, self.config, window, now)
+            return ReportRendering(store, self.config, format_name, window, now)
         return Rendering(store, self.config, format_name, target, window, now, with_sync=with_sync)
 
     def comparison(self, format_name: str, target: str, window: Window) -> DiffRendering:

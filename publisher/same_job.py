@@ -19,7 +19,7 @@ look for it. Docs: reference/counted-once.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from formats.job import Job
@@ -46,8 +46,6 @@ _SYSTEMS: Final[Mapping[str, frozenset[str]]] = {
     "lsf": frozenset({"lsf"}),
 }
 """The batch systems behind ARC, by its word for them."""
-_COPIES: Final = frozenset({"auditor"})
-"""Accountings of what another batch system ran."""
 
 
 def ids_of(job: Job) -> tuple[str, ...]:
@@ -56,12 +54,13 @@ def ids_of(job: Job) -> tuple[str, ...]:
     return (*filter(None, [job.local_id]), *filter(_HTCONDOR_ID.fullmatch, routed))
 
 
-def rank(job: Job) -> int:
+def rank(job: Job, collectors: Collection[str] = ()) -> int:
     """Which of several runs of a job counts: the lowest. A computing element knows user and VO, a batch system what
-    ran, and a collector less of both. ARC is before what an ad says of itself."""
+    ran, and a collector less of both. ARC is before what an ad says of itself. `collectors`: the systems whose runs are
+    what a batch system ran."""
     if job.is_of_grid:
         return 0
-    return 1 if ROUTED_TO in job.extras else 3 if job.system in _COPIES else 2
+    return 1 if ROUTED_TO in job.extras else 3 if job.system in collectors else 2
 
 
 def is_of_element(job: Job) -> bool:

@@ -27,6 +27,7 @@ from formats.fit import shown
 from formats.identity import index_key
 from formats.rule_codes import Reason
 from publisher.collect.target_filter import TargetFilter, still_selected
+from publisher.config.sources import COLLECTORS_OF_RUNS
 from publisher.job_ids import local_id
 from publisher.reason import ReasonCode
 from publisher.same_job import LATER_S, LONGEST_STAGE_OUT_S, ids_of, is_same_job, may_be_of_one_user, rank
@@ -175,7 +176,7 @@ def _not_counted(
 
     def order(run_id: int) -> tuple[bool, int, int, int]:
         job = stored[run_id].job
-        return not stays(known[run_id]), rank(job), -(job.end or 0), run_id
+        return not stays(known[run_id]), rank(job, COLLECTORS_OF_RUNS), -(job.end or 0), run_id
 
     instead: dict[int, int] = {}
     stands_for: dict[int, set[str]] = {}

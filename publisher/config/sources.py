@@ -61,6 +61,8 @@ class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
     """The file of `conf/filters` that refuses texts which its logs do not escape; empty: they do."""
     cluster_from: Literal["setting", "record", "nothing"] = "setting"
     """Where the cluster in record ids is from; `record`: from the setting only where a record has none."""
+    is_collector: bool = False
+    """Whether its runs are what another batch system ran: of two runs of a job, that of the batch system counts."""
     needs_cores: bool = False
     """Whether a run without a number of cores is held: its records say nothing that could stand for one."""
     has_token_groups: bool = False
@@ -156,6 +158,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             name="auditor",
             factory="publisher.sources.auditor.source:AuditorSource",
             knows_first_day=False,
+            is_collector=True,
             has_scores=True,
             needs_cores=True,
             own_table="auditor",
@@ -165,6 +168,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
     )
 }
 """By the `type` of a source. Add-ons register theirs as entry points."""
+COLLECTORS_OF_RUNS: Final = frozenset(name for name, each in SOURCE_KINDS.items() if each.is_collector)
 
 
 def _type(value: str, info: ValidationInfo) -> str:

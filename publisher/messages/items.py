@@ -1,6 +1,6 @@
 """`items`: the only place where a run, a month, a sync count, or a report becomes an item, or is held with a reason.
 
-    for step in items(Recipient(store, config, "apel"), Scope(), now=now): ...
+    for step in items(Recipient(store, config, "main"), Scope(), now=now): ...
 
 **Contract.** The steps come in sending order: the records, summaries, or reports of the recipient, oldest first, and
 then its sync counts. Making them does not change the store. `publish` carries them out in this order and sends exactly

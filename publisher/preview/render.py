@@ -187,7 +187,7 @@ class Rendering:
 class ReportRendering:
     """Renders a utilization report of any window: what `Rendering` is for records."""
 
-    def __init__(self, store: Store, config: Config, window: Window, now: int) -> None:
+    def __init__(self, store: Store, config: Config, format_name: str, window: Window, now: int) -> None:
         """A `window` without a start begins 30 days before its end; one without an end ends at `now`.
 
         Raises `UsageError` for a window that is empty, has too many hours, or lies outside the years 100 to 9999.
@@ -202,6 +202,7 @@ class ReportRendering:
             raise UsageError(str(error)) from None
         self._store = store
         self._site = config.site.name
+        self._format_name = format_name
         self.records = 0
         self.cut_otherwise: str | None = None
         """A report is one message, however many bins it has."""
@@ -218,7 +219,7 @@ class ReportRendering:
         for run, _ in runs_ended_in(self._store, Window(self._bins.start, None)):
             for ran in rans_of(run.job):
                 tally.add(ran)
-        form = report_format("utilization", View(site=self._site))
+        form = report_format(self._format_name, View(site=self._site))
         report = UtilizationReport(
             site=self._site,
             start=self._bins.start,
@@ -228,7 +229,7 @@ class ReportRendering:
             bins=tally.measured(),
         )
         self.records = len(report.bins)
-        yield RenderedMessage("utilization", form.name, form.message(report), self.records)
+        yield RenderedMessage(self._format_name, form.name, form.message(report), self.records)
 
 
 def payload_limit(config: Config, target: str) -> tuple[int | None, str | None]:

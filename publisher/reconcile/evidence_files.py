@@ -238,27 +238,26 @@ def _listed(path: Path, document: Any, form: Format) -> list[Any]:
     if isinstance(document, list):
         return document
     if isinstance(document, dict):
-        if isinstance(apel := document.get("apel"), dict):
-            return _holdings(document, apel, form)
+        if isinstance(holdings := document.get(form.service.lower()), dict):
+            return _holdings(holdings, form)
         for name in ("rows", "records", "groups", "summaries", "data"):
             if isinstance(document.get(name), list):
                 return list(document[name])
     raise UsageError(f"{path} has no list of rows", hint="Give a list of objects, or an object with `rows`")
 
 
-def _holdings(document: dict[str, Any], apel: dict[str, Any], form: Format) -> list[Any]:
-    """The holdings of the simulator, of the kind that a target is sent: of APEL's tables, or of another service the ids
-    of its records."""
-    others = document.get(form.service.lower())
-    if isinstance(others, dict) and others is not apel:
-        return [{"record_id": name} for name in others]
+def _holdings(holdings: dict[str, Any], form: Format) -> list[Any]:
+    """What a service of the simulator has, of the kind that a target is sent: of its tables, or its records by their
+    ids."""
+    if "record_ids" not in holdings:
+        return [{"record_id": name} for name in holdings]
     if form.record_id is not None:
-        rows: list[Any] = [{"record_id": name} for name in apel.get("record_ids", {})]
+        rows: list[Any] = [{"record_id": name} for name in holdings["record_ids"]]
     elif form.shape == "record":
-        rows = list(apel.get("jobs", []))
+        rows = list(holdings.get("jobs", []))
     else:
-        rows = [*apel.get("summaries", []), *apel.get("normalised", [])]
-    return rows + [{"fields": _as_sync(row["fields"])} for row in apel.get("sync", [])]
+        rows = [*holdings.get("summaries", []), *holdings.get("normalised", [])]
+    return rows + [{"fields": _as_sync(row["fields"])} for row in holdings.get("sync", [])]
 
 
 def _as_sync(fields: Mapping[str, Any]) -> dict[str, Any]:

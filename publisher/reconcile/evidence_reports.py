@@ -105,12 +105,12 @@ def reports_of_file(path: Path, site: str, now: int) -> EvidenceReports:
 
 
 def _listed(content: bytes) -> list[Any] | None:
-    """The reports of a JSON document with many; None if it is something else."""
+    """The reports of a JSON document with many, or of a service in it; None if it is something else."""
     try:
         document = msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     if isinstance(document, dict):
-        apel = document.get("apel")
-        document = apel.get("reports") if isinstance(apel, dict) else document.get("reports")
+        parts = [document, *(part for part in document.values() if isinstance(part, dict))]
+        document = next((part["reports"] for part in parts if "reports" in part), None)
     return document if isinstance(document, list) else None

@@ -40,6 +40,7 @@ from publisher.store.stored_values import bytes_of, checked_state_of, state_of
 SYNC: Final = "sync"
 """The kind of sync counts; that of totals is in their descriptor (`formats.totals.TotalsKind`)."""
 UTILIZATION: Final = "utilization"
+"""The kind of reports, a word in stores."""
 IS_SNAPSHOT: Final = groups.c.kind != SYNC
 """Totals and reports: what settles runs."""
 

@@ -89,7 +89,7 @@ def test_nothing_is_decided_by_a_class_of_settings(root: Path) -> None:
     assert found == []
 
 
-SERVICES = {*FORMATS, *TARGET_KINDS}
+SERVICES = {*FORMATS, *TARGET_KINDS, "apel"}
 
 HOMES: dict[str, set[str]] = {
     **{f"publisher/targets/{name}.py": {name} for name in TARGET_KINDS},
@@ -98,11 +98,10 @@ HOMES: dict[str, set[str]] = {
     "publisher/simulator/": SERVICES,
     "publisher/inspect/": SERVICES,
     "publisher/sources/auditor/": {"auditor"},
-    "publisher/same_job.py": {"auditor"},
+    "publisher/cli/import_cmd.py": {"apel"},
     "publisher/security/": {"https"},
     "publisher/page/": {"https", "utilization"},
     "publisher/report/": {"utilization"},
-    "publisher/preview/render.py": {"utilization"},
     "publisher/store/groups.py": {"utilization"},
 }
 """Where the name of a format or of a kind of service may stand: the registries and settings, what reads other programs'
