@@ -343,12 +343,16 @@ def streamed(
     SQLite's are the driver's own: a row object of SQLAlchemy for each of a million costs as much as reading it.
     """
     with connection.execute(query, values, execution_options=_streams(connection)) as result:
+        cursor: Any = result.cursor
         if connection.dialect.name == "sqlite":
-            cursor: Any = result.cursor
             while rows := cursor.fetchmany(size):
                 yield rows
-        else:
+            return
+        try:
             yield from map(list, result.partitions(size))
+        finally:
+            result.close()
+            cursor.close()  # if the session was lost, the driver's first attempt fails, and leaves it open
 
 
 def _streams(connection: Connection) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,9 +21,9 @@ from publisher.errors import (
     StoreNewerError,
     StoreUnreachableError,
 )
-from publisher.store import prepared, registry
+from publisher.store import dialect, prepared, registry
 from publisher.store.database import SCHEMA, open_store
-from publisher.store.schema import State, sources
+from publisher.store.schema import State, runs, sources
 from tests.generators.arc_database import load
 from tests.publisher.cli.program import WHOLE, Program
 from tests.publisher.receivers import RecordReceiver
@@ -48,6 +49,29 @@ def bare(postgresql: PostgresqlServer) -> Iterator[str]:
     postgresql.run("CREATE DATABASE bare")
     yield "bare"
     postgresql.run("DROP DATABASE bare WITH (FORCE)")
+
+
+def test_a_session_that_is_lost_in_the_middle_of_a_query_leaves_no_cursor(
+    site: Site, postgresql: PostgresqlServer
+) -> None:
+    """The driver warns of one when it is collected, whenever that is."""
+    cursors: list[psycopg.ServerCursor[Any]] = []
+
+    def read() -> None:
+        with site.publisher.store.read() as connection:
+            found = dialect.streamed(connection, select(runs.c.id), 5)
+            assert len(next(found)) == 5
+            session = connection.connection.dbapi_connection
+            assert isinstance(session, psycopg.Connection)
+            opened = (each for each in gc.get_objects() if isinstance(each, psycopg.ServerCursor))
+            cursors.extend(each for each in opened if each.connection is session)
+            postgresql.run(f"SELECT pg_terminate_backend({session.info.backend_pid}, 10000)")
+            found.close()
+            connection.execute(select(runs.c.id))
+
+    with pytest.raises(StoreError):
+        read()
+    assert [each.closed for each in cursors] == [True]
 
 
 # --- tables
