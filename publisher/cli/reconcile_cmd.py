@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 _LISTED: Final = 1000
 _ALL_TAKEN: Final = (
-    "another program took all messages out of the directory. Use --file, or set `evidence` of the target, with an "
-    "export of what the service has"
+    "no message is in the directory any more. Use --file, or set `evidence` of the target, with an export of what the "
+    "service has"
 )
 _EVIDENCE = {
     "query": "queries of the service",

@@ -188,10 +188,11 @@ class ByRecord:
         of_batches = [entry.run.batch_id for entry in entries if entry.run.batch_id is not None]
         gone = set()
         for batch_id, receipt in self._ledger.receipts(of_batches).items():
-            name = receipt.get("file", "")
-            if name not in self._there:
-                self._there[name] = self._spool.keeps(name)
-            if not self._there[name]:
+            names = [name for key, name in receipt.items() if key.split(" ")[0] == "file"]  # a day may have several
+            for name in names:
+                if name not in self._there:
+                    self._there[name] = self._spool.keeps(name)
+            if not all(self._there[name] for name in names):
                 gone.add(batch_id)
         return frozenset(gone)
 

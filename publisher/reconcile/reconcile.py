@@ -53,7 +53,6 @@ from publisher.text import counted, iso, past
 _NOTHING_TO_ASK: Final = (
     "the service cannot be asked what it has. Use --file, or set `evidence` of the target, with an export"
 )
-_TAKEN: Final = "another program takes messages out of this directory; messages that it took are not compared"
 # The service's clock is not ours: with a smaller one, a difference of clocks would look like a restored service.
 _CLOCK_TOLERANCE_S: Final = 300
 
@@ -228,14 +227,16 @@ class _OneTarget:
         if isinstance(service, KeepsMessages) and self._sends_reports:
             found.evidence = "files"
             reports = reports_of_messages(service.kept(), self._config.site.name, self._clock())
-            found.notes += [*reports.all_notes(), *([_TAKEN] if service.taken_away else [])]
+            found.notes += reports.all_notes()
             self._by_report(listed, reports, service)
+            self._note_taken(listed)
         elif isinstance(service, KeepsMessages) and not self._settings.format.is_readable:
             found.unavailable = f"{self._settings.records} cannot be read back"
             self._by_receipts(listed)
         elif isinstance(service, KeepsMessages):
             found.evidence = "files"
             self._by_messages(listed, service)
+            self._note_taken(listed)
         elif isinstance(service, GivesRecords):
             found.evidence = "records"
             self._by_records(listed, service)
@@ -391,8 +392,6 @@ class _OneTarget:
             found.target, form, service, self._database, self._clock(), self._as_sent(months)
         )
         found.notes += unreadable
-        if service.taken_away:
-            found.notes.append(_TAKEN)
         by_group = self._by_group(evidence, service)
         by_record = self._by_record(service) if totals is None else None
         if by_record is not None:
@@ -469,6 +468,14 @@ class _OneTarget:
 
     def _by_record(self, spool: KeepsMessages | None) -> ByRecord:
         return ByRecord(self._ledger, self._keys, self._found, self._database, self._verdicts, spool, self._sent)
+
+    def _note_taken(self, months: Sequence[MonthFound]) -> None:
+        taken = sum(month.taken for month in months)
+        if taken:
+            self._found.notes.append(
+                f"messages of {counted(taken, 'job')} are no longer in this directory, and were not compared: another "
+                "program took them, or somebody removed them"
+            )
 
     def _end_records(self, by_record: ByRecord, months: Sequence[MonthFound]) -> None:
         by_record.foreign({month.month: month for month in months})

@@ -41,9 +41,9 @@ class MonthFound(msgspec.Struct):
     import, and no kept receipt names `without_receipt`. `service_*`: what the service has, None if it is not known;
     seconds, of all processors together where `per_core`. Differences are counted in jobs, for summaries and sums by
     group in groups. `other_hours`: those of `differing` whose number of jobs is as it was sent. `taken`: in messages
-    that another program took from a directory, as intended. `totals_open`: those of which the service did not take the
-    last version, or may not have it: they were not compared. `outdated`: records that are there as they were sent, by
-    settings that changed since. `counts_jobs`: the service has numbers and times of jobs;
+    that are no longer in a directory from which another program takes them, as intended. `totals_open`: those of which
+    the service did not take the last version, or may not have it: they were not compared. `outdated`: records that are
+    there as they were sent, by settings that changed since. `counts_jobs`: the service has numbers and times of jobs;
     else it has amounts, and `service_jobs` are the jobs of the totals that agree. `is_done`: the comparison was not
     interrupted.
     """

@@ -214,7 +214,7 @@ class KeptMessage(msgspec.Struct, frozen=True):
 class KeepsMessages(Protocol):
     """A target that can list the messages that were sent to it.
 
-    `taken_away`: another program removes messages from it, so that an absent one is not missing.
+    `taken_away`: another program may remove messages from it, so that an absent one is not missing.
     """
 
     taken_away: bool

@@ -172,7 +172,7 @@ def test_what_an_ssm_took_out_of_its_queue_is_neither_missing_nor_seen(tmp_path:
     one = month(found)
     assert (one.taken, one.missing, one.service_jobs, one.confirmed) == (2, 0, 2, 2)
     assert (differences, found.again_jobs) == ([], 0)
-    assert any("another program takes messages out of this directory" in note for note in found.notes)
+    assert any("are no longer in this directory, and were not compared" in note for note in found.notes)
 
 
 def test_files_of_others_are_foreign_or_named(tmp_path: Path) -> None:

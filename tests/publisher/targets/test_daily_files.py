@@ -181,3 +181,20 @@ def test_explain_names_the_facts_of_a_line(daily: DailySite) -> None:
     assert values["Partition"] == ("a_b", {"queue": "a|b"})
     assert values["JobID"] == ("1", {"local_id": "1"})
     assert [note.field for note in explained.notes] == ["Partition"]
+
+
+def test_files_that_were_removed_are_neither_missing_nor_compared(daily: DailySite) -> None:
+    """Files stay where XDMoD read them; an administrator removes them later. A day has a file for each resource."""
+    end = TODAY - DAY
+    daily.source.add(slurm_job(1, end), slurm_job(2, end, cluster="c2"), slurm_job(3, end - DAY))
+    daily.run()
+    assert len(daily.files()) == 3
+    for removed, taken in ((None, 0), ("c2", 1), ("c1", 3)):
+        for file in daily.path.iterdir():
+            if removed is not None and file.name.startswith(removed):
+                file.unlink()
+        with daily.site.publisher.reconcile(["xdmod"]) as result:
+            found = result.targets["xdmod"]
+            notes = [note for note in found.notes if "no longer in this directory" in note]
+            assert (sum(month.taken for month in found.months), found.agrees, len(notes)) == (taken, True, bool(taken))
+            assert found.compared_nothing == (removed == "c1")
