@@ -13,10 +13,11 @@ from lxml import etree
 from formats.apel.fold import Fold
 from formats.apel.text import parse
 from formats.job import Job
-from formats.registry import record_format, report_format, totals_format
+from formats.registry import FORMATS, record_format, report_format, totals_format
 from formats.utilization.measure import Bins, BinSums, Ran, Tally, measured
 from formats.utilization.report import UtilizationReport
 from formats.view import View
+from formats.waldur.usage import WaldurOptions
 from publisher.security.credentials import ClientCredentials, load_credentials
 from publisher.security.sign import Signer
 from publisher.simulator.pki import make_pki
@@ -108,6 +109,40 @@ def render_summary(bench: Bench) -> None:
 def render_normalised_summary(bench: Bench) -> None:
     """The same with CPU and wall time normalised."""
     summarise(bench, "apel-normalised-summary")
+
+
+def _of_accounts(bench: Bench) -> list[Job]:
+    return [job for job in inputs.jobs(bench) if job.vo and job.local_user and job.wall_ms]
+
+
+def plain_usage(bench: Bench) -> None:
+    """The same sums in a dictionary of floating-point numbers, not written."""
+    jobs = _of_accounts(bench)
+    for _ in range(RUNS):
+        with bench.timed(len(jobs)):
+            sums: dict[tuple[str | None, ...], list[float]] = {}
+            for job in jobs:
+                month = time.strftime("%Y-%m", time.gmtime(job.end))
+                for user in (None, job.local_user):
+                    amounts = sums.setdefault((month, job.vo, user), [0.0, 0.0])
+                    hours = (job.wall_ms or 0) / HOUR_S / 1000
+                    amounts[0] += hours * (job.cores or job.slots or 1)
+                    amounts[1] += hours * (job.gpus or 0)
+
+
+@row("render waldur-usage", SIZES, beside=("a dictionary of floats", plain_usage))
+def render_usage(bench: Bench) -> None:
+    """Jobs folded into usages of accounts and users by month, exact, and those written."""
+    view = View(site=VIEW.site, options=WaldurOptions(by="vo"))
+    form, kind = totals_format("waldur-usage", view), FORMATS["waldur-usage"].required_totals
+    jobs = _of_accounts(bench)
+    for _ in range(RUNS):
+        with bench.timed(len(jobs)):
+            fold = kind.fold(view)
+            for job in jobs:
+                fold.add(job)
+            bodies = [form.record(total).body for total in fold.groups()]
+        assert bodies
 
 
 def report(bench: Bench, sums: Callable[[Iterable[Ran], Bins], Iterator[BinSums]]) -> None:
