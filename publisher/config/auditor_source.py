@@ -14,7 +14,7 @@ import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from publisher.config.operation import Credentials
-from publisher.config.types import Count, Instant, Seconds, Settings, Switch, WrongKeysError, is_here
+from publisher.config.types import Count, Instant, Seconds, Settings, Switch, WrongKeysError, http_parts, is_here
 
 _TABLE_SCHEMES: Final = ("postgresql://", "postgres://")
 LARGEST_PAGE: Final = 20_000
@@ -23,15 +23,7 @@ LARGEST_PAGE: Final = 20_000
 def _address(value: str) -> str:
     if value.startswith(_TABLE_SCHEMES):
         return value
-    try:
-        parts = urlsplit(value)
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        raise ValueError(f"is not a URL: {error}") from None
-    if not value.startswith(("http://", "https://")) or not host:
-        raise ValueError("must be the URL of AUDITOR (http://, https://) or of its database (postgresql://)")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("must not contain a user name or a password")
+    parts = http_parts(value, "the URL of AUDITOR (http://, https://) or of its database (postgresql://)")
     if parts.query or parts.fragment:
         raise ValueError("must end with host, port, and path: the queries are added to it")
     return value.rstrip("/")

@@ -6,7 +6,7 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Strict, ValidationInfo
@@ -78,16 +78,22 @@ def _store_url(value: str, info: ValidationInfo) -> str:
         raise ValueError(str(error)) from None
 
 
-def _service_url(value: str) -> str:
+def http_parts(value: str, must_be: str) -> SplitResult:
+    """The parts of a URL of http or https that names a host and no user. Raises `ValueError`, with what it must be."""
     try:
         parts = urlsplit(value)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
         raise ValueError(f"is not a URL: {error}") from None
     if not value.startswith(("http://", "https://")) or not host:
-        raise ValueError("must be a URL that begins with https:// and the name of a host")
+        raise ValueError(f"must be {must_be}")
     if parts.username is not None or parts.password is not None:
         raise ValueError("must not contain a user name or a password")
+    return parts
+
+
+def _service_url(value: str) -> str:
+    host = http_parts(value, "a URL that begins with https:// and the name of a host").hostname or ""
     if value.startswith("http://") and not is_here(host):
         raise ValueError(f"must begin with https://: write https{value.removeprefix('http')}")
     return value
