@@ -490,3 +490,11 @@ def test_the_token_of_a_file_has_waldurs_scheme(tmp_path: Path, double: WaldurDo
     sent = site.run().sent
     assert "Invalid token." in (sent.paused or "")
     assert sent.unauthorised
+
+
+def test_energy_is_sent_without_the_extra_of_reports(tmp_path: Path, double: WaldurDouble) -> None:
+    reporter = Reporter(tmp_path, double, components={"gpu_hours": {"amount": "energy-kwh"}})
+    reporter.site.table["energy"] = {"pue": 1.5, "power": [{"watts_core": 250}]}
+    reporter.job(1, hours=2, cores=4, slots=4)
+    reporter.run()
+    assert reporter.total() == Decimal("3.00")
