@@ -56,7 +56,7 @@ def test_reports_are_signed_and_sent_and_shown(collected: Program, pki: Pki) -> 
     states = collected("status", "--json").object["targets"]
     assert states["folder"]["accepted"] == states["portal"]["accepted"] + states["portal"]["waiting"]
     state = states["portal"]
-    assert state["groups"] == {"accepted": months}
+    assert {word: count for word, count in state["groups"].items() if count} == {"accepted": months}
     assert state["waiting"] == state["not_due"]
     assert collected("render", "utilization", "--target", "portal", "--diff", "--json").ok().object["new"] == 0
     assert "has no records of single jobs" in collected("render", "utilization", "--explain", "1000003").err
