@@ -337,13 +337,13 @@ class StoreMaintenance:
             return f"a mapping rule goes by this name: without it jobs would have another {', '.join(differing)}"
 
         with exclusive(self._store, self._config.targets), self._store.write() as connection:
-            known = {
+            by_target_id = {
                 row.id: receiver
                 for name, receiver in receivers.items()
                 if (row := registry.get_target(connection, name)) is not None
             }
             chosen = pseudonym or erase.new_pseudonym()
-            forgotten = erase.forget(connection, person, chosen, same, known, self._clock())
+            forgotten = erase.forget(connection, person, chosen, same, by_target_id, self._clock())
         self._erased()
         return forgotten
 

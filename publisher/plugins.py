@@ -100,9 +100,9 @@ def _points(group: str, former: Mapping[str, str] = FORMER.groups) -> Iterable[E
 
 def required_format(name: str) -> Format:
     """The descriptor of that format. Raises `UsageError`, with the known names, for an unknown one."""
-    known = [*registry.FORMATS, *names(FORMATS)]
-    if name not in known:
-        raise UsageError(unknown_name("format", name, known))
+    format_names = [*registry.FORMATS, *names(FORMATS)]
+    if name not in format_names:
+        raise UsageError(unknown_name("format", name, format_names))
     return format_of(name)
 
 

@@ -62,8 +62,8 @@ class ComponentRule(Settings):
 
 
 def _rules(value: object) -> object:
-    each = value if isinstance(value, list | tuple) else (value,)
-    return tuple([{"name": one} if isinstance(one, str) else one for one in each])
+    values = value if isinstance(value, list | tuple) else (value,)
+    return tuple([{"name": one} if isinstance(one, str) else one for one in values])
 
 
 ComponentRules = Annotated[tuple[ComponentRule, ...], BeforeValidator(_rules)]

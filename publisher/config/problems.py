@@ -51,8 +51,8 @@ def explain(error: ValidationError, table: dict[str, Any], file: Path, text: str
     lines = TomlLines(text)
     problems = [each for found in error.errors() for each in _problems(found, table)]
     misspelt = {each.meant for each in problems if each.meant}
-    known = [each for each in problems if not (each.is_missing and each.place in misspelt)]
-    errors = sorted((each.as_error(file, lines.find(each.place)) for each in known), key=lambda one: one.line or 0)
+    shown = [each for each in problems if not (each.is_missing and each.place in misspelt)]
+    errors = sorted((each.as_error(file, lines.find(each.place)) for each in shown), key=lambda one: one.line or 0)
     first, *errors[0].others = errors
     return first
 
@@ -90,27 +90,27 @@ def _shown(part: str | int) -> str:
 
 
 def _problems(found: Any, table: dict[str, Any]) -> Iterator[_KeyProblem]:
-    place = list(found["loc"])
+    path = list(found["loc"])
     kind, context = found["type"], found.get("ctx", {})
     if kind == "extra_forbidden":
-        yield _unknown_key(place, table)
+        yield _unknown_key(path, table)
     elif isinstance(context.get("error"), WrongKeysError):
         for keys, message in context["error"].problems:
-            yield _KeyProblem([*place, *keys], message)
+            yield _KeyProblem([*path, *keys], message)
     elif kind in {"union_tag_invalid", "union_tag_not_found"}:
         value = context.get("tag")
         allowed = [*TARGET_KINDS, *plugins.names(plugins.TARGETS)]
         problem = f"{value!r} is not a type of target" if value else "is missing"
         near = did_you_mean(value, allowed) if value else ""
-        yield _KeyProblem([*place, "type"], f"{problem}; allowed: {', '.join(allowed)}{near}", is_missing=not value)
+        yield _KeyProblem([*path, "type"], f"{problem}; allowed: {', '.join(allowed)}{near}", is_missing=not value)
     elif kind == "tuple_type":
-        yield _KeyProblem(place, _not_a_list(found["input"], ".".join(map(str, place))))
+        yield _KeyProblem(path, _not_a_list(found["input"], ".".join(map(str, path))))
     else:
         message = _sentence(found, context)
         if kind in _NAMED_KINDS:
             message += did_you_mean(found["input"], _quoted(context["expected"]))
-        hint = "" if "allowed: " in message else _describe(place, table)
-        yield _KeyProblem(place, message, hint, is_missing=kind == "missing")
+        hint = "" if "allowed: " in message else _describe(path, table)
+        yield _KeyProblem(path, message, hint, is_missing=kind == "missing")
 
 
 def _sentence(found: Any, context: dict[str, Any]) -> str:

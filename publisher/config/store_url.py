@@ -44,8 +44,8 @@ def store_url(url: str, folder: Path) -> str:
 def _require_usable(url: str) -> None:
     try:
         parts = urlsplit(url)
-        given = {name for name, value in parse_qsl(parts.query) if value}
-        has_password = parts.password is not None or not given.isdisjoint(_PASSWORDS)
+        parameters = {name for name, value in parse_qsl(parts.query) if value}
+        has_password = parts.password is not None or not parameters.isdisjoint(_PASSWORDS)
     except ValueError:
         raise UsageError("is not a URL: a bracket around an address is not closed", hint=_URL_HINT) from None
     if has_password:

@@ -351,12 +351,12 @@ class ReportingSettings(TargetSettings):
 
     @model_validator(mode="after")
     def _reports_make_sense(self) -> Self:
-        given = sorted({"period", "bin", "measure", "select"} & self.model_fields_set)
+        only_reports = sorted({"period", "bin", "measure", "select"} & self.model_fields_set)
         if self.reporting is None:
-            if given:
+            if only_reports:
                 names = " or ".join(f'"{name}"' for name in names_of("report"))
                 text = f"is for reports only: set records = {names}, or omit it"
-                raise WrongKeysError(*(((name,), text) for name in given))
+                raise WrongKeysError(*(((name,), text) for name in only_reports))
             return self
         if self.bin != int(self.bin):
             raise WrongKeysError((("bin",), "must be a whole number of seconds"))

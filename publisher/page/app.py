@@ -133,9 +133,9 @@ class _PageHandlers:
             return EVERYBODY
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            known = self._site.people.by_token(token.strip())
-            if known is not None:
-                return known[1]
+            by_token = self._site.people.by_token(token.strip())
+            if by_token is not None:
+                return by_token[1]
             raise _LogInError
         cookie = request.cookies.get(_cookie_name(request), "")
         digest = self._site.sessions.token_digest(cookie) if cookie else None
@@ -458,5 +458,5 @@ async def _form(request: Request) -> dict[str, str]:
         body += part
         if len(body) > _MOST_LOGIN_BYTES:
             raise HTTPException(413, f"The form has more than {_MOST_LOGIN_BYTES:,} bytes.")
-    given = parse_qs(body.decode("utf-8", "replace"), max_num_fields=10)
-    return {name: values[0].strip() for name, values in given.items()}
+    form = parse_qs(body.decode("utf-8", "replace"), max_num_fields=10)
+    return {name: values[0].strip() for name, values in form.items()}

@@ -110,8 +110,8 @@ def _summary(plot: Plot, title: str) -> str:
 
 
 def _summary_of_heat(plot: Plot, title: str) -> str:
-    known = [cell for row in plot.series for cell in row.values if cell is not None]
-    mean = f"{sum(known) / len(known):.0f} % on average" if known else "all unknown"
+    values = [cell for row in plot.series for cell in row.values if cell is not None]
+    mean = f"{sum(values) / len(values):.0f} % on average" if values else "all unknown"
     return f"{title}: {len(plot.series)} rows, {mean}. The table below has every value."
 
 

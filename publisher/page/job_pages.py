@@ -98,12 +98,12 @@ class JobPages:
             "with_places": with_places, **around,
         }  # fmt: skip
         if found.total == 1 and query.get("job"):
-            known = found.jobs[0]
-            context |= {"title": f"Job {_label(known.run.job)}", "one": self._one(known, with_places=with_places)}
+            job = found.jobs[0]
+            context |= {"title": f"Job {_label(job.run.job)}", "one": self._one(job, with_places=with_places)}
             return _html("job.html", context)
         context |= {
             "title": "Jobs", "total": found.total, "columns": _COLUMNS,
-            "rows": [_row(known, self._enriched(known.run)) for known in found.jobs], "by_id": bool(query.get("job")),
+            "rows": [_row(job, self._enriched(job.run)) for job in found.jobs], "by_id": bool(query.get("job")),
         }  # fmt: skip
         return _html("jobs.html", context)
 

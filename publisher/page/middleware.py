@@ -47,7 +47,7 @@ class TimeoutMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request (ASGI)."""
-        place = scope["client"]
+        client = scope["client"]
 
         async def received() -> Message:
             try:
@@ -66,7 +66,7 @@ class TimeoutMiddleware:
                 async with asyncio.timeout(self._wait_s):
                     await send(message)
             except TimeoutError:
-                self._listener.drop(place)
+                self._listener.drop(client)
                 await send(message)  # returns once the connection is gone
 
         async def sent_in_pieces(message: Message) -> None:
@@ -77,7 +77,7 @@ class TimeoutMiddleware:
             rest = len(body) % _PIECE_BYTES or _PIECE_BYTES
             await sent({**message, "body": body[-rest:]} if body else message)
 
-        with self._listener.answering(place):
+        with self._listener.answering(client):
             await self._app(scope, received, sent_in_pieces)
 
 

@@ -128,14 +128,14 @@ class ReportPages:
     def _plot(self, report: Report, asked: page_query.PageQuery, form: str) -> bytes:
         from publisher.report.plot.draw import draw  # noqa: PLC0415 - loads matplotlib
 
-        place = page_query.plot_number(asked.query)
-        if place >= len(report.plots):
+        plot_number = page_query.plot_number(asked.query)
+        if plot_number >= len(report.plots):
             raise UsageError(f"plot: the view has {len(report.plots)} plots")
         choice = asked.choice
         look = look_of(report, style=choice.style, grid=choice.grid, legend=choice.legend)
         with self._busy:
             return draw(
-                report.plots[place], report.stop, look, form,  # type: ignore[arg-type]
+                report.plots[plot_number], report.stop, look, form,  # type: ignore[arg-type]
                 start=report.start, say=self._source.say,
             )  # fmt: skip
 
@@ -215,8 +215,10 @@ def _statements(report: Report, asked: ReportRequest, query: Mapping[str, str]) 
     by = report.facts["by"]
     if len(report.facts.get("totals", ())) == 1 and asked.filters.keys() <= set(by):
         month = (iso(asked.start) or "")[:7]
-        given = {"month": month, **query}
-        return [(label, with_query(f"/statement.{form}", given)) for form, (_, label, _kind) in _STATEMENTS.items()], ""
+        of_month = {"month": month, **query}
+        return [
+            (label, with_query(f"/statement.{form}", of_month)) for form, (_, label, _kind) in _STATEMENTS.items()
+        ], ""
     if not report.rows:
         return [], ""
     return [], f"For a statement, filter by one {by[0]} and by nothing else."

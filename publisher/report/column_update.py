@@ -114,21 +114,21 @@ def up_to_date(
     mark = changes.mark_of(connection)
     if manifest is not None and manifest.mark == mark:
         return manifest
-    known, changed = ColumnManifest(), None
+    before, changed = ColumnManifest(), None
     if manifest is not None:
         try:
             changed = changes.since(connection, manifest.mark)
-            known = manifest
+            before = manifest
         except ChangesLostError:
             pass  # of another store, or too long ago
-    update = _ColumnUpdate(folder, connection, known, advanced)
+    update = _ColumnUpdate(folder, connection, before, advanced)
     try:
         if changed is None:
             update.add(stored_runs(connection, _PAGE), count_runs(connection))
         else:
             update.follow(changed)
         update.merge(erased=changed is not None and changed.erased)
-        made = update.manifest(mark, classes=None if changed is None or changed.classes else known.classes)
+        made = update.manifest(mark, classes=None if changed is None or changed.classes else before.classes)
         folder.replace(made)
     except BaseException:
         for part in update.written:

@@ -109,9 +109,9 @@ _Slim: Final = _slim()
 
 def slim_of(job: Any) -> Any:
     """The slim run of a whole job."""
-    given = {field: value for field in _FIELDS if (value := getattr(job, field)) is not None}
-    given["extras"] = msgspec.convert(given["extras"], SlimExtras)
-    return _Slim(**given)
+    fields = {field: value for field in _FIELDS if (value := getattr(job, field)) is not None}
+    fields["extras"] = msgspec.convert(fields["extras"], SlimExtras)
+    return _Slim(**fields)
 
 
 def batch_of(
@@ -125,16 +125,16 @@ def batch_of(
     """
     raw = _Raw(runs)
     start, stop = _times(raw, now)
-    known = (start != UNKNOWN) & (stop != UNKNOWN)
+    has_times = (start != UNKNOWN) & (stop != UNKNOWN)
     if now is None:
-        known &= raw["end"] != UNKNOWN
+        has_times &= raw["end"] != UNKNOWN
     else:  # attempts to start that failed have no end either
-        known &= (raw["end"] != UNKNOWN) | np.array([run.status == "running" for run in runs], np.bool_)
+        has_times &= (raw["end"] != UNKNOWN) | np.array([run.status == "running" for run in runs], np.bool_)
     columns = _names(runs) | _words(runs)
     for name, values in {**_numbers(raw, start, stop), **_ids(ids), **_metered(ids, metered)}.items():
         columns[name] = pa.array(values, PART_SCHEMA.field(name).type, mask=values == UNKNOWN)
     batch = pa.record_batch([columns[name] for name in PART_SCHEMA.names], schema=PART_SCHEMA)
-    return batch if known.all() else batch.filter(pa.array(known))
+    return batch if has_times.all() else batch.filter(pa.array(has_times))
 
 
 def _metered(ids: Sequence[tuple[int, int]], metered: Mapping[int, tuple[int, int]]) -> dict[str, Ints]:

@@ -79,13 +79,13 @@ class Inventory:
         """The numbers of a node of this name in a cluster: several if it has consecutive tables."""
         key = (cluster, name)
         if key not in self._met:
-            known = self._by_name.get(key) or self._by_name.get((None, name))
-            if known is None:
-                known = [len(self.nodes)]
+            numbers = self._by_name.get(key) or self._by_name.get((None, name))
+            if numbers is None:
+                numbers = [len(self.nodes)]
                 self.nodes.append(KnownNode(name or UNKNOWN_NAME, cluster, INFERRED, {}, is_named=False))
-            self._met[key] = known
+            self._met[key] = numbers
             self._clusters.add(cluster)
-            for number in known:
+            for number in numbers:
                 self._met_in[number] = min(cluster, self._met_in.get(number, cluster))
                 if number < len(self._tables):
                     self._of_tables.setdefault(self._tables[number], set()).add(cluster)

@@ -78,12 +78,12 @@ def _nodes(value: Any) -> Iterator[dict[str, Any]]:
     """All objects of a parsed statement; without recursion, because statements may be nested deeply."""
     rest = [value]
     while rest:
-        one = rest.pop()
-        if isinstance(one, dict):
-            yield one
-            rest += one.values()
-        elif isinstance(one, list):
-            rest += one
+        expression = rest.pop()
+        if isinstance(expression, dict):
+            yield expression
+            rest += expression.values()
+        elif isinstance(expression, list):
+            rest += expression
 
 
 def _named_queries(node: dict[str, Any]) -> list[str]:

@@ -115,10 +115,10 @@ def marks_of(plot: Plot, stop: int, timezone: str) -> str:
     """What the marks of incomplete bins mean, for a line below a picture; empty if it has none."""
     if not plot.partial:
         return ""
-    known = plot.known_until
-    if known is None or not instants_of(plot)[0] <= known < end_of(plot, stop):
+    known_until = plot.known_until
+    if known_until is None or not instants_of(plot)[0] <= known_until < end_of(plot, stop):
         return "hatched: incomplete, because the interval or the time now cuts it"
-    at = datetime.fromtimestamp(known, ZoneInfo(timezone))
+    at = datetime.fromtimestamp(known_until, ZoneInfo(timezone))
     return f"hatched: incomplete; jobs were collected up to {at:%Y-%m-%d %H:%M}"
 
 
@@ -258,9 +258,9 @@ def wrapped(text: str, most: int) -> str:
     text = shortened(text, 2 * most)
     if len(text) <= most:
         return text
-    breaks = [place for place in range(len(text) - most, most + 1) if text[place - 1] in _BREAKS]
-    place = min(breaks, key=lambda one: abs(one - len(text) // 2), default=most)
-    return f"{text[:place].rstrip()}\n{text[place:].lstrip()}"
+    breaks = [middle for middle in range(len(text) - most, most + 1) if text[middle - 1] in _BREAKS]
+    middle = min(breaks, key=lambda one: abs(one - len(text) // 2), default=most)
+    return f"{text[:middle].rstrip()}\n{text[middle:].lstrip()}"
 
 
 def label_of(text: str) -> str:

@@ -116,10 +116,10 @@ def item_of(settings: Charges, key: Used, usage: int) -> tuple[StatementItem, Fr
 def _patterns(rule: Price | Factor) -> str:
     """What a rule of the price list applies to: `type compute, queue short`."""
     names = ("cluster", "type", "queue", "hours") if isinstance(rule, Price) else FACTOR_KEYS
-    given = ((name, getattr(rule, name)) for name in names)
+    conditions = ((name, getattr(rule, name)) for name in names)
     return ", ".join(
         f"{name} {value if isinstance(value, str) else ' or '.join(value)}"
-        for name, value in given
+        for name, value in conditions
         if value is not None
     )
 

@@ -186,15 +186,15 @@ def _plots(request: ReportRequest, made: _Efficiency) -> tuple[Plot, ...]:
     """The core hours that were used and not used, by the values of one key."""
     if len(request.by) > 1 or request.by[0] in PERIODS:
         return ()
-    known = [(label[0] or UNKNOWN_NAME, use) for label, use in made.groups if use.cpu_held_ms is not None]
-    if not known:
+    measured = [(label[0] or UNKNOWN_NAME, use) for label, use in made.groups if use.cpu_held_ms is not None]
+    if not measured:
         return ()
-    used = tuple((use.cpu_ms or 0) / _MS_IN_HOUR for _, use in known)
-    unused = tuple(max((use.cpu_held_ms or 0) - (use.cpu_ms or 0), 0) / _MS_IN_HOUR for _, use in known)
+    used = tuple((use.cpu_ms or 0) / _MS_IN_HOUR for _, use in measured)
+    unused = tuple(max((use.cpu_held_ms or 0) - (use.cpu_ms or 0), 0) / _MS_IN_HOUR for _, use in measured)
     return (
         Plot(
             title=f"Core hours used and not used, by {keys_text(request.by)}", style="bar", unit="core h",
-            x=tuple(name for name, _ in known), stacked=True, names_add_up=True,
+            x=tuple(name for name, _ in measured), stacked=True, names_add_up=True,
             series=(Series("CPU time", used), Series("not used", unused)),
         ),
     )  # fmt: skip

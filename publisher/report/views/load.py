@@ -131,11 +131,11 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
                 for value in _values(sample, request.by):
                     _add(look.setdefault(value, _LoadSample()), sample)
         for at, values in looks.items():
-            one = found[(at - bins.start) // bins.size_s]
-            one.number += 1
+            bin_samples = found[(at - bins.start) // bins.size_s]
+            bin_samples.number += 1
             for value, seen in values.items():
-                one.seen.setdefault(value, _LoadSamples()).add(seen)
-    nothing = None if any(one.number for one in found) else met.nothing(request, paths)
+                bin_samples.seen.setdefault(value, _LoadSamples()).add(seen)
+    nothing = None if any(bin_samples.number for bin_samples in found) else met.nothing(request, paths)
     notes = [f"Lines of the stat_file that are not samples: {unreadable:,}."] if unreadable else []
     if not nothing:
         notes.append("The load is that of the stat_file, whose scale is not documented.")
@@ -214,8 +214,8 @@ def _of_all(bins: Bins, found: list[_LoadBin], busy: list[float]) -> _LoadTables
     """A row for each bin, with the queue utilization of the runs (`busy`; empty if nothing ran)."""
     rows: list[tuple[Cell, ...]] = []
     for place, (start, _) in enumerate(bins.edges()):
-        one = found[place]
-        measures = one.seen[""].measures(one.number) if one.number else (0, *[None] * (len(_MEASURES) - 1))
+        samples = found[place]
+        measures = samples.seen[""].measures(samples.number) if samples.number else (0, *[None] * (len(_MEASURES) - 1))
         rows.append((start, *measures, busy[place] if busy else None))
     columns = (_START, *_MEASURES, _UTILIZATION)
     names = [column.name for column in columns]

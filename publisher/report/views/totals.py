@@ -151,10 +151,10 @@ class UsageSums:
             self._add(label, amounts)
 
     def _add(self, label: tuple[str, ...], amounts: Sequence[int]) -> None:
-        known = self.amounts.setdefault(label, [0] * len(_SELECTED))
+        sums = self.amounts.setdefault(label, [0] * len(_SELECTED))
         for place, amount in enumerate(amounts):
             summed = place < len(_SELECTED) - _PEAKS
-            known[place] = known[place] + amount if summed else max(known[place], amount)
+            sums[place] = sums[place] + amount if summed else max(sums[place], amount)
 
     def whole(self) -> list[int]:
         """The amounts of all groups together."""
@@ -192,8 +192,8 @@ def _exactly(matching: Matching, keys: Sequence[str]) -> list[Any]:
     high = {row[: len(keys)]: row for row in matching.rows(_statement(keys, "(wall_ms >> 32)"))}
     for row in low:
         for name in _PRODUCTS:
-            place = len(keys) + 1 + _SUMMED.index(name)
-            row[place] += high[tuple(row[: len(keys)])][place] << 32
+            column = len(keys) + 1 + _SUMMED.index(name)
+            row[column] += high[tuple(row[: len(keys)])][column] << 32
     return low
 
 
@@ -310,17 +310,17 @@ def _plots(made: Totals, request: ReportRequest) -> tuple[Plot, ...]:
     """
     if not made.rows:
         return ()
-    axis = next((place for place, key in enumerate(made.by) if key in PERIODS), 0)
-    layer_keys = tuple(key for place, key in enumerate(made.by) if place != axis)
+    axis = next((position for position, key in enumerate(made.by) if key in PERIODS), 0)
+    layer_keys = tuple(key for position, key in enumerate(made.by) if position != axis)
     names, places = _places(made, request, axis)
     layers = sorted({row.key[:axis] + row.key[axis + 1 :] for row in made.rows})
     core_h = {layer: [0.0] * len(names) for layer in layers}
     staged_gib = {"staged in": [0.0] * len(names), "staged out": [0.0] * len(names)}
     for row in made.rows:
-        place = names.index(row.key[axis])
-        core_h[row.key[:axis] + row.key[axis + 1 :]][place] += row.slots_wall_ms / _MS_IN_HOUR
-        staged_gib["staged in"][place] += row.stage_in_bytes / _GIB
-        staged_gib["staged out"][place] += row.stage_out_bytes / _GIB
+        position = names.index(row.key[axis])
+        core_h[row.key[:axis] + row.key[axis + 1 :]][position] += row.slots_wall_ms / _MS_IN_HOUR
+        staged_gib["staged in"][position] += row.stage_in_bytes / _GIB
+        staged_gib["staged out"][position] += row.stage_out_bytes / _GIB
     plots = [
         Plot(
             title=f"Core hours by {keys_text(made.by)}", style="bar", unit="core h", by=keys_text(layer_keys),
