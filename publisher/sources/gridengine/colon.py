@@ -47,6 +47,8 @@ FEWEST_FIELDS: Final = 43
 FEWEST_TAIL: Final = 3
 """The least number of colons in the end of a record that a line feed cut off: iow, pe_taskid, and maxvmem."""
 _CATEGORY: Final = 39
+_HEAD: Final = (5, *range(7, 31), *range(34, 39))
+"""The numbers before the category."""
 _FIGURES: Final = frozenset({1, *range(7, 25), 27, 28, 29, 30, 31})
 _AS_NUMBERS: Final = frozenset({27, 31})
 _PE_TASK: Final = re.compile(r"\d+\.\S+", re.ASCII)
@@ -63,7 +65,8 @@ class ColonError(ValueError):
 
 
 class CutColonError(ColonError):
-    """The line does not end as a record does: a line feed in a user's text may have broken the record."""
+    """The line does not end as a record does, or not in one way only: a line feed in a user's text may have broken the
+    record."""
 
 
 class ColonValueError(ColonError):
@@ -144,7 +147,9 @@ def _carefully(fields: list[str]) -> tuple[list[str], list[str], list[str], _Num
         error = ColonError if _ends_as_record(fields) else CutColonError
         raise error(f"a record has at least {FEWEST_FIELDS} fields, this line has {len(fields)}")
     if len(fields) > 60 and _glued(fields[39:]):
-        raise ColonError("two records are in one line")
+        # A full disk glues a record to one that it cut off; where all is there up to the category, a user may have.
+        error = CutColonError if _has_head(fields) else ColonError
+        raise error("two records are in one line")
     numbers: _Numbers | None = None
     tail = 40
     if len(fields) > 45 and fields[41] == "NONE":
@@ -165,20 +170,28 @@ def _carefully(fields: list[str]) -> tuple[list[str], list[str], list[str], _Num
     return fields[:7], last, fields[tail + 5 :], numbers
 
 
+def _has_head(fields: list[str]) -> bool:
+    return all(_NUMBER.fullmatch(fields[place].strip()) for place in _HEAD)
+
+
 def _tail(fields: list[str]) -> int:
-    """The index of the end of the category. Raises `ColonError`."""
-    for place in (5, *range(7, 31), *range(34, 39)):
+    """The index of the end of the category. Raises `ColonError`.
+
+    Where all before the category is valid, what is wrong is in that text of a user, and a line feed in it may have
+    broken the record, however the line ends: records of other users that follow may be his.
+    """
+    for place in _HEAD:
         _number(fields[place], place)
     tails = [at for at in range(40, len(fields) - 2) if _is_tail(fields, at)]
     if not tails:
         raise CutColonError("after the category there should be iow, pe_taskid and maxvmem")
     if len(tails) > 1:
-        raise ColonError("iow, pe_taskid and maxvmem occur more than once: a user's text contains them")
+        raise CutColonError("iow, pe_taskid and maxvmem occur more than once: a user's text contains them")
     (tail,) = tails
     if tail > _CATEGORY + 1 and not fields[_CATEGORY].startswith("-"):
-        raise ColonError("the category does not begin with an option: a name or account contains colons")
+        raise CutColonError("the category does not begin with an option: a name or account contains colons")
     if len(fields) - tail == 4:
-        raise ColonError("the line is cut short after arid")
+        raise CutColonError("the line is cut short after arid")
     return tail
 
 

@@ -106,7 +106,10 @@ class GridEngineParser:
             found = parse(text, self._cluster)
         except (colon.ColonError, jsonl.JsonlError, LimitError) as error:
             whole = isinstance(error, colon.ColonValueError | LimitError)
-            return self._joiner.refused(line, str(error), cut=isinstance(error, colon.CutColonError), whole=whole)
+            cut = isinstance(error, colon.CutColonError)
+            if isinstance(error, colon.ColonError) and not whole:
+                cut = cut or not _is_rest(line)
+            return self._joiner.refused(line, str(error), cut=cut, whole=whole)
         if isinstance(found, Slave):
             return self._slave(found)
         return self._master(found) if found and self._waiting.groups else found or Line.SKIPPED

@@ -171,10 +171,15 @@ def forged(name: str, chance: random.Random) -> str:
     return "\n".join(line for record in made for _, line in record[chance.randint(0, len(record) - 1) :])
 
 
+NUMBERS: Final = ":".join(map(str, range(22)))
+"""More in a row than a category has: they look like the middle of another record."""
 STARTS: Final = {
     "torque": ["", "x", "01/01/2026 00:00:00;S;5.srv;", " queue=batch", " end=5 Exit_status=0"],
     "pbs": ["", "x", "01/01/2026 00:00:00;S;5.srv;", '"', " queue=workq"],
-    "gridengine": ["a:b", "x:0.0:NONE:0.0:0:0", "a:b:c:d:e:f:g", "x", "#"],
+    "gridengine": [
+        *("a:b", "x:0.0:NONE:0.0:0:0", "a:b:c:d:e:f:g", "x", "#", "x:0.0:NONE:0.0:0", NUMBERS),
+        *(f"{NUMBERS}:0.0:NONE:0.0:0:0", f"{NUMBERS}:0.0:NONE:0.0:0", "x:y:0.0:NONE:0.0:0:0:y:0.0:NONE:0.0:0:0"),
+    ],
     "jobcomp": [
         *("", "x", " JobState=COMPLETED", "y JobState=COMPLETED Partition=p TimeLimit=1 StartTime=z ExitCode=0:0 "),
         *(f"{begin}{jobcomp(Submitted(7, 'ada', FIRST))[0][1]}" for begin in ("#", "x\n#", "/tmp ")),
@@ -229,6 +234,19 @@ WHOLE_TO_THE_END: Final = {
     "pbs": ("request", " session="),
 }
 """The text that the user chooses, and where the rest of the record begins that the server writes after it."""
+
+
+@pytest.mark.parametrize(
+    "start", [NUMBERS, f"{NUMBERS}:0.0:NONE:0.0:0:0", "x:0.0:NONE:0.0:0", "x:y:0.0:NONE:0.0:0:0:y:0.0:NONE:0.0:0:0"]
+)
+def test_what_follows_a_line_that_is_refused_for_its_category_is_suspect(tmp_path: Path, start: str) -> None:
+    """The forged record ends with the end of the broken one, so it is whole, and nothing else shows that it is none."""
+    true = read(tmp_path, "gridengine", {}).jobs
+    record = gridengine(Submitted(999, "ada", FIRST - 1400))[-1][1].partition(":0.0:NONE:")[0]
+    found = read(tmp_path, "gridengine", {"request": f"{start}\n{record}"})
+    assert found.jobs.keys() <= true.keys()
+    assert {key for key, job in true.items() if job.local_user == "ada"} <= {*found.jobs, *found.suspects}
+    assert "999" in {job.local_id for job in found.suspects.values()}
 
 
 @pytest.mark.parametrize("begin", ["x", "x\ny", "#"])
