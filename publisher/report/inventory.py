@@ -91,12 +91,21 @@ class Inventory:
                     self._of_tables.setdefault(self._tables[number], set()).add(cluster)
         return self._met[key]
 
+    @property
+    def has_idle(self) -> bool:
+        """Whether a node of the configuration had no runs, and no table says its cluster."""
+        return any(not self.nodes[at].cluster and at not in self._met_in for at in range(len(self._tables)))
+
+    def know_clusters(self, clusters: Iterable[str]) -> None:
+        """Add clusters that exist, whether or not their runs are looked at."""
+        self._clusters.update(clusters)
+
     def cluster_of(self, number: int) -> str | None:
         """The cluster of a node; None if it is unknown.
 
         It is that of the node's table, or of the runs that were on it. A node that was idle belongs to the cluster of
-        the other nodes of its table, or to the only cluster there is: if idle nodes were left out, two busy nodes of
-        ten would look like a full cluster.
+        the other nodes of its table, or to the only cluster there is (see `know_clusters`): if idle nodes were left
+        out, two busy nodes of ten would look like a full cluster.
         """
         cluster = self.nodes[number].cluster or self._met_in.get(number)
         if cluster is not None:

@@ -410,6 +410,7 @@ class NodeAllocations:
         self._use = summed(
             self._context, self._request, columns, "overlapping", part, running_until=self._running_until
         )
+        self._know_clusters()
         return self
 
     def watch(self, read: Callable[[Matching, NodeUse], NodeUse], more: Collection[str] = ()) -> Self:
@@ -419,7 +420,16 @@ class NodeAllocations:
             self._context, self._request, columns, "overlapping", lambda matching: read(matching, self._use),
             running_until=self._running_until,
         )  # fmt: skip
+        self._know_clusters()
         return self
+
+    def _know_clusters(self) -> None:
+        """A cluster that ran nothing in the interval may have the nodes that were idle: on a day of one of two clusters
+        the idle nodes of the other are not nodes of the first."""
+        if self.inventory.has_idle:
+            with self._context.tables(self._request, self._running_until, columns=("cluster",)) as connection:
+                rows = connection.execute("SELECT DISTINCT cluster FROM entries").fetchall()
+            self.inventory.know_clusters(name or "" for (name,) in rows)
 
     @property
     def _running_until(self) -> int | None:

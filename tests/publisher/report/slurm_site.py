@@ -18,15 +18,16 @@ _COLUMNS = "Cluster|JobIDRaw|JobID|User|Group|State|Submit|Start|End|ElapsedRaw|
 
 def slurm_site(folder: Path, jobs: list[dict[str, object]], more: str = "") -> Publisher:
     """The clusters, collected. Each job has `nodes` (such as n[1-3]), `count` of them, `cluster`, `cores`, and `gpus`,
-    and ran all day after it waited for `waited_h`."""
+    and ran all day, in March `day`, after it waited for `waited_h`."""
     lines = [_COLUMNS]
     for number, job in enumerate(jobs, 1):
         count, cores, gpus = job.get("count", 1), job.get("cores", 1), job.get("gpus", 0)
         resources = f"cpu={cores},node={count}" + (f",gres/gpu={gpus}" if gpus else "")
-        submit = f"2026-03-01T{24 - int(str(job.get('waited_h', 1))):02}:00:00"
+        day = int(str(job.get("day", 2)))
+        submit = f"2026-03-{day - 1:02}T{24 - int(str(job.get('waited_h', 1))):02}:00:00"
         lines.append(
             f"{job.get('cluster', 'alpha')}|{number}|{number}|{job.get('user', 'ada')}|physics|COMPLETED|{submit}|"
-            f"2026-03-02T00:00:00|2026-03-03T00:00:00|86400|{cores}|{count}|{job['nodes']}|{resources}"
+            f"2026-03-{day:02}T00:00:00|2026-03-{day + 1:02}T00:00:00|86400|{cores}|{count}|{job['nodes']}|{resources}"
         )
     (folder / "sacct.psv").write_text("\n".join(lines) + "\n")
     config = folder / "publisher.toml"

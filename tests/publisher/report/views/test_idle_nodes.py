@@ -53,6 +53,16 @@ def test_where_nothing_shows_the_cluster_it_is_asked_for(tmp_path: Path) -> None
         assert not any("cluster" in note for note in view(site, "occupation", by=("node",)).notes)
 
 
+def test_the_only_cluster_of_a_day_is_not_the_only_one(tmp_path: Path) -> None:
+    """The idle nodes of the other cluster are not its own: it had 10 nodes, not 14."""
+    jobs = [*BUSY, {"cluster": "beta", "nodes": "m1", "cores": 4, "day": 20}]
+    with slurm_site(tmp_path, jobs, TEN + OTHERS) as site:
+        for name, asked in (("occupation", {"by": ("cluster",)}), ("scarce", {})):
+            assert ASKED.format("4 idle nodes", "m1, m2, m3, m4") in view(site, name, **asked).notes
+        found = view(site, "occupation", by=("cluster",))
+        assert table(found, "cluster", "nodes", "occupation") == [("", 4, 0.0), ("alpha", 10, 0.2)]
+
+
 def test_a_table_with_its_cluster_is_not_asked_for(tmp_path: Path) -> None:
     jobs = [*BUSY, {"cluster": "beta", "nodes": "x1"}]
     named = OTHERS + 'cluster = "beta"\n'
