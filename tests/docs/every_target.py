@@ -38,6 +38,18 @@ cores = 4
 [[charges.prices]]
 resource = "cores"
 price = "0.01"
+[energy]
+pue = 1.2
+carbon_g_per_kwh = 250
+[[energy.power]]
+watts_core = 4
+[[allocations]]
+name = "year"
+project = "physics"
+resource = "cores"
+amount = 1000
+since = "2026-01-01"
+until = "2027-01-01"
 [targets.shadow]
 type = "directory"
 path = "shadow"

@@ -77,7 +77,10 @@ ON_EVERY_TARGET: Final[list[tuple[str, tuple[str, ...]]]] = [
     ("records-decision", ("records", "retry", "--target", "directory-apel-job", "--state", "held")),
     *(("report", ("report", view, *WINDOW)) for view in ("utilization", "totals", "occupation", "waiting", "scarce")),
     *(("report", ("report", view, *WINDOW, "--by", "vo")) for view in ("utilization", "totals", "waiting")),
-    ("report", ("report", "paths", *WINDOW)),
+    *(("report", ("report", view, *WINDOW)) for view in ("paths", "efficiency", "energy", "late")),
+    ("report", ("report", "totals", *WINDOW, "--compare", "previous")),
+    ("report", ("report", "allocations")),
+    ("report", ("report", "sql", "SELECT count(*) AS jobs FROM runs")),
     ("report", ("report", "charges", "--month", "2026-10")),
     ("report", ("report", "job", *WINDOW, "--job", "*")),
     (
