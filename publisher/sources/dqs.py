@@ -50,8 +50,7 @@ class ActError(ValueError):
 
 
 class CutActError(ActError):
-    """The line does not end as a record does, or has other fields than one: a line feed in a user's text may have
-    broken the record."""
+    """The line does not end as a record does: a line feed in a user's text may have broken the record."""
 
 
 class ActLine(msgspec.Struct, frozen=True, array_like=True):
@@ -100,9 +99,7 @@ def parse_line(text: str) -> ActLine:
     """A line without its line feed. Raises `ActError`."""
     fields = text.rstrip("\r").split(":")
     if len(fields) != FIELDS:
-        # One that begins as a record may be whole up to a user's text, which has the rest: see `CutActError`.
-        begins = fields[2:3] in (["0"], ["1"])
-        error = CutActError if begins or not _ends_as_record(fields) else ActError
+        error = ActError if _ends_as_record(fields) else CutActError
         raise error(f"a line of an act_file has {FIELDS} fields, this one has {len(fields)}")
     for place in (2, *range(8, FIELDS)):
         digits = fields[place]

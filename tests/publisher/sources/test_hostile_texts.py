@@ -191,7 +191,7 @@ STARTS: Final = {
         "||COMPLETED\nJobID|User|Start|End|NCPUS|State",
     ],
     "apel": ["", "x", "x|ada|g", "\nJobID|Start|End"],
-    "dqs": ["a", "a:b", "", f"x:{':'.join('0' * 23)}", f"x:g:u:n:d:{':'.join('0' * 23)}"],
+    "dqs": ["a", "a:b", ""],
 }
 ENDS: Final = {
     "torque": ["y", "y z", "#", ":", "y=", "01/01/2026 00:00:00;XX;5.srv;", "01/01/2026 00:00:00;E;;y"],
@@ -247,16 +247,6 @@ def test_what_follows_a_line_that_is_refused_for_its_category_is_suspect(tmp_pat
     assert found.jobs.keys() <= true.keys()
     assert {key for key, job in true.items() if job.local_user == "ada"} <= {*found.jobs, *found.suspects}
     assert "999" in {job.local_id for job in found.suspects.values()}
-
-
-def test_what_follows_a_line_of_dqs_with_other_fields_is_suspect(tmp_path: Path) -> None:
-    true = read(tmp_path, "dqs", {}).jobs
-    for start in ("x:g", f"x:{':'.join('0' * 23)}", f"x:g:u:n:d:{':'.join('0' * 23)}"):
-        found = read(tmp_path, "dqs", {"name": f"{start}\nq:h:1:c:g:ada:n"})
-        assert {key: found.jobs[key].local_user for key in found.jobs} == {
-            key: true[key].local_user for key in found.jobs
-        }
-        assert {key for key, job in true.items() if job.local_user == "ada"} <= {*found.jobs, *found.suspects}
 
 
 @pytest.mark.parametrize("begin", ["x", "x\ny", "#"])
