@@ -99,7 +99,9 @@ def parse_line(text: str) -> ActLine:
     """A line without its line feed. Raises `ActError`."""
     fields = text.rstrip("\r").split(":")
     if len(fields) != FIELDS:
-        error = ActError if _ends_as_record(fields) else CutActError
+        # All up to a user's text may be there: a line that begins as a record, unless it was joined of several.
+        begins = fields[2:3] in (["0"], ["1"]) and "\n" not in text
+        error = CutActError if begins or not _ends_as_record(fields) else ActError
         raise error(f"a line of an act_file has {FIELDS} fields, this one has {len(fields)}")
     for place in (2, *range(8, FIELDS)):
         digits = fields[place]

@@ -42,15 +42,11 @@ from publisher.sources.logs.line_parser import (
     RunParser,
     roles_of,
 )
-from publisher.sources.logs.reader import LineBlock, LogReader, Reading
+from publisher.sources.logs.reader import NEIGHBOUR_BYTES, LineBlock, LogReader, Reading
 from publisher.sources.logs.sniff import KINDS, looks_like
 
 _SAMPLE_BYTES: Final = 1 << 16
 _SAMPLE_LINES: Final = 50
-NEIGHBOUR_BYTES: Final = 1 << 16
-"""How far before a line that ends a record without its beginning runs are suspect: a record with a user's text is
-seldom longer, and more lines would hold more jobs of others.
-"""
 
 _JOINED_FROM: Final = 100
 """So many lines that are not records, one after the other, are one piece: a user can write any number of them."""
@@ -290,7 +286,7 @@ class LogPart(PageBuilder):
                 near[-1] = rest  # given with the first line, of the one before
             part.hold_lines(near)
         part = self if before is None else before
-        if left > 0 and self.roles.of_runs is not None and part.chunk.log is not None:
+        if left > 0 and self.roles.of_runs is not None and part.chunk.before:
             self.unreadable += _given_before(part.chunk, rest, left, self.roles.of_runs)
 
     def suspect_before(self, released: LogPart) -> None:

@@ -38,6 +38,9 @@ from publisher.sources.logs.rotation import LogFiles
 
 MAX_LINE_BYTES: Final = 1 << 20
 
+NEIGHBOUR_BYTES: Final = 1 << 16
+"""How far before a line that ends a record without its beginning runs are suspect: a record with a user's text is
+seldom longer, and more lines would hold more jobs of others."""
 _BLOCK_BYTES: Final = 1 << 18
 _WAITING_NAMED: Final = 10
 _GONE_KEPT: Final = 64
@@ -49,9 +52,10 @@ _MISSING_KEPT: Final = 16
 class LineBlock(msgspec.Struct, frozen=True):
     """Complete lines of one file, without their line feeds. `offset` (plain bytes) and `line` (from 1) are the first's.
 
-    `set_aside` has input that is not parsed: lines that are too long, or the cut-off end of a compressed file. `log`:
-    the open file, if the lines are the first after those that an earlier reading gave; closed after the last block.
-    `too_long`: the first and the last bytes of a line that is too long; the block has no other.
+    `set_aside` has input that is not parsed: lines that are too long, or the cut-off end of a compressed file.
+    `before`: the end of what an earlier reading gave, if these lines are the first after it; that those before them are
+    suspect may show only when the file is closed. `too_long`: the first and the last bytes of a line that is too long;
+    the block has no other.
     """
 
     file: str
@@ -59,14 +63,14 @@ class LineBlock(msgspec.Struct, frozen=True):
     offset: int
     line: int
     set_aside: tuple[Unreadable, ...] = ()
-    log: OpenLog | None = None
+    before: bytes = b""
     too_long: tuple[bytes, bytes] | None = None
     offsets: list[int] = []
     """Those of the lines, once one was asked for."""
 
     def earlier(self, most_bytes: int) -> list[bytes]:
         """The whole lines that an earlier reading gave, within so many bytes before these; the last one is first."""
-        text = self.log.before(self.offset, most_bytes + 1) if self.log is not None else b""
+        text = self.before[-most_bytes - 1 :]
         lines = text.split(b"\n")[:-1]  # the last one ends with a line feed
         return lines[::-1] if len(text) == self.offset else lines[:0:-1]
 
@@ -409,7 +413,7 @@ class Reading:
 
     def _lines(self, log: OpenLog, mark: Mark) -> Iterator[LineBlock]:
         rest = tail = b""
-        resumed = log if mark.offset > 0 else None
+        given = log.before(mark.offset, NEIGHBOUR_BYTES + 1)
         unreadable: tuple[Unreadable, ...] = ()
         while block := log.read(self._block_bytes):
             data = rest + block
@@ -435,8 +439,8 @@ class Reading:
             before = mark.offset, before_line, mark.tail_bytes, mark.tail
             mark.offset += used
             mark.tail_bytes, mark.tail = len(tail), digest(tail)
-            yield LineBlock(mark.path, lines, offset, before_line + 1, unreadable, resumed, too_long)
-            unreadable, resumed = (), None
+            yield LineBlock(mark.path, lines, offset, before_line + 1, unreadable, given, too_long)
+            unreadable, given = (), b""
             if self._refused:
                 self._refused = False
                 mark.offset, mark.line, mark.tail_bytes, mark.tail = before

@@ -20,7 +20,7 @@ ENDS = {
     "torque": "y",
     "pbs": "y",
     "jobcomp": "y ExitCode=0:0 ",
-    "dqs": f"y:{':'.join('0' * 25)}",
+    "dqs": f"y:d9:9:{':'.join('0' * 22)}",
 }
 """The end of a record that a user's text broke."""
 
@@ -35,6 +35,22 @@ def source_of(path: Path, name: str) -> Source:
 
 def lines(name: str, number: int, user: str) -> str:
     return "".join(line + "\n" for _, line in FORMS[name][0](Submitted(number, user, START + number)))
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_it_may_be_held_at_the_end_of_the_log(tmp_path: Path, name: str) -> None:
+    """The log is closed before what was held of it is looked at."""
+    path = tmp_path / ("20261101" if name in {"torque", "pbs"} else "accounting")
+    site = Site(tmp_path, [source_of(path, name)], [RecordReceiver("sgas")])
+    path.write_text(lines(name, 1, "ada"))
+    site.collect()
+    cut = lines(name, 2, "ada").splitlines()[-1][:60]
+    glued = lines(name, 3, "bob").rstrip() + lines(name, 4, "bob")
+    for last in (f"{cut}\n{ENDS[name]}\n", f"{cut}\n{glued}", f"{ENDS[name]}\n"):
+        with path.open("a") as stream:
+            stream.write(last)
+        site.collect()
+    assert any("job 1 of ada is stored" in row.reason for row in site.publisher.unreadable())
 
 
 @pytest.mark.parametrize("name", ENDS)

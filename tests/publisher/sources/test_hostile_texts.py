@@ -191,7 +191,7 @@ STARTS: Final = {
         "||COMPLETED\nJobID|User|Start|End|NCPUS|State",
     ],
     "apel": ["", "x", "x|ada|g", "\nJobID|Start|End"],
-    "dqs": ["a", "a:b", ""],
+    "dqs": ["a", "a:b", "", f"x:{':'.join('0' * 23)}", f"x:g:u:n:d:{':'.join('0' * 23)}"],
 }
 ENDS: Final = {
     "torque": ["y", "y z", "#", ":", "y=", "01/01/2026 00:00:00;XX;5.srv;", "01/01/2026 00:00:00;E;;y"],
@@ -247,6 +247,14 @@ def test_what_follows_a_line_that_is_refused_for_its_category_is_suspect(tmp_pat
     assert found.jobs.keys() <= true.keys()
     assert {key for key, job in true.items() if job.local_user == "ada"} <= {*found.jobs, *found.suspects}
     assert "999" in {job.local_id for job in found.suspects.values()}
+
+
+def test_what_follows_a_line_of_dqs_with_other_fields_is_suspect(tmp_path: Path) -> None:
+    true = read(tmp_path, "dqs", {}).jobs
+    for start in ("x:g", f"x:{':'.join('0' * 23)}", f"x:g:u:n:d:{':'.join('0' * 23)}"):
+        found = read(tmp_path, "dqs", {"name": f"{start}\nq:h:1:c:g:ada:n"})
+        assert [key for key, job in found.jobs.items() if job.local_user != true[key].local_user] == []
+        assert {key for key, job in true.items() if job.local_user == "ada"} <= {*found.jobs, *found.suspects}
 
 
 @pytest.mark.parametrize("begin", ["x", "x\ny", "#"])
@@ -331,6 +339,30 @@ def test_any_text_is_read_and_loses_no_job_without_a_trace(tmp_path: Path, name:
         for key, job in others.items():
             kept = found.jobs.get(key) or found.suspects.get(key)
             assert kept == job or f"{job.local_id}".encode() in shown, (case, text)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_any_text_is_read_wherever_an_earlier_reading_ended(tmp_path: Path, name: str) -> None:
+    """A line that is held until the log ends may make runs suspect that an earlier reading gave."""
+    kind = FORMS[name][1]
+    for case in range(CASES // 3):
+        chance = random.Random(f"twice {name} {case}")
+        pieces = [forged(name, chance), *STARTS[name], *ENDS[name], "\n", ":", ";"]
+        text = "".join(chance.choices(pieces, k=chance.randint(1, 6)))
+        folder = tmp_path / str(case)
+        folder.mkdir()
+        read(folder, name, {chance.choice(FORMS[name][2]): text})
+        (path,) = folder.iterdir()
+        content = path.read_bytes()
+        cut, end = sorted(chance.randint(0, len(content)) for _ in range(2))
+        settings: dict[str, Any] = {"type": kind, "path": path, "cluster": "c"}
+        if kind in {"torque", "pbs", "slurm"}:
+            settings["timezone"] = "UTC"
+        cursor: dict[str, Any] = {}
+        for upto in (cut, end, len(content)):
+            path.write_bytes(content[:upto])
+            for page in make_source("s", schema.SourceSettings(**settings)).pages(cursor):
+                cursor = page.cursor
 
 
 def test_a_text_without_a_line_feed_holds_nothing(tmp_path: Path) -> None:
