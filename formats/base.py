@@ -13,6 +13,7 @@ import msgspec
 
 from formats.columns import RecordColumns, Value
 from formats.job import Job
+from formats.origin import Origins
 from formats.rule_codes import RuleCode
 from formats.rules import TextRule
 from formats.totals import TotalsKind
@@ -97,6 +98,9 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """For a format of files by day: the name of the file in which a record belongs, without suffix."""
     record_id_of: Callable[[bytes], str] | None = None
     """For the same: the record id in a record as written."""
+
+    origins: Origins = {}
+    """The origin of each field of a record of one run, or of a total with its runs; without any, none is explained."""
 
     @property
     def is_snapshot(self) -> bool:

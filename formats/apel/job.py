@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from formats.apel import totals, values
 from formats.apel.text import CONTENT_TYPE, SEPARATOR, TextMessage, TextRecord, lines, records_of, whole
 from formats.base import Format, FragmentCache, Note, Rendered
@@ -19,6 +21,19 @@ from formats.hosts import infrastructure_description, infrastructure_of, machine
 from formats.identity import run_record_id
 from formats.job import Benchmark, Infrastructure, Job
 from formats.names import apel_fqan_parts
+from formats.origin import (
+    BENCHMARK,
+    CPU_ALL,
+    DESCRIPTION,
+    GRID,
+    MACHINE,
+    SUBMIT_HOST,
+    USER_NAME,
+    VO_NAME,
+    WALL,
+    Origins,
+    origin,
+)
 from formats.rule_codes import CannotRenderError, RuleCode
 from formats.rules import JOB_03, JOB_04, JOB_NUMBERS, SYNC_01, of_version
 from formats.score import read_score, score_fields
@@ -213,6 +228,34 @@ def _message_columns(message: bytes) -> list[RecordColumns]:
     return list(map(job_columns, records_of(message)))
 
 
+ORIGINS: Final[Origins] = {
+    "Site": origin(how="the name of the site in the configuration"),
+    "SubmitHost": SUBMIT_HOST,
+    "MachineName": MACHINE,
+    "Queue": origin("queue"),
+    "LocalJobId": origin(
+        "local_id", "global_id", how="the local id, else the global id", settings=("local_id_prefix",)
+    ),
+    "LocalUserId": origin("local_user"),
+    "GlobalUserName": USER_NAME,
+    "VO": msgspec.structs.replace(VO_NAME, settings=("vo_spelling",)),
+    "VOGroup": origin("fqans", how="of the primary one", settings=("vo_spelling",)),
+    "VORole": origin("fqans", how="of the primary one", settings=("vo_spelling",)),
+    "WallDuration": WALL,
+    "CpuDuration": CPU_ALL,
+    "Processors": origin("cores", "slots", how="cores, else slots, else 0, APEL's word for unknown"),
+    "NodeCount": origin("nodes", how="else 0, APEL's word for unknown"),
+    "StartTime": origin("start"),
+    "EndTime": origin("end"),
+    "InfrastructureDescription": DESCRIPTION,
+    "InfrastructureType": GRID,
+    "MemoryReal": origin("memory_rss_kib"),
+    "MemoryVirtual": origin("memory_virtual_kib"),
+    "ServiceLevelType": BENCHMARK,
+    "ServiceLevel": BENCHMARK,
+}
+
+
 FORMAT: Final = Format(
     name=ApelJobFormat.name,
     title="APEL individual jobs",
@@ -230,4 +273,5 @@ FORMAT: Final = Format(
     needs_benchmark=True,
     sync=SYNC_01.name,
     has_ascii_names=True,
+    origins=ORIGINS,
 )

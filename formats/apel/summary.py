@@ -17,12 +17,13 @@ from typing import Final
 
 import msgspec
 
-from formats.apel import totals, values
+from formats.apel import job, totals, values
 from formats.apel.fold import NORMALISED_UNITS, Fold, Group, GroupKey, SyncCount, SyncFold, SyncKey, normalised_seconds
 from formats.apel.text import CONTENT_TYPE, NULL, SEPARATOR, TextMessage, TextRecord, body, records_of, whole
 from formats.base import Format, Rendered
 from formats.columns import TOTAL_DIMENSIONS
 from formats.job import Benchmark
+from formats.origin import BENCHMARK, GRID, MONTH, SECONDS, Origins, origin
 from formats.rules import NORMALISED_03, NORMALISED_04, SUMMARY_02, SUMMARY_04, SUMMARY_NUMBERS, SYNC_01, of_version
 from formats.score import preferred_score, read_score, read_scores, score_fields
 from formats.text import duration_seconds
@@ -206,6 +207,40 @@ _TOTALS: Final = TotalsKind(
     columns=totals.columns,
     dimensions=TOTAL_DIMENSIONS,
 )
+
+
+_LEAST_SPELLING: Final = "; of several spellings that the service treats as equal, the first in sort order"
+_GROUP: Final[Origins] = {
+    "InfrastructureDescription": origin(how="as configured; omitted if it is not", settings=("summary_description",)),
+    "Month": MONTH,
+    "Year": MONTH,
+    "NodeCount": job.ORIGINS["NodeCount"],
+    "Processors": job.ORIGINS["Processors"],
+    "EarliestEndTime": origin("end", how="the earliest of its jobs"),
+    "LatestEndTime": origin("end", how="the latest of its jobs"),
+    "WallDuration": origin("wall_ms", how=f"the sum of its jobs, exact; then {SECONDS}"),
+    "CpuDuration": origin("cpu_ms", "cpu_user_ms", "cpu_system_ms", how=f"the sum of its jobs, exact; then {SECONDS}"),
+    "NumberOfJobs": origin(how="the number of its jobs"),
+    **{
+        name: msgspec.structs.replace(job.ORIGINS[name], how=job.ORIGINS[name].how + _LEAST_SPELLING)
+        for name in ("Site", "SubmitHost", "GlobalUserName", "VO", "VOGroup", "VORole")
+    },
+}
+_TIMES_SCORE: Final = "the sum over its jobs of duration times score (of Si2k a 250th), exact; then whole seconds"
+_ORIGINS: Final[Origins] = {
+    **_GROUP,
+    "InfrastructureType": GRID,
+    "ServiceLevelType": BENCHMARK,
+    "ServiceLevel": BENCHMARK,
+}
+_NORMALISED_ORIGINS: Final[Origins] = {
+    **_GROUP,
+    "Infrastructure": GRID,
+    "NormalisedWallDuration": origin("wall_ms", "benchmarks", how=_TIMES_SCORE, settings=("benchmark_type",)),
+    "NormalisedCpuDuration": origin("cpu_ms", "benchmarks", how=_TIMES_SCORE, settings=("benchmark_type",)),
+}
+
+
 SUMMARY: Final = Format(
     name=SUMMARY_02.name,
     title="APEL summaries",
@@ -220,6 +255,7 @@ SUMMARY: Final = Format(
     needs_benchmark=True,
     sync=SYNC_01.name,
     totals=_TOTALS,
+    origins=_ORIGINS,
 )
 NORMALISED_SUMMARY: Final = Format(
     name=NORMALISED_03.name,
@@ -235,6 +271,7 @@ NORMALISED_SUMMARY: Final = Format(
     needs_benchmark=True,
     sync=SYNC_01.name,
     totals=msgspec.structs.replace(_TOTALS, fold=partial(Fold, normalised=True)),
+    origins=_NORMALISED_ORIGINS,
 )
 SYNC: Final = Format(
     name=SYNC_01.name,

@@ -20,6 +20,7 @@ from formats.fit import shown, unreported
 from formats.hosts import apel_submit_host
 from formats.job import Job
 from formats.names import dn_for, vo_of, vo_read_by_apel
+from formats.origin import RECORD_ID, SUBMIT_HOST, USER_NAME, Origins, origin
 from formats.rule_codes import CannotRenderError, RuleCode
 from formats.rules import INT64, NumberRule, TextRule, compared
 from formats.text import FIRST_INSTANT, LAST_INSTANT, date_time, duration_seconds
@@ -65,7 +66,7 @@ OWN_KEY: Final = "publisher"
 OWN_VALUE: Final = "usage-publisher"
 """The entry of `meta` by which our source `auditor` leaves out what we wrote: it would publish a job a second time."""
 _SOURCE: Final = "AUDITOR's texts, 256 graphemes"
-RECORD_ID: Final = TextRule("record_id", 255, _SOURCE, "hold")
+_ID: Final = TextRule("record_id", 255, _SOURCE, "hold")
 _SITE: Final = TextRule("meta/site_id", 256, _SOURCE, "hold")
 _VOMS: Final = TextRule("meta/voms", 256, _SOURCE, "hold")
 _HEADNODE: Final = TextRule("meta/headnode", 256, _SOURCE, "hold")
@@ -172,12 +173,12 @@ class AuditorFormat:
     def _record_id(self, job: Job, notes: list[Note]) -> str:
         prefix = self._view.record_id_prefix
         if self._options.record_id == "run":
-            return fit.token(RECORD_ID, prefix + job.record_id, notes)[0]
+            return fit.token(_ID, prefix + job.record_id, notes)[0]
         # Slurm: PREFIX-JobID; HTCondor: PREFIX-GlobalJobId; behind a CE the batch system has the collector
         name = job.local_id if job.is_of_grid or not job.global_id else job.global_id
         if not name:
-            raise CannotRenderError(RuleCode.NO_JOB_ID, RECORD_ID.field)
-        return fit.token(RECORD_ID, f"{prefix}-{name}", notes)[0]
+            raise CannotRenderError(RuleCode.NO_JOB_ID, _ID.field)
+        return fit.token(_ID, f"{prefix}-{name}", notes)[0]
 
     def _meta(self, job: Job, start: int, notes: list[Note]) -> dict[str, str]:
         site = fit.fitting_text(_SITE, job.site or self._view.site, notes)
@@ -225,6 +226,34 @@ def _score(benchmark: str, job: Job) -> float:
     raise CannotRenderError(RuleCode.NO_BENCHMARK, benchmark, taken=benchmark, largest=str(LARGEST_SCORE))
 
 
+ORIGINS: Final[Origins] = {
+    "record_id": msgspec.structs.replace(RECORD_ID, settings=("record_id", "record_id_prefix")),
+    "meta/site_id": origin("site", how="the site of the run, else [site] of the configuration"),
+    "meta/voms": origin("vo", "fqans", how="the first VOMS attribute, or the VO if the attribute has another one"),
+    "meta/headnode": SUBMIT_HOST,
+    "meta/subject": USER_NAME,
+    "meta/publisher": origin(how="always usage-publisher: our source leaves out what we wrote"),
+    "meta/started_at": origin("start", how="if it is not start_time"),
+    "components/amount": origin(
+        "cores",
+        "slots",
+        "nodes",
+        "gpus",
+        "cpu_ms",
+        "cpu_user_ms",
+        "cpu_system_ms",
+        "wall_ms",
+        "memory_rss_kib",
+        "energy_j",
+        how="the amount of the component; durations rounded to whole seconds, half up",
+        settings=("components",),
+    ),
+    "components/scores/value": origin("benchmarks", how="rounded to three decimals", settings=("components",)),
+    "start_time": origin("end", "wall_ms", "start", how="end - wall time, or the start", settings=("start_from",)),
+    "stop_time": origin("end", how="RFC 3339, UTC"),
+}
+
+
 FORMAT: Final = Format(
     name=NAME,
     title="AUDITOR records",
@@ -234,4 +263,5 @@ FORMAT: Final = Format(
     content_type=AuditorFormat.content_type,
     columns=read_columns,
     needs_benchmark=True,
+    origins=ORIGINS,
 )

@@ -15,12 +15,15 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote, unquote
 
+import msgspec
+
 from formats.base import Format, Note, Rendered
 from formats.columns import RecordColumns
 from formats.fit import shown, unreported
 from formats.hosts import machine_name
 from formats.job import Job
 from formats.names import dn_for
+from formats.origin import CORES, RECORD_ID, Origins, origin
 from formats.rule_codes import CannotRenderError, RuleCode
 from formats.rules import NumberRule, TextRule
 from formats.text import date_time, duration_seconds
@@ -270,6 +273,44 @@ def read_columns(payload: bytes) -> list[RecordColumns]:
     return [_read_line(line) for line in lines]
 
 
+_FITTED: Final = "unfit characters become _, at most 255 bytes; Unknown if there is none"
+_EMPTY: Final = origin(how="always empty")
+ORIGINS: Final[Origins] = {
+    "JobID": origin(
+        "array_id", "array_task", "local_id", how="the number, and the index of an array or HTCondor's process"
+    ),
+    "JobIDRaw": origin("local_id", how="the number alone"),
+    "Cluster": origin(
+        "endpoint_url", "cluster", how="the host of the endpoint, else the cluster", settings=("machine_name",)
+    ),
+    "Partition": origin("queue", how=_FITTED),
+    "QOS": _EMPTY,
+    "Account": origin("account", "project", "vo", how=f"the first that is known; {_FITTED}"),
+    "Group": origin("local_group", "vo", how=f"the first that is known, else Account; {_FITTED}"),
+    "GID": _EMPTY,
+    "User": origin(
+        "local_user", "user_dn", how=f"the local user, else the grid user; {_FITTED}", settings=("dn", "dn_key")
+    ),
+    "UID": _EMPTY,
+    "Submit": origin("submit", "start", how="the submission, else the start"),
+    "Eligible": origin("eligible"),
+    "Start": origin("start", "end", "wall_ms", how="the start, or end - wall time", settings=("start_from",)),
+    "End": origin("end"),
+    "Elapsed": origin("wall_ms", how="whole seconds, half up; Open XDMoD uses End - Start"),
+    "ExitCode": origin("exit_code", "exit_signal"),
+    "State": origin("end_reason", "status", how="the end if it is a state of Slurm, else by the status"),
+    "NNodes": origin("nodes", "hosts", how="nodes, else the number of hosts, else 1"),
+    "NCPUS": CORES,
+    "ReqCPUS": CORES,
+    "ReqMem": _EMPTY,
+    "ReqTRES": msgspec.structs.replace(RECORD_ID, how="the record id, by which a line is found again"),
+    "AllocTRES": origin("cores", "slots", "nodes", "gpus"),
+    "Timelimit": _EMPTY,
+    "NodeList": origin("hosts", how="their names, characters that cannot be in one become _"),
+    "JobName": origin("name", how=_FITTED),
+}
+
+
 FORMAT: Final = Format(
     name=XdmodSlurmFormat.name,
     title="Lines for Open XDMoD's Slurm shredder",
@@ -283,4 +324,5 @@ FORMAT: Final = Format(
     same_key=RuleCode.SAME_ROW,
     file_of=file_of,
     record_id_of=record_id_of,
+    origins=ORIGINS,
 )

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from formats import fit
 from formats.apel.text import CARRIED_RULE, carried, is_null
 from formats.apel.totals import dimensions_of_run
@@ -20,6 +22,7 @@ from formats.benchmark import BENCHMARKS, choose_benchmark, require_benchmark, s
 from formats.hosts import car_submit_host, infrastructure_description, infrastructure_of, machine_name, middleware_name
 from formats.job import Job
 from formats.names import counts_as, dn_for, parse_fqan
+from formats.origin import CPU_ALL, DESCRIPTION, GRID, PROJECT, SUBMIT_HOST, USER_NAME, VO_NAME, Origins, origin
 from formats.rule_codes import CannotRenderError, RuleCode
 from formats.rules import LATEST_END_AFTER_NOW_S, SYNC_01, TextRule
 from formats.rules import CarRules as Rules
@@ -42,6 +45,7 @@ from formats.xml.layout import (
     text_element,
     together,
 )
+from formats.xml.origins import SHARED, origins_of
 
 NAMESPACES: Final = {
     "": "http://eu-emi.eu/namespaces/2012/11/computerecord",
@@ -315,6 +319,45 @@ _render = compiled(
 )
 
 
+ORIGINS: Final[Origins] = {
+    **SHARED,
+    **origins_of(LAYOUT),
+    "UserIdentity/GlobalUserName": msgspec.structs.replace(USER_NAME, settings=("dn", "dn_key", "ascii_names")),
+    "JobIdentity/LocalJobId": origin(
+        "local_id", "global_id", "record_id", how="the local id, else the global id", settings=("local_id_prefix",)
+    ),
+    "UserIdentity/Group": msgspec.structs.replace(VO_NAME, settings=("vo_spelling", "ascii_names")),
+    "UserIdentity/GroupAttribute[FQAN]": origin(
+        "fqans",
+        how="the primary one first; omitted if APEL would read another VO from it",
+        settings=("ascii_names",),
+    ),
+    "UserIdentity/GroupAttribute[vo-group]": origin(
+        "fqans", how="of the primary one, as the specification names it", settings=("vo_spelling",)
+    ),
+    "UserIdentity/GroupAttribute[vo-role]": origin(
+        "fqans", how="of the primary one, as the specification names it", settings=("vo_spelling",)
+    ),
+    "UserIdentity/GroupAttribute[group]": origin(
+        "fqans", how="of the primary one, as APEL's server names it", settings=("vo_spelling",)
+    ),
+    "UserIdentity/GroupAttribute[role]": origin(
+        "fqans", how="of the primary one, as APEL's server names it", settings=("vo_spelling",)
+    ),
+    "UserIdentity/GroupAttribute[ProjectName]": PROJECT,
+    "UserIdentity/LocalUserId": origin("local_user", how="the local user, else the server's word None"),
+    "UserIdentity/LocalGroup": origin("local_group"),
+    "Infrastructure@type": GRID,
+    "Infrastructure@description": DESCRIPTION,
+    "Middleware@name": origin("middleware", "system", how="the middleware, else the batch system"),
+    "Middleware@version": origin("middleware_version"),
+    "CpuDuration[all]": CPU_ALL,
+    "SubmitHost": SUBMIT_HOST,
+    "Queue@description": origin(how="the same in every record"),
+    "Site": origin(how="the name of the site in the configuration"),
+}
+
+
 FORMAT: Final = Format(
     name=ComputeRecordFormat.name,
     title="EMI Compute Accounting Record 1.2",
@@ -332,6 +375,7 @@ FORMAT: Final = Format(
     grammar_source="grammar of EMI CAR 1.2",
     record_id=Rules.RECORD_ID,
     is_readable=True,
+    origins=ORIGINS,
     needs_benchmark=True,
     sync=SYNC_01.name,
     has_ascii_names=True,

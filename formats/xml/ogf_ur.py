@@ -18,6 +18,7 @@ from formats.columns import Value
 from formats.hosts import machine_name
 from formats.job import Job, Transfer
 from formats.names import distinct_fqans, dn_for, sgas_group, vo_of
+from formats.origin import CPU_ALL, PROJECT, VO_NAME, Origins, origin
 from formats.rule_codes import CannotRenderError, RuleCode
 from formats.rules import SgasRules as Rules
 from formats.text import is_plain
@@ -39,6 +40,7 @@ from formats.xml.layout import (
     text_element,
     together,
 )
+from formats.xml.origins import SHARED, origins_of
 
 NAMESPACES: Final = {
     "": "http://schema.ogf.org/urf/2003/09/urf",
@@ -327,6 +329,32 @@ def summed_columns(job: Job, view: View) -> dict[str, Value]:
     return {"machine": machine, "user": dn_for(job, view) or "", "vo": vo or ""}
 
 
+ORIGINS: Final[Origins] = {
+    **SHARED,
+    **origins_of(LAYOUT),
+    "JobIdentity/LocalJobId": origin(
+        "local_id",
+        how="omitted if longer than 120 characters or beginning with a slash",
+        settings=("local_id_prefix",),
+    ),
+    "UserIdentity/LocalUserId": origin("local_user", "local_group", how="for ARC user:group, else the user"),
+    "UserIdentity/VO[voms]/Name": VO_NAME,
+    "UserIdentity/VO[voms]/Issuer": origin("vo_issuer"),
+    "UserIdentity/VO[voms]/Attribute/Group": origin("fqans", how="each group and role once, without the first slash"),
+    "UserIdentity/VO[voms]/Attribute/Role": origin("fqans", how="without `Role=`"),
+    "Network": origin("stage_in_bytes", "stage_out_bytes", how="the sum of what was staged in and out"),
+    "CpuDuration": CPU_ALL,
+    "ProjectName": PROJECT,
+    "SubmitHost": origin("client_host", how="a host name, else omitted"),
+    "RuntimeEnvironment": origin("runtime_environments", settings=("ur_extensions",)),
+    **{
+        f"FileTransfers/{kind}/{part}": origin("transfers", settings=("ur_extensions",))
+        for kind in ("FileUpload", "FileDownload")
+        for part in ("URL", "Size", "StartTime", "EndTime", "RetrievedFromCache")
+    },
+}
+
+
 FORMAT: Final = Format(
     name=UsageRecordFormat.name,
     title="OGF Usage Record 1.0",
@@ -343,4 +371,5 @@ FORMAT: Final = Format(
     dimensions=dimensions_of_run,
     summed_columns=summed_columns,
     is_readable=True,
+    origins=ORIGINS,
 )

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, Field, model_validator
 
-from formats.waldur.usage import ENERGY, USUAL_COMPONENTS, AccountedBy, HourlyAmount, UsageComponent, WaldurOptions
+from formats.waldur.fold import ENERGY, USUAL_COMPONENTS, AccountedBy, HourlyAmount, UsageComponent, WaldurOptions
 from publisher.config.operation import Credentials
 from publisher.config.targets import TargetSettings
 from publisher.config.types import (

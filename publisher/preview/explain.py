@@ -12,8 +12,8 @@ import msgspec
 from sqlalchemy import Connection
 
 from formats.base import MessageFormat, Note
-from formats.check.fields import GROUP_RULES, RULES, Explained, explain, fields_of
-from formats.registry import record_format
+from formats.check.fields import Explained, explain, fields_of
+from formats.registry import FORMATS, record_format
 from formats.rule_codes import Reason
 from formats.totals import TotalKey
 from publisher.collect.enrich import Enrichers
@@ -24,6 +24,7 @@ from publisher.messages.item import Item
 from publisher.messages.items import records_of, total_of
 from publisher.messages.recipient import Recipient
 from publisher.messages.totals import group_of_run, grouped_runs
+from publisher.plugins import format_of
 from publisher.reason import sentence
 from publisher.status import jobs
 from publisher.store import queries
@@ -113,10 +114,11 @@ def explanations(
 
     `now`: epoch seconds. Raises `UsageError` for a format without records of jobs, and for an unknown id.
     """
-    if format_name not in RULES and format_name not in GROUP_RULES:
+    described = format_of(format_name)
+    if not described.origins:
+        explained_formats = sorted(name for name, form in FORMATS.items() if form.origins)
         raise UsageError(
-            f"{format_name} has no records of single jobs",
-            hint=f"--explain works with {', '.join(sorted({*RULES, *GROUP_RULES}))}",
+            f"{format_name} has no records of single jobs", hint=f"--explain works with {', '.join(explained_formats)}"
         )
     recipient = Recipient(store, config, target, format_name)
     enrichers = Enrichers(config)
@@ -146,7 +148,7 @@ def explanations(
         if item is None:
             explained.append(msgspec.structs.replace(one, held=held or sentence(reason)))
             continue
-        values = tuple(explain(format_name, fields_of(format_name, form.message([item.body])), met))
+        values = tuple(explain(described, fields_of(format_name, form.message([item.body])), met))
         explained.append(msgspec.structs.replace(one, values=values, notes=item.notes, group=group))
     return explained
 

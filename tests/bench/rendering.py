@@ -17,7 +17,7 @@ from formats.registry import FORMATS, record_format, report_format, totals_forma
 from formats.utilization.measure import Bins, BinSums, Ran, Tally, measured
 from formats.utilization.report import UtilizationReport
 from formats.view import View
-from formats.waldur.usage import WaldurOptions
+from formats.waldur.fold import WaldurOptions
 from publisher.security.credentials import ClientCredentials, load_credentials
 from publisher.security.sign import Signer
 from publisher.simulator.pki import make_pki

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from formats.check.fields import GROUP_RULES, RULES
+from formats.registry import FORMATS
 from formats.rules import BY_KEY, NameRule, NumberRule, Rule, TextRule
 
 FIELDS: Final = ("format", "field", "from", "rule", "settings of the target")
@@ -20,9 +20,9 @@ OTHERWISE: Final = {"drop": "omitted", "hold": "held", "shorten": "cut"}
 
 def fields() -> Iterator[tuple[str, ...]]:
     """A row for each field of each format: facts of the run, rule, settings."""
-    for name, rules in (RULES | GROUP_RULES).items():
-        for field, rule in rules.items():
-            yield name, field, " ".join(rule.facts), rule.how, " ".join(rule.settings)
+    for name, form in FORMATS.items():
+        for field, origin in form.origins.items():
+            yield name, field, " ".join(origin.facts), origin.how, " ".join(origin.settings)
 
 
 def limits() -> Iterator[tuple[str, ...]]:

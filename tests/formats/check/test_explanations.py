@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 
 from formats.apel.fold import Fold
-from formats.check.fields import GROUP_RULES, RULES, NoExplanationError, explain, fields_of
+from formats.check.fields import explain, fields_of
 from formats.job import Benchmark, Job
-from formats.registry import record_format, totals_format
+from formats.registry import FORMATS, names_of, record_format, totals_format
 from formats.view import View
 from publisher.config.auditor import AuditorSettings
 from publisher.config.targets import AmsSettings
@@ -23,28 +23,29 @@ def unexplained(name: str, job: Job) -> list[str]:
     renderer = record_format(name, VIEW)
     job = msgspec.structs.replace(job, benchmarks=(*job.benchmarks, Benchmark("HEPscore23", 14.2)))
     fields = fields_of(name, renderer.message([renderer.record(job, CREATED).body]))
-    return [one.field for one in explain(name, fields, job) if one.rule == "no rule is known"]
+    return [one.field for one in explain(FORMATS[name], fields, job) if one.rule == "no rule is known"]
 
 
 @given(plain_jobs())
 def test_no_value_is_without_a_rule(job: Job) -> None:
-    for name in RULES:
+    for name in names_of("record"):
         assert not unexplained(name, job), name
 
 
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", names_of("record"))
 @pytest.mark.parametrize("job_name", ["arc", "gridengine", "slurm"])
 def test_no_value_of_the_golden_records_is_without_a_rule(name: str, job_name: str) -> None:
     assert not unexplained(name, GOLDEN[job_name])
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_rules_name_facts_and_settings_that_there_are(name: str) -> None:
+@pytest.mark.parametrize("name", names_of("record"))
+def test_origins_name_facts_and_settings_that_there_are(name: str) -> None:
     facts = set(Job.__struct_fields__)
     settings = {*AmsSettings.model_fields, *AuditorSettings.model_fields}
-    for field, rule in RULES[name].items():
-        assert set(rule.facts) <= facts, field
-        assert set(rule.settings) <= settings, field
+    for field, origin in FORMATS[name].origins.items():
+        assert set(origin.facts) <= facts, field
+        assert set(origin.settings) <= settings, field
+        assert origin.how, field
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,7 @@ def test_the_fact_named_is_the_one_that_changes_the_value(name: str, field: str,
     def value(job: Job) -> str:
         renderer = record_format(name, VIEW)
         fields = fields_of(name, renderer.message([renderer.record(job, CREATED).body]))
-        (one,) = [one for one in explain(name, fields, job) if one.field == field]
+        (one,) = [one for one in explain(FORMATS[name], fields, job) if one.field == field]
         assert fact in one.facts
         return one.value
 
@@ -78,14 +79,17 @@ def test_no_value_of_a_summary_is_without_a_rule(name: str, version: str) -> Non
     fold.add(ARC)
     (group,) = fold.groups()
     fields = fields_of(name, form.message([form.record(group).body]))
-    reported = {one.field: one for one in explain(name, fields, ARC)}
+    reported = {one.field: one for one in explain(FORMATS[name], fields, ARC)}
     assert [one.field for one in reported.values() if one.rule == "no rule is known"] == []
     assert "the first in sort order" in reported["GlobalUserName"].rule
-    for field, rule in GROUP_RULES[name].items():
-        assert set(rule.facts) <= set(Job.__struct_fields__), field
+    for field, origin in FORMATS[name].origins.items():
+        assert set(origin.facts) <= set(Job.__struct_fields__), field
+
+
+@pytest.mark.parametrize("name", ["auditor-record", "waldur-usage"])
+def test_the_energy_of_a_component_is_among_its_facts(name: str) -> None:
+    assert "energy_j" in FORMATS[name].origins["components/amount"].facts
 
 
 def test_formats_that_no_one_job_is_in() -> None:
-    for name in ("apel-sync", "utilization"):
-        with pytest.raises(NoExplanationError):
-            list(explain(name, {}, ARC))
+    assert {name for name, form in FORMATS.items() if not form.origins} == {"apel-sync", "utilization"}

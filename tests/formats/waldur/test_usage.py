@@ -12,16 +12,8 @@ from hypothesis import strategies as st
 
 from formats.rule_codes import CannotRenderError
 from formats.view import View
-from formats.waldur.usage import (
-    FORMAT,
-    ComponentUsage,
-    ResourceUsage,
-    UsageComponent,
-    WaldurFold,
-    WaldurOptions,
-    WaldurUsageFormat,
-    read_reports,
-)
+from formats.waldur.fold import ComponentUsage, ResourceUsage, UsageComponent, WaldurFold, WaldurOptions
+from formats.waldur.usage import FORMAT, WaldurUsageFormat, read_reports
 from tests.publisher.site import make_job
 
 COMPONENTS = (

@@ -18,7 +18,8 @@ from formats.apel.summary import read_group
 from formats.apel.text import parse
 from formats.calendar import Month
 from formats.view import View
-from formats.waldur.usage import AccountReport, ResourceMonth
+from formats.waldur.fold import ResourceMonth
+from formats.waldur.usage import AccountReport
 from formats.xdmod.slurm import FIELDS, record_id_of
 from formats.xml.pieces import pieces
 from publisher.plugins import record_format
