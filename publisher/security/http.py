@@ -14,20 +14,14 @@ But a refusal then says nothing about the request before it, so it is no reply t
 it would be recorded as certainly not taken, and its next version could be sent beside it under another key.
 """
 
-# ruff: noqa: E402 - a line before the imports is for them
 from __future__ import annotations
 
 import logging
 import ssl
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any, Protocol
-
-# httpx offers a command of its own, which loads rich and pygments where they are installed: 35 ms and 5 MiB that no
-# service needs. A module that is None is not found, and httpx does without its command.
-sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
 import httpcore
 import httpx
