@@ -27,7 +27,7 @@ from publisher.events import Observer
 from publisher.publish.context import Tools
 from publisher.sources.base import Window
 from publisher.store import closed_months as store_closings
-from publisher.store import reconciliations, registry, suspects
+from publisher.store import reconciliations, registry, suspects, unreadable_input
 from publisher.store.database import Store
 from publisher.store.schema import State
 from publisher.text import unknown_name
@@ -446,17 +446,17 @@ class Publisher:
             if connection is None:
                 return 0
             self._require_sources(connection, sources)
-            return registry.count_unreadable(connection, sources)
+            return unreadable_input.count_unreadable(connection, sources)
 
     def unreadable(
-        self, limit: int | None = registry.LISTED, sources: Sequence[str] = ()
-    ) -> list[registry.UnreadableRow]:
+        self, limit: int | None = unreadable_input.LISTED, sources: Sequence[str] = ()
+    ) -> list[unreadable_input.UnreadableRow]:
         """Input that is not a record, newest first: of these sources, or of all. `limit` None: all of it."""
         with self._opened.reading() as connection:
             if connection is None:
                 return []
             self._require_sources(connection, sources)
-            return registry.list_unreadable(connection, limit, sources)
+            return unreadable_input.list_unreadable(connection, limit, sources)
 
     # --- decisions of people
     @contextmanager
@@ -481,7 +481,7 @@ class Publisher:
 
     def settle_unreadable(
         self, reason: str, sources: Sequence[str] = (), chosen: suspects.PieceFilter = suspects.ALL_PIECES
-    ) -> list[registry.UnreadableRow]:
+    ) -> list[unreadable_input.UnreadableRow]:
         """Mark what `unreadable` lists, of these sources or all, as settled, with the reason. Return it."""
         from publisher.publish.decide import settle  # noqa: PLC0415
 

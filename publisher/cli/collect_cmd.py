@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from publisher.collect.meters import MeterResult
     from publisher.collect.suspects import AcceptedSuspects
     from publisher.sources.base import Window
-    from publisher.store.registry import UnreadableRow
+    from publisher.store.unreadable_input import UnreadableRow
 
 _LISTED: Final = 1000
 
@@ -225,7 +225,7 @@ def _list_unreadable(rows: Sequence[UnreadableRow], suspects: Mapping[int, Job],
     if not rows:
         say("no input is unreadable")
     elif total > len(rows):
-        from publisher.store.registry import KEPT_OF_FILE  # noqa: PLC0415
+        from publisher.store.unreadable_input import KEPT_OF_FILE  # noqa: PLC0415
 
         say(f"at most {KEPT_OF_FILE:,} pieces of a file are kept; the others are counted only")
 

@@ -30,6 +30,7 @@ from publisher.store import (
     same_jobs,
     suspects,
     transitions,
+    unreadable_input,
     usage_notes,
 )
 from publisher.store.admin import erase, purge
@@ -141,7 +142,7 @@ def collect(
     if total.new:
         store.refresh_statistics()
     with store.read() as connection:
-        return msgspec.structs.replace(total, error=registry.unread_error(connection, row.id))
+        return msgspec.structs.replace(total, error=unreadable_input.unread_error(connection, row.id))
 
 
 def _pages(store: Store, source: Reader, cursor: Cursor, window: Window | None) -> Iterator[Page | EncodedPage]:
@@ -195,10 +196,10 @@ def _store_page(
         if doubted and (same := same_jobs.linked_with(connection, doubted)):
             for plan in plans:  # what may be forged takes the place of no other run
                 counted_once.decide(connection, plan.target_id, plan.filter, same, now)
-        unreadable_new = registry.keep_unreadable(
+        unreadable_new = unreadable_input.keep_unreadable(
             connection, row.id, unreadable, now, again=again, first_read=first is not None
         )
-        registry.drop_recovered(connection, row.id, page.recovered)
+        unreadable_input.drop_recovered(connection, row.id, page.recovered)
         ends = [run.end for run in page.runs if run.finished and run.end]
         last_end = max([*ends, page.recognised.last_end or 0]) or None
         counts = (stored.new, page.skipped, unreadable_new, last_end)

@@ -18,7 +18,7 @@ from publisher.errors import SourceError
 from publisher.grid_identity import GridLogEntry, entry_for, needs_entry
 from publisher.job_ids import local_id
 from publisher.sources import blah
-from publisher.store import grid_jobs, registry, runs
+from publisher.store import grid_jobs, registry, runs, unreadable_input
 from publisher.store.classes import AWAITED, GRID_LOG, JOINED, Interner, Marked, classes_by_id
 from publisher.store.database import Store
 from publisher.store.runs import UpsertedRun
@@ -101,9 +101,9 @@ class GridJoin:
             for page in blah.pages(self._settings.path, cursor or {}, self._settings.rotated_to):
                 with self._store.write() as connection:
                     grid_jobs.keep(connection, self._source_id, page.entries)
-                    new = registry.keep_unreadable(connection, self._source_id, page.unreadable, self._now)
+                    new = unreadable_input.keep_unreadable(connection, self._source_id, page.unreadable, self._now)
                     registry.count_window(connection, self._source_id, 0, 0, new, None)
-                    registry.drop_recovered(connection, self._source_id, page.recovered)
+                    unreadable_input.drop_recovered(connection, self._source_id, page.recovered)
                     grid_jobs.set_cursor(connection, self._source_id, page.cursor)
                     keys = [local_id(entry.lrms_id).key for entry in page.entries]
                     self._give(connection, grid_jobs.waiting_for(connection, self._source_id, keys))

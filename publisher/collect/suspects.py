@@ -18,7 +18,7 @@ from publisher.collect.grid_join import GridJoin
 from publisher.config.schema import SourceSettings
 from publisher.encoded_run import EncodedRun, encode_run
 from publisher.errors import UsageError
-from publisher.store import paging, registry, suspects
+from publisher.store import paging, registry, suspects, unreadable_input
 from publisher.store.admin import erase
 from publisher.store.classes import Interner
 from publisher.store.database import Store
@@ -63,7 +63,7 @@ def accept(
                     run = encode_run(each.job, classed=False)
                     same = versions.setdefault(run.key, run.digest) == run.digest
                     versions[run.key] = run.digest if same else None
-    registry.require_pieces(chosen.pieces, known)
+    unreadable_input.require_pieces(chosen.pieces, known)
     ambiguous = frozenset(key for key, digest in versions.items() if digest is None)
     del versions
     return {
@@ -104,7 +104,7 @@ def _accept(
                 first = row.name if first_read else None
                 stored = store_runs(connection, interner, pseudonyms, join, encoded, plans, now, first_read_of=first)
                 registry.count_window(connection, row.id, stored.new, 0, 0, None)
-            registry.drop_pieces(connection, name, list(accepted))
+            unreadable_input.drop_pieces(connection, name, list(accepted))
             done = AcceptedSuspects(
                 done.stored + len(accepted), done.left + len(left), done.damaged + len(page) - len(runs)
             )

@@ -28,7 +28,7 @@ from publisher.errors import UsageError
 from publisher.messages import duplicate_guard
 from publisher.plugins import format_of
 from publisher.reason import ReasonCode
-from publisher.store import deliveries, groups, in_flight, paging, registry, suspects
+from publisher.store import deliveries, groups, in_flight, paging, registry, suspects, unreadable_input
 from publisher.store.admin import purge
 from publisher.store.groups import GroupRow
 from publisher.store.schema import State, runs
@@ -180,9 +180,9 @@ def settle(
     names: Sequence[str],
     reason: str,
     now: int,
-    limit: int = registry.LISTED,
+    limit: int = unreadable_input.LISTED,
     chosen: PieceFilter = ALL_PIECES,
-) -> list[registry.UnreadableRow]:
+) -> list[unreadable_input.UnreadableRow]:
     """Mark the listed unreadable input of these sources, or of all, as settled, with the reason. Return what was
     settled. Raises `UsageError` for an unknown piece of those that are `chosen`.
 
@@ -196,23 +196,25 @@ def settle(
         chosen = msgspec.structs.replace(chosen, with_suspects=False)
     if chosen.user is not None:
         mine = [each.piece for page in suspects.listed(connection, names, chosen) for each in page]
-        found = [registry.list_unreadable(connection, None, names, PieceFilter(some)) for some in paging.chunks(mine)]
+        found = [
+            unreadable_input.list_unreadable(connection, None, names, PieceFilter(some)) for some in paging.chunks(mine)
+        ]
         settled = [item for items in found for item in items]
     else:
-        settled = registry.list_unreadable(connection, limit, names, chosen)
-    registry.require_pieces(chosen.pieces, [item.id for item in settled])
-    of_source: dict[str, list[registry.UnreadableRow]] = {}
+        settled = unreadable_input.list_unreadable(connection, limit, names, chosen)
+    unreadable_input.require_pieces(chosen.pieces, [item.id for item in settled])
+    of_source: dict[str, list[unreadable_input.UnreadableRow]] = {}
     for item in settled:
         of_source.setdefault(item.source, []).append(item)
     for name, items in of_source.items():
-        registry.drop_unreadable(connection, name, items)
+        unreadable_input.drop_unreadable(connection, name, items)
         jobs = sum(item.is_suspect for item in items)
         discarded = f", {counted(jobs, 'suspect job')} discarded" if jobs else ""
         registry.record_action(connection, "settle unreadable", name, f"{_places(items)}{discarded}: {reason}", now)
     return settled
 
 
-def _places(items: Sequence[registry.UnreadableRow]) -> str:
+def _places(items: Sequence[unreadable_input.UnreadableRow]) -> str:
     """Return a text with the number of pieces and files, and the first places."""
     files = len({item.file for item in items})
     named = [f"{item.place} ({item.reason})" for item in items[::-1][:_PLACES_NAMED]]

@@ -24,6 +24,7 @@ from publisher.store import (
     reconciliations,
     registry,
     suspects,
+    unreadable_input,
     usage_notes,
 )
 from publisher.store.admin import check_progress
@@ -283,8 +284,8 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
             last_end = row.last_job_end if row is not None else None
             if row is not None and past(last_end, now) != last_end:
                 last_end = registry.last_end_before(connection, row.id, now)
-            unread = registry.unread_files(connection, row.id) if row is not None else []
-            error = registry.unread_error(connection, row.id) if row is not None else None
+            unread = unreadable_input.unread_files(connection, row.id) if row is not None else []
+            error = unreadable_input.unread_error(connection, row.id) if row is not None else None
             notes = usage_notes.count(connection, row.id) if row is not None else {}
             suspect = suspects.count(connection, [name]) if row is not None and row.unreadable else 0
     expect, retired = config.sources[name].expect_every, config.sources[name].retired

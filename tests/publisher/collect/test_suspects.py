@@ -13,7 +13,7 @@ from formats.job import Job
 from publisher.errors import UsageError
 from publisher.report.request import ReportRequest
 from publisher.sources.base import Recovered, Unreadable
-from publisher.store import registry
+from publisher.store import unreadable_input
 from publisher.store.schema import State
 from publisher.store.suspects import ALL_PIECES, PieceFilter
 from tests.publisher.receivers import RecordReceiver
@@ -66,12 +66,12 @@ def test_one_command_accepts_many_and_they_are_sent(site: Site) -> None:
 
 
 def test_suspects_take_no_place_of_input_whose_text_is_needed(site: Site) -> None:
-    items = [suspect(make_job(100 + line), line) for line in range(10, 10 + registry.KEPT_OF_FILE)]
+    items = [suspect(make_job(100 + line), line) for line in range(10, 10 + unreadable_input.KEPT_OF_FILE)]
     items += [Unreadable("accounting", line, line * 100, "is damaged", b"its text") for line in range(5_000, 5_003)]
     site.collect()
     with site.publisher.store.write() as connection:
         for part in (items[:-2], items[-2:]):
-            assert registry.keep_unreadable(connection, 1, part, NOVEMBER) == len(part)
+            assert unreadable_input.keep_unreadable(connection, 1, part, NOVEMBER) == len(part)
     assert [row.raw for row in site.publisher.unreadable(3)] == [b"its text"] * 3
 
 
@@ -195,12 +195,12 @@ def test_what_an_earlier_publisher_delivered_is_not_sent_again(tmp_path: Path) -
 def test_a_piece_that_is_complete_now_is_no_longer_listed(site: Site) -> None:
     site.collect()
     with site.publisher.store.write() as connection:
-        registry.drop_recovered(connection, 1, [Recovered("accounting", -1, b"a line")])
+        unreadable_input.drop_recovered(connection, 1, [Recovered("accounting", -1, b"a line")])
     assert len(site.publisher.unreadable()) == 2, "a suspect job stays until somebody decides"
     site.sources["ce1"].add(Unreadable("accounting", 9, None, "incomplete", b"half"))
     site.collect()
     with site.publisher.store.write() as connection:
-        registry.drop_recovered(connection, 1, [Recovered("accounting", -1, b"half")])
+        unreadable_input.drop_recovered(connection, 1, [Recovered("accounting", -1, b"half")])
     assert [row.line for row in site.publisher.unreadable()] == [5, 4]
     assert site.publisher.status().sources["ce1"].unreadable == 2
 
