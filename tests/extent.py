@@ -1,9 +1,9 @@
 """How much of a test is run: its short form by `make test`, all of it where `RUN_WHOLE=1` is set, and its exhaustive
 form, with all of every other test, by `make test-long`, which sets `RUN_LONG=1`.
 
-Of the cases of a test that writes files (its parameters, and the classes that inherit it), `make test` runs a fifth,
-and `.ci/run`, which sets `RUN_EVERY_CASE=1`, all. Whoever names a file or a test gets all of it, unless
-`RUN_EVERY_CASE=0` is set, as `.ci/run` does for the tests of the base, which ran with another Python before."""
+The cases of a test are its parameters, and the classes that inherit it. `make test` runs a fifth of the cases of tests
+that write files; `.ci/run` sets `RUN_EVERY_CASE=1`, which runs all. All cases run too if files or tests are named,
+unless `RUN_EVERY_CASE=0` is set: `.ci/run` sets it for the tests of the base, whose cases ran with another Python."""
 
 from __future__ import annotations
 

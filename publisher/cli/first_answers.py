@@ -53,10 +53,10 @@ class Answers:
         file = file_of(self.tables["store"]["url"])
         if user_id != 0 or file is None:
             return None
-        place = self._path.absolute().parent / file
-        if not place.parent.exists():
+        store = self._path.absolute().parent / file
+        if not store.parent.exists():
             return SERVICE_USER
-        owner = owner_of(place)
+        owner = owner_of(store)
         return name_of(owner) if owner else None
 
     def site(self, given: str | None) -> None:
@@ -78,23 +78,24 @@ class Answers:
 
         here = discovery.sources(os.environ) if given is None else {}
         if here:
-            say("Found on this machine:", *(f"  {place} ({kind})" for place, kind in here.items()))
+            say("Found on this machine:", *(f"  {log} ({kind})" for log, kind in here.items()))
         urls: list[str] = []
         question = "Source of jobs: a file, a folder, a program, or a URL"
-        place = ask_path(question, "--source", given, next(iter(here), None), urls)
+        log = ask_path(question, "--source", given, next(iter(here), None), urls)
+        address = next(iter(urls), str(log))
         if urls:
             possible = tuple(name for name, each in SOURCE_KINDS.items() if each.own_table)
         else:
-            possible = (here[place],) if place in here else recognised(place)
+            possible = (here[log],) if log in here else recognised(log)
         kind = kind or (possible[0] if len(possible) == 1 else None)
-        if kind is None and not place.exists():
-            self._report(f"{place} does not exist yet")
+        if kind is None and not log.exists():
+            self._report(f"{log} does not exist yet")
 
         def accept(answer: str) -> None:
             if answer not in known_kinds():
                 raise UsageError(unknown_name("type of source", answer, known_kinds()))
             own = SOURCE_KINDS[answer].own_table if answer in SOURCE_KINDS else ""
-            key, value = (own, {"url": next(iter(urls), str(place))}) if own else ("path", next(iter(urls), str(place)))
+            key, value = (own, {"url": address}) if own else ("path", address)
             self.tables["sources"] = {answer: {"type": answer, key: value}}
             self._config()
 
@@ -105,7 +106,7 @@ class Answers:
                 table = self.tables["sources"][name][settings.kind.own_table]
                 ask(settings.kind.asked[key], f"--{key}", answered, self._setter(table, key), "other")
         settings = self._config().sources[name]
-        self._try(f"{next(iter(urls), place)} ({settings.type})", lambda: make_source(name, settings).check())
+        self._try(f"{address} ({settings.type})", lambda: make_source(name, settings).check())
 
     def earlier_publisher(self, given: str | None) -> None:
         """The last month of the program that publishes this source's records without us, if it may have; the target

@@ -85,16 +85,16 @@ def _store(
 ) -> list[int]:  # fmt: skip
     """Store these values; return the runs of which they are new or others."""
     found: dict[tuple[str | None, int | None], list[int]] = {}
-    run_ids = energies.runs_named(connection, (value.job for value in values))
-    for run in runs.by_ids(connection, run_ids, run_or_damage):  # a damaged one belongs to no value
+    named = energies.runs_named(connection, (value.job for value in values))
+    for run in runs.by_ids(connection, named, run_or_damage):  # a damaged one belongs to no value
         if meter.cluster in {None, run.job.cluster}:
             started = run.job.start if run.job.execution_start is None else run.job.execution_start
             found.setdefault((run.job.local_id, started), []).append(run.run_id)
     chosen: dict[int, int] = {}
     for value in values:
-        known = found.get((value.job, value.start), [])
-        result.without_run += not known
-        chosen |= {run_id: value.energy_mj for run_id in known if run_id not in seen}
+        run_ids = found.get((value.job, value.start), [])
+        result.without_run += not run_ids
+        chosen |= {run_id: value.energy_mj for run_id in run_ids if run_id not in seen}
     seen.update(chosen)
     changed = energies.put(connection, chosen, method)
     result.stored += len(changed)

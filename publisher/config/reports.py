@@ -159,11 +159,11 @@ def crossing_prices(prices: Sequence[Price]) -> Iterator[str]:
             if other.resource != price.resource:
                 continue
             hours, taken = minutes_of(price.hours), minutes_of(other.hours)
-            given = [(getattr(other, name), getattr(price, name)) for name in _PLACES]
-            if hours <= taken and all(before is None or before == now for before, now in given):
+            labels = [(getattr(other, name), getattr(price, name)) for name in _PLACES]
+            if hours <= taken and all(before is None or before == now for before, now in labels):
                 yield f"prices[{place}] never applies: prices[{earlier}] is before it, and applies wherever it does"
                 break
-            elif not taken <= hours and hours & taken and all(before == now for before, now in given):
+            elif not taken <= hours and hours & taken and all(before == now for before, now in labels):
                 yield f"prices[{place}] and prices[{earlier}] cross: both apply in a part of the day. Part them"
 
 

@@ -14,7 +14,7 @@ from formats.rule_codes import Reason
 from publisher.config.schema import Config
 from publisher.config.schema import Target as TargetSettings
 from publisher.reason import ReasonCode
-from publisher.store import registry
+from publisher.store import registry, unreadable_input
 from publisher.store.admin import purge
 from publisher.store.database import Store
 from publisher.text import past
@@ -66,7 +66,7 @@ def _why_not_read_from(
         if row is None or not row.first_read_done:
             return Reason.of(ReasonCode.SOURCE_NOT_READ, source=name)
         with store.read() as connection:
-            files = registry.unread_files(connection, row.id)
+            files = unreadable_input.unread_files(connection, row.id)
         unread = [each.file for each in files if each.end >= first and (until is None or each.begin < until)]
         if unread:
             return Reason.of(ReasonCode.FILE_DISAPPEARED, source=name, file=unread[0], interval=what)

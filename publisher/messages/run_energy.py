@@ -73,19 +73,19 @@ class NodeTables:
         self._by_name: dict[tuple[str | None, str], list[Node]] = {}
         for table in tables:
             for name in table.names:
-                known = self._by_name.setdefault((table.cluster, name), [])
-                if all(one.since != table.since for one in known):
-                    known.append(table)
+                tables_of_node = self._by_name.setdefault((table.cluster, name), [])
+                if all(other.since != table.since for other in tables_of_node):
+                    tables_of_node.append(table)
 
     def shares(self, hosts: Sequence[Host], cluster: str, slots: int, start: int) -> list[HeldNode]:
         """The nodes of a run that started then. Cores that no source divides are divided evenly."""
         each, rest = divmod(slots, len(hosts)) if hosts else (0, 0)
-        found = []
-        for place, host in enumerate(hosts):
-            known = self._by_name.get((cluster, host.name)) or self._by_name.get((None, host.name), [])
-            node = next((one for one in known if _in_service_at(one, start)), None)
-            found.append(HeldNode(node, each + (place < rest) if host.slots is None else host.slots))
-        return found
+        held_nodes = []
+        for position, host in enumerate(hosts):
+            tables = self._by_name.get((cluster, host.name)) or self._by_name.get((None, host.name), [])
+            node = next((table for table in tables if _in_service_at(table, start)), None)
+            held_nodes.append(HeldNode(node, each + (position < rest) if host.slots is None else host.slots))
+        return held_nodes
 
 
 def _in_service_at(node: Node, instant: int) -> bool:

@@ -48,12 +48,12 @@ class SentSettings:
         """Raises `StoreCorruptError`."""
         self.present = present
         self.now = MadeBy(0, present, present)
-        found: list[tuple[int, str]] = []
+        before: list[tuple[int, str]] = []
         if present.target_id is not None:
             with present.store.read() as connection:
-                found = registry.settings_before(connection, present.target_id)
-        self._last_batches = [last for last, _ in found]
-        self._earlier = [MadeBy(number, self._recipient(text), present) for number, (_, text) in enumerate(found, 1)]
+                before = registry.settings_before(connection, present.target_id)
+        self._last_batches = [last for last, _ in before]
+        self._earlier = [MadeBy(number, self._recipient(text), present) for number, (_, text) in enumerate(before, 1)]
 
     def _recipient(self, text: str) -> Recipient | None:
         name = self.present.name
@@ -66,15 +66,15 @@ class SentSettings:
         if not self._earlier:
             yield self.now, list(entries)
             return
-        found: dict[int, tuple[MadeBy, list[LedgerEntry]]] = {}
+        by_settings: dict[int, tuple[MadeBy, list[LedgerEntry]]] = {}
         for entry in entries:
             made_by = self.of(entry)
-            found.setdefault(made_by.number, (made_by, []))[1].append(entry)
-        yield from found.values()
+            by_settings.setdefault(made_by.number, (made_by, []))[1].append(entry)
+        yield from by_settings.values()
 
     def of(self, entry: LedgerEntry) -> MadeBy:
         """Those by which a run was sent; the present ones of a run that was not sent from here."""
         if not self._earlier or not entry.sent or entry.batch_id is None:
             return self.now
-        place = bisect_left(self._last_batches, entry.batch_id)
-        return self.now if place == len(self._earlier) else self._earlier[place]
+        position = bisect_left(self._last_batches, entry.batch_id)
+        return self.now if position == len(self._earlier) else self._earlier[position]

@@ -24,22 +24,29 @@ def without_vo(*numbers: int) -> list[Any]:
     return [make_job(number, vo=None) for number in numbers]
 
 
+def sent_under_another_rule(site: Site, *first: Any, later: int) -> None:
+    """Send runs of VO atlas by a rule, and one more after the rule gives cms."""
+    site.table["sources"]["ce1"]["map"] = [{"vo": "atlas"}]
+    site.sources["ce1"].add(*first)
+    sent(site)
+    site.table["sources"]["ce1"]["map"] = OTHER_RULE
+    site.sources["ce1"].add(*without_vo(later))
+    sent(site)
+
+
+def sent(site: Site) -> None:
+    site.reopen()
+    site.collect()
+    site.publish()
+
+
 def test_a_vo_rule_that_changed_makes_nothing_missing_or_foreign_at_sgas(
     simulator: Simulator, pki: Pki, tmp_path: Path
 ) -> None:
     """Its sums are by VO, and it keeps the first version."""
     site = Site(tmp_path, [ListSource("ce1")], [])
     site.table |= site_of(tmp_path, pki, (), neic=sgas(simulator)).table
-    site.table["sources"]["ce1"]["map"] = [{"vo": "atlas"}]
-    site.sources["ce1"].add(*without_vo(1, 2), *make_jobs(2, first=5, vo="cms"))
-    site.reopen()
-    site.collect()
-    site.publish()
-    site.table["sources"]["ce1"]["map"] = OTHER_RULE
-    site.sources["ce1"].add(*without_vo(3))
-    site.reopen()
-    site.collect()
-    site.publish()
+    sent_under_another_rule(site, *without_vo(1, 2), *make_jobs(2, first=5, vo="cms"), later=3)
     found, differences = reconciled(site)
     assert ([each for each in differences if each.kind != "outdated"], confirmed(site)) == ([], 5)
     assert (month(found).missing, month(found).foreign) == (0, 0)
@@ -47,17 +54,8 @@ def test_a_vo_rule_that_changed_makes_nothing_missing_or_foreign_at_sgas(
 
 def test_records_that_the_settings_would_give_other_values_are_listed_and_no_difference(tmp_path: Path) -> None:
     site = site_of(tmp_path, None, [], spool=files())
-    site.table["sources"]["ce1"]["map"] = [{"vo": "atlas"}]
-    site.sources["ce1"].add(*without_vo(1, 2), make_job(3))
-    site.reopen()
-    site.collect()
-    site.publish()
     site.table["site"] = {"name": "EXAMPLE-SITE"}
-    site.table["sources"]["ce1"]["map"] = OTHER_RULE
-    site.sources["ce1"].add(*without_vo(4))
-    site.reopen()
-    site.collect()
-    site.publish()
+    sent_under_another_rule(site, *without_vo(1, 2), make_job(3), later=4)
     found, differences = reconciled(site)
     assert [(each.kind, each.record, each.detail) for each in differences] == [
         ("outdated", make_job(number).record_id, "VO atlas, by the present settings cms") for number in (1, 2)
