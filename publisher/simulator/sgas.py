@@ -31,7 +31,13 @@ from formats.check.sgas_times import duration_s, instant_s
 from publisher.simulator.faults import Faults, with_faults
 from publisher.simulator.server import Request, Response
 from publisher.simulator.sgas_records import NotUsageRecordsError, read
-from publisher.simulator.sgas_rows import DatabaseRefusedError, ProcessingFailedError, UsageRecord, usage_record
+from publisher.simulator.sgas_rows import (
+    LONGEST_LOCAL_ID,
+    DatabaseRefusedError,
+    ProcessingFailedError,
+    UsageRecord,
+    usage_record,
+)
 
 CUSTOM_QUERY = "usage-publisher"
 _ARGUMENTS = frozenset({"machine_name", "user_identity", "vo_name", "start_date", "end_date", "time_resolution"})
@@ -258,6 +264,7 @@ class Sgas:
         self.base = base
         self.limit_bytes = limit_bytes
         self.database_down = False
+        self.longest_local_id = LONGEST_LOCAL_ID
         self.custom_query_defined = True
         """Whether `sgas.conf` has the custom query `usage-publisher`."""
         self._check_depth = check_depth
@@ -372,7 +379,7 @@ class Sgas:
             return Response(400, b"")
         try:
             self._require_right(request)
-            records = [usage_record(values) for values in read(request.body)]
+            records = [usage_record(values, self.longest_local_id) for values in read(request.body)]
             self._require_machines(request, {record.machine: None for record in records})
             with self._lock:
                 rows = self._store(records, _dn(request))

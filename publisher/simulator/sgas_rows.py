@@ -33,7 +33,8 @@ _NEVER_EMPTY: Final = frozenset(
      "TransferEndTime", "TransferBypassCache", "TransferRetrievedFromCache"}
 )  # fmt: skip
 _SMALLINT, _INT, _BIGINT = 2**15, 2**31, 2**63
-_LONGEST_LOCAL_ID: Final = 120
+LONGEST_LOCAL_ID: Final = 120
+"""Of LUTS' master branch; in the released 3.8.1 it is 40. For a longer LocalJobId SGAS makes another record id."""
 _LONGEST_HOST: Final = 2700
 _LARGEST_INDEXED: Final = 2692
 """Largest size of a text in an index of PostgreSQL, as stored: compressed, if that saves a quarter."""
@@ -109,7 +110,7 @@ class _InsertProblems:
         self.if_new = self.if_new or DatabaseRefusedError(text)
 
 
-def usage_record(record: Values) -> UsageRecord:
+def usage_record(record: Values, longest_local_id: int = LONGEST_LOCAL_ID) -> UsageRecord:
     """A row from the values of a record. Raises `ProcessingFailedError` for what SGAS cannot parse."""
     values, many = record
     refusals = _InsertProblems()
@@ -143,15 +144,17 @@ def usage_record(record: Values) -> UsageRecord:
     _durations(values, cpu, refusals)
     for slot in ("StartTime", "EndTime", "SubmitTime"):
         _time(values.get(slot, ""), refusals)
-    return _row(values, cpu, refusals, children=children)
+    return _row(values, cpu, refusals, longest_local_id, children=children)
 
 
-def _row(values: dict[str, str], cpu: tuple[str, ...], refusals: _InsertProblems, *, children: bool) -> UsageRecord:
+def _row(
+    values: dict[str, str], cpu: tuple[str, ...], refusals: _InsertProblems, longest_local_id: int, *, children: bool
+) -> UsageRecord:
     get = values.get
     create_time, machine = get("createTime", ""), get("MachineName")
     if not machine:
         raise ProcessingFailedError("no MachineName")
-    record_id, global_job_id, local_job_id = _identity(values, machine, create_time, refusals)
+    record_id, global_job_id, local_job_id = _identity(values, machine, create_time, refusals, longest_local_id)
     nodes, processors = _whole(get("NodeCount")), _whole(get("Processors"))
     if "Processors" not in values:
         nodes, processors = None, nodes
@@ -174,7 +177,7 @@ def _row(values: dict[str, str], cpu: tuple[str, ...], refusals: _InsertProblems
 
 
 def _identity(
-    values: dict[str, str], machine: str, create_time: str, refusals: _InsertProblems
+    values: dict[str, str], machine: str, create_time: str, refusals: _InsertProblems, longest_local_id: int
 ) -> tuple[str, str | None, str | None]:
     """Record id, GlobalJobId, LocalJobId. For some LocalJobIds SGAS makes another record id."""
     created = _instant(create_time)
@@ -185,7 +188,7 @@ def _identity(
     record_id, global_job_id, local_job_id = values.get("recordId"), values.get("GlobalJobId"), values.get("LocalJobId")
     if local_job_id == "":
         refusals.by_program("empty LocalJobId")
-    elif local_job_id is not None and (len(local_job_id) > _LONGEST_LOCAL_ID or local_job_id[0] == "/"):
+    elif local_job_id is not None and (len(local_job_id) > longest_local_id or local_job_id[0] == "/"):
         local_job_id, record_id = None, global_job_id or None
         if global_job_id is None and created is None:
             refusals.by_program("no record id can be made")

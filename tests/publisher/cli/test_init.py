@@ -18,6 +18,7 @@ import pytest
 
 from publisher.cli import discovery
 from publisher.simulator.pki import Pki
+from publisher.store.file_owner import as_user, name_of
 from tests.publisher.cli.program import COMMAND, Program
 
 
@@ -53,6 +54,18 @@ def test_by_options(fresh: Program, pki: Pki) -> None:
     found = fresh("--config", new, "run", "--json").object
     assert found["sources"]["arc"]["new"] == 39
     assert found["targets"]["directory"]["batches"] >= 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_root_is_told_whose_commands_come_next(fresh: Program, pki: Pki) -> None:
+    """The folder of the store belongs to another user, who then has to open it."""
+    state = fresh.folder / "state"
+    state.mkdir()
+    os.chown(state, 65_534, -1)
+    done = fresh("--config", "new.toml", "init", *answers(fresh, pki, store=str(state / "store.db"))).ok()
+    assert f"  {as_user(name_of(65_534))} usage-publisher --config new.toml check  " in done.err
+    own = fresh("--config", "own.toml", "init", *answers(fresh, pki)).ok()
+    assert "  usage-publisher --config own.toml check  " in own.err
 
 
 def test_asked(fresh: Program, pki: Pki) -> None:

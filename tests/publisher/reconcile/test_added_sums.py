@@ -134,6 +134,18 @@ def test_sums_are_compared_as_the_kind_states(
     assert altered in kinds(differences).get("suspect", set()) | kinds(differences).get("missing", set())
 
 
+def test_sums_of_an_add_on_are_compared_by_schedule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site, made = site_of(tmp_path, monkeypatch, "BY_VO"), service_of("BY_VO")
+    result = site.publisher.run().reconciled["mine"]
+    assert (result.confirmed, result.differences) == (6, 0)
+    assert made.asked, "its service was asked"
+    del made.kept[make_job(2).record_id]
+    site.now += 7 * 86_400
+    result = site.publisher.run().reconciled["mine"]
+    assert result.differences
+    assert site.publisher.status().targets["mine"].is_contradicted
+
+
 def test_sums_by_other_columns_than_stated_are_a_defect_of_the_add_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -403,3 +403,21 @@ def test_a_run_at_work_is_not_disturbed(simulator: Simulator, pki: Pki, tmp_path
     lock = site.publisher.store.lock("target-neic")
     with site.publisher.reconcile() as result, lock, pytest.raises(TargetBusyError, match="another run is sending"):
         site.publisher.send_missing(result)
+
+
+@pytest.mark.parametrize("longest", [40, 120])
+def test_records_that_sgas_renames_for_their_local_ids_are_delivered(
+    simulator: Simulator, pki: Pki, tmp_path: Path, longest: int
+) -> None:
+    """LUTS 3.8.1 as released keeps these under their GlobalJobIds, its master under their own ids."""
+    simulator.sgas.longest_local_id = longest
+    host = "pbs01.cluster.physics.university.example.org"
+    jobs = [make_job(n, local_id=f"{n}.{host}", global_id=f"gsiftp://ce1.example.org/jobs/{n}") for n in range(1, 4)]
+    site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
+    names = {job.global_id if longest == 40 else job.record_id for job in jobs}
+    assert simulator.sgas.holdings().keys() == names
+    site.sources["ce1"].add(make_job(4))
+    (sent,) = site.publisher.run().targets.values()
+    assert (sent.sent.accepted, simulator.sgas.stats()["received"]) == (1, 4)
+    found, differences = reconciled(site)
+    assert (found.agrees, differences, confirmed(site)) == (True, [], 4)

@@ -57,6 +57,12 @@ def test_local_ids_it_cannot_use_change_the_record_id(client: Client, local_id: 
     assert rewritten.json.keys() == {"ce1.example.org:2026 11 01 02:00:00"}
 
 
+def test_the_released_version_uses_shorter_local_ids(simulator: Simulator, client: Client) -> None:
+    simulator.sgas.longest_local_id = 40
+    kept, replaced = (client("POST", "/sgas/ur", message(record(1, local_id="1" * size))).json for size in (40, 41))
+    assert (kept.keys(), replaced.keys()) == ({"ur-1"}, {"gsiftp://ce1.example.org/jobs/1"})
+
+
 PROCESSING = "Processing Failed"
 VARIED = "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(1000))
 """Text that PostgreSQL cannot compress, of three bytes a letter."""

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from publisher.config import file as config_file
-from publisher.config.schema import Config
+from publisher.config.schema import SOURCE_KINDS, Config
 from publisher.finding import Finding
 from publisher.observe.metrics import StatusCollector, serve
 from publisher.simulator.pki import Pki, make_pki
@@ -244,3 +244,18 @@ def test_the_port_for_metrics_is_free_or_ours(tmp_path: Path) -> None:
     assert (ours.level, ours.message) == ("green", f"{listen} answers with metrics of this program")
     (bad,) = metrics_of(tmp_path, listen="192.0.2.1:9000")
     assert bad.level == "yellow"
+
+
+@pytest.mark.parametrize("kind", [kind for kind, each in SOURCE_KINDS.items() if each.submit_filter])
+def test_the_filter_of_a_source_is_recommended(tmp_path: Path, root: Path, kind: str) -> None:
+    table = {"site": {"name": "EXAMPLE-SITE"}, "sources": {"cluster1": {"type": kind, "path": "log"}}}
+    config = config_file.parse(table, tmp_path / "publisher.toml")
+    (found,) = check_host.texts(config)
+    assert (found.subject, found.level) == ("source cluster1", "green")
+    file = SOURCE_KINDS[kind].submit_filter
+    assert f"share/usage-publisher/filters/{file}" in found.hint
+    assert (root / "conf" / "filters" / file).is_file()
+
+
+def test_no_filter_is_recommended_for_a_log_that_escapes_texts(pki: Pki, tmp_path: Path) -> None:
+    assert list(check_host.texts(config_of(pki, tmp_path))) == []
