@@ -257,12 +257,10 @@ def _show_settled(rows: Sequence[UnreadableRow], left: int) -> None:
 
 def _show_accepted(found: Mapping[str, AcceptedSuspects]) -> None:
     if session.json:
-        json_object(
-            {
-                name: {"accepted": item.stored, "left": item.left, "damaged": item.damaged}
-                for name, item in found.items()
-            }
-        )
+        sources = {
+            name: {"stored": item.stored, "left": item.left, "damaged": item.damaged} for name, item in found.items()
+        }
+        json_object({"sources": sources})
         return
     for name, item in found.items():
         say(f"{name}: {counted(item.stored, 'suspect job')} accepted; the next publish sends them")

@@ -9,7 +9,7 @@ DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 BY_NAME: Final = frozenset({
     "sources", "targets", "months", "facts", "not_selected", "times_in_future", "reconciled", "to_hold",
     "last_registration", "receipt", "taken_over", "objects", "tables", "totals", "left", "job", "messages",
-    "removed_sources", "removed_targets", "resent", "removed_amounts",
+    "removed_sources", "removed_targets", "resent", "removed_amounts", "fields",
 })  # fmt: skip
 """Keys whose value is an object by name: of a source, a target, a month, and so on."""
 NUMBERS: Final = frozenset(
@@ -18,6 +18,8 @@ NUMBERS: Final = frozenset(
 """Keys with a number or null, or with numbers by name; another key that was only seen as null has a text or null."""
 OBJECTS: Final = frozenset({"own", "tool"})
 """Keys with an object or null: the sums of a batch system's own program, which is not asked here."""
+OR_NULL: Final = frozenset({"ours", "theirs", "run_id"})
+"""Keys of a comparison: a value, or null for what one side lacks."""
 DESCRIPTIONS: Final = {
     "accepted": "jobs that the service took; of publish and run: in this run",
     "agrees": "true: the service has what was sent, and no total is open",
@@ -122,6 +124,8 @@ def _schema(key: str, samples: list[Any]) -> dict[str, Any]:
         types.remove("integer")
     if types == ["null"]:
         types = sorted(["null", _unseen(key)])
+    if key in OR_NULL:
+        types = sorted({*types, "null"})
     found: dict[str, Any] = {"description": DESCRIPTIONS[key]} if key in DESCRIPTIONS else {}
     if types:
         found["type"] = types[0] if len(types) == 1 else types

@@ -14,7 +14,9 @@ from publisher.config.target_registry import TARGET_KINDS
 from publisher.simulator.pki import make_pki
 from tests.conftest import ROOT
 from tests.docs import every_target
+from tests.docs.commands import commands
 from tests.docs.json_schema import BY_NAME, DESCRIPTIONS, schema_of, violations
+from tests.docs.moving_answers import moving_answers
 from tests.docs.reconcile_answers import reconcile_answers
 from tests.generators.arc_database import load
 from tests.publisher.cli.program import WHOLE, Inside
@@ -107,7 +109,18 @@ ON_EVERY_TARGET: Final[list[tuple[str, tuple[str, ...]]]] = [
 
 
 RENAMED: Final = "store-rename-source"
-NAMES: Final = sorted({*COMMANDS, RENAMED, *(name for name, _ in (*ON_EVERY_TARGET, *OF_FORMATS))})
+OF_MOVES: Final = {
+    "init": ("init",), "import": ("import", "apel"), "import-ssm-queue": ("import", "ssm-queue"),
+    "shadow-compare": ("shadow",), "shadow-take-over": ("shadow",), "unreadable-accepted": ("collect",),
+}  # fmt: skip
+"""What `moving_answers` has besides other schemas, with a command that prints it."""
+ALIKE: Final = {
+    ("import", "arc"): "import", ("import", "sgas-bart"): "import", ("store", "import"): "store-export",
+    ("store", "rename-source"): RENAMED, ("report", "load"): "report",
+}  # fmt: skip
+WITHOUT_JSON: Final = {("serve",), ("demo",)}
+"""They run until they are stopped, or show other commands."""
+NAMES: Final = sorted({*COMMANDS, RENAMED, *OF_MOVES, *(name for name, _ in (*ON_EVERY_TARGET, *OF_FORMATS))})
 
 
 def on_every_target(folder: Path, fixtures: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -151,8 +164,8 @@ def answers(
             site("run")
         else:
             (site.folder / "accounting.db").write_text("not a database")
-        for name, commands in COMMANDS.items():
-            for words in commands:
+        for name, asked in COMMANDS.items():
+            for words in asked:
                 found = site("--json", *words).object
                 answers[_kind_of(name, found)].append(found)
         if number == 1:  # last of all, since no other command knows the source by its new name
@@ -163,6 +176,9 @@ def answers(
         assert name in {kind, "render-explain"}, found  # utilization has no records to explain
         answers[kind].append(found)
     answers["reconcile"] += reconciled.values()
+    folder = tmp_path_factory.mktemp("moving")
+    for name, found in moving_answers(folder, make_pki(folder / "pki", client_key="ec"), fixtures):
+        answers[name].append(found)
     return answers
 
 
@@ -212,6 +228,14 @@ def test_the_schemas_are_those_of_what_is_printed(
             file.parent.mkdir(exist_ok=True)
             file.write_text(expected, encoding="utf-8")
         assert file.read_text(encoding="utf-8") == expected
+
+
+def test_every_command_has_a_schema() -> None:
+    asked = [words for each in COMMANDS.values() for words in each]
+    asked += [words for _, words in (*ON_EVERY_TARGET, *OF_FORMATS)] + list(OF_MOVES.values())
+    known = {path for path, _ in commands() if any(words[: len(path)] == path for words in asked)}
+    assert {path for path, _ in commands()} - known == ALIKE.keys() | WITHOUT_JSON
+    assert {*ALIKE.values()} <= {*NAMES}
 
 
 def test_the_page_links_every_schema() -> None:
