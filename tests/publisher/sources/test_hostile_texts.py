@@ -440,3 +440,27 @@ def test_many_refused_lines_are_few_pieces_with_all_their_text(tmp_path: Path, c
     assert b"\n".join(piece.raw for piece in pieces).decode().split("\n") == junk
     body = path.read_bytes()
     assert all(body[piece.offset :].startswith(piece.raw) for piece in pieces if piece.offset is not None)
+
+
+HELD_AFTER_CUT_BYTES: Final = 16_384
+"""Of a completion log: docs/reference/sources/files.md."""
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_name_in_a_completion_log_holds_few_jobs_of_others(tmp_path: Path, *, whole: bool) -> None:
+    """The forged record ends with the rest of the broken one, or by itself; no line shows where the name ended."""
+    forged_line = jobcomp(Submitted(999, "ada", FIRST))[0][1]
+    name = f"x\n{forged_line if whole else forged_line.partition(' WorkDir=')[0]}"
+    hostile = range(30, 600, 60)
+    jobs = [Submitted(at, "eve", FIRST, name) if at in hostile else Submitted(at, "ada", FIRST) for at in range(600)]
+    lines = [jobcomp(job)[0][1] for job in jobs]
+    path = tmp_path / "jobcomp"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    settings = schema.SourceSettings.model_validate({"type": "slurm", "path": str(path), "timezone": "UTC"})
+    pages = list(make_source("s", settings).pages({}))
+    counted = {job.local_id for page in pages for job in page.jobs}
+    suspect = {piece.suspect.local_id for page in pages for piece in page.unreadable if piece.suspect is not None}
+    assert "999" not in counted
+    others = {str(at) for at in range(600)} - {str(at) for at in hostile}
+    assert others <= counted | suspect
+    assert 0 < len(others - counted) <= len(hostile) * (1 + HELD_AFTER_CUT_BYTES // min(map(len, lines)))
