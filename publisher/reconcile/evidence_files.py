@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -118,7 +118,7 @@ class EvidenceFile(msgspec.Struct, frozen=True):
 
 
 def read_files(
-    paths: Sequence[Path], target: str, form: Format, sites: frozenset[str], database: EvidenceDatabase
+    paths: Sequence[Path], target: str, form: Format, sites: Collection[str], database: EvidenceDatabase
 ) -> EvidenceFile:
     """Read the files about a target as one. Of several records with one key the last counts.
 
@@ -162,7 +162,9 @@ def _require_different(
             )
 
 
-def read_file(path: Path, target: str, form: Format, sites: frozenset[str], database: EvidenceDatabase) -> EvidenceFile:
+def read_file(
+    path: Path, target: str, form: Format, sites: Collection[str], database: EvidenceDatabase
+) -> EvidenceFile:
     """Read a file about a target that is sent this format. Rows of other sites than these (folded) are left out.
 
     Raises `UsageError` naming file, row and column for what cannot be read.
@@ -267,7 +269,7 @@ def _as_sync(fields: Mapping[str, Any]) -> dict[str, Any]:
 class _FileReader:
     """Reads the rows of one file."""
 
-    def __init__(self, path: Path, target: str, sites: frozenset[str], database: EvidenceDatabase) -> None:
+    def __init__(self, path: Path, target: str, sites: Collection[str], database: EvidenceDatabase) -> None:
         self._path = path
         self._target = target
         self._sites = sites

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from formats.columns import comparable
 from formats.utilization.report import NotAReportError, UtilizationReport, read_report
 from publisher.errors import UsageError
 from publisher.inspect.unwrap import DecryptionKeys, unwrap
@@ -24,9 +25,9 @@ _HINT: Final = "Give a report as it was sent, or a JSON list of reports"
 
 
 class EvidenceReports(msgspec.Struct):
-    """The reports of one site by interval, and notes on what could not be read."""
+    """The reports of one site by interval, and notes on what could not be read. `sites`: its names."""
 
-    site: str
+    sites: Sequence[str]
     reports: dict[Interval, UtilizationReport] = {}
     notes: list[str] = []
     elsewhere: int = 0
@@ -38,7 +39,7 @@ class EvidenceReports(msgspec.Struct):
         except NotAReportError as error:
             self.note(f"{name}: {error}")
             return
-        if report.site.casefold() == self.site.casefold():
+        if any(comparable(report.site) == comparable(name) for name in self.sites):
             self.reports[report.start, report.stop] = report
         else:
             self.elsewhere += 1
@@ -53,9 +54,9 @@ class EvidenceReports(msgspec.Struct):
         return [*self.notes, *([f"{self.elsewhere} reports are of other sites"] if self.elsewhere else [])]
 
 
-def reports_of_messages(kept: Iterable[KeptMessage], site: str, now: int) -> EvidenceReports:
+def reports_of_messages(kept: Iterable[KeptMessage], sites: Sequence[str], now: int) -> EvidenceReports:
     """Read the messages of a directory in the order of their writing. Memory contains a report of each interval."""
-    found = EvidenceReports(site, {}, [])
+    found = EvidenceReports(sites, {}, [])
     for message in kept:
         if isinstance(message.content, str):
             found.note(f"{message.name}: {message.content}")
@@ -68,11 +69,11 @@ def reports_of_messages(kept: Iterable[KeptMessage], site: str, now: int) -> Evi
     return found
 
 
-def reports_of_files(paths: Sequence[Path], site: str, now: int) -> EvidenceReports:
+def reports_of_files(paths: Sequence[Path], sites: Sequence[str], now: int) -> EvidenceReports:
     """Read files, of which the last with a report of an interval counts. Raises as `reports_of_file`."""
-    found = EvidenceReports(site, {}, [])
+    found = EvidenceReports(sites, {}, [])
     for path in paths:
-        one = reports_of_file(path, site, now)
+        one = reports_of_file(path, sites, now)
         found.reports |= one.reports
         found.elsewhere += one.elsewhere
         for note in one.notes:
@@ -80,7 +81,7 @@ def reports_of_files(paths: Sequence[Path], site: str, now: int) -> EvidenceRepo
     return found
 
 
-def reports_of_file(path: Path, site: str, now: int) -> EvidenceReports:
+def reports_of_file(path: Path, sites: Sequence[str], now: int) -> EvidenceReports:
     """Read a file: a message as it was sent, or JSON with many reports, such as the holdings of the simulator.
 
     Raises `UsageError` if it cannot be read, or has no report of this site.
@@ -93,14 +94,14 @@ def reports_of_file(path: Path, site: str, now: int) -> EvidenceReports:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     listed = _listed(content)
     if listed is None:
-        found = reports_of_messages([KeptMessage(path.name, content)], site, now)
+        found = reports_of_messages([KeptMessage(path.name, content)], sites, now)
     else:
-        found = EvidenceReports(site, {}, [])
+        found = EvidenceReports(sites, {}, [])
         for number, one in enumerate(listed, 1):
             found.add(f"report {number}", msgspec.json.encode(one))
     if not found.reports:
         why = f": {found.notes[0]}" if found.notes else ""
-        raise UsageError(f"{path} has no report of {site}{why}", hint=_HINT)
+        raise UsageError(f"{path} has no report of {' or '.join(sites)}{why}", hint=_HINT)
     return found
 
 

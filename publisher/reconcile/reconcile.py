@@ -185,6 +185,9 @@ class _OneTarget:
         self._scope = scope
         self._found = found
         settings = SentSettings(Recipient(store, config, name))
+        # Before a change of the name of the site, records and reports were sent with the earlier one.
+        self._sites = {str(comparable(name)) for each in settings.configs for name in each.site_names}
+        self._reporting_sites = list(dict.fromkeys(each.site.name for each in settings.configs))
         self._keys, self._sent = RecordKeys(settings), SentRecords(settings)
         by_receipt = self._keys if self._settings.kind.receipts_name_records else None
         self._ledger = Ledger(settings, by_receipt, tools.stopping)
@@ -226,7 +229,7 @@ class _OneTarget:
         found = self._found
         if isinstance(service, KeepsMessages) and self._sends_reports:
             found.evidence = "files"
-            reports = reports_of_messages(service.kept(), self._config.site.name, self._clock())
+            reports = reports_of_messages(service.kept(), self._reporting_sites, self._clock())
             found.notes += reports.all_notes()
             self._by_report(listed, reports, service)
             self._note_taken(listed)
@@ -260,12 +263,12 @@ class _OneTarget:
     def _by_given(self, files: Sequence[Path]) -> None:
         found = self._found
         if self._sends_reports:
-            reports = reports_of_files(files, self._config.site.name, self._clock())
+            reports = reports_of_files(files, self._reporting_sites, self._clock())
             found.evidence, found.notes = "file", list(reports.all_notes())
             reported = sorted({month_of(start) for start, _ in reports.reports})
             self._by_report(self._months(reported), reports, None)
             return
-        evidence = read_files(files, found.target, self._settings.format, _sites(self._config), self._database)
+        evidence = read_files(files, found.target, self._settings.format, self._sites, self._database)
         found.evidence, found.notes = "file", evidence.notes
         self._by_file(self._months(evidence.months), evidence)
         found.notes += counted_twice.notes_on_hosts(
@@ -356,7 +359,6 @@ class _OneTarget:
 
         Records of other sites are left out: several may send to one service, and they are theirs.
         """
-        sites = _sites(self._config)
         begin, end = month_bounds(month)
         for day in range(begin // SECONDS_A_DAY, min(end - 1, self._clock()) // SECONDS_A_DAY + 1):
             if self._stopping():
@@ -364,7 +366,7 @@ class _OneTarget:
             records = service.records(day)
             if isinstance(records, EvidenceUnavailable):
                 return records
-            ours = (record for record in records if comparable(record.columns.get("site")) in {MISSING, *sites})
+            ours = (record for record in records if comparable(record.columns.get("site")) in {MISSING, *self._sites})
             self._database.add_records(self._found.target, map(EvidenceRecord.of_columns, ours))
         return None
 
@@ -489,8 +491,3 @@ class _OneTarget:
 
     def _by_group(self, evidence: Sequence[EvidenceGroup], spool: KeepsMessages | None) -> ByGroup:
         return ByGroup(self._ledger, self._view, self._settings.format, evidence, self._verdicts, spool, self._clock())
-
-
-def _sites(config: Config) -> frozenset[str]:
-    """The names of this site, as the server compares them."""
-    return frozenset(str(comparable(name)) for name in config.site_names)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from formats.view import View
 from publisher.collect.enrich import Enrichers
 from publisher.collect.settings_text import config_of_text
+from publisher.config.schema import Config
 from publisher.messages.recipient import Recipient
 from publisher.store import registry
 from publisher.store.ledger_entries import LedgerEntry
@@ -60,6 +61,12 @@ class SentSettings:
         assert name is not None  # it has an id
         config = read_with(lambda stored: config_of_text(stored, name, self.present.config), text, "earlier settings")
         return None if config is None else Recipient(self.present.store, config, name)
+
+    @property
+    def configs(self) -> list[Config]:
+        """The known configurations by which anything was sent, the present one first."""
+        recipients = [self.present, *(made_by.recipient for made_by in self._earlier if made_by.recipient is not None)]
+        return [recipient.config for recipient in recipients]
 
     def groups(self, entries: Sequence[LedgerEntry]) -> Iterator[tuple[MadeBy, list[LedgerEntry]]]:
         """The same runs by the settings by which they were sent."""

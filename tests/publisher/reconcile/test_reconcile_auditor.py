@@ -57,6 +57,24 @@ def test_a_benchmark_that_changed_later_is_listed(site: Site) -> None:
     assert (done.confirmed, done.differences) == (5, 0)  # so `run` ends with 0
 
 
+@pytest.mark.parametrize("table", ["site", "source"])
+def test_what_was_sent_before_the_site_got_another_name_is_there(site: Site, table: str) -> None:
+    def named(name: str) -> None:
+        if table == "site":
+            site.table["site"]["name"] = name
+        else:
+            site.table["sources"]["ce1"]["site"] = name
+        site.reopen()
+
+    named("FORMER-SITE")
+    site.publisher.run()
+    named("LATER-SITE")
+    site.now += SECONDS_A_DAY
+    done = site.publisher.run().reconciled["auditor"]
+    assert (done.confirmed, done.differences) == (5, 0)
+    assert {kind for kind, _ in found(site).values()} == {"outdated"}
+
+
 def test_a_record_altered_there_is_found_after_a_change_of_the_benchmark(site: Site, double: AuditorDouble) -> None:
     """It is compared with what was sent, not with what would be sent now."""
     site.publisher.run()

@@ -54,6 +54,17 @@ def report_of(site: Site, start: int) -> Path:
     return file
 
 
+def test_reports_that_were_sent_before_the_site_got_another_name_are_there(tmp_path: Path) -> None:
+    site = site_of(tmp_path)
+    site.table["site"]["name"] = "LATER-SITE"
+    site.reopen()
+    site.collect()
+    site.publish()
+    for file in ((), out(site)):
+        found, differences = reconciled(site, SEP, OCT, file=file)
+        assert (differences, found.notes) == ([], [])
+
+
 @pytest.mark.parametrize("settings", [{}, {"version": "csv"}, {"period": "day"}, {"batch_bytes": 60_000}])
 def test_reports_that_are_there_as_sent_agree_and_are_confirmed(tmp_path: Path, settings: dict[str, Any]) -> None:
     site = site_of(tmp_path, **settings)
