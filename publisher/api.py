@@ -179,14 +179,15 @@ class Publisher:
         return deliver_all(self.store, self.config, chosen, self.tools, only_due=only_due, circuits=circuits)
 
     def run(self, circuits: Circuits | None = None) -> RunResult:
-        """Collect, publish, reconcile what is due, check a part of the store. `circuits`: see `publish`.
+        """Collect, publish, reconcile what is due, check a part of the store. `circuits`: see `publish`. A site without
+        targets, which only makes reports, sends nothing.
 
         An error of the store after publishing is in the result: what was sent must be shown nevertheless.
         """
         from publisher.reconcile.schedule import reconcile_due  # noqa: PLC0415
 
         collected = self.collect()
-        delivered = self.publish(only_due=True, circuits=circuits)
+        delivered = self.publish(only_due=True, circuits=circuits) if self.config.targets else {}
         done = RunResult(collected or {}, delivered, collected is None)
         try:
             reconciled = reconcile_due(self.store, self.config, self._plans, self.tools)
@@ -357,9 +358,11 @@ class Publisher:
 
     def check(self) -> list[Finding]:
         """Everything that a run will need, tested: one finding each. Sends no records."""
+        from publisher.report.check_files import check_files  # noqa: PLC0415
         from publisher.status.check import check  # noqa: PLC0415
 
-        return check(self.config, self._opened.if_there, self.tools.clock)
+        found = check(self.config, self._opened.if_there, self.tools.clock)
+        return [*found, *check_files(self.config, self.tools.clock())]
 
     def status(self, *, assumed: bool = True) -> Status:
         """The state of all that is configured. `assumed`: with how many jobs count as delivered by an earlier

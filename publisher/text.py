@@ -90,6 +90,11 @@ def size_text(size_bytes: float) -> str:
     return f"{size_bytes:,.{digits}f} {_BYTES[place]}"
 
 
+def problem_text(error: Exception) -> str:
+    """What an error says; of one of the system without its number and the file, which the message around it names."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 def counted(number: int, what: str, plural: str | None = None) -> str:
     """A number of things for people: 1 message, 2 messages, 8,076 messages. `plural`: where it is not `what` and s."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {plural or what + 's'}"

@@ -450,6 +450,9 @@ def focus(
     from publisher.report.request import ReportRequest  # noqa: PLC0415
     from publisher.report.statements.statement import notes_on  # noqa: PLC0415
 
+    if output.suffix in {".csv", ".parquet"} and not output.is_dir():
+        hint = f"Name the folder, and write --format {output.suffix[1:]}"
+        raise UsageError(f"--output: {output} is the name of a file, and the file has a name of its own", hint=hint)
     begin, end = options.month_window(month, None, None)
     request = ReportRequest(start=begin or 0, stop=end or 0, by=(by,) if by else (), archive=archive)
     with session.publisher() as publisher:

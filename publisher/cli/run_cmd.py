@@ -127,7 +127,10 @@ def _run(publisher: Publisher, recording: Recording, circuits: Circuits | None) 
         json_object(recording.done)
     elif not session.quiet:
         show_collected(result.sources)
-        show_delivered(result.targets, status)
+        if result.targets:
+            show_delivered(result.targets, status)
+        else:
+            say("no target is configured: nothing is sent")
         _show_reconciled(result.reconciled)
         if status is not None:
             _show_contradicted(status, result.reconciled)

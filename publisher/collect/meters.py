@@ -26,7 +26,7 @@ from publisher.store import energies, paging, runs
 from publisher.store.database import Store
 from publisher.store.energies import Method
 from publisher.store.stored_run import run_or_damage
-from publisher.text import zoned_instant_s
+from publisher.text import problem_text, zoned_instant_s
 
 _J_A_KWH: Final = 3_600_000
 _MOST_MJ: Final = 1 << 61
@@ -35,6 +35,9 @@ _UNKNOWN_J: Final = {(1 << 32) - 2, (1 << 32) - 1}
 _DAY_S: Final = 86_400
 _AT_ONCE: Final = 1000
 _COLUMNS: Final = ("job", "start", "joules")
+
+
+_UNREADABLE: Final = (OSError, UnicodeDecodeError, csv.Error, sqlite3.Error)
 
 
 class MeterResult(msgspec.Struct):
@@ -68,15 +71,28 @@ def read_meters(
         result = results[str(meter.path)] = MeterResult()
         method = Method.CEEMS if meter.type == "ceems" else Method.FILE
         try:
-            values = _of_ceems(meter, now, result) if method is Method.CEEMS else _of_file(meter, result)
-            with closing(values):
+            with closing(_values(meter, now, result)) as values:
                 for some in paging.chunks(values, _AT_ONCE):
                     with store.write() as connection:
                         changed = _store(connection, meter, method, some, seen, result)
                         follow_energy(connection, changed, plans, now)
-        except (OSError, UnicodeDecodeError, csv.Error, sqlite3.Error) as error:
-            result.error = f"{meter.path} cannot be read: {error}"
+        except _UNREADABLE as error:
+            result.error = f"{meter.path} cannot be read: {problem_text(error)}"
     return results
+
+
+def why_unreadable(meter: EnergyMeter, now: int) -> str | None:
+    """Why a meter cannot be read, as far as its beginning shows."""
+    try:
+        with closing(_values(meter, now, MeterResult())) as values:
+            next(values, None)
+    except _UNREADABLE as error:
+        return problem_text(error)
+    return None
+
+
+def _values(meter: EnergyMeter, now: int, result: MeterResult) -> Generator[MeteredJob, None, None]:
+    return _of_ceems(meter, now, result) if meter.type == "ceems" else _of_file(meter, result)
 
 
 def _store(

@@ -9,7 +9,17 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from publisher.config.types import Count, FilePath, Seconds, ServiceUrl, Settings, StoreUrl, Switch, WrongKeysError
+from publisher.config.types import (
+    Count,
+    FilePath,
+    Seconds,
+    ServiceUrl,
+    Settings,
+    StoreUrl,
+    Switch,
+    WrongKeysError,
+    matching,
+)
 
 _ADDRESS: Final = re.compile(r"[^\s@<>,;:\"()\[\]\\]+@[^\s@<>,;:\"()\[\]\\]+", re.ASCII)
 _HOST_AND_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})", re.ASCII)
@@ -51,7 +61,11 @@ _RESERVED_HEADERS: Final = frozenset(
         "expect", "host", "idempotency-key", "te", "trailer", "transfer-encoding", "upgrade", "user-agent",
     }
 )  # fmt: skip
-_HEADER_NAME: Final = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$"
+_HEADER_NAME: Final = matching(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", "must be the name of an HTTP header")
+_SCHEME: Final = matching(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{0,50}", "must be one word, such as Bearer")
+_DELIMITER: Final = matching(
+    r"[^\w\s\\,=.+-]|\t", "must be one character: a tab or a sign, but no letter, digit, white space, \\ , = . + -"
+)
 
 
 def _header_name(value: str) -> str:
@@ -79,12 +93,11 @@ class Credentials(Settings):
     )
     scope: str | None = Field(default=None, min_length=1, description="Scope of the token, as the service asks for.")
     client_auth: Literal["basic", "post"] = Field(default="basic", description="Secret by HTTP Basic, or in the body.")
-    token_header: Annotated[str, AfterValidator(_header_name)] = Field(
-        default="Authorization", pattern=_HEADER_NAME, description="Header in which the token is sent."
+    token_header: Annotated[str, _HEADER_NAME, AfterValidator(_header_name)] = Field(
+        default="Authorization", description="Header in which the token is sent."
     )
-    token_scheme: str | None = Field(
+    token_scheme: Annotated[str, _SCHEME] | None = Field(
         default=None,
-        pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{0,50}$",
         description="Word before the token; empty: none. Default: `Bearer` in `Authorization`, else none.",
     )
 
@@ -212,13 +225,7 @@ class SpoolContext(Settings):
     attributes: dict[SpoolKind, tuple[str, ...]] = Field(
         default_factory=dict, description="By kind, the attributes to write. Default: all."
     )
-    delimiter: str = Field(
-        default=":",
-        min_length=1,
-        max_length=1,
-        pattern=r"^[^\w\s\\,=.+-]$|^\t$",
-        description="Delimiter of fields in `delimited`.",
-    )
+    delimiter: Annotated[str, _DELIMITER] = Field(default=":", description="Delimiter of fields in `delimited`.")
 
     @model_validator(mode="after")
     def _has_a_place(self) -> SpoolContext:

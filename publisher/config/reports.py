@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from publisher.config.energy import NodeWatts
-from publisher.config.types import Count, Instant, Patterns, Settings, WrongKeysError, ZoneName
+from publisher.config.types import Count, Instant, Patterns, Settings, WrongKeysError, ZoneName, matching
 
 _MOST_NODES: Final = 100_000
 _RANGES: Final = re.compile(r"\[([\d,-]+)\]", re.ASCII)
@@ -153,7 +153,7 @@ _PLACES: Final = ("cluster", "type", "queue")
 
 
 def crossing_prices(prices: Sequence[Price]) -> Iterator[str]:
-    """Which prices never apply, or cross an earlier one in the hours of the day, so that only their order decides."""
+    """Which prices never apply, or overlap an earlier one in the hours of the day, so that only their order decides."""
     for place, price in enumerate(prices):
         for earlier, other in enumerate(prices[:place]):
             if other.resource != price.resource:
@@ -164,7 +164,10 @@ def crossing_prices(prices: Sequence[Price]) -> Iterator[str]:
                 yield f"prices[{place}] never applies: prices[{earlier}] is before it, and applies wherever it does"
                 break
             elif not taken <= hours and hours & taken and all(before == now for before, now in labels):
-                yield f"prices[{place}] and prices[{earlier}] cross: both apply in a part of the day. Part them"
+                yield (
+                    f"the hours of prices[{earlier}] ({other.hours}) and prices[{place}] ({price.hours}) overlap: only "
+                    "their order would decide. Let one end where the other begins"
+                )
 
 
 class Factor(Settings):
@@ -183,7 +186,9 @@ class Factor(Settings):
 class Adjustment(Settings):
     """`[[charges.adjustments]]`: an amount added to a statement, or subtracted if negative, with the reason."""
 
-    month: str = Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$", description="Month of the statement: 2026-11.")
+    month: Annotated[str, matching(r"[0-9]{4}-(0[1-9]|1[0-2])", "must be a month such as 2026-11")] = Field(
+        description="Month of the statement: 2026-11."
+    )
     payer: str = Field(min_length=1, description="The user, project, ... whose statement it is.")
     amount: Amount = Field(description='Text such as "-12.50".')
     reason: str = Field(min_length=1, description="Shown in the statement.")

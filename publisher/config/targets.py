@@ -38,6 +38,7 @@ from publisher.config.types import (
     Settings,
     Switch,
     WrongKeysError,
+    matching,
 )
 from publisher.errors import ConfigError
 from publisher.text import did_you_mean
@@ -60,6 +61,10 @@ def _format(value: str) -> str:
 
 FormatName = Annotated[str, AfterValidator(_format)]
 """A format that a target can be sent: of this program or of an installed add-on."""
+
+
+AmsName = Annotated[str, matching(r"[a-zA-Z0-9_-]+", "may only have letters, digits, _, and -")]
+"""The name of a project or topic of the messaging service."""
 
 
 class TargetSettings(Settings):
@@ -415,10 +420,8 @@ class AmsSettings(ApelSettings, EncryptingSettings):
     auth_url: KeepsPlan[ServiceUrl | None] = Field(
         default=None, description="URL of the token service. Default: port 8443 of the same host."
     )
-    project: KeepsPlan[str] = Field(
-        default="accounting", pattern=r"^[a-zA-Z0-9_-]+$", description="Project of the messaging service."
-    )
-    topic: KeepsPlan[str] = Field(default="gLite-APEL", pattern=r"^[a-zA-Z0-9_-]+$", description="Topic to publish to.")
+    project: KeepsPlan[AmsName] = Field(default="accounting", description="Project of the messaging service.")
+    topic: KeepsPlan[AmsName] = Field(default="gLite-APEL", description="Topic to publish to.")
 
     @property
     def destination(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -137,6 +138,19 @@ Count = Annotated[int, Strict()]
 Switch = Annotated[bool, Strict()]
 Number = Annotated[float, Strict()]
 Seconds = Annotated[float, BeforeValidator(duration_s)]
+
+
+def matching(pattern: str, rule: str) -> AfterValidator:
+    """The test of a text by a regular expression, for the whole of it; `rule`: what it must be, in words."""
+
+    def matched(value: str) -> str:
+        if re.fullmatch(pattern, value) is None:
+            raise ValueError(rule)
+        return value
+
+    return AfterValidator(matched)
+
+
 Instant = Annotated[int, BeforeValidator(instant)]
 Months = Annotated[int, BeforeValidator(months_of_age)]
 """An age in whole calendar months."""

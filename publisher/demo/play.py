@@ -14,6 +14,7 @@ from typing import Any
 
 from publisher.demo.compute_element import add_late_job, make_database
 from publisher.errors import OutputError, PublisherError
+from publisher.text import problem_text
 from publisher.whole_file import write_whole
 
 _CONFIGURATION = """\
@@ -103,7 +104,7 @@ def writing(directory: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, sqlite3.OperationalError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = problem_text(error)
         hint = "Free some disk space, or name another folder with --directory"
         raise OutputError(f"{directory} cannot be written: {reason}", hint=hint) from error
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from publisher.config.allocations import Allocation, AllocationFile, overlap_of
 from publisher.config.schema import Config
 from publisher.errors import ConfigError
-from publisher.text import counted, iso
+from publisher.text import counted, iso, problem_text
 
 _KEY: Final = "allocation_files"
 _COLUMNS: Final = frozenset(Allocation.model_fields) - {"subaccounts"}
@@ -55,7 +55,7 @@ def _rows(file: AllocationFile, delimiter: str) -> Iterator[tuple[int, dict[str,
                 if any(cells):
                     yield rows.line_num, dict.fromkeys(heading, "") | dict(zip(heading, cells, strict=False))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ConfigError(f"{file.path} cannot be read: {error}", key=_KEY) from error
+        raise ConfigError(f"{file.path} cannot be read: {problem_text(error)}", key=_KEY) from error
 
 
 def _of_csv(file: AllocationFile) -> Iterator[Allocation]:

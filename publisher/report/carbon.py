@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from publisher.config.energy import MILLI, Energy, Intensity
 from publisher.errors import ConfigError
-from publisher.text import counted, iso, zoned_instant_s
+from publisher.text import counted, iso, problem_text, zoned_instant_s
 
 HOUR_S: Final = 3600
 _COLUMNS: Final = ("start", "g_per_kwh")
@@ -43,7 +43,7 @@ def carbon_hours(settings: Energy) -> tuple[CarbonHour, ...]:
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}", key=_KEY) from error
+        raise ConfigError(f"{path} cannot be read: {problem_text(error)}", key=_KEY) from error
     rows = csv.reader(text.splitlines())
     heading = [name.strip() for name in next(rows, [])]
     if missing := [name for name in _COLUMNS if name not in heading]:

@@ -106,8 +106,8 @@ class EnergyUse(msgspec.Struct, frozen=True):
         if self.carbon_ug is not None:
             text += f", {self.carbon_ug * pue_thousandths / MILLI / _UG_IN_KG:,.3f} kg CO2e"
             if self.carbon_mj < self.energy_mj:
-                text += f" of {self.carbon_mj / self.energy_mj:.0%} of it"
-        measured = f"{self.measured_mj / self.energy_mj:.0%} measured, the rest modelled"
+                text += f" of {100 * self.carbon_mj / self.energy_mj:.0f} % of it"
+        measured = f"{100 * self.measured_mj / self.energy_mj:.0f} % measured, the rest modelled"
         unknown = f"; unknown for {counted(self.unknown_jobs, 'job')}" if self.unknown_jobs else ""
         return f"{text} ({measured}{unknown})."
 

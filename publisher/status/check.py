@@ -220,7 +220,8 @@ def _configuration(config: Config) -> Iterator[Finding]:
     if not config.sources:
         yield Finding("configuration", "red", "no source is configured", "Add a table [sources.NAME]")
     if not config.targets:
-        yield Finding("configuration", "red", "no target is configured", "Add a table [targets.NAME]")
+        hint = "Add a table [targets.NAME], unless this site only makes reports"
+        yield Finding("configuration", "yellow", "no target is configured: nothing is sent", hint)
 
 
 def _store(config: Config, store: Callable[[], Store | None]) -> Iterator[Finding]:

@@ -190,7 +190,7 @@ def closed_statements(context: ReportContext, request: ReportRequest) -> Stateme
         currency=settings.currency,
         decimals=settings.decimals,
         all=tuple(msgspec.structs.replace(one, year_total=year.get(one.payer)) for one in mine),
-        unpriced=(),
+        price_notes=(),
         nothing=None if mine else f"{month} is closed, and nobody has a statement",
         made_at=closing.closed_at,
         settings=context.config.statements,

@@ -8,6 +8,7 @@ billing period.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -20,13 +21,14 @@ import pyarrow.parquet as pq
 
 from formats.calendar import Month
 from publisher.csv_text import csv_text
-from publisher.errors import OutputError
+from publisher.errors import OutputError, UsageError
 from publisher.report.calendar import month_in, zone_of
 from publisher.report.held_amounts import rounded
 from publisher.report.statements.statement import Statement, StatementItem, Statements
 from publisher.whole_file import require_own_folder, write_whole
 
 FocusForm = Literal["csv", "parquet"]
+_CODE: Final = re.compile(r"[A-Z]{3}", re.ASCII)
 _TIMES: Final = ("BillingPeriodStart", "BillingPeriodEnd", "ChargePeriodStart", "ChargePeriodEnd")
 _AMOUNTS: Final = (
     "BilledCost", "ContractedCost", "EffectiveCost", "ListCost", "ConsumedQuantity", "PricingQuantity",
@@ -57,18 +59,22 @@ _TYPES: Final = {
 
 
 def write_focus(made: Statements, directory: Path, form: FocusForm) -> Path:
-    """Write the statements of a month into a folder, always under the same name. Raises `OutputError`."""
+    """Write the statements of a month into a folder, always under one name. Raises as `focus`, and `OutputError`."""
     file = directory / f"focus-{made.month}.{form}"
+    content = focus(made, form)
     try:
         require_own_folder(directory)
-        write_whole(file, focus(made, form))
+        write_whole(file, content)
     except OSError as error:
         raise OutputError(f"{file} cannot be written: {error.strerror}") from error
     return file
 
 
 def focus(made: Statements, form: FocusForm) -> bytes:
-    """The statements as the content of a file."""
+    """The statements as the content of a file. Raises `UsageError`."""
+    if _CODE.fullmatch(made.currency) is None:
+        hint = "Set currency in [charges] to its code in ISO 4217, such as EUR"
+        raise UsageError(f"FOCUS has codes of currencies, and {made.currency!r} is not a code", hint=hint)
     rows = [row for one in made.all for row in _rows(made, one)]
     if form == "parquet":
         table = {name: pa.array([row.get(name) for row in rows], _TYPES[name]) for name in COLUMNS}

@@ -116,7 +116,7 @@ class Statement(msgspec.Struct, frozen=True):
 
 
 class Statements(msgspec.Struct, frozen=True, kw_only=True):
-    """All statements of a month of a time zone; `unpriced` are notes on usage that has no price."""
+    """All statements of a month of a time zone; `price_notes`: on usage without a price, and what may be mistakes."""
 
     month: str
     start: int
@@ -127,7 +127,7 @@ class Statements(msgspec.Struct, frozen=True, kw_only=True):
     currency: str
     decimals: int
     all: tuple[Statement, ...]
-    unpriced: tuple[str, ...]
+    price_notes: tuple[str, ...]
     nothing: str | None
     made_at: int
     """When they were made, epoch seconds."""
@@ -173,8 +173,8 @@ class Statements(msgspec.Struct, frozen=True, kw_only=True):
 def notes_on(made: Statements) -> tuple[str, ...]:
     """The notes on all statements."""
     if not made.all:
-        return made.unpriced
-    return (*([made.unfinished] if made.unfinished else []), *made.unpriced, *_lost_note(made), *_left_out(made))
+        return made.price_notes
+    return (*([made.unfinished] if made.unfinished else []), *made.price_notes, *_lost_note(made), *_left_out(made))
 
 
 def _lost_note(made: Statements) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from publisher.report.runs import ReportContext
 from publisher.report.view_kind import ALLOCATIONS
 from publisher.text import counted
 
+_MOST_NAMED: Final = 3
 _HOUR_MS: Final = 3_600_000
 _COLUMNS: Final = ("wall_ms", "slots", "gpus", "project", "account", "user", "cluster")
 _MOST_HELD: Final = 1 << 24
@@ -53,6 +54,10 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     made = _Computed(context, request)
     now = context.now
     notes = [*made.notes, "Jobs count once they have ended."]
+    if made.unused:
+        named = ", ".join(f"{one.name!r} ({one.holder})" for one in made.unused[:_MOST_NAMED])
+        more = f", and {len(made.unused) - _MOST_NAMED} others" if len(made.unused) > _MOST_NAMED else ""
+        notes.append(f"No job counts yet in {named}{more}. See `report totals --by project,account` for names.")
     if made.without_jobs:
         jobs = f"{counted(made.without_jobs, 'job')} of the last {PACE_DAYS} days"
         notes.append(f"Without an allocation: {jobs}, {made.without_core_ms / _HOUR_MS:,.1f} core h.")
@@ -129,6 +134,8 @@ class _Computed:
             AllocationUse(allocations[number], *sums.get(number, (0, 0)), _pace_s(allocations[number], now))
             for number in shown
         ]
+        self.unused = [one for number in shown if number not in sums and (one := allocations[number]).since < now]
+        """Those that have begun and in whose time no job ran: their words may be mistyped."""
 
 
 def _pace(one: Allocation, now: int) -> tuple[int, int]:

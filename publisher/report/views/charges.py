@@ -11,7 +11,7 @@ statement; an item whose price or factor is zero is a line.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from fractions import Fraction
@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from formats.calendar import Month, month_bounds, month_of
+from publisher.config.reports import Charges
 from publisher.errors import UsageError
 from publisher.report.calendar import month_in, zone_of
 from publisher.report.held_amounts import rounded
@@ -47,6 +48,12 @@ from publisher.report.views.charging import ChargedUsage, charged_usage, priced
 from publisher.report.views.energy import energy_by
 from publisher.text import counted
 
+CURRENCY_DECIMALS: Final = {
+    "BIF": 0, "CLP": 0, "DJF": 0, "GNF": 0, "ISK": 0, "JPY": 0, "KMF": 0, "KRW": 0, "PYG": 0, "RWF": 0, "UGX": 0,
+    "UYI": 0, "VND": 0, "VUV": 0, "XAF": 0, "XOF": 0, "XPF": 0,
+    "BHD": 3, "IQD": 3, "JOD": 3, "KWD": 3, "LYD": 3, "OMR": 3, "TND": 3,
+}  # fmt: skip
+"""Of the currencies of ISO 4217 that do not have two."""
 EVERYONE: Final = "(all)"
 """In the row of the grand total."""
 
@@ -122,7 +129,10 @@ def month_charges(
         currency=settings.currency,
         decimals=settings.decimals,
         all=found,
-        unpriced=_unpriced(charged),
+        price_notes=(
+            *_unpriced(charged),
+            *_doubts(settings, by, lines.keys(), [payer for payer in adjusted if payer not in lines]),
+        ),
         nothing=None if found else nothing,
         made_at=context.now,
         settings=context.config.statements,
@@ -156,6 +166,20 @@ def _unpriced(charged: ChargedUsage) -> tuple[str, ...]:
     if unknown := charged.energy_unknown:
         notes.append(f"The energy of {counted(unknown, 'run')} is unknown and is not charged: see `report energy`.")
     return tuple(notes)
+
+
+def _doubts(settings: Charges, by: str, payers: Collection[str], only_adjusted: Iterable[str]) -> Iterator[str]:
+    """Notes on what may be mistakes in the price list: its currency, its `by`, and payers of adjustments."""
+    decimals = CURRENCY_DECIMALS.get(settings.currency)
+    if decimals is not None and decimals < settings.decimals:
+        yield (
+            f"{settings.currency} has {counted(decimals, 'decimal')}, and amounts are rounded to {settings.decimals}: "
+            f"set decimals = {decimals} in [charges]."
+        )
+    if UNKNOWN_NAME in payers:
+        yield f"Jobs without {by} are charged to {UNKNOWN_NAME}. If all are, batch systems may have it as another `by`."
+    for payer in only_adjusted:
+        yield f"The adjustment for {payer} is alone on its statement, because no job has this {by}: check its name."
 
 
 def _concerned(payer: str, by: str, request: ReportRequest) -> bool:

@@ -160,6 +160,9 @@ def _notes(context: ReportContext, request: ReportRequest, use: EnergyUse, idle:
     notes = [text.format(counted(count, "run")) for count, text in counts if count]
     if idle is not None and idle.unplaced:
         notes.append("Some runs name no hosts: the energy of idle nodes is too high by what they held.")
+    if idle is not None and not request.by:
+        kwh = f"{idle.modelled_mj / MJ_A_KWH:,.1f} kWh"
+        notes.append(f"Idle nodes used {kwh} (without PUE) besides; with --by they have a row, and are in the total.")
     if idle is None and request.filters and any(node.watts_idle is not None for node in context.config.nodes):
         notes.append("Idle nodes are not shown with filters: they are nobody's.")
     gaps = gaps_note(carbon_hours(context.config.energy), request.start, min(request.stop, context.now))

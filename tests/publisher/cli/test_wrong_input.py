@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,7 +33,6 @@ ca_file = "{ca}"
     ("text", "words"),
     [
         (BASE + FILES, ("no source is configured", "[sources.NAME]")),
-        (BASE + SOURCE, ("no target is configured", "[targets.NAME]")),
         (WHOLE.replace("benchmark =", "benchmerk ="), ("publisher.toml", "sources.ce1.benchmerk", "'benchmark'")),
         (WHOLE.replace('layout = "files"', 'layout = "zip"'), ("publisher.toml", "targets.files.layout", "'dirq'")),
         (
@@ -47,7 +47,7 @@ ca_file = "{ca}"
         (WHOLE.replace('name = "EXAMPLE-SITE"', ""), ("site.name", "missing")),
         (WHOLE.replace("[site]", "[site"), ("publisher.toml", "is not TOML")),
     ],
-    ids=["no source", "no target", "key", "value", "version", "source", "target", "missing", "TOML"],
+    ids=["no source", "key", "value", "version", "source", "target", "missing", "TOML"],
 )
 def test_configuration(fresh: Program, text: str, words: tuple[str, ...]) -> None:
     fresh.configure(text)
@@ -66,9 +66,13 @@ def test_every_problem_of_the_configuration_is_one_line(fresh: Program) -> None:
     assert done.object["error"].splitlines() == [line.removeprefix("usage-publisher: ") for line in lines]
 
 
-def test_no_target_loses_no_job(fresh: Program) -> None:
+def test_a_site_without_targets_is_for_reports_and_loses_no_job(fresh: Program) -> None:
     fresh.configure(BASE + SOURCE)
-    assert fresh("run").code == 2
+    done = fresh("run").ok()
+    assert "no target is configured: nothing is sent" in done.err
+    assert "Published" not in done.out
+    assert fresh("publish").code == 2
+    assert "unless this site only makes reports" in re.sub(r"[\s│]+", " ", fresh("check").ok().out)
     fresh.configure(WHOLE)
     assert fresh("run", "--json").ok().object["targets"]["files"]["accepted"] == 37
 

@@ -285,7 +285,7 @@ def test_settings_cannot_be_changed_afterwards(tmp_path: Path) -> None:
         ('format = "database"', "spool.x", "needs a url"),
         ('format = "csv"\npath = "x"', "spool.x.format", "classic"),
         ('format = "delimited"\npath = "x"\ndelimiter = ","', "spool.x.delimiter", "delimited"),
-        ('format = "delimited"\npath = "x"\ndelimiter = "::"', "spool.x.delimiter", "delimited"),
+        ('format = "delimited"\npath = "x"\ndelimiter = "::"', "spool.x.delimiter", "must be one character"),
         ('format = "xml"\npath = "x"\nkinds = []', "spool.x.kinds", "kinds"),
         ('format = "xml"\npath = "x"\nkind = ["jobs"]', "spool.x.kind", "did you mean 'kinds'?"),
     ],
@@ -317,8 +317,8 @@ CLIENT = 'token_url = "https://aai.example.org/token"\nclient_id = "a"\nclient_s
         ),
         ('token_header = "X-API-Key"', "credentials.token_header", "needs token_file or token_url"),
         (f'{TOKEN}\ntoken_header = "Content-Length"', "credentials.token_header", "has another meaning in HTTP"),
-        (f'{TOKEN}\ntoken_header = "X: y"', "credentials.token_header", "Header in which the token is sent"),
-        (f'{TOKEN}\ntoken_scheme = "Two words"', "credentials.token_scheme", "token_scheme"),
+        (f'{TOKEN}\ntoken_header = "X: y"', "credentials.token_header", "must be the name of an HTTP header"),
+        (f'{TOKEN}\ntoken_scheme = "Two words"', "credentials.token_scheme", "must be one word, such as Bearer"),
         (f'{TOKEN}\nscope = "x"', "credentials.scope", "is for token_url"),
         ('token_url = "http://aai.example.org/"', "credentials.token_url", "must begin with https://"),
     ],
@@ -365,10 +365,10 @@ def priced(*prices: str) -> str:
         (('queue = "fat"', 'queue = "fat"\nhours = "22-06"'), "prices[1] never applies"),
         (('hours = "22-06"', "", 'type = "gpu"'), "prices[2] never applies: prices[1]"),
         (('hours = "20-07"', 'hours = "22-06"'), "prices[1] never applies: prices[0]"),
-        (('hours = "22-06"', 'hours = "05:59-22"'), "prices[1] and prices[0] cross: both apply in a part of the day"),
+        (('hours = "22-06"', 'hours = "05:59-22"'), "prices[0] (22-06) and prices[1] (05:59-22) overlap"),
     ],
 )
-def test_prices_that_cross_are_reported(tmp_path: Path, prices: tuple[str, ...], problem: str) -> None:
+def test_prices_whose_hours_overlap_are_reported(tmp_path: Path, prices: tuple[str, ...], problem: str) -> None:
     error = str(refused(tmp_path, priced(*prices)))
     assert "charges.prices" in error
     assert problem in error

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from formats.calendar import Month, month_bounds
+from publisher.errors import UsageError
 from publisher.report.request import ReportRequest
 from publisher.report.statements.focus import COLUMNS, focus
 from publisher.report.statements.statement import Statements
@@ -87,3 +88,10 @@ def test_a_currency_without_decimals(tmp_path: Path) -> None:
     made, rows = written(site, SEPTEMBER)
     assert [(row["BilledCost"], row["BillingCurrency"], row["InvoiceId"]) for row in rows] == [("22.0", "JPY", "NULL")]
     assert made.total == Decimal(22)
+
+
+def test_a_currency_without_a_code_is_refused(tmp_path: Path) -> None:
+    site = closing_site(tmp_path, job(1, "ada", IN_OCTOBER), currency="credits")
+    with pytest.raises(UsageError, match="'credits' is not a code"):
+        written(site, OCTOBER)
+    assert not (tmp_path / "focus").exists()

@@ -102,6 +102,23 @@ def test_each_word_of_the_holder_must_be_that_of_the_job(tmp_path: Path) -> None
     assert not nobody.rows
 
 
+def test_an_allocation_in_which_no_job_counts_is_named(tmp_path: Path) -> None:
+    since, until = NOVEMBER, NOVEMBER + 30 * DAY
+    site = allocated(
+        tmp_path,
+        allocation("thesis", since, until, account="thesis"),
+        allocation("as a project", since, until, project="thesis"),
+        allocation("next year", until, until + DAY, project="thesis"),
+    )
+    notes = [note for note in shown(site).notes if note.startswith("No job counts yet")]
+    assert notes == [
+        "No job counts yet in 'as a project' (project thesis). See `report totals --by project,account` for names."
+    ]
+    (tmp_path / "five").mkdir()
+    of_five = allocated(tmp_path / "five", *(allocation(f"a{n}", since, until, user=f"u{n}") for n in range(5)))
+    assert "'a2' (user u2), and 2 others." in shown(of_five).notes[1]
+
+
 def test_the_page_shows_users_the_allocations_of_their_jobs() -> None:
     eve = Person("eve", "students", "user", frozenset({"allocations"}), "eve")
     asked = parse(ALLOCATIONS, {"user": "ada"}, NOVEMBER, (None, None), eve).request

@@ -34,6 +34,7 @@ from publisher.report.statements.statement import (
 from publisher.report.views import make
 from publisher.report.views.charges import statements
 from tests.publisher.cli.program import BASE
+from tests.publisher.report.closing_site import closing_site, job
 from tests.publisher.report.torque_site import NODES, NOW, table, torque_site, view
 
 FEBRUARY, MARCH, APRIL = 1_769_904_000, 1_772_323_200, 1_775_001_600
@@ -114,9 +115,25 @@ def test_to_the_cent(site: Publisher) -> None:
         ("memory (compute)", pytest.approx(12 * 682 / 1024 / 1024), "0.00")
     ]
     assert found.all[0].adjustments == (Adjusted(Decimal("-0.11"), "Outage | of the 2nd"),)
-    assert found.unpriced == (
+    assert found.price_notes == (
         f"{12 * 1365 / 1024 / 1024:.3f} GiB h on nodes of type small in queue batch have no price and are not charged.",
+        "The adjustment for carol is alone on its statement, because no job has this user: check its name.",
     )
+
+
+@pytest.mark.parametrize(
+    ("currency", "decimals", "said"),
+    [("JPY", 2, "JPY has 0 decimals"), ("KWD", 4, "KWD has 3 decimals"), ("JPY", 0, None), ("KWD", 2, None)],
+)
+def test_decimals_that_a_currency_does_not_have(tmp_path: Path, currency: str, decimals: int, said: str | None) -> None:
+    site = closing_site(tmp_path, job(1, "ada", MARCH + 9), currency=currency, decimals=decimals)
+    notes = month(site.publisher).price_notes
+    assert [note.partition(",")[0] for note in notes] == ([said] if said else [])
+
+
+def test_jobs_without_the_word_of_their_payer_are_named(tmp_path: Path) -> None:
+    site = closing_site(tmp_path, job(1, "ada", MARCH + 9), by="project")
+    assert month(site.publisher).price_notes[0].startswith("Jobs without project are charged to (unknown).")
 
 
 def test_the_view_has_every_line_and_the_sums(site: Publisher) -> None:
@@ -230,7 +247,7 @@ def test_hostile_names_are_text_and_stay_in_the_folder(tmp_path: Path) -> None:
     )  # type: ignore[arg-type]
     names = ("../../etc/passwd", ".hidden", "<script>alert(1)</script>", "名前\x1b[31m", "a/b", "a_b", "x" * 300)
     made = Statements(
-        month="2026-03", start=MARCH, stop=APRIL, site="S & <i>", by="user", currency="EUR", decimals=2, unpriced=(),
+        month="2026-03", start=MARCH, stop=APRIL, site="S & <i>", by="user", currency="EUR", decimals=2, price_notes=(),
         nothing=None, made_at=APRIL, settings=StatementSettings(footer="<i>"),
         all=tuple(Statement(name, (item,), ()) for name in names),
     )  # fmt: skip

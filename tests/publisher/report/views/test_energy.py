@@ -96,6 +96,9 @@ def test_measured_or_else_modelled_with_pue_once_and_idle_by_itself(tmp_path: Pa
         assert all_cells["modelled_mj"] == 380 * 3_600_000 + idle_mj
         assert view(site, by=("user",), filters={"user": "ada"}).rows[-1][0] == "ada"
         assert any("all their cores" in note for note in found.notes)
+        note = f"Idle nodes used {float(idle_mj) / 3.6e9:,.1f} kWh (without PUE) besides"
+        assert any(line.startswith(note) for line in view(site).notes)
+        assert not any("besides" in line for line in found.notes)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +251,7 @@ def test_energy_is_charged_with_pue_and_is_a_line_of_statements(tmp_path: Path) 
         assert "0.240 kWh in queue other have no price and are not charged." in found.notes
         made = statements(context, ReportRequest(**month))  # type: ignore[arg-type]
         text = " ".join(to_text(statement_document(made, made.all[0])).split())
-        assert "Energy of these jobs: 0.600 kWh with PUE 1.5, 0.060 kg CO2e (100% measured, the rest" in text
+        assert "Energy of these jobs: 0.600 kWh with PUE 1.5, 0.060 kg CO2e (100 % measured, the rest" in text
         assert "Subtotal Energy" in text
 
 
