@@ -309,5 +309,6 @@ def _token(text: str, salt: bytes) -> str:
 
 
 def _streamed(connection: Connection, query: Any) -> Iterator[Any]:
-    with connection.execute(query, execution_options={"yield_per": _AT_ONCE}) as found:
-        yield from found
+    with closing(dialect.streamed(connection, query, _AT_ONCE)) as pages:
+        for page in pages:
+            yield from page

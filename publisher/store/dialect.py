@@ -351,8 +351,7 @@ def streamed(
         try:
             yield from map(list, result.partitions(size))
         finally:
-            result.close()
-            cursor.close()  # if the session was lost, the driver's first attempt fails, and leaves it open
+            server.close_cursor(cursor)
 
 
 def _streams(connection: Connection) -> dict[str, Any]:

@@ -8,12 +8,12 @@ publisher that lost its lock while at work writes nothing more.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, ExceptionContext
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from publisher.errors import (
@@ -88,7 +88,19 @@ def make_engine(url: URL, busy_timeout_s: float) -> Engine:
         connection.execute(_SESSION, (f"{max(1, round(busy_timeout_s * 1000))}ms",))
         connection.commit()
 
+    @event.listens_for(engine, "handle_error")
+    def _close_cursor(context: ExceptionContext) -> None:
+        if context.execution_context is not None:
+            close_cursor(context.execution_context.cursor)
+
     return engine
+
+
+def close_cursor(cursor: Any) -> None:
+    """Close a cursor before SQLAlchemy does, which would show the traceback of a failure. If the session was lost, the
+    first attempt fails and leaves the cursor open."""
+    with suppress(Exception):
+        cursor.close()
 
 
 def _replace_nul(connection: Any) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import chain
 from threading import Timer
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from publisher.report.report import Cell, Column, Kind, Report
 from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import SQL
-from publisher.store import schema
+from publisher.store import dialect, schema
 
 _LIMIT_S: Final = 60.0
 _MOST_ROWS: Final = 100_000
@@ -197,9 +198,8 @@ def _deliveries(context: ReportContext) -> Iterator[tuple[Any, ...]]:
     query = select(
         own.run_id, targets.name, own.state, own.reason, own.revision, own.changed_at, own.confirmed_at
     ).join(schema.targets, targets.id == own.target_id)
-    with context.store.read() as connection:
-        found = connection.execution_options(stream_results=True, yield_per=_PAGE).execute(query)
-        for run_id, target, state, *rest in found:
+    with context.store.read() as connection, closing(dialect.streamed(connection, query, _PAGE)) as pages:
+        for run_id, target, state, *rest in chain.from_iterable(pages):
             yield run_id, target, schema.State(state).name.lower(), *rest
 
 

@@ -51,26 +51,34 @@ def bare(postgresql: PostgresqlServer) -> Iterator[str]:
     postgresql.run("DROP DATABASE bare WITH (FORCE)")
 
 
-def test_a_session_that_is_lost_in_the_middle_of_a_query_leaves_no_cursor(
-    site: Site, postgresql: PostgresqlServer
+@pytest.mark.parametrize("lost", ["before it", "in the middle", "before the rest is omitted"])
+def test_a_session_that_is_lost_at_a_query_leaves_no_cursor(
+    site: Site, postgresql: PostgresqlServer, lost: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The driver warns of one when it is collected, whenever that is."""
     cursors: list[psycopg.ServerCursor[Any]] = []
 
     def read() -> None:
         with site.publisher.store.read() as connection:
+            session = connection.connection.dbapi_connection
+            assert isinstance(session, psycopg.Connection)
             found = dialect.streamed(connection, select(runs.c.id), 5)
-            assert len(next(found)) == 5
-            session: Any = connection.connection.dbapi_connection
-            opened = (each for each in gc.get_objects() if isinstance(each, psycopg.ServerCursor))
-            cursors.extend(each for each in opened if each.connection is session)
+            if lost != "before it":
+                assert len(next(found)) == 5
             postgresql.run(f"SELECT pg_terminate_backend({session.info.backend_pid}, 10000)")
-            found.close()
+            try:
+                if lost != "before the rest is omitted":
+                    next(found)
+            finally:
+                opened = (each for each in gc.get_objects() if isinstance(each, psycopg.ServerCursor))
+                cursors.extend(each for each in opened if each.connection is session)
+                found.close()
             connection.execute(select(runs.c.id))
 
     with pytest.raises(StoreError):
         read()
     assert [each.closed for each in cursors] == [True]
+    assert caplog.records == []
 
 
 # --- tables
