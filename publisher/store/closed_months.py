@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from sqlalchemy import Connection, insert, select, update
@@ -271,32 +271,54 @@ def pseudonymize(connection: Connection, names: Collection[str], pseudonym: str)
     longest = sorted(filter(None, names), key=len, reverse=True)
     if not longest:  # an empty pattern would match everywhere
         return
-    pattern = re.compile("|".join(rf"(?<![\w.@-]){re.escape(name)}(?![\w.@-])" for name in longest))
+    whole_words = re.compile("|".join(rf"(?<![\w.@-]){re.escape(name)}(?![\w.@-])" for name in longest))
 
-    def rename(text: str) -> str:
-        return pattern.sub(lambda _: pseudonym, text)
+    def renamed(text: str, *, is_pattern: bool) -> str:
+        # A pattern such as `ada*` is of others too: with another one, they would be charged otherwise.
+        if is_pattern:
+            return pseudonym if text in longest else text
+        return whole_words.sub(lambda _: pseudonym, text)
 
+    stored = list(connection.execute(select(closings.c.id, closings.c.settings, closings.c.digest)))
+    decoded = {
+        row.id: read_with(msgspec.json.decode, row.settings, f"the price list of closing {row.id}") for row in stored
+    }
+    pattern_tokens = {token for settings in decoded.values() for token in _pattern_tokens(settings)}
     for token, content in list(connection.execute(select(closed_texts.c.token, closed_texts.c.content))):
-        if (changed := rename(content)) != content:
+        if (changed := renamed(content, is_pattern=token in pattern_tokens)) != content:
             values = {"content": changed, "salt": b""}
             connection.execute(update(closed_texts).where(closed_texts.c.token == token).values(values))
     # A rule of the price list that goes by the name then goes by the pseudonym. Those with tokens have no names.
-    for key, settings, digest in list(
-        connection.execute(select(closings.c.id, closings.c.settings, closings.c.digest))
-    ):
-        if len(digest) <= _DIGEST_BYTES:
-            changed = _renamed(read_with(msgspec.json.decode, settings, f"the price list of closing {key}"), rename)
-            values = {"settings": msgspec.json.encode(changed).decode()}
-            connection.execute(update(closings).where(closings.c.id == key).values(values))
+    for row in stored:
+        if len(row.digest) <= _DIGEST_BYTES:
+            values = {"settings": msgspec.json.encode(_renamed(decoded[row.id], renamed)).decode()}
+            connection.execute(update(closings).where(closings.c.id == row.id).values(values))
 
 
-def _renamed(value: Any, rename: Callable[[str], str]) -> Any:
-    """What JSON decodes to, with other texts."""
+class _Rename(Protocol):
+    def __call__(self, text: str, *, is_pattern: bool) -> str: ...
+
+
+def _renamed(value: Any, rename: _Rename, *, is_pattern: bool = False) -> Any:
+    """A price list with other texts; those in lists are patterns."""
     if isinstance(value, dict):
         return {name: _renamed(each, rename) for name, each in value.items()}
     if isinstance(value, list):
-        return [_renamed(each, rename) for each in value]
-    return rename(value) if isinstance(value, str) else value
+        return [_renamed(each, rename, is_pattern=True) for each in value]
+    return rename(value, is_pattern=is_pattern) if isinstance(value, str) else value
+
+
+def _pattern_tokens(value: Any) -> Iterator[str]:
+    """The tokens of the patterns in a price list."""
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from _pattern_tokens(each)
+    elif isinstance(value, list):
+        for each in value:
+            if isinstance(each, dict) and each.keys() == {_TOKEN}:
+                yield each[_TOKEN]
+            else:
+                yield from _pattern_tokens(each)
 
 
 def has_name(connection: Connection, is_person: Callable[[str], bool]) -> bool:

@@ -313,6 +313,24 @@ def test_a_forgotten_name_is_in_no_price_list(tmp_path: Path, is_old: bool) -> N
         assert all("d\\\\a" not in str(row) for row in site.rows(f"SELECT * FROM {table}"))
 
 
+@pytest.mark.parametrize("is_old", [False, True])
+@pytest.mark.parametrize("pattern", ["ada*", "*ada*", "[a]da*"])
+def test_a_pattern_of_others_too_stays_when_one_of_them_is_forgotten(
+    tmp_path: Path, pattern: str, is_old: bool
+) -> None:
+    """With another one, the others would be charged otherwise, and their statements corrected."""
+    jobs = [job(number, user, IN_SEPTEMBER) for number, user in enumerate(("ada", "adam", "bob"), 1)]
+    site = closing_site(tmp_path, *jobs, group_factors=[{"factor": "0.5", "user": [pattern, "ada"]}])
+    site.publisher.close_month(SEPTEMBER)
+    if is_old:
+        make_old(site)
+    site.publisher.maintenance.forget(person("ada"), "/CN=somebody")
+    (month,) = site.publisher.closed_months()
+    assert month.changes.price_list.charges.group_factors[0].user == (pattern, "/CN=somebody")
+    assert month.changes.corrections == {}
+    assert [one.statement.total for one in month.statements] == [Decimal(text) for text in ("0.11", "0.11", "0.22")]
+
+
 def make_old(site: Site) -> None:
     """Make the closings those of the first schema with closings: names in the price list, which no digest is over."""
     with site.publisher.store.write() as connection:
