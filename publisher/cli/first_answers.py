@@ -17,7 +17,7 @@ import typer
 from publisher.cli.output import say
 from publisher.cli.questions import ask, ask_path, benchmark_of, first_day_after
 from publisher.cli.session import session
-from publisher.errors import ConfigError, PublisherError, UsageError
+from publisher.errors import ConfigError, PublisherError, StoreMissingError, UsageError
 from publisher.sqlite_file import open_read_only
 from publisher.store.file_owner import SERVICE_USER, name_of, owner_of
 from publisher.text import did_you_mean, unknown_name
@@ -44,6 +44,7 @@ class Answers:
         self.tables: dict[str, Any] = {"site": {"name": "?"}, "store": {"url": f"sqlite:///{_STORE}"}}
         self.problems: list[str] = []
         self._asks = asks
+        self._tests_service = True
 
     def other_user(self, user_id: int) -> str | None:
         """The user as which root has to run the other commands: what root writes beside the store, the service cannot
@@ -252,11 +253,17 @@ class Answers:
             return
 
         def accept(answer: str) -> None:
+            table.pop("credentials", None)
             if answer != UNKNOWN:
                 path = {"token_file": str(Path(answer).expanduser().absolute())}
                 self._setter(table, "credentials", lambda _: path)(answer)
 
-        ask(f"File with the token for the service ({UNKNOWN}: none)", "--token-file", given, accept, UNKNOWN)
+        def again() -> None:
+            ask(f"File with the token for the service ({UNKNOWN}: none)", "--token-file", given, accept, UNKNOWN)
+
+        again()
+        passed = self._try_until_confirmed("token", lambda: _token(self._config()), again if given is None else None)
+        self._tests_service = passed
 
     def _place(self, given: str | None) -> None:
         """The URL or the folder of the target."""
@@ -337,6 +344,8 @@ class Answers:
             self._try_service(asks_place=asks_place)
 
     def _try_service(self, *, asks_place: bool) -> None:
+        if not self._tests_service:  # it would refuse the token, which is reported
+            return
         again = (lambda: self._place(None)) if asks_place else None
         self._try_until_confirmed("service", lambda: _service(self._config()), again)
 
@@ -353,16 +362,19 @@ class Answers:
     def store(self, given: str | None) -> None:
         """The store."""
         from publisher.config.store_url import is_url, store_url  # noqa: PLC0415
-        from publisher.status.check_host import new_store  # noqa: PLC0415
 
         def accept(answer: str) -> None:
             url = store_url(answer, Path.cwd()) if is_url(answer) else f"sqlite:///{Path(answer).absolute()}"
             self.tables["store"]["url"] = url
             self._config()
 
-        ask("The store: a file, or postgresql://USER@HOST/DATABASE", "--store", given, accept, _STORE)
-        url = self.tables["store"]["url"]
-        self._try("store", lambda: list(new_store(url)) if url.startswith("sqlite:") else _database(url))
+        def again() -> None:
+            ask("The store: a file, or postgresql://USER@HOST/DATABASE", "--store", given, accept, _STORE)
+
+        again()
+        self._try_until_confirmed(
+            "store", lambda: _store(self.tables["store"]["url"]), again if given is None else None
+        )
 
     def _config(self) -> Config:
         """The answers so far, parsed. Raises `UsageError`, which does not name the file: nothing is in it yet."""
@@ -395,22 +407,40 @@ class Answers:
 def _certificate(config: Config) -> Iterator[Finding]:
     from publisher.finding import Finding  # noqa: PLC0415
     from publisher.security.credentials import load_credentials  # noqa: PLC0415
+    from publisher.status.check_host import trust  # noqa: PLC0415
 
     given = config.credentials
     assert given.certificate is not None  # answered just now
     assert given.key is not None
     assert given.ca_directory is not None
     load_credentials(given.certificate, given.key, now_s=time.time())
-    if not given.ca_directory.is_dir():
+    if given.ca_directory.is_dir():
+        yield from trust(config, int(time.time()))
+    else:
         yield Finding("authorities", "red", f"{given.ca_directory} is not a folder of trusted authorities")
 
 
-def _database(url: str) -> list[Finding]:
-    """Connect to the server; the first collect creates the tables."""
+def _token(config: Config) -> list[Finding]:
+    from publisher.targets.identity import Identity, TargetContext  # noqa: PLC0415
+
+    (target,) = config.targets.values()
+    identity = Identity(target.credentials, TargetContext(config.credentials, time.time))
+    source = identity.authorisation(timeout_s=target.timeout, proxy=None)
+    if source is not None:
+        source.header()
+    return []
+
+
+def _store(url: str) -> list[Finding]:
+    """Connect to the store, or to the server; the first collect creates what is missing."""
     from publisher.config.schema import StoreSettings  # noqa: PLC0415
+    from publisher.status.check_host import new_store  # noqa: PLC0415
     from publisher.store.dialect import reach  # noqa: PLC0415
 
-    reach(url, StoreSettings().busy_timeout)
+    try:
+        reach(url, StoreSettings().busy_timeout)
+    except StoreMissingError:
+        return list(new_store(url))
     return []
 
 

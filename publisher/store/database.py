@@ -260,7 +260,9 @@ def _missing(engine: Engine) -> StoreMissingError:
 
 
 def _version(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("alembic_version"):
+    if not inspect(connection).has_table(dialect.VERSION_TABLE):
+        if connection.dialect.name == "sqlite":  # a database on a server may have schemas of other programs
+            dialect.require_no_other_tables(connection.engine.url.database, inspect(connection).get_table_names())
         return None
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
 

@@ -12,8 +12,8 @@ import hashlib
 import os
 import re
 import sqlite3
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +27,7 @@ from sqlalchemy import (
     create_engine,
     event,
     func,
+    inspect,
     select,
     text,
 )
@@ -36,6 +37,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, MultipleResultsFound
 from sqlalchemy.sql.base import ColumnCollection
 
 from publisher.errors import StoreBusyError, StoreCorruptError, StoreError, StoreFullError, StoreMissingError
+from publisher.sqlite_file import open_read_only
 from publisher.store import compiled, prepared
 from publisher.store import postgresql as server
 from publisher.store.file_owner import name_of, owner_of
@@ -56,6 +58,14 @@ _READ_CACHE_KIB: Final = 1_024
 """Who only reads goes through what waits in its order, and needs few pages twice."""
 PRIVATE_FILE_MODE: Final = 0o600
 PRIVATE_DIRECTORY_MODE: Final = 0o700
+
+
+_MAGIC: Final = b"SQLite format 3\0"
+_IN_WAL: Final = b"\2\2"
+"""The end of the header that is read: write and read version of the file format (SQLite's file format, 1.3.3)."""
+_HEADER_BYTES: Final = 20
+VERSION_TABLE: Final = "alembic_version"
+_OTHER_FILE: Final = "Set store.url to a file of its own; nothing was changed"
 
 
 def make_engine(url: str, busy_timeout_s: float, *, create: bool, read_only: bool = False) -> Engine:
@@ -86,13 +96,16 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
     if create:
         _make_private(path)
     try:
-        mode = path.stat().st_mode
+        with path.open("rb") as file:
+            mode, header = os.fstat(file.fileno()).st_mode, file.read(_HEADER_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         raise StoreMissingError(
             f"the store {path} does not exist", hint="`usage-publisher collect` creates it"
         ) from None
     except OSError as error:
         raise _cannot_open(path, error) from error
+    if header and (mode & 0o077 or not header.endswith(_IN_WAL)):
+        _require_ours(path, header)
     if mode & 0o077:
         raise StoreError(f"the store {path} is open to other users", hint=f"Fix it with: chmod 600 {path}")
     # The connection that was used last has the latest pages in its cache; another one would have to read them again.
@@ -125,6 +138,26 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
     return engine
 
 
+def _require_ours(path: Path, header: bytes) -> None:
+    """A file of another program must keep its mode and its journal: a mistyped path would stop that program.
+
+    A damaged store, which has no such header either, is private, and is reported as damaged.
+    """
+    if not header.startswith(_MAGIC):
+        if path.stat().st_mode & 0o077:
+            raise StoreError(f"{path} is not a store: it is not an SQLite database", hint=_OTHER_FILE)
+        return
+    with suppress(sqlite3.Error), closing(open_read_only(path)) as connection:
+        require_no_other_tables(path, [row[0] for row in connection.execute("SELECT name FROM sqlite_master")])
+
+
+def require_no_other_tables(path: object, tables: Collection[str]) -> None:
+    """Raise `StoreError` for the tables of another program: nothing is written among them."""
+    if tables and VERSION_TABLE not in tables:
+        named = ", ".join(sorted(tables)[:3])
+        raise StoreError(f"{path} is not a store: another program has its tables there ({named})", hint=_OTHER_FILE)
+
+
 def _text(stored: bytes) -> str:
     return stored.decode("utf-8", "backslashreplace")
 
@@ -148,6 +181,8 @@ def _make_private(path: Path) -> None:
 
 
 def _cannot_open(path: Path, error: OSError) -> StoreError:
+    if isinstance(error, IsADirectoryError):
+        return StoreError(f"{path} is not a store: it is a folder", hint="Set store.url to a file in it")
     if isinstance(error, PermissionError) and path.is_file() and (owner := owner_of(path)) != os.geteuid():
         me = name_of(os.geteuid())
         return StoreError(
@@ -209,11 +244,13 @@ def require_room(engine: Engine, size_bytes: int) -> None:
 
 
 def reach(url: str, busy_timeout_s: float) -> None:
-    """Connect to a database on a server without changing anything. Raises `StoreError` and its kinds."""
+    """Connect to a store, or to an empty database on a server, without changing anything. Raises `StoreError` and its
+    kinds."""
     engine = make_engine(url, busy_timeout_s, create=False)
     try:
-        with translated(engine), engine.connect():
-            pass
+        with translated(engine), engine.connect() as connection:
+            if engine.dialect.name == "sqlite":
+                require_no_other_tables(place(engine), inspect(connection).get_table_names())
     finally:
         engine.dispose()
 

@@ -115,9 +115,9 @@ def _replace_nul(connection: Any) -> None:
 
 
 def place(url: URL) -> str:
-    """The URL without its passwords."""
+    """The URL without its passwords and the driver."""
     hidden = {name: "***" for name in ("password", "sslpassword") if name in url.query}
-    return url.update_query_dict(hidden).render_as_string(hide_password=True)
+    return url.set(drivername=url.get_backend_name()).update_query_dict(hidden).render_as_string(hide_password=True)
 
 
 def take_write_lock(connection: Connection) -> None:
@@ -207,7 +207,7 @@ _KINDS: Final[tuple[tuple[str, type[StoreError], str, str], ...]] = (
 
 def translate(error: BaseException, url: URL) -> StoreError:
     """Return the store's kind of error for one of the driver, naming the store without its password."""
-    said = str(error).strip()
+    said = " ".join(str(error).split())  # the driver has lines with tabs
     code = getattr(error, "sqlstate", None) or _code_of(said)
     for codes, kind, what, hint in _KINDS:
         if code in codes.split():

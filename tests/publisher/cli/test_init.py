@@ -328,6 +328,40 @@ def test_what_is_mistyped_on_a_terminal_is_asked_for_again(fresh: Program, pki: 
     assert table["credentials"]["key"] == str(pki.client.key)
 
 
+def test_what_fails_its_test_on_a_terminal_is_asked_for_again(fresh: Program, pki: Pki) -> None:
+    """Token, authorities, and store are tested when they are answered, not by the service or the first collect."""
+    token, notes, empty = (fresh.folder / name for name in ("a.token", "notes.txt", "empty"))
+    token.touch(mode=0o600)
+    notes.write_text("not a store\n" * 9)
+    empty.mkdir()
+    certificate, key = str(pki.client.certificate), str(pki.client.key)
+    lines = [
+        "EXAMPLE-SITE", str(token), "n", "-",
+        certificate, str(pki.server.key), str(pki.ca_directory), "n",
+        certificate, key, str(pki.ca_file), "n",
+        certificate, key, str(empty), "n",
+        certificate, key, str(pki.ca_directory),
+        str(empty), "n", str(notes), "n", str(fresh.folder / "accounting.db"), "n", str(fresh.folder / "state.db"),
+    ]  # fmt: skip
+    given = {"--source": str(fresh.folder / "accounting.db"), "--target": "https", "--url": "https://127.0.0.1:9/x"}
+    options = [word for pair in given.items() for word in pair]
+    code, screen = on_terminal(fresh, lines, "--config", "new.toml", "init", *options)
+    assert code == 1, screen
+    problems = [line.partition("problem: ")[2] for line in screen.splitlines() if "problem: " in line]
+    expected = [
+        f"the file {token} does not contain a bearer token", str(pki.server.key),
+        "is not a folder of trusted authorities",
+        "certificates of authorities: 0", "127.0.0.1 port 9", f"{empty} is not a store: it is a folder",
+        f"{notes} is not a store: it is not an SQLite database", "another program has its tables there (AAR",
+    ]  # fmt: skip
+    assert [text for text, problem in zip(expected, problems, strict=True) if text not in problem] == [], problems
+    assert "1 problem above: correct new.toml" in screen, "the service is not there; the rest was corrected"
+    table = tomllib.loads((fresh.folder / "new.toml").read_text())
+    assert "credentials" not in table["targets"]["https"]
+    assert table["credentials"]["ca_directory"] == str(pki.ca_directory)
+    assert table["store"]["url"] == f"sqlite:///{fresh.folder / 'state.db'}"
+
+
 @pytest.mark.parametrize("typed", [["\x03"], ["EXAMPLE-SITE", "\x03"]])
 def test_ctrl_c_writes_nothing(fresh: Program, typed: list[str]) -> None:
     """The terminal sends SIGINT for the character, as soon as the program reads in cooked mode."""

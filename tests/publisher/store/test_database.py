@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,36 @@ def test_a_store_that_is_open_to_others_is_refused(tmp_path: Path, mode: int, cr
     with pytest.raises(StoreError, match="chmod 600") as caught:
         open_store(f"sqlite:///{file}", create=create)
     assert caught.value.exit_code == 5
+
+
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize("journal", ["WAL", "DELETE"])
+@pytest.mark.parametrize("mode", [0o644, 0o600])
+def test_the_database_of_another_program_is_left_as_it_is(
+    tmp_path: Path, journal: str, mode: int, create: bool
+) -> None:
+    """Its mode is not to be changed either: the batch system could not read it any more."""
+    file = tmp_path / "accounting.db"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {journal}")
+        connection.execute("CREATE TABLE AAR (ID INTEGER)")
+    file.chmod(mode)
+    before = file.read_bytes()
+    with pytest.raises(StoreError, match=r"accounting.db is not a store: another program .* \(AAR\)") as caught:
+        open_store(f"sqlite:///{file}", create=create)
+    assert "chmod" not in str(caught.value)
+    assert file.read_bytes() == before
+
+
+def test_what_is_not_a_database_is_no_store(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("text\n" * 99)
+    file.chmod(0o644)
+    with pytest.raises(StoreError, match=r"notes.txt is not a store: it is not an SQLite database"):
+        open_store(f"sqlite:///{file}")
+    for create in (True, False):
+        with pytest.raises(StoreError, match="is not a store: it is a folder"):
+            open_store(f"sqlite:///{tmp_path}", create=create)
 
 
 def test_a_missing_store_is_reported_and_not_made_by_commands_that_only_read(tmp_path: Path) -> None:
