@@ -92,7 +92,7 @@ class MonthFolder:
             ledger_checks.require_month(connection, self._target_id, (first, until), met)
         if released:
             for delivery in held_in(self._store, self._target_id, (first, until), TRIED_AGAIN, self._as_waiting):
-                fold_run(self._preparer, delivery.run, folded, delivery.revision)
+                fold_run(self._preparer, delivery.run, folded, delivery.revision, State.WAITING)
         return folded
 
     def _fold_classes(self, connection: Connection, bounds: tuple[int, int], folded: MonthFold) -> int:
@@ -158,8 +158,7 @@ class MonthFolder:
                     folded.damaged.append(delivery.run.run_id)
                 if state in _LEFT_OUT:
                     continue
-                revision = delivery.revision if state is State.WAITING else None
-                fold_run(self._preparer, delivery.run, folded, revision)
+                fold_run(self._preparer, delivery.run, folded, delivery.revision, state)
         return met
 
 
@@ -183,17 +182,19 @@ def fold_runs(preparer: RunPreparer, runs: Iterable[StoredRun], into: TotalsFold
     wait."""
     folded = MonthFold(into, {}, {}, Counter(), [])
     for run in runs:
-        fold_run(preparer, run, folded, 0)
+        fold_run(preparer, run, folded, 0, State.WAITING)
     return folded
 
 
-def fold_run(preparer: RunPreparer, run: StoredRun, folded: MonthFold, revision: int | None) -> None:
-    """Fold one run from its record; `revision` None: it does not wait."""
+def fold_run(preparer: RunPreparer, run: StoredRun, folded: MonthFold, revision: int, state: State) -> None:
+    """Fold one run from its record."""
+    key: str | None = None
     try:
         key = folded.fold.add(preparer.prepare(run)).text
     except CannotRenderError as error:
-        if revision is not None:
+        if state is State.WAITING:
             folded.held.setdefault(error.reason, Members.packed()).add(run.run_id, revision)
-        return
-    if revision is not None:
-        folded.members.setdefault(key, Members.packed()).add(run.run_id, revision)
+    else:
+        if state is State.WAITING:
+            folded.members.setdefault(key, Members.packed()).add(run.run_id, revision)
+    folded.accepted[key] += state is State.ACCEPTED

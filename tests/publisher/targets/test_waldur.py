@@ -95,6 +95,34 @@ def test_values_that_fall_are_sent_and_a_user_who_vanished_gets_zero(tmp_path: P
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("before", "later", "reason"),
+    [
+        ({}, {"components": HOURS | {"cpu_k_hours": {"amount": "memory-gib-hours"}}}, "Memory"),
+        ({"users": False}, {"users": True}, "local user"),
+    ],
+)
+def test_a_job_that_lacks_what_later_settings_need_is_held_when_its_total_is_sent_without_it(
+    before: dict[str, Any], later: dict[str, Any], reason: str, tmp_path: Path, double: WaldurDouble
+) -> None:
+    site = Reporter(tmp_path, double, **before)
+    site.job(1, 3, local_user=None if before else "ada")
+    site.job(2, 2, memory_rss_kib=1 << 20)
+    site.run()
+    assert site.total() == 5
+    site.site.configure("waldur", **later)
+    site.run()
+    assert (site.total(), site.site.counted("waldur")) == (5, {State.ACCEPTED: 2})  # nothing is due
+    site.job(3, 1, memory_rss_kib=1 << 20)
+    site.run()
+    assert site.total() == 3
+    assert site.site.in_state("waldur", State.HELD) == {make_job(1).record_id}
+    assert reason in site.only_reason()
+    site.site.configure("waldur", components=HOURS, users=False)
+    site.run()
+    assert (site.total(), site.site.counted("waldur")) == (6, {State.ACCEPTED: 3})
+
+
 def test_a_component_that_is_removed_becomes_zero_and_that_is_said(
     tmp_path: Path, double: WaldurDouble, capsys: pytest.CaptureFixture[str]
 ) -> None:
