@@ -43,7 +43,7 @@ def archive(every_source: Publisher, tmp_path_factory: pytest.TempPathFactory) -
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def scheduler() -> Iterator[str]:
     """The address of a cluster of two workers."""
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **ON_ANY_PORT) as cluster:
