@@ -88,21 +88,21 @@ def blamed(kind: str, name: str, raised_as: type[PublisherError]) -> Iterator[No
 
 
 def _points(group: str, former: Mapping[str, str] = FORMER.groups) -> Iterable[EntryPoint]:
-    installed = _installed(tuple(sys.path))
-    points = list(installed.select(group=group))
+    path = tuple(sys.path)
+    points = list(_installed(group, path))
     for before, now in former.items():
-        if now == group and (added := installed.select(group=before)):
+        if now == group and (added := _installed(before, path)):
             warn(f"the entry-point group {before}", now)
             points += added
     return points
 
 
-@lru_cache(maxsize=1)
-def _installed(_path: tuple[str, ...]) -> EntryPoints:
-    """What all packages bring that are installed there: reading their metadata takes milliseconds each time."""
+@lru_cache(maxsize=16)
+def _installed(group: str, _path: tuple[str, ...]) -> EntryPoints:
+    """What packages that are installed there add to a group: reading their metadata takes milliseconds each time."""
     from importlib.metadata import entry_points  # noqa: PLC0415 - loads what reads mail, for what few have
 
-    return entry_points()
+    return entry_points(group=group)
 
 
 def required_format(name: str) -> Format:
