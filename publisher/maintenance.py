@@ -18,7 +18,7 @@ from publisher.collect.collect import TargetPlan
 from publisher.collect.enrich import Enrichers
 from publisher.collect.target_filter import TargetFilter
 from publisher.config.schema import Config
-from publisher.errors import PublisherError, StoreError, UsageError
+from publisher.errors import PublisherError, StoreCorruptError, StoreError, UsageError
 from publisher.finding import Finding
 from publisher.messages.item import view_of
 from publisher.store import registry, suspects
@@ -123,15 +123,21 @@ class StoreMaintenance:
     # --- check and repair
 
     def check(self) -> list[Finding]:
-        """Check the store for contradictions. Changes nothing."""
+        """Check the store for contradictions, as far as it can be read. Changes nothing."""
         from publisher.spool import spooler  # noqa: PLC0415 - a leaf
 
-        why = self._store.why_not_latest()
-        restored = [] if why is None else [Finding("last sent", "red", why, RESTORED_HINT)]
-        with self._store.read() as connection:
-            findings = [*restored, *integrity.check(connection)]
-            is_spooling, changes = spooler.generation(connection) is not None, spooler.count(connection)
-        return [*findings, *(self._spooling(changes) if is_spooling else ())]
+        findings: list[Finding] = []
+        changes: int | None = None
+        try:
+            if (why := self._store.why_not_latest()) is not None:
+                findings.append(Finding("last sent", "red", why, RESTORED_HINT))
+            with self._store.read() as connection:
+                findings.extend(integrity.check(connection))
+                if spooler.generation(connection) is not None:
+                    changes = spooler.count(connection)
+        except StoreCorruptError as error:
+            findings.append(Finding("database", "red", error.message, integrity.RESTORE))
+        return [*findings, *(self._spooling(changes) if changes is not None else ())]
 
     def check_part(self) -> PartChecked:
         """Check the part of the store that is due, as every run does.

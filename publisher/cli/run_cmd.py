@@ -88,15 +88,16 @@ def _watch(manager: ServiceManager, *, stays: bool) -> Watch:
 def _once(watch: Watch, circuits: Circuits | None = None) -> int:
     watch.begin()
     code = 1
+    stopped: PublisherError | None = None
     try:
         with recorded(watch.publisher, "run") as recording:
             code = _run(watch.publisher, recording, circuits)
             recording.exit_code = code
     except PublisherError as error:
-        code = error.exit_code
+        code, stopped = error.exit_code, error
         raise
     finally:
-        watch.end(code)
+        watch.end(code, stopped)
     return code
 
 
@@ -261,6 +262,8 @@ class Watch:
         self._log: LogFile | None = None
         self._watched: StatusCollector | None = None
         self._settings = config
+        self._unusable: type[StoreError] | None = None
+        """The error of the store of which a mail was sent: the store cannot remember that one."""
         if config.log.file is not None:
             from publisher.observe.log import LogFile  # noqa: PLC0415
 
@@ -291,8 +294,8 @@ class Watch:
         if self._log is not None:
             self._log.begin()
 
-    def end(self, exit_code: int) -> None:
-        """A run has ended: write the metrics and the log, and send mail."""
+    def end(self, exit_code: int, stopped: PublisherError | None) -> None:
+        """A run has ended: write the metrics and the log, and send mail. `stopped`: the error that ended it."""
         if self._log is not None:
             self._log.end(exit_code)
         allocations = self._allocations()
@@ -300,7 +303,7 @@ class Watch:
             self._write_metrics(exit_code, allocations)
         except ConfigError as error:
             say(f"usage-publisher: {error}")
-        self._send_mail(allocations)
+        self._send_mail(allocations, stopped)
 
     def _allocations(self) -> list[AllocationUse]:
         """The use of allocations, if mails or metrics are to tell of it; a problem with it is a message."""
@@ -329,23 +332,25 @@ class Watch:
         if self._settings.metrics.textfile is not None:
             write(self._watched, self._settings.metrics.textfile)
 
-    def _send_mail(self, allocations: list[AllocationUse]) -> None:
+    def _send_mail(self, allocations: list[AllocationUse], stopped: PublisherError | None) -> None:
         settings = self._settings.notices
         if not settings.mail_to:
             return
-        from publisher.observe.mail import MailError, send_notices  # noqa: PLC0415
+        from publisher.observe.mail import MailError, send_notices, send_unusable  # noqa: PLC0415
 
-        publisher = self.publisher
+        publisher, site, now = self.publisher, self._settings.site.name, self.publisher.tools.clock()
         try:
-            send_notices(
-                publisher.store,
-                settings,
-                self._settings.site.name,
-                publisher.status(assumed=False),
-                publisher.tools.clock(),
-                allocations,
-            )
-        except (MailError, StoreError) as error:
+            try:
+                status = publisher.status(assumed=False)
+                send_notices(publisher.store, settings, site, status, now, allocations, stopped)
+                self._unusable = None
+            except StoreError as error:
+                if str(error) != str(stopped):
+                    say(f"usage-publisher: {error}")
+                if type(error) is not self._unusable:
+                    send_unusable(settings, site, error, now)
+                    self._unusable = type(error)
+        except MailError as error:
             say(f"usage-publisher: {error}")
 
     def close(self) -> None:

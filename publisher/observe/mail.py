@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from publisher.config.operation import Notices, address_of
+from publisher.errors import PublisherError, StoreCorruptError, StoreError, StoreFullError, StoreUnreachableError
 from publisher.observe.allocations import AllocationUse, is_of_allocation
 from publisher.reason import RELEASED_SOON
 from publisher.security.mail_server import MailServer, default_sender
@@ -27,7 +28,7 @@ from publisher.store.database import Store
 from publisher.store.deliveries import HeldFor
 from publisher.text import counted, elapsed_s, iso, safe
 
-ADVICE: Final = "For details: usage-publisher status"
+ADVICE: Final = "For details: usage-publisher status. What to do: usage-publisher check"
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -106,16 +107,17 @@ def _of_source(name: str, source: SourceStatus) -> Iterator[Problem]:
 
 def _of_target(name: str, target: TargetStatus, settings: Notices, now: int) -> Iterator[Problem]:
     if target.last_error is not None and _fails_for_s(target, now) >= settings.target_fails_for:
-        since = iso(target.last_success) or "ever"
+        since = iso(target.last_success)
+        success = "has never accepted anything" if since is None else f"has accepted nothing since {since}"
         yield Problem(
             f"target {name}: failing",
-            f"The target {name} has had no success since {since}; {target.waiting} jobs wait for it. "
+            f"The target {name} {success}. Waiting: {counted(target.waiting, 'job')}. "
             f"Its last error: {target.last_error}",
         )
     if target.rejected:
         yield Problem(
             f"target {name}: rejected",
-            f"The target {name} has rejected {target.rejected} records: "
+            f"The target {name} has rejected {counted(target.rejected, 'record')}: "
             f"usage-publisher records list --state rejected --target {name}",
         )
     if not target.shadow and target.totals_rejected and not target.rejected:
@@ -149,8 +151,9 @@ def _of_target(name: str, target: TargetStatus, settings: Notices, now: int) -> 
         )
     days = target.certificate_days_left
     if days is not None and days < settings.certificate_days:
-        when = "has expired" if days < 0 else f"is valid for {days} more days"
-        yield Problem(f"target {name}: certificate", f"Our certificate for the target {name} {when}. Renew it.")
+        when = "has expired" if days < 0 else f"is valid for {counted(days, 'more day')}"
+        text = f"Our certificate for the target {name} {when}. Renew it in the file that `usage-publisher check` names."
+        yield Problem(f"target {name}: certificate", text)
 
 
 def _fails_for_s(target: TargetStatus, now: int) -> float:
@@ -163,17 +166,31 @@ class MailError(Exception):
     """The mail server did not accept a notice. The text says why."""
 
 
+_FOR_EVERY_USER: Final = (StoreFullError, StoreCorruptError, StoreUnreachableError)
+"""Of a store that another user cannot use either: root who runs a command by mistake sends no mail."""
+
+
+def send_unusable(settings: Notices, site: str, error: StoreError, now: int) -> None:
+    """Mail that the store cannot be used, in which case nothing knows what was mailed before. Raises `MailError`."""
+    if isinstance(error, _FOR_EVERY_USER):
+        text = f"The store cannot be used, and nothing is collected or sent: {error}"
+        _send(settings, notice(settings, site, [Problem("store: cannot be used", text)], {}, now))
+
+
 def send_notices(
-    store: Store, settings: Notices, site: str, status: Status, now: int, allocations: Sequence[AllocationUse] = ()
-) -> None:
+    store: Store, settings: Notices, site: str, status: Status, now: int, allocations: Sequence[AllocationUse] = (),
+    stopped: PublisherError | None = None,
+) -> None:  # fmt: skip
     """Mail which problems began and which ended since the last mail, if any did, and which thresholds allocations have
-    reached. Raises `MailError`."""
+    reached. `stopped`: the error that ended the run before its end. Raises `MailError`."""
     if not settings.mail_to:
         return
     with store.read() as connection:
         rows = {name: registry.get_target(connection, name) for name, target in status.targets.items() if target.held}
         held = {name: deliveries.held_by_reason(connection, row.id) for name, row in rows.items() if row is not None}
         present = {problem.key: problem.text for problem in problems(status, settings, now, held)}
+        if stopped is not None:
+            present["run: stopped"] = f"A run stopped before its end: {stopped}"
         before = registry.notified(connection)
     began = [Problem(key, text) for key, text in present.items() if key not in before]
     ended = {key: since for key, since in before.items() if key not in present and not is_of_allocation(key)}

@@ -283,7 +283,10 @@ def _credentials(config: Config, now: int) -> Iterator[Finding]:
         days = int((loaded.expires_s - now) // 86400)
         level: Level = "yellow" if days < _FEW_DAYS else "green"
         yield Finding(
-            subject, level, f"certificate and key match; {days} days left", "Renew it" if days < _FEW_DAYS else ""
+            subject,
+            level,
+            f"{given.certificate} matches its key; {days} days left",
+            "Renew it" if days < _FEW_DAYS else "",
         )
         subject_name = loaded.certificate.subject
         yield Finding(

@@ -15,7 +15,7 @@ _EXIT_TEXTS: Final[Mapping[int, str]] = {
     1: "something waits, or failed",
     2: "wrong usage or configuration",
     3: "records newly held or rejected",
-    4: "credentials were refused",
+    4: "credentials cannot be used, or were refused",
     5: "the store could not be used, or is damaged",
     6: "internal error",
     130: "interrupted",
@@ -74,10 +74,16 @@ class RunSummary(msgspec.Struct, frozen=True):
         return None if self.run.ended_at is None else sum(each.new + each.changed for each in self.sources)
 
     @property
+    def problem(self) -> str | None:
+        """Why it stopped before its end, or why the store could not be checked."""
+        error: str | None = self.run.done.get("error") or self.run.done.get("checked", {}).get("error")
+        return error
+
+    @property
     def errors(self) -> Iterator[str]:
         """What went wrong, each with the source or target."""
-        if error := self.run.done.get("error"):
-            yield str(error)
+        if self.problem:
+            yield self.problem
         works = [(each.name, each.error) for each in self.sources] + [(each.name, each.error) for each in self.targets]
         yield from (f"{name}: {error}" for name, error in works if error)
 

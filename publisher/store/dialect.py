@@ -262,7 +262,13 @@ def place(engine: Engine) -> str:
 
 def _translate(said: str, place: str) -> StoreError:
     low = said.lower()
-    if "disk is full" in low or "disk full" in low or "no space left" in low or "disk i/o error" in low:
+    if "disk i/o error" in low:
+        return StoreFullError(
+            f"the store {place} cannot be written: {said}",
+            hint="Free some space there; if it has space, the disk may fail (see the kernel's messages). Nothing is "
+            "lost, and what was in flight is sent again under the same ids",
+        )
+    if "disk is full" in low or "disk full" in low or "no space left" in low:
         return StoreFullError(
             f"the store {place} cannot be written: {said}",
             hint="Free some space there and in the folder for temporary files (SQLITE_TMPDIR, or /var/tmp); nothing is "

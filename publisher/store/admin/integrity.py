@@ -34,7 +34,8 @@ from publisher.store.stored_run import ALL_COLUMNS, WITH_CLASSES, damage_of
 from publisher.store.transitions import CONFIRMED
 
 RESTORE: Final = (
-    "Restore the store from a backup, or `store export` what is left of it; keep the damaged store for study"
+    "Restore the store from a backup (docs/how-to/lost-store.md), or `store export` what is left of it; keep the "
+    "damaged store for study"
 )
 REREAD: Final = (
     "Read the sources of these jobs again: `usage-publisher collect --since T --until T` replaces what is damaged. If "

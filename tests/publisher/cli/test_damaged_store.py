@@ -66,6 +66,37 @@ def test_a_damaged_file_is_an_error_of_the_store_that_says_how_to_restore_it(
         assert "lost-store.md" in done.err + done.out or "Restore the store" in done.out
 
 
+def test_the_check_goes_as_far_as_it_can(published: Program) -> None:
+    """Its own error must not be that `store check` shows all damage."""
+    store = published.folder / "store.db"
+    published("store", "check").ok()
+    content = bytearray(store.read_bytes())
+    for page in range(20, len(content) // _PAGE, 3):
+        content[page * _PAGE + 100 : page * _PAGE + 400] = random.Random(page).randbytes(300)
+    store.write_bytes(content)
+    done = published("store", "check", "--json")
+    findings = done.object["findings"]
+    assert done.code == 5
+    assert next(one["subject"] for one in findings if one["level"] == "red") == "database"
+    assert all("store check" not in one["hint"] for one in findings if one["level"] == "red")
+
+
+def test_a_run_that_stops_says_why_once_and_status_repeats_it(published: Program) -> None:
+    """Also if a mail is due: then the store is opened a second time, and fails again."""
+    with published.config.open("a") as configuration:
+        configuration.write('[notices]\nmail_to = ["ops@example.org"]\nsmtp = "127.0.0.1:9"\n')
+    published.change_store("ALTER TABLE grid_waits RENAME TO grid_wait")
+    done = published("run")
+    assert done.code == 5
+    assert done.err.count("is damaged: ") == 1, done.err
+    assert "Its problem: the store" in published("status").out
+    store = published.folder / "store.db"
+    store.write_bytes(b"\0" * 16 + store.read_bytes()[16:])
+    done = published("run")
+    assert (done.code, done.err.count("is damaged: ")) == (5, 1), done.err
+    assert "the notice could not be mailed" in done.err
+
+
 def test_damage_that_a_run_finds_is_shown_by_it_and_by_status(published: Program) -> None:
     published.change_store("UPDATE runs SET job = x'01ff00' WHERE id = 3")
     found = published("run", "--json")

@@ -18,8 +18,9 @@ from aiosmtpd.controller import Controller
 
 from publisher.config.allocations import Allocation
 from publisher.config.operation import Notices
+from publisher.errors import StoreCorruptError, StoreError, StoreFullError
 from publisher.observe.allocations import AllocationUse
-from publisher.observe.mail import MailError, problems, send_notices
+from publisher.observe.mail import MailError, problems, send_notices, send_unusable
 from publisher.security.mail_server import MailServer
 from publisher.status.check_host import mail as check_mail
 from publisher.status.status import Status
@@ -162,6 +163,25 @@ def test_answers_from_outside_cannot_add_headers_or_steer_terminals(store: Store
     assert mail["Bcc"] is None
     assert "\x1b" not in mail.get_content()
     assert "Bcc: someone" in mail.get_content()
+
+
+def test_a_run_that_stopped_is_mailed_until_one_does_not(store: Store, settings: Notices, box: Box) -> None:
+    error = StoreFullError("the store x cannot be written", hint="Free some space")
+    for stopped in (error, error, None, None):
+        send_notices(store, settings, "EXAMPLE", status(), NOW, stopped=stopped)
+    assert [mail["Subject"] for mail in box.mails] == [
+        "usage-publisher EXAMPLE: run: stopped", "usage-publisher EXAMPLE: solved: run: stopped"
+    ]  # fmt: skip
+    text = " ".join(box.mails[0].get_content().split())
+    assert "A run stopped before its end: the store x cannot be written. Free some space" in text
+    assert "What to do: usage-publisher check" in text
+
+
+def test_a_store_that_nobody_can_use_is_mailed(settings: Notices, box: Box) -> None:
+    send_unusable(settings, "EXAMPLE", StoreError("the store x is that of the user y"), NOW)
+    assert not box.mails
+    send_unusable(settings, "EXAMPLE", StoreCorruptError("the store x is damaged"), NOW)
+    assert [mail["Subject"] for mail in box.mails] == ["usage-publisher EXAMPLE: store: cannot be used"]
 
 
 def test_what_is_worth_a_mail() -> None:
