@@ -39,7 +39,7 @@ from publisher.reconcile.evidence_files import EvidenceFile, read_files
 from publisher.reconcile.evidence_messages import AsSent, read_messages
 from publisher.reconcile.evidence_reports import EvidenceReports, reports_of_files, reports_of_messages
 from publisher.reconcile.ledger import Ledger, RecordKeys
-from publisher.reconcile.result import ALL_MEASURES, Difference, Found, MonthFound
+from publisher.reconcile.result import ALL_MEASURES, Difference, Evidence, Found, MonthFound
 from publisher.reconcile.sent_records import SentRecords
 from publisher.reconcile.sent_settings import SentSettings
 from publisher.status.jobs import count_in
@@ -162,6 +162,20 @@ def reconcile_targets(
     return found
 
 
+class _ReadEvidence(msgspec.Struct, frozen=True):
+    """What a service, a directory, or files have; the records are in the temporary database.
+
+    `dimensions`: the fields of groups of jobs by which they are compared, if there are no records; `sync_dimensions`:
+    those of sync counts. None: they are not compared. `spool`: the directory.
+    """
+
+    has_records: bool = False
+    groups: Sequence[EvidenceGroup] = ()
+    dimensions: tuple[str, ...] | None = None
+    sync_dimensions: tuple[str, ...] | None = None
+    spool: KeepsMessages | None = None
+
+
 class _OneTarget:
     """One target, whose lock is held."""
 
@@ -226,35 +240,29 @@ class _OneTarget:
             self._by_receipts(self._afresh())
 
     def _by_service(self, listed: Sequence[MonthFound], service: Service) -> None:
-        found = self._found
+        """Compare with the best evidence that the service gives."""
+        found, form = self._found, self._settings.format
         if isinstance(service, KeepsMessages) and self._sends_reports:
             found.evidence = "files"
             reports = reports_of_messages(service.kept(), self._reporting_sites, self._clock())
             found.notes += reports.all_notes()
             self._by_report(listed, reports, service)
-            self._note_taken(listed)
-        elif isinstance(service, KeepsMessages) and not self._settings.format.is_readable:
-            found.unavailable = f"{self._settings.records} cannot be read back"
-            self._by_receipts(listed)
+        elif isinstance(service, KeepsMessages) and not form.is_readable:
+            self._by_receipts(listed, EvidenceUnavailable(f"{self._settings.records} cannot be read back"))
         elif isinstance(service, KeepsMessages):
-            found.evidence = "files"
-            self._by_messages(listed, service)
-            self._note_taken(listed)
+            self._compare(listed, "files", self._read_messages(listed, service))
         elif isinstance(service, GivesRecords):
-            found.evidence = "records"
-            self._by_records(listed, service)
+            self._compare(listed, "records", self._read_records(listed, service))
         elif isinstance(service, GivesTotals):
-            found.evidence = "totals"
-            self._by_totals(listed, service)
-        elif isinstance(service, GivesSums) and not (self._sent.are_readable or self._settings.format.summed_columns):
-            found.unavailable = f"{self._settings.records} cannot be compared with sums of records"
-            self._by_receipts(listed)
-        elif isinstance(service, GivesSums):
+            self._compare(listed, "totals", self._read_totals(listed, service))
+        elif not isinstance(service, GivesSums):
+            self._by_receipts(listed, EvidenceUnavailable(_NOTHING_TO_ASK))
+        elif not (self._sent.are_readable or form.summed_columns):
+            why = f"{self._settings.records} cannot be compared with sums of records"
+            self._by_receipts(listed, EvidenceUnavailable(why))
+        else:
             found.evidence = "query"
             self._by_query(listed, service)
-        else:
-            found.unavailable = _NOTHING_TO_ASK
-            self._by_receipts(listed)
 
     def _advanced(self, runs: int) -> None:
         self._looked_at += runs
@@ -269,8 +277,8 @@ class _OneTarget:
             self._by_report(self._months(reported), reports, None)
             return
         evidence = read_files(files, found.target, self._settings.format, self._sites, self._database)
-        found.evidence, found.notes = "file", evidence.notes
-        self._by_file(self._months(evidence.months), evidence)
+        found.notes = evidence.notes
+        self._compare(self._months(evidence.months), "file", self._of_files(evidence))
         found.notes += counted_twice.notes_on_hosts(
             self._store, self._config, self._view, evidence.groups, self._database, found.target
         )
@@ -300,12 +308,47 @@ class _OneTarget:
                 listed.append(one)
         return listed
 
-    def _by_receipts(self, months: Sequence[MonthFound]) -> None:
+    def _by_receipts(self, months: Sequence[MonthFound], unavailable: EvidenceUnavailable | None = None) -> None:
+        """Count what the receipts show. `unavailable`: why the service gives no more."""
+        if unavailable is not None:
+            self._found.unavailable, self._found.unauthorised = unavailable.reason, unavailable.unauthorised
         self._found.evidence = "receipts"
         for month in months:
-            for _entries in self._ledger.counted_pages(month):
-                pass
+            self._count(month)
             month.is_done = True
+
+    def _count(self, month: MonthFound) -> None:
+        """Count what was sent, without comparing it."""
+        for _entries in self._ledger.counted_pages(month):
+            pass
+
+    def _compare(
+        self, months: Sequence[MonthFound], evidence: Evidence, read: _ReadEvidence | EvidenceUnavailable
+    ) -> None:
+        """Compare what was read, record by record, or group by group."""
+        if isinstance(read, EvidenceUnavailable):
+            self._by_receipts(months, read)
+            return
+        found = self._found
+        found.evidence = evidence
+        found.compared = self._database.content(found.target).named if read.has_records else compared_of(read.groups)
+        by_record = self._by_record(read.spool) if read.has_records else None
+        by_group = ByGroup(
+            self._ledger, self._view, self._settings.format, read.groups, self._verdicts, read.spool, self._clock()
+        )
+        for month in months:
+            if by_record is not None:
+                by_record.month(month)
+            elif read.dimensions is not None:
+                by_group.jobs(month, read.dimensions)
+            else:
+                self._count(month)
+            if read.sync_dimensions is not None:
+                by_group.sync(month, read.sync_dimensions)
+            month.is_done = True
+        if by_record is not None:
+            self._end_records(by_record, months)
+        self._note_taken(months)
 
     def _by_query(self, months: Sequence[MonthFound], service: GivesSums) -> None:
         kind, form = self._settings.kind, self._settings.format
@@ -313,9 +356,8 @@ class _OneTarget:
         for number, month in enumerate(months):
             unavailable = by_sums.month(month, self._clock())
             if isinstance(unavailable, EvidenceUnavailable):
-                self._found.unavailable, self._found.unauthorised = unavailable.reason, unavailable.unauthorised
                 month.service_jobs = month.service_wall_s = month.service_cpu_s = None
-                self._by_receipts(months[number + 1 :])
+                self._by_receipts(months[number + 1 :], unavailable)
                 return
             if month.sent:
                 self._found.compared = tuple(each for each in ALL_MEASURES if each in {"jobs", *kind.sums.amounts})
@@ -340,19 +382,12 @@ class _OneTarget:
                 "have been restored from an earlier state. Ask its administrator"
             )
 
-    def _by_records(self, months: Sequence[MonthFound], service: GivesRecords) -> None:
+    def _read_records(self, months: Sequence[MonthFound], service: GivesRecords) -> _ReadEvidence | EvidenceUnavailable:
         for month in months:  # all before the first is compared: a record may have another end there
             unavailable = self._read_days(month.month, service)
             if unavailable is not None:
-                self._found.unavailable, self._found.unauthorised = unavailable.reason, unavailable.unauthorised
-                self._by_receipts(months)
-                return
-        self._found.compared = self._database.content(self._found.target).named
-        by_record = self._by_record(None)
-        for month in months:
-            by_record.month(month)
-            month.is_done = True
-        self._end_records(by_record, months)
+                return unavailable
+        return _ReadEvidence(has_records=True)
 
     def _read_days(self, month: Month, service: GivesRecords) -> EvidenceUnavailable | None:
         """Add the records of a month to the temporary database, a day at a time; return why there are none.
@@ -370,46 +405,26 @@ class _OneTarget:
             self._database.add_records(self._found.target, map(EvidenceRecord.of_columns, ours))
         return None
 
-    def _by_totals(self, months: Sequence[MonthFound], service: GivesTotals) -> None:
+    def _read_totals(self, months: Sequence[MonthFound], service: GivesTotals) -> _ReadEvidence | EvidenceUnavailable:
         evidence: list[EvidenceGroup] = []
         for month in months:
             if self._stopping():
                 raise StoppedError("interrupted", hint="Nothing was compared")
             totals = service.totals(month.month)
             if isinstance(totals, EvidenceUnavailable):
-                self._found.unavailable, self._found.unauthorised = totals.reason, totals.unauthorised
-                self._by_receipts(months)
-                return
+                return totals
             evidence += (EvidenceGroup.of_columns("jobs", total) for total in totals)
-        by_group = self._by_group(evidence, None)
-        self._found.compared = compared_of(evidence)
-        for month in months:
-            by_group.jobs(month, self._settings.format.required_totals.dimensions)
-            month.is_done = True
+        return _ReadEvidence(groups=evidence, dimensions=self._settings.format.required_totals.dimensions)
 
-    def _by_messages(self, months: Sequence[MonthFound], service: KeepsMessages) -> None:
-        found = self._found
-        form, totals = self._settings.format, self._settings.format.totals
-        evidence, unreadable = read_messages(
-            found.target, form, service, self._database, self._clock(), self._as_sent(months)
+    def _read_messages(self, months: Sequence[MonthFound], service: KeepsMessages) -> _ReadEvidence:
+        form = self._settings.format
+        groups, unreadable = read_messages(
+            self._found.target, form, service, self._database, self._clock(), self._as_sent(months)
         )
-        found.notes += unreadable
-        by_group = self._by_group(evidence, service)
-        by_record = self._by_record(service) if totals is None else None
-        if by_record is not None:
-            found.compared = self._database.content(found.target).named
-        else:
-            found.compared = compared_of(evidence)
-        for month in months:
-            if by_record is not None:
-                by_record.month(month)
-            elif totals is not None:
-                by_group.jobs(month, totals.dimensions)
-            if self._settings.sends_sync:
-                by_group.sync(month, format_of(form.sync).required_totals.dimensions)
-            month.is_done = True
-        if by_record is not None:
-            self._end_records(by_record, months)
+        self._found.notes += unreadable
+        sync = format_of(form.sync).required_totals.dimensions if self._settings.sends_sync else None
+        dimensions = None if form.totals is None else form.totals.dimensions
+        return _ReadEvidence(dimensions is None, groups, dimensions, sync, service)
 
     def _as_sent(self, months: Sequence[MonthFound]) -> AsSent:
         """What finds the records that need not be parsed. What was sent is rendered with the first message: another
@@ -430,36 +445,21 @@ class _OneTarget:
         self._jobs *= 2  # each is looked at twice
         return as_sent
 
-    def _by_file(self, months: Sequence[MonthFound], evidence: EvidenceFile) -> None:
+    def _of_files(self, evidence: EvidenceFile) -> _ReadEvidence:
+        """What files have that this target is sent. Raises `UsageError` if they are of another kind."""
         kinds = {group.kind for group in evidence.groups}
         totals = self._settings.format.totals
         if evidence.records and totals is not None:
             raise UsageError(f"the file lists records, but {self._found.target} receives summaries")
         if totals is not None and totals.columns is None:
             raise UsageError(f"{self._settings.records} cannot be compared with a file")
-        if any(group.kind == "sync" for group in evidence.groups) and not self._settings.sends_sync:
+        if "sync" in kinds and not self._settings.sends_sync:
             self._found.notes.append("the sync counts are not compared: this target is sent none")
-        by_record = self._by_record(None) if evidence.records else None
-        by_group = self._by_group(evidence.groups, None)
-        dimensions = dimensions_of(evidence.groups, "jobs")
-        sync_dimensions = dimensions_of(evidence.groups, "sync")
-        if by_record is not None:
-            self._found.compared = self._database.content(self._found.target).named
-        else:
-            self._found.compared = compared_of(evidence.groups)
-        for month in months:
-            if by_record is not None:
-                by_record.month(month)
-            elif "jobs" in kinds:
-                by_group.jobs(month, dimensions)
-            else:
-                for _entries in self._ledger.counted_pages(month):
-                    pass
-            if "sync" in kinds and self._settings.sends_sync:
-                by_group.sync(month, sync_dimensions)
-            month.is_done = True
-        if by_record is not None:
-            self._end_records(by_record, months)
+            kinds.remove("sync")
+        dimensions, sync_dimensions = (
+            dimensions_of(evidence.groups, kind) if kind in kinds else None for kind in ("jobs", "sync")
+        )
+        return _ReadEvidence(bool(evidence.records), evidence.groups, dimensions, sync_dimensions)
 
     def _by_report(self, months: Sequence[MonthFound], evidence: EvidenceReports, spool: KeepsMessages | None) -> None:
         self._found.compared = ALL_MEASURES
@@ -467,6 +467,7 @@ class _OneTarget:
         for month in months:
             by_report.month(month)
             month.is_done = True
+        self._note_taken(months)
 
     def _by_record(self, spool: KeepsMessages | None) -> ByRecord:
         return ByRecord(self._ledger, self._keys, self._found, self._database, self._verdicts, spool, self._sent)
@@ -488,6 +489,3 @@ class _OneTarget:
                 f"{counted(outdated, 'record')} would have other values by the present settings; the service has what "
                 f"was sent{repeats}"
             )
-
-    def _by_group(self, evidence: Sequence[EvidenceGroup], spool: KeepsMessages | None) -> ByGroup:
-        return ByGroup(self._ledger, self._view, self._settings.format, evidence, self._verdicts, spool, self._clock())
