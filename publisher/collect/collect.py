@@ -390,20 +390,7 @@ def _follow_changes(
             if state not in {State.WAITING, State.IN_FLIGHT}:
                 moves.append((item.run_id, state, State.WAITING, None))
             in_motion.append(item.run_id)  # its group may be about to be sent, made of the earlier version
-    deselected: list[int] = []
-    removed: list[tuple[int, State]] = []
-    for item in gone:
-        delivery = known.get(item.run_id)
-        if delivery is None or delivery.state in {State.WAIVED, State.SUPERSEDED}:
-            continue
-        # In flight, its answer is not known: without its delivery, a run that the service accepts would be in no state.
-        if delivery.state is State.IN_FLIGHT:
-            deselected.append(item.run_id)
-        # The service has, or may have, a record that nothing takes back: removed, it would be unknown here.
-        elif not sent_for.sends_vanished and (delivery.state is State.ACCEPTED or delivery.sent):
-            moves.append((item.run_id, delivery.state, State.SUPERSEDED, in_flight.NO_LONGER_SELECTED))
-        else:
-            removed.append((item.run_id, delivery.state))
+    no_longer = _no_longer_selected(gone, known, sends_vanished=sent_for.sends_vanished)
     # The ends before the change: a run that moves to another month leaves a total behind that still counts it.
     followed = [item for item in (*changed, *gone) if item.run_id in known]
     left = [known[item.run_id].end_time for item in (*followed, *restored)]
@@ -413,7 +400,34 @@ def _follow_changes(
         groups.mark_due(connection, plan.target_id, groups.DueFor.SYNC, left)
     deliveries.set_end_times(connection, plan.target_id, [item for item in followed if item.end_time is not None])
     _know_assumed(connection, plan, changed)
-    deliveries.mark_deselected(connection, plan.target_id, deselected)
-    deliveries.move(connection, plan.target_id, moves, now)
+    deliveries.mark_deselected(connection, plan.target_id, no_longer.deselected)
+    deliveries.move(connection, plan.target_id, [*moves, *no_longer.moves], now)
     deliveries.mark_changed(connection, plan.target_id, in_motion)
-    transitions.remove(connection, plan.target_id, removed)
+    transitions.remove(connection, plan.target_id, no_longer.removed)
+
+
+class _NoLongerSelected(msgspec.Struct):
+    """What happens to deliveries of runs that a target no longer selects."""
+
+    deselected: list[int] = []
+    moves: list[deliveries.Move] = []
+    removed: list[tuple[int, State]] = []
+
+
+def _no_longer_selected(
+    gone: Sequence[UpsertedRun], known: Mapping[int, deliveries.DeliveryState], *, sends_vanished: bool
+) -> _NoLongerSelected:
+    decided = _NoLongerSelected()
+    for item in gone:
+        delivery = known.get(item.run_id)
+        if delivery is None or delivery.state in {State.WAIVED, State.SUPERSEDED}:
+            continue
+        # In flight, its answer is not known: without its delivery, a run that the service accepts would be in no state.
+        if delivery.state is State.IN_FLIGHT:
+            decided.deselected.append(item.run_id)
+        # The service has, or may have, a record that nothing takes back: removed, it would be unknown here.
+        elif not sends_vanished and (delivery.state is State.ACCEPTED or delivery.sent):
+            decided.moves.append((item.run_id, delivery.state, State.SUPERSEDED, in_flight.NO_LONGER_SELECTED))
+        else:
+            decided.removed.append((item.run_id, delivery.state))
+    return decided

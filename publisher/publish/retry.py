@@ -153,6 +153,11 @@ def post(
     )
     outcome: Outcome = retrying(once)
     budget.end(outcome)
+    return _judged_together(outcome, outcomes, budget)
+
+
+def _judged_together(outcome: Outcome, outcomes: Sequence[Outcome], budget: RetryBudget) -> Outcome:
+    """The last outcome in the light of all attempts: after an unknown one, the service may have the message."""
     is_unknown = any(isinstance(outcome, Unknown) for outcome in outcomes)
     if isinstance(outcome, Transient | Throttled | Unknown):
         too_slow = budget.is_too_slow(outcomes)

@@ -111,10 +111,7 @@ def month_charges(
     lines = itemised(settings, charged.usage)
     lost = lost_runs(settings, charged.lost_usage, charged.lost_runs)
     users = {} if by == "user" else user_charges(settings, charged.users)
-    adjusted: dict[str, list[Adjusted]] = {}
-    for one in settings.adjustments:
-        if by == settings.by and one.month == str(month) and _concerned(one.payer, by, request):
-            adjusted.setdefault(one.payer, []).append(Adjusted(rounded(one.amount, settings.decimals), one.reason))
+    adjusted = _adjusted(settings, by, month, request)
     found = tuple(
         Statement(payer, items, tuple(adjusted.get(payer, ())), left_out, lost.get(payer), users.get(payer, ()))
         for payer in sorted(lines.keys() | adjusted.keys())
@@ -139,6 +136,15 @@ def month_charges(
         purged=context.purged_note(request),
         zone=settings.timezone,
     )
+
+
+def _adjusted(settings: Charges, by: str, month: Month, request: ReportRequest) -> dict[str, list[Adjusted]]:
+    """The adjustments of a month by payer, if the payers are those of the configuration."""
+    adjusted: dict[str, list[Adjusted]] = {}
+    for one in settings.adjustments:
+        if by == settings.by and one.month == str(month) and _concerned(one.payer, by, request):
+            adjusted.setdefault(one.payer, []).append(Adjusted(rounded(one.amount, settings.decimals), one.reason))
+    return adjusted
 
 
 def energy_lines(context: ReportContext, request: ReportRequest, made: Statements) -> dict[str, str]:

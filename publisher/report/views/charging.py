@@ -27,7 +27,7 @@ from publisher.report.runs import ReportContext
 from publisher.report.statements.closed import PriceList
 from publisher.report.statements.items import FACTOR_KEYS, Used
 from publisher.report.view_kind import Resource
-from publisher.report.views.nodes import REQUIRED, Placing
+from publisher.report.views.placing import REQUIRED, Placing
 
 _LOST: Final[Status] = "lost"
 

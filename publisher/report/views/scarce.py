@@ -18,8 +18,9 @@ from publisher.report.report import Cell, Plot, Report, Series, in_percent
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import SCARCE, Resource
-from publisher.report.views.nodes import NodeAllocations, NodeUse, Placed
+from publisher.report.views.nodes import NodeAllocations, NodeUse
 from publisher.report.views.occupation import shares
+from publisher.report.views.placing import Placed
 from publisher.report.views.waiting import JOB_NUMBER, GroupWaits, waits_of
 from publisher.text import duration_text
 

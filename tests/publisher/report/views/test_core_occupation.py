@@ -25,8 +25,7 @@ from publisher.report.columns import batch_of, slim_of
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
-from publisher.report.views import core_occupation, make
-from publisher.report.views import nodes as views_nodes
+from publisher.report.views import core_occupation, make, placing
 from tests.publisher.cli.program import BASE
 from tests.publisher.report.torque_site import NODES, at, table, torque_site, view
 
@@ -251,7 +250,7 @@ def test_the_mean_of_its_cores_is_the_occupation_of_a_node(jobs: list[Job], node
 def test_runs_of_many_cores_are_taken_by_portions() -> None:
     hosts = tuple(Host(f"m{number:03}", 1000) for number in range(60))
     jobs = [ran(place, place + 1, hosts, ("0-999",) * len(hosts)) for place in range(10)]
-    assert len(jobs) * len(hosts) * 1000 > views_nodes._AT_ONCE
+    assert len(jobs) * len(hosts) * 1000 > placing._AT_ONCE
     nodes = "\n".join(f'[[nodes]]\nname = "{host.name}"\ncores = 1000' for host in hosts)
     assert table(occupation(jobs, "core", nodes=nodes), "used_h") == [(10.0,)] * 60_000
 
