@@ -52,10 +52,10 @@ class RuleCode(StrEnum):
     UNUSABLE_BENCHMARK = "unusable-benchmark"
 
 
-_NOT_IN_SOURCE: Final = "{field}: the source does not have it, and APEL refuses a record without it"
+_NOT_IN_SOURCE: Final = "{field}: the source does not have it, and the receiver needs it"
 _SET_BENCHMARK: Final = (
-    "APEL takes {taken} with a score from 0.001 to {largest}. Set `benchmark`, or a rule that matches in `benchmarks`, "
-    "of the source"
+    "the receiver takes {taken} with a score from 0.001 to {largest}. Set `benchmark`, or a rule that matches in "
+    "`benchmarks`, of the source"
 )
 UNSIGNABLE: Final[Mapping[RuleCode, str]] = {
     RuleCode.SIGNED_CARRIAGE_RETURN: "it has a carriage return without a line feed, which no signature survives",
@@ -70,7 +70,7 @@ RULE_SENTENCES: Final[Mapping[str, str]] = {
     RuleCode.BAD_TIMES: "{field}: start {start} and end {end} must be from 1970 on, before the year 10000, and the end "
     "not before the start (APEL refuses the message)",
     RuleCode.CREATE_TIME: "{field}: {value} is outside the years 100 to 9999",
-    RuleCode.END_BEFORE_START: "{field}: {end} is before StartTime {start}; APEL refuses the whole message",
+    RuleCode.END_BEFORE_START: "{field}: {end} is before the start, {start}",
     RuleCode.END_IN_FUTURE: "{field}: {end} is in the future (APEL refuses the message)",
     RuleCode.MISSING: "{field}: missing",
     RuleCode.MISSING_OR_NULL: "{field}: missing, or a word that the server reads as missing",

@@ -96,10 +96,10 @@ def test_an_unusable_benchmark_does_not_hide_the_others_and_is_noted() -> None:
 @pytest.mark.parametrize(
     ("scores", "said"),
     [
-        ((), "ServiceLevel: the run has no usable benchmark; APEL takes HEPscore23, HEPSPEC, Si2k with "),
-        ((Benchmark("CloudMark", 5.0),), "ServiceLevel: CloudMark:5 is not a usable benchmark; APEL takes "),
-        ((Benchmark("HEPSPEC:1:2", 0.0),), "ServiceLevel: HEPSPEC:1:2 is not a usable benchmark; APEL takes "),
-        ((Benchmark("HEPSPEC", 1e8),), "ServiceLevel: HEPSPEC:1e+08 is not a usable benchmark; APEL takes "),
+        ((), "ServiceLevel: the run has no usable benchmark; the receiver takes HEPscore23, HEPSPEC, Si2k with "),
+        ((Benchmark("CloudMark", 5.0),), "ServiceLevel: CloudMark:5 is not a usable benchmark; the receiver takes "),
+        ((Benchmark("HEPSPEC:1:2", 0.0),), "ServiceLevel: HEPSPEC:1:2 is not a usable benchmark; the receiver takes "),
+        ((Benchmark("HEPSPEC", 1e8),), "ServiceLevel: HEPSPEC:1e+08 is not a usable benchmark; the receiver takes "),
     ],
 )
 def test_the_reason_says_what_was_there_and_which_setting_helps(scores: tuple[Benchmark, ...], said: str) -> None:
