@@ -174,6 +174,9 @@ class TotalsKind(msgspec.Struct, frozen=True, kw_only=True):
     """The names of a total's amounts, at the service or perhaps there, that the settings of its format (the second
     argument) do not have any more: they are sent as zero with the next version of the total. The last argument: whether
     the receiver accepted it. None: it has none."""
+    is_reported: Callable[[str, msgspec.Struct | None], bool] | None = None
+    """Whether an amount of `columns` is reported with the settings of its format (the second argument): evidence has no
+    others, such as of a component that was removed. None: each is."""
     sync_count: Callable[[Any], MonthTotal] | None = None
     """The sync count that the service got with a total; None if sync counts do not go with totals."""
     persons: NamedPersons | None = None

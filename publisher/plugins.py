@@ -327,6 +327,7 @@ def added_descriptor(name: str, made: Format) -> Format:
         from_json=_reading(totals.from_json),
         following=blamed_for(totals.following),
         left_over=blamed_for(totals.left_over),
+        is_reported=blamed_for(totals.is_reported),
         sync_count=None,
         persons=persons,
         usage=blamed_for(totals.usage),

@@ -121,8 +121,12 @@ def _decimal(cents: int) -> Decimal:
 def columns_of(month: Month, account: str, amounts: Mapping[tuple[str, str], Decimal]) -> TotalColumns:
     """An account in a month as Waldur has it: amounts by component and user (empty: of all users). Zeros are left out:
     Waldur may have no row instead."""
-    named = {f"{name} of {user}" if user else name: each for (name, user), each in amounts.items() if each}
+    named = {_of_user(name, user) if user else name: each for (name, user), each in amounts.items() if each}
     return TotalColumns(month, {"account": account}, 0, amounts=named)
+
+
+def _of_user(name: str, user: str) -> str:
+    return f"{name} of {user}"
 
 
 def _columns(total: ResourceUsage) -> TotalColumns:
@@ -144,6 +148,12 @@ def _left_over(total: ResourceUsage, options: msgspec.Struct | None, is_there: b
     known = {each.name for each in (options if isinstance(options, WaldurOptions) else DEFAULTS).components}
     perhaps = {} if is_there else total.before
     return [name for name, each in total.usage.items() if name not in known and (each.cents or name in perhaps)]
+
+
+def _is_reported(amount: str, options: msgspec.Struct | None) -> bool:
+    settings = options if isinstance(options, WaldurOptions) else DEFAULTS
+    names = [each.name for each in settings.components]
+    return amount in names or (settings.users and any(amount.startswith(_of_user(name, "")) for name in names))
 
 
 def _names(total: ResourceUsage) -> set[str]:
@@ -206,6 +216,7 @@ FORMAT: Final = Format(
         from_columns=False,
         following=_following,
         left_over=_left_over,
+        is_reported=_is_reported,
         persons=NamedPersons(spelled=lambda _view, name: name, names=_names, renamed=_renamed),
         usage=lambda total: TotalUsage(total.jobs, total.core_ms, total.cpu_ms),
         columns=_columns,

@@ -18,7 +18,7 @@ import msgspec
 from formats.base import Format
 from formats.benchmark import normalised_from, require_benchmark
 from formats.calendar import Month
-from formats.columns import MISSING, TOTAL_DIMENSIONS, Value, comparable
+from formats.columns import MISSING, TOTAL_DIMENSIONS, TotalColumns, Value, comparable
 from formats.job import Benchmark
 from formats.rule_codes import CannotRenderError
 from formats.totals import TotalsKind
@@ -160,9 +160,17 @@ class ByGroup:
         with self._ledger.store.read() as connection:
             rows = groups.of_month(connection, self._ledger.target_id, totals.kind, month.number)
         return {
-            key: (row.state, EvidenceGroup.of_columns(kind, totals.columns(row.total(totals))))
+            key: (row.state, EvidenceGroup.of_columns(kind, self._reported(totals, totals.columns(row.total(totals)))))
             for key, row in rows.items()
         }
+
+    def _reported(self, totals: TotalsKind, columns: TotalColumns) -> TotalColumns:
+        """The columns of a total that evidence may have: no amounts that later settings no longer report."""
+        if totals.is_reported is None:
+            return columns
+        options = self._view.options
+        amounts = {name: each for name, each in columns.amounts.items() if totals.is_reported(name, options)}
+        return msgspec.structs.replace(columns, amounts=amounts)
 
     def _sent_groups(
         self,

@@ -123,6 +123,24 @@ def test_a_job_that_lacks_what_later_settings_need_is_held_when_its_total_is_sen
     assert (site.total(), site.site.counted("waldur")) == (6, {State.ACCEPTED: 3})
 
 
+@pytest.mark.parametrize("later", [{"components": {"cpu_k_hours": {"amount": "jobs"}}}, {"users": False}])
+def test_what_later_settings_do_not_report_is_not_compared(
+    later: dict[str, Any], tmp_path: Path, double: WaldurDouble
+) -> None:
+    both = HOURS | {"cpu_k_hours": {"amount": "jobs"}}
+    site = Reporter(tmp_path, double, components=both)
+    site.job(1, 3)
+    site.run()
+    site.site.configure("waldur", **later)
+    site.run()
+    with site.site.publisher.reconcile(["waldur"], [NOV]) as found:
+        assert list(found.differences("waldur")) == []
+    (row,) = [row for row in double.rows if row[1] == "cpu_k_hours"]
+    double.rows[row] += 1
+    with site.site.publisher.reconcile(["waldur"], [NOV]) as found:
+        assert [each.detail for each in found.differences("waldur")] == ["cpu_k_hours 2.00, sent 1.00"]
+
+
 def test_a_component_that_is_removed_becomes_zero_and_that_is_said(
     tmp_path: Path, double: WaldurDouble, capsys: pytest.CaptureFixture[str]
 ) -> None:
