@@ -18,6 +18,8 @@ from publisher.text import counted, iso
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from formats.calendar import Month
+    from publisher.api import Publisher
     from publisher.report.closing import ClosedMonth
     from publisher.report.statements.closed import ClosedStatement
     from publisher.report.statements.statement import Correction
@@ -38,9 +40,22 @@ def close(month: Annotated[str, _MONTH], yes: Yes = False) -> None:
     """Close a month: its statements get numbers and stay as they are. It must be over and completely collected."""
     chosen = month_in(month, "MONTH")
     with session.publisher() as publisher:
-        confirm(f"Close {chosen}? A closed month is not opened again.", yes=yes)
+        costs = _costs(publisher, chosen)
+        confirm(f"Close {chosen}, {costs}? A closed month is not opened again.", yes=yes)
         issued = publisher.close_month(chosen)
     _show_issued(issued)
+
+
+def _costs(publisher: Publisher, month: Month) -> str:
+    """What a month costs now, in words; the notes on its charges are printed, since a closed month stays as it is."""
+    from formats.calendar import month_bounds  # noqa: PLC0415
+    from publisher.report.request import ReportRequest  # noqa: PLC0415
+
+    start, stop = month_bounds(month)
+    report = publisher.view("charges", ReportRequest(start=start, stop=stop))
+    say(*report.notes)
+    payers = counted(len(report.facts["totals"]), "payer")
+    return f"{report.facts['all']} {report.facts['currency']} of {payers}"
 
 
 def cancel(

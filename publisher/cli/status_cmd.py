@@ -122,7 +122,10 @@ def show_status(found: Status) -> None:
         ]
         for name, item in listed.items()
     ]
-    show_table("Targets", columns, rows, right=counts)
+    if rows:
+        show_table("Targets", columns, rows, right=counts)
+    else:
+        data("No target is configured: nothing is sent.")
     for advice in _advice(found):
         data(advice)
 

@@ -10,7 +10,12 @@ CHARGES = '[charges]\ntimezone = "{}"\n[[charges.prices]]\nresource = "cores"\np
 def test_a_month_is_closed_and_its_statements_are_written(collected: Program) -> None:
     rows = collected("--json", "report", "totals", "--by", "month", "--since", "2026-09-01").object["totals"]
     month = max(rows, key=lambda row: row["core_h"])["month"]
-    collected.configure(WHOLE + CHARGES.format("UTC"))
+    collected.configure(WHOLE + CHARGES.format("UTC") + 'type = "none"\n')
+    closed = collected("month", "close", month).err
+    assert "have no price and are not charged" in closed, "what the statements lack is said before they are final"
+    collected.configure(WHOLE + CHARGES.format("UTC").replace("[charges]", '[charges]\ncurrency = "EUR"'))
+    closed = collected("month", "close", month).err
+    assert "this needs confirmation" in closed
     collected("month", "close", month, "--yes").ok()
     words = ("report", "statements", "--month", month, "--output", "statements", "--format", "text")
     shown = collected(*words).ok()

@@ -71,6 +71,7 @@ def test_a_site_without_targets_is_for_reports_and_loses_no_job(fresh: Program) 
     done = fresh("run").ok()
     assert "no target is configured: nothing is sent" in done.err
     assert "Published" not in done.out
+    assert "No target is configured: nothing is sent." in fresh("status").ok().out
     assert fresh("publish").code == 2
     assert "unless this site only makes reports" in re.sub(r"[\s│]+", " ", fresh("check").ok().out)
     fresh.configure(WHOLE)
