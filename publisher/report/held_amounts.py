@@ -9,6 +9,7 @@ Money is rounded once, half away from zero, to the decimals of the currency.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from itertools import accumulate
@@ -21,6 +22,9 @@ from publisher.report.matching import RowTable
 
 LARGEST_AMOUNT = 1 << 36
 """The upper limit of an amount: 64 TiB in KiB."""
+_SLICES: Final = 4096
+_AT_ONCE: Final = 100_000
+"""The changes in memory while the most at once is sought, at two hundred bytes each."""
 
 
 class Occupation:
@@ -89,36 +93,59 @@ class Occupation:
 class MostAtOnce:
     """The most that runs held of each node at once. A run that ends releases before another that starts takes."""
 
-    ROWS: Final = ("node", "first", "stop", "amount")
-    """The columns of the table of rows."""
-
-    def __init__(self, rows: RowTable, start: int, stop: int) -> None:
-        """The table of rows, and the interval (`stop` not included), epoch seconds."""
-        self._rows = rows
+    def __init__(self, collected: Callable[[Mapping[str, str]], RowTable], start: int, stop: int) -> None:
+        """`collected`: makes the table of rows, of columns with types; `start`, `stop`: the interval, epoch seconds."""
+        seconds = "UINTEGER" if stop - start < 1 << 32 else "BIGINT"
+        self._rows = collected({"node": "UINTEGER", "first": seconds, "stop": seconds, "amount": "BIGINT"})
         self._start, self._stop = start, stop
 
     def add(self, node: Ints, start: Ints, stop: Ints, amount: Ints) -> None:
         """Add runs that held an amount of a node (numbers from 0) from `start` to `stop`."""
         begin, end = np.maximum(start, self._start), np.minimum(stop, self._stop)
         rows = end > begin
-        self._rows.add(node[rows], begin[rows], end[rows], np.minimum(amount[rows], LARGEST_AMOUNT))
+        begin, end = begin[rows] - self._start, end[rows] - self._start
+        self._rows.add(node[rows], begin, end, np.minimum(amount[rows], LARGEST_AMOUNT))
 
     def by_node(self) -> dict[int, int]:
         """The most that was held of each node, if anything was."""
         table = self._rows.name
         changes = (
-            f"SELECT node, first AS instant, amount FROM {table} UNION ALL SELECT node, stop, -amount FROM {table}"  # noqa: S608 - names of ours
+            f"(SELECT node, first AS instant, amount FROM {table} UNION ALL SELECT node, stop, -amount FROM {table})"  # noqa: S608 - names of ours
         )
-        most: dict[int, int] = {}
-        held = 0  # each node ends at zero, so none affects the next
-        for batch in self._rows.batches(f"SELECT node, amount FROM ({changes}) ORDER BY node, instant, amount"):  # noqa: S608 - as above
-            node, amount = batch.numbers("node"), batch.numbers("amount")
-            at_once = held + np.cumsum(amount)
-            held = int(at_once[-1])
+        nodes = (self._rows.query(f"SELECT max(node) FROM {table}")[0][0] or 0) + 1  # noqa: S608 - as above
+        most, held = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
+        for first, stop in self._slices(changes):
+            inside = f"instant >= {first} AND instant < {stop}"
+            batches = self._rows.batches(f"SELECT * FROM {changes} WHERE {inside}")  # noqa: S608 - as above
+            some = [[batch.numbers(name) for name in ("node", "instant", "amount")] for batch in batches]
+            node, instant, amount = map(np.concatenate, zip(*some, strict=True))
+            # What is held after all changes of an instant counts: those that release come first.
+            at = node * (stop - first) + (instant - first)
+            order = np.argsort(at, kind="stable")
+            at, total = at[order], np.cumsum(amount[order])
+            last = np.flatnonzero(np.diff(at, append=at[-1] + 1))
+            node, total = at[last] // (stop - first), total[last]
             begins = np.flatnonzero(np.diff(node, prepend=node[0] - 1))
-            for number, top in zip(node[begins].tolist(), np.maximum.reduceat(at_once, begins).tolist(), strict=True):
-                most[number] = max(most.get(number, 0), top)
-        return {number: top for number, top in most.items() if top}
+            numbers, lengths = node[begins], np.diff(begins, append=len(node))
+            before = np.where(begins > 0, total[begins - 1], 0)
+            at_once = total + np.repeat(held[numbers] - before, lengths)
+            most[numbers] = np.maximum(most[numbers], np.maximum.reduceat(at_once, begins))
+            held[numbers] = at_once[begins + lengths - 1]
+        return {number: top for number, top in enumerate(most.tolist()) if top}
+
+    def _slices(self, changes: str) -> Iterator[tuple[int, int]]:
+        """Slices of the interval, in seconds since its start: none is without changes, and each has about `_AT_ONCE`.
+        DuckDB fails to sort millions of them within its limit."""
+        width = max((self._stop - self._start) // _SLICES, 1)
+        slices = f"SELECT instant // {width} AS slice, count(*) FROM {changes} GROUP BY ALL ORDER BY slice"  # noqa: S608 - as above
+        first = inside = 0
+        for place, count in self._rows.query(slices):
+            if inside and inside + count > _AT_ONCE:
+                yield first, place * width
+                first, inside = place * width, 0
+            inside += count
+        if inside:
+            yield first, self._stop - self._start + 1
 
 
 def rounded(amount: Fraction | Decimal, decimals: int) -> Decimal:

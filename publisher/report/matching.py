@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -38,7 +38,7 @@ SHOWN_ID: Final = "coalesce(nullif(local_id, ''), nullif(name, ''), nullif(globa
 """`JobIds.shown`, or NULL."""
 _NAMES: Final = ("local_id", "name", "global_id", "array_id", "dqs_job_name")
 _TIMES: Final = frozenset({"start", "stop", "end"})
-_ROWS: Final = 65_536
+_ROWS: Final = 32_768
 """The most runs of a batch."""
 _MOST_SHOWN: Final = 11
 """One more than a message shows, so that it says that there are more."""
@@ -121,8 +121,8 @@ class Matching:
         joined = f"(SELECT matching.*, group_number FROM matching JOIN groups ON {same})"  # noqa: S608 - as above
         return [label for label, _ in found], joined
 
-    def collected(self, name: str, columns: Sequence[str]) -> RowTable:
-        """A new table for rows that are collected while batches are read."""
+    def collected(self, name: str, columns: Mapping[str, str]) -> RowTable:
+        """A new table, of columns with types, for rows that are collected while batches are read."""
         return RowTable(self._connection, name, columns)
 
     def met(self, ended: Callable[[], str]) -> Met:
@@ -179,11 +179,13 @@ class Matching:
 class RowTable:
     """Rows of whole numbers that a view collects while it reads batches, as a table of DuckDB, which spills them."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, columns: Sequence[str]) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, str]) -> None:
+        """`columns`: types of whole numbers by name."""
         self.name = name
         self._columns = tuple(columns)
         self._cursor = connection.cursor()  # the connection itself is reading batches
-        self._cursor.execute(f"CREATE TABLE {name} ({', '.join(f'{_quoted(column)} BIGINT' for column in columns)})")
+        typed = ", ".join(f"{_quoted(column)} {kind}" for column, kind in columns.items())
+        self._cursor.execute(f"CREATE TABLE {name} ({typed})")
 
     def add(self, *columns: Ints) -> None:
         """Add rows as columns; `UNKNOWN` becomes NULL."""

@@ -45,7 +45,10 @@ from publisher.store.file_owner import is_foreign, owner_of
 
 ENTRIES: Final = (*COLUMNS, RUN_ID)
 """The columns of `entries`."""
-_MEMORY: Final = "128MB"
+_MEMORY: Final = "80MB"
+"""Of DuckDB's buffers: what it keeps beside them, and the libraries, take 200 MiB more."""
+_THREADS: Final = 1
+"""Each thread has buffers of its own: with two, what sorts three million runs needs more than the limit, and fails."""
 _TEMPORARY: Final = "4GB"
 _CLASS_SCHEMA: Final = pa.schema(
     [(CLASS_ID, pa.int64()), *((name, pa.string()) for name in OF_CLASS), ("prefix", pa.string())]
@@ -310,6 +313,8 @@ def _bounded(files: Sequence[str]) -> Iterator[duckdb.DuckDBPyConnection]:
     ):
         for setting, value in (
             ("memory_limit", f"'{_MEMORY}'"),
+            ("threads", str(_THREADS)),
+            ("enable_progress_bar", "false"),
             ("temp_directory", f"'{private}'"),
             ("max_temp_directory_size", f"'{_TEMPORARY}'"),
             ("autoinstall_known_extensions", "false"),

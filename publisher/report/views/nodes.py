@@ -91,7 +91,7 @@ class NodeUse:
         placing = Placing(self.inventory, self._resource)
         placing.meet(matching)
         numbers = CoreNumbers()
-        table = matching.collected("held_of_nodes", MostAtOnce.ROWS)
+        table = partial(matching.collected, "held_of_nodes")
         lacking = MostAtOnce(table, self._periods[0].start, self._periods[-1].stop)
         for batch in matching.batches({*REQUIRED[self._resource], *more}, self.met, runs):
             begin, end = batch.numbers("start"), batch.numbers("stop")

@@ -91,8 +91,8 @@ class _Classes:
     def __init__(self, matching: Matching, request: ReportRequest, inventory: Inventory) -> None:
         self._inventory = inventory
         self._start, self._stop = request.start, request.stop
-        self._started = matching.collected("started", ("node", *_WAITED))
-        self._classes = matching.collected("classes_of_nodes", ("node", "class"))
+        self._started = matching.collected("started", {"node": "UINTEGER", **dict.fromkeys(_WAITED, "BIGINT")})
+        self._classes = matching.collected("classes_of_nodes", {"node": "UINTEGER", "class": "UINTEGER"})
 
     def watch(self, batch: RunBatch, placed: Placed) -> None:
         """Add the runs of a batch."""

@@ -26,7 +26,7 @@ _SIZES: Final = (1, 2, 5, 17, 65, 257)
 _COLUMNS: Final = ("submit", "eligible", "run", *OF_JOB)
 JOB_NUMBER: Final = "CAST(hash({}) >> 1 AS BIGINT)".format(", ".join(f'"{name}"' for name in OF_JOB))
 """The SQL of a number for the ids of a job: two of a site are very unlikely to have the same."""
-_PERCENTILES: Final = "[0.5, 0.9, 0.99]"
+_PERCENTILES: Final = (50, 90, 99)
 
 
 class GroupWaits(msgspec.Struct, frozen=True):
@@ -78,24 +78,42 @@ def waits_of(
     order = f'"start", "end", run, {together}eligible'
     statement = (
         f'WITH jobs AS (SELECT {together}CAST("start" AS HUGEINT) - submit AS waited, {eligible} AS eligible_waited '  # noqa: S608 - names of ours
-        f"FROM {runs} QUALIFY row_number() OVER (PARTITION BY job, submit ORDER BY {order}) = 1) "
-        f"SELECT {together}{f'grouping({keys[0]})' if keys else '1'}, count(*), sum(waited), "
-        f"quantile_disc(waited, {_PERCENTILES}), max(waited), count(eligible_waited), sum(eligible_waited) FROM jobs"
-        + (f" GROUP BY GROUPING SETS (({', '.join(keys)}){', ()' if of_all else ''})" if keys else "")
+        f"FROM {runs} QUALIFY row_number() OVER (PARTITION BY job, submit ORDER BY {order}) = 1), "
+        f"counts AS MATERIALIZED (SELECT {together}waited, count(*) AS jobs, count(eligible_waited) AS eligible_jobs, "
+        f"sum(eligible_waited) AS eligible_s FROM jobs GROUP BY {together}waited) {_waits(keys, 'counts')}"
     )
+    if keys and of_all:
+        of_waits = (
+            "(SELECT waited, sum(jobs) AS jobs, sum(eligible_jobs) AS eligible_jobs, sum(eligible_s) AS eligible_s "
+            "FROM counts GROUP BY waited)"
+        )
+        statement += f" UNION ALL {_waits((), of_waits, 'NULL, ' * len(keys))}"
     made = WaitingTimes({}, None, statement)
     for row in rows(statement):
         label = row[: len(keys)]
-        is_all, jobs, total_s, percentiles, longest_s, eligible_jobs, eligible_s = row[len(keys) :]
+        is_all, jobs, total_s, median_s, p90_s, p99_s, longest_s, eligible_jobs, eligible_s = row[len(keys) :]
         if not jobs:
             continue
-        median_s, p90_s, p99_s = percentiles
         waits = GroupWaits(jobs, total_s, median_s, p90_s, p99_s, longest_s, eligible_jobs, eligible_s or 0)
         if is_all:
             made.all = waits
         if not is_all or not keys:
             made.by_group[label] = waits
     return made
+
+
+def _waits(keys: Sequence[str], counts: str, labels: str | None = None) -> str:
+    """The SQL of whether a row is of all jobs and of the amounts of `GroupWaits`, from the numbers of jobs by keys and
+    waiting time: DuckDB's quantiles hold each waiting time in memory, beyond its limit. `labels`: instead of keys."""
+    together = "".join(f"{key}, " for key in keys)
+    partition = f"PARTITION BY {', '.join(keys)}" if keys else ""
+    percentiles = ", ".join(f"min(waited) FILTER (100 * up_to >= {each} * jobs_of_key)" for each in _PERCENTILES)
+    return (
+        f"SELECT {together if labels is None else labels}{not keys}, sum(jobs), sum(waited * jobs), {percentiles}, "  # noqa: S608 - as above
+        "max(waited), sum(eligible_jobs), sum(eligible_s) FROM (SELECT *, "
+        f"sum(jobs) OVER ({partition} ORDER BY waited) AS up_to, sum(jobs) OVER ({partition}) AS jobs_of_key "
+        f"FROM {counts})" + (f" GROUP BY {', '.join(keys)}" if keys else "")
+    )
 
 
 def _made(matching: Matching, request: ReportRequest) -> WaitingTimes:

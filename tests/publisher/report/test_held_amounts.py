@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 
 import duckdb
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from publisher.report import held_amounts
 from publisher.report.held_amounts import MostAtOnce, Occupation
 from publisher.report.matching import RowTable
 
@@ -50,13 +52,18 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connected
 
 
-@given(held)
-def test_most_at_once(connection: duckdb.DuckDBPyConnection, rows: list[tuple[int, int, int, int]]) -> None:
-    """What was held before and after the interval does not count."""
-    made = MostAtOnce(RowTable(connection, "held", MostAtOnce.ROWS), -5, 70)
+@given(held, st.integers(1, 12), st.integers(1, 80))
+def test_most_at_once(
+    connection: duckdb.DuckDBPyConnection, rows: list[tuple[int, int, int, int]], changes: int, slices: int
+) -> None:
+    """What was held before and after the interval does not count; the slices in which it is read do not matter."""
+    made = MostAtOnce(partial(RowTable, connection, "held"), -5, 70)
     made.add(*columns(rows[::2]))
     made.add(*columns(rows[1::2]))
-    found = made.by_node()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(held_amounts, "_AT_ONCE", changes)
+        patch.setattr(held_amounts, "_SLICES", slices)
+        found = made.by_node()
     connection.execute("DROP TABLE held")
     for node in range(3):
         expected = max(
