@@ -37,6 +37,9 @@ def prepare_section(context: DeliveryContext, section: Section) -> None:
         for state in section.resends:
             change = StateChange(context.target_id, state, State.WAITING, context.clock())
             deliveries.resend_between(connection, (period.start, period.stop), change)
+        if State.ACCEPTED in section.resends:
+            # Where all of them are held then, no run waits, and the service would keep the earlier group after a kill.
+            groups.mark_due(connection, context.target_id, groups.DueFor.FOLD, [period.start])
         groups.forget(connection, context.target_id, section.kind, period.number, section.outdated)
 
 

@@ -228,6 +228,25 @@ def test_killed_at_any_event_the_next_run_ends_with_the_right_sums(tmp_path: Pat
     site.assert_counters_right()
 
 
+@pytest.mark.parametrize("step", range(9))
+def test_killed_while_accepted_runs_are_held_the_next_run_takes_their_group_back(tmp_path: Path, step: int) -> None:
+    site, service = site_of(tmp_path, user_job(1, "Ada", benchmarks=()), user_job(2, "Bo", benchmarks=()))
+    site.table["sources"]["ce1"]["benchmark"] = {"type": "HEPscore23", "value": 14.2}
+    site.reopen()
+    site.publish()
+    assert by_user(service) == {"ada": 1, "bo": 1}
+    del site.table["sources"]["ce1"]["benchmark"]
+    site.sources["ce1"].add(user_job(3, "Cy", benchmarks=()))
+    site.reopen()
+    site.collect()
+    site.killed_at(step, site.publish)
+    site.publish()
+    site.publish()
+    assert sum(by_user(service).values()) == 0
+    assert site.counted("apel") == {State.HELD: 3}
+    site.assert_counters_right()
+
+
 def test_a_run_that_changes_while_its_summary_is_made_is_in_the_next(tmp_path: Path) -> None:
     site, service = site_of(tmp_path, user_job(1, "Ada"), user_job(2, "Ada"))
     changed = user_job(2, "Ada", wall_s=7)
