@@ -31,6 +31,8 @@ UNKNOWN: Final = "-"
 _STORE: Final = Path("/var/lib/usage-publisher/store.db")
 _GOCDB_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,255}").fullmatch
 _NEVER: Final = "never"
+_NO_TARGET: Final = "none"
+"""The kind of target of a site that only makes reports."""
 _ASKED_APART: Final = frozenset({"type", "url", "path", "credentials"})
 """Keys of targets with questions of their own."""
 
@@ -118,6 +120,8 @@ class Answers:
         from formats.registry import FORMATS  # noqa: PLC0415
         from publisher.config.schema import SOURCE_KINDS  # noqa: PLC0415
 
+        if not self.has_target:
+            return
         (source,), (target,) = self.tables["sources"].values(), self.tables["targets"].values()
         kind, form = SOURCE_KINDS.get(source["type"]), FORMATS[target["records"]]
         if kind is None or not kind.other_publisher or not form.with_sync:
@@ -145,29 +149,35 @@ class Answers:
             self._setter(target, "since")(max(answers[0], str(target.get("since", ""))))
 
     def source_needs(self, zone: str | None, benchmark: str | None, since: str | None) -> None:
-        """What the target needs and the source lacks."""
+        """What the target, or closing months, needs and the source lacks."""
         from formats.registry import FORMATS  # noqa: PLC0415
         from publisher.cli import discovery  # noqa: PLC0415
         from publisher.config.schema import SOURCE_KINDS  # noqa: PLC0415
 
-        (source,), (target,) = self.tables["sources"].values(), self.tables["targets"].values()
-        kind, form = SOURCE_KINDS.get(source["type"]), FORMATS[target["records"]]
+        (source,) = self.tables["sources"].values()
+        kind = SOURCE_KINDS.get(source["type"])
+        form = next((FORMATS[target["records"]] for target in self.tables.get("targets", {}).values()), None)
         if zone is not None or (self._asks and kind is not None and kind.writes_local_time):
             question = "Time zone in which the batch system writes its logs, such as Europe/Oslo"
             ask(question, "--timezone", zone, self._setter(source, "timezone"), discovery.time_zone(os.environ))
-        scored = not form.needs_benchmark or (
-            kind is not None and kind.has_scores and ("path" not in source or _has_scores(Path(source["path"])))
+        scored = (
+            form is None
+            or not form.needs_benchmark
+            or (kind is not None and kind.has_scores and ("path" not in source or _has_scores(Path(source["path"]))))
         )
         if benchmark is not None or not scored:
             question = "Benchmark and its score of one core, such as HEPscore23:14.2"
             accept = self._setter(source, "benchmark", benchmark_of)
             self._ask_if_known(question, benchmark, accept, "--benchmark", "benchmark", "its jobs are held")
         if since is not None or (
-            kind is not None and not kind.knows_first_day and (form.is_snapshot or form.file_of is not None)
+            kind is not None
+            and not kind.knows_first_day
+            and (form is None or form.is_snapshot or form.file_of is not None)
         ):
             question = "Day from which on the logs contain every job, such as 2026-10-01"
             accept = self._setter(source, "complete_since")
-            self._ask_if_known(question, since, accept, "--complete-since", "complete_since", "no month is sent")
+            otherwise = "no month is sent" if self.has_target else "no month can be closed"
+            self._ask_if_known(question, since, accept, "--complete-since", "complete_since", otherwise)
 
     def _ask_if_known(
         self, question: str, given: str | None, accept: Callable[[str], None], option: str, key: str, otherwise: str
@@ -206,7 +216,7 @@ class Answers:
         """One target, named after its kind. `more` and `own`: further keys that are given, the latter by `--set`."""
         from publisher.config.schema import TARGET_KINDS  # noqa: PLC0415
 
-        offered = [name for name, each in TARGET_KINDS.items() if each.is_offered]
+        offered = [*(name for name, each in TARGET_KINDS.items() if each.is_offered), _NO_TARGET]
         chosen: list[str] = []
 
         def accept_kind(answer: str) -> None:
@@ -217,6 +227,10 @@ class Answers:
 
         ask(f"Kind of the target ({', '.join(offered)})", "--target", kind, accept_kind, offered[0])
         (name,) = chosen
+        if name == _NO_TARGET:
+            if place is not None or own or any(more.values()):
+                raise UsageError(f"--target {_NO_TARGET} has no other answers about a target")
+            return
         records = TARGET_KINDS[name].settings.model_fields["records"].default
         table: dict[str, Any] = {"type": name, "records": records}
         self.tables["targets"] = {name: table}
@@ -244,10 +258,17 @@ class Answers:
 
             ask(str(fields[key].description).rstrip("."), f"--set {key}=TEXT", given.get(key), accept)
 
+    @property
+    def has_target(self) -> bool:
+        """Whether anything is sent: not by a site that only makes reports."""
+        return "targets" in self.tables
+
     def token(self, given: str | None) -> None:
         """The file of the token, if the service may want one."""
         from publisher.config.schema import TARGET_KINDS  # noqa: PLC0415
 
+        if not self.has_target:
+            return
         ((name, table),) = self.tables["targets"].items()
         if given is None and (not self._asks or not TARGET_KINDS[name].sends_token):
             return
@@ -311,6 +332,8 @@ class Answers:
         """
         from publisher.cli.discovery import GRID_SECURITY, readable  # noqa: PLC0415
 
+        if not self.has_target:
+            return
         config = self._config()
         (target,) = config.targets.values()
         if certificate is None and not target.signs:

@@ -64,7 +64,9 @@ def init(
         str | None,
         typer.Option("--complete-since", metavar="DATE", help="The source has every job since then."),
     ] = None,
-    target: Annotated[str | None, _option("--target", "Kind of the target: sgas, ams, waldur ...", "KIND")] = None,
+    target: Annotated[
+        str | None, _option("--target", "Kind of the target: sgas, ams, waldur ...; none: only reports", "KIND")
+    ] = None,
     url: Annotated[str | None, _option("--url", "URL of the service, or the folder to write to", "URL")] = None,
     records: Annotated[str | None, typer.Option("--records", metavar="FORMAT", help="Format of records.")] = None,
     since: Annotated[
@@ -130,7 +132,7 @@ def init(
         "Next:",
         f"  {command} check               tests everything; nothing is sent",
         f"  {command} collect             reads the jobs",
-        f"  {command} publish --dry-run   shows how much would be sent",
+        *([f"  {command} publish --dry-run   shows how much would be sent"] if answers.has_target else []),
         f"  {command} run                 collects and sends; the timer usage-publisher.timer calls it",
     )
 

@@ -80,7 +80,9 @@ class AllocationUse(msgspec.Struct, frozen=True):
         one, dry = self.allocation, self.dry(now)
         unit = {"cores": "core hours", "gpus": "GPU hours"}[one.resource]
         used = f"{100 * self.used_h / self.amount_h:.1f} % of its {number_text(self.amount_h)} {unit}"
-        text = f"The allocation {one.name} ({one.holder}) has used {used}, in {one.elapsed(now):.0%} of its time."
+        text = (
+            f"The allocation {one.name} ({one.holder}) has used {used}, in {100 * one.elapsed(now):.0f} % of its time."
+        )
         if dry is not None and self.left_h > 0:
             text += f" At the pace of the last {PACE_DAYS} days it runs dry on {dry}, before it ends on "
             text += f"{(iso(one.until) or '')[:10]}."

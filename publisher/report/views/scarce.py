@@ -75,7 +75,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         sorted_by="occupation",
         plots=_plots(rows) if rows else (),
         notes=(
-            f"Scarce: occupation of {HIGH:.0%} or more, and one job in ten waited {duration_text(LONG_S)} or longer.",
+            f"Scarce: occupation of {100 * HIGH:.0f} % or more, and one job in ten waited {duration_text(LONG_S)} or more.",
             *notes,
         ),
         nothing=nothing,

@@ -328,6 +328,20 @@ def test_what_is_mistyped_on_a_terminal_is_asked_for_again(fresh: Program, pki: 
     assert table["credentials"]["key"] == str(pki.client.key)
 
 
+def test_a_site_that_only_makes_reports_needs_no_target(fresh: Program, root: Path) -> None:
+    log = grid_engine_log(root, fresh)
+    lines = ["EXAMPLE-SITE", str(log), "none", "Europe/Oslo", "2026-10-01", str(fresh.folder / "state.db")]
+    done = fresh("--config", "new.toml", "init", answers="\n".join(lines) + "\n").ok()
+    assert "dry-run" not in done.err
+    table = tomllib.loads((fresh.folder / "new.toml").read_text())
+    assert table.keys() == {"site", "store", "sources"}
+    assert table["sources"]["gridengine"]["complete_since"] == "2026-10-01"
+    fresh("--config", "new.toml", "run").ok()
+    words = ("--site", "A", "--source", str(log), "--target", "none", "--url", "https://127.0.0.1:9")
+    refused = fresh("--config", "other.toml", "init", *words)
+    assert (refused.code, "--target none has no other answers" in refused.err) == (2, True)
+
+
 def test_what_fails_its_test_on_a_terminal_is_asked_for_again(fresh: Program, pki: Pki) -> None:
     """Token, authorities, and store are tested when they are answered, not by the service or the first collect."""
     token, notes, empty = (fresh.folder / name for name in ("a.token", "notes.txt", "empty"))

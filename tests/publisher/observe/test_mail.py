@@ -273,7 +273,7 @@ def test_each_threshold_of_an_allocation_is_mailed_once(store: Store, settings: 
     assert send(74) == []
     (first,) = send(76)
     assert "usage-publisher SITE: allocation Thesis: 75 % used" in first
-    assert "The allocation Thesis (user ada) has used 76.0 % of its 100 core hours, in 50% of its time." in first
+    assert "The allocation Thesis (user ada) has used 76.0 % of its 100 core hours, in 50 % of its time." in first
     assert send(80) == send(70) == send(76) == []  # a correction sends none again, and none is ever "solved"
     (last,) = send(101)
     assert "allocation Thesis: 100 % used" in last  # not also of 90 %

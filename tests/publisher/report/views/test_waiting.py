@@ -100,7 +100,7 @@ def test_scarce_is_what_was_taken_and_waited_for(site: Publisher) -> None:
         ("compute", "cores", 0.25, 1, 7200, ""),  # job 3 has several hosts and counts under its first
         ("small", "cores", 1.0, 0, None, ""),
     ]
-    assert found.notes[0].startswith("Scarce: occupation of 80% or more")
+    assert found.notes[0].startswith("Scarce: occupation of 80 % or more")
 
 
 def test_scarce_of_one_type(tmp_path: Path) -> None:
