@@ -64,6 +64,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
     if nothing:
         rows.clear()
     rows.sort(key=lambda row: (-_pressure(row), str(row[0]), str(row[1])))
+    long = duration_text(LONG_S)
     return Report(
         view=SCARCE.name,
         title="Scarce resources",
@@ -75,7 +76,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         sorted_by="occupation",
         plots=_plots(rows) if rows else (),
         notes=(
-            f"Scarce: occupation of {100 * HIGH:.0f} % or more, and one job in ten waited {duration_text(LONG_S)} or more.",
+            f"Scarce: occupation of {100 * HIGH:.0f} % or more, and one job in ten waited {long} or longer.",
             *notes,
         ),
         nothing=nothing,
