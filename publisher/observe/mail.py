@@ -108,7 +108,9 @@ def _of_source(name: str, source: SourceStatus) -> Iterator[Problem]:
 def _of_target(name: str, target: TargetStatus, settings: Notices, now: int) -> Iterator[Problem]:
     if target.last_error is not None and _fails_for_s(target, now) >= settings.target_fails_for:
         since = iso(target.last_success)
-        success = "has never accepted anything" if since is None else f"has accepted nothing since {since}"
+        success = f"has accepted nothing since {since}"
+        if since is None:  # or it is in the future, and a clock was wrong
+            success = "is failing" if target.accepted else "has never accepted anything"
         yield Problem(
             f"target {name}: failing",
             f"The target {name} {success}. Waiting: {counted(target.waiting, 'job')}. "

@@ -191,7 +191,7 @@ def require_valid(certificate: x509.Certificate, now_s: float, file: Path) -> No
     if now > certificate.not_valid_after_utc:
         raise CredentialError(
             f"the certificate {file} expired at {certificate.not_valid_after_utc:%Y-%m-%dT%H:%M:%SZ}",
-            hint="Renew the certificate. Until then nothing is sent, and nothing is lost",
+            hint="Renew it, if the clock of this host is right. Until then nothing is sent, and nothing is lost",
         )
 
 

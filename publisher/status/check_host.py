@@ -286,7 +286,7 @@ def targets(config: Config, store: Store, now: int) -> Iterator[Finding]:
             )
             yield Finding(subject, "yellow", text, hint)
         elif found.last_error is not None:
-            since = iso(found.last_success) or "never"
+            since = iso(found.last_success) or ("unknown" if found.accepted else "never")
             yield Finding(subject, "yellow", f"{found.last_error} (last success: {since})", "usage-publisher publish")
         yield from _evidence_against(subject, name, found)
         if found.totals_rejected:

@@ -165,6 +165,21 @@ def test_answers_from_outside_cannot_add_headers_or_steer_terminals(store: Store
     assert "Bcc: someone" in mail.get_content()
 
 
+@pytest.mark.parametrize(
+    ("last_success", "accepted", "said"),
+    [
+        (NOW - 86_400, 5, "has accepted nothing since"),
+        (None, 0, "has never accepted anything"),
+        (None, 5, "is failing"),
+    ],
+)
+def test_a_failing_target_whose_last_success_a_clock_hides(last_success: int | None, accepted: int, said: str) -> None:
+    failing = status(last_error="refused", last_success=last_success, accepted=accepted, waiting=1)
+    (problem,) = [one for one in problems(failing, Notices(target_fails_for=0), NOW) if "failing" in one.key]
+    assert said in problem.text
+    assert "Waiting: 1 job." in problem.text
+
+
 def test_a_run_that_stopped_is_mailed_until_one_does_not(store: Store, settings: Notices, box: Box) -> None:
     error = StoreFullError("the store x cannot be written", hint="Free some space")
     for stopped in (error, error, None, None):
