@@ -107,7 +107,14 @@ class AuditorDouble(HttpDouble):
             name, value = part.partition("=")[0], unquote(part.partition("=")[2])
             if name in {"stop_time[gte]", "stop_time[lt]"}:
                 is_lower = name.endswith("[gte]")
-                found = [each for each in found if each["stop_time"] and (each["stop_time"] >= value) == is_lower]
+                bound = seconds(value)
+                found = [
+                    each for each in found if each["stop_time"] and (seconds(each["stop_time"]) >= bound) == is_lower
+                ]
+            elif name == "runtime[gt]":
+                found = [each for each in found if (_run_time_s(each) or 0) > int(value)]
+            elif meta := re.fullmatch(r"meta\[(\w+)\]\[c\]\[0\]", name):
+                found = [each for each in found if value in each["meta"].get(meta[1], ())]
             elif name == "record_id":
                 found = [each for each in found if each["record_id"] == value]
             elif name in {"sort_by[asc]", "sort_by[desc]"} and value == "stop_time":
@@ -120,8 +127,12 @@ class AuditorDouble(HttpDouble):
     @staticmethod
     def _given(record: dict[str, Any]) -> dict[str, Any]:
         """A record as it is given, with the run time."""
-        ends = record["stop_time"]
-        return {**record, "runtime": None if ends is None else seconds(ends) - seconds(record["start_time"])}
+        return {**record, "runtime": _run_time_s(record)}
+
+
+def _run_time_s(record: dict[str, Any]) -> int | None:
+    ends = record["stop_time"]
+    return None if ends is None else seconds(ends) - seconds(record["start_time"])
 
 
 def seconds(time: str) -> int:

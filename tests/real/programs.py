@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -26,10 +27,15 @@ _KEPT: Final = ROOT / ".venv" / "real"
 PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
     "apel": ("dirq", "future", "iso8601", "setuptools<81"),
     "ssm": ("pyopenssl", "cryptography", "setuptools<81"),
+    "auditor-apel-plugin": (),
     "python-auditor": (),
     "waldur-api-client": (),
 }
 """Of each what it imports from PyPI. Those without come from PyPI themselves, the others from the folder SOURCES."""
+PHP_CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
+    "xdmod": ("OpenXdmod/Shredder", "OpenXdmod/Shredder/Slurm", "Xdmod/HostListParser", "Xdmod/SlurmResourceParser"),
+}
+"""Of programs in PHP, which come from the folder SOURCES, the classes that are read; the host's `php` runs them."""
 
 
 class ComparedFigure(msgspec.Struct, frozen=True):
@@ -58,10 +64,15 @@ class RealProgram:
 
     def read(self, reader: str, given: Any) -> Any:
         """What a reader makes of `given`."""
+        if self.name in PHP_CLASSES:
+            command: list[str | Path] = ["php", READERS / f"{reader}.php"]
+        else:
+            command = [self._folder / "bin" / "python", READERS / f"{reader}.py"]
+        source = str(self._folder / "source")
         done = subprocess.run(
-            [self._folder / "bin" / "python", READERS / f"{reader}.py"],
+            command,
             input=json.dumps(given),
-            env={"PATH": os.environ["PATH"], "TZ": "UTC", "PYTHONPATH": str(self._folder / "source")},
+            env={"PATH": os.environ["PATH"], "TZ": "UTC", "PYTHONPATH": source, "SOURCE": source},
             check=False,
             capture_output=True,
             text=True,
@@ -71,12 +82,27 @@ class RealProgram:
 
     def compared(self, what: str, number: int) -> None:
         """Note that so many things were compared, none of which differed."""
-        assert number, f"nothing was compared: {what}"
-        COMPARED.append(ComparedFigure(self.name, self.version, what, number))
+        compared(self.name, self.version, what, number)
+
+
+def compared(program: str, version: str, what: str, number: int) -> None:
+    """Note that so many things were compared with a program, none of which differed."""
+    assert number, f"nothing was compared: {what}"
+    COMPARED.append(ComparedFigure(program, version, what, number))
 
 
 def main(sources: str) -> None:
     """Make the environments that are missing."""
+    for name, classes in PHP_CLASSES.items():
+        folder = _KEPT / name
+        repository = _repository(Path(sources) / name) if sources else None
+        if (folder / "version").exists():
+            continue
+        if repository is None or shutil.which("php") is None:
+            print(f"{name}: no php, or no repository {sources or 'SOURCES'}/{name}")
+            continue
+        version = _unpack(repository, folder / "source", *(f"classes/{each}.php" for each in classes))
+        (folder / "version").write_text(version, encoding="utf-8")
     for name, requirements in PROGRAMS.items():
         folder = _KEPT / name
         if (folder / "version").exists():
@@ -103,10 +129,10 @@ def _repository(folder: Path) -> Path | None:
     return next((each for each in (folder / ".git", folder / "repo", folder) if (each / "HEAD").exists()), None)
 
 
-def _unpack(repository: Path, to: Path) -> str:
-    """The newest commit; its version."""
+def _unpack(repository: Path, to: Path, *files: str) -> str:
+    """The newest commit, or these files of it; its version."""
     git = ("git", f"--git-dir={repository}")
-    archive = subprocess.run([*git, "archive", "--format=tar", "HEAD"], check=True, capture_output=True).stdout
+    archive = subprocess.run([*git, "archive", "--format=tar", "HEAD", *files], check=True, capture_output=True).stdout
     with tarfile.open(fileobj=BytesIO(archive)) as packed:
         packed.extractall(to, filter="data")
     return subprocess.run([*git, "describe", "--tags", "--always"], check=True, capture_output=True, text=True).stdout
