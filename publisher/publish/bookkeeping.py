@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from formats.calendar import Period
 from formats.rule_codes import Reason
 from publisher.events import RecordSettled
 from publisher.messages.item import Held, Item, ItemPage, Limits, cut
@@ -37,16 +38,15 @@ def prepare_section(context: DeliveryContext, section: Section) -> None:
         for state in section.resends:
             change = StateChange(context.target_id, state, State.WAITING, context.clock())
             deliveries.resend_between(connection, (period.start, period.stop), change)
-        if State.ACCEPTED in section.resends:
-            # Where all of them are held then, no run waits, and the service would keep the earlier group after a kill.
-            groups.mark_due(connection, context.target_id, groups.DueFor.FOLD, [period.start])
         groups.forget(connection, context.target_id, section.kind, period.number, section.outdated)
 
 
 def items_of(context: DeliveryContext, section: Section, page: ItemPage) -> Sequence[Item]:
     """Return the items of a page. Record the runs that the page holds, and accept those that the service already
     has."""
-    hold(context, page.held, State.WAITING)
+    # Where accepted runs are held, maybe no run waits: killed then, the service would keep the groups that have them.
+    remade = section.period if State.ACCEPTED in section.resends else None
+    hold(context, page.held, State.WAITING, remade)
     changes = section.changes_sync and section.period is not None
     if page.unchanged or changes:
         with context.store.write() as connection:
@@ -56,14 +56,16 @@ def items_of(context: DeliveryContext, section: Section, page: ItemPage) -> Sequ
     return page.items
 
 
-def hold(context: DeliveryContext, held: Sequence[Held], before: State) -> None:
-    """Hold runs that cannot be sent, with the reason."""
+def hold(context: DeliveryContext, held: Sequence[Held], before: State, remade: Period | None = None) -> None:
+    """Hold runs that cannot be sent, with the reason. `remade`: the month whose groups are made again without them."""
     if not held:
         return
     with context.store.write() as connection:
         for each in held:
             context.sent.held += _hold_one(context, connection, each, before)
         context.mark_due(connection, [each.latest_end for each in held if each.latest_end is not None])
+        if remade is not None:
+            groups.mark_due(connection, context.target_id, groups.DueFor.FOLD, [remade.start])
     for each in held:
         _report_held(context, each)
 

@@ -244,6 +244,7 @@ def test_killed_while_accepted_runs_are_held_the_next_run_takes_their_group_back
     site.publish()
     assert sum(by_user(service).values()) == 0
     assert site.counted("apel") == {State.HELD: 3}
+    assert site.rows("SELECT * FROM due_months WHERE purpose = 'fold'") == []
     site.assert_counters_right()
 
 
@@ -268,3 +269,19 @@ def test_a_run_that_changes_while_its_summary_is_made_is_in_the_next(tmp_path: P
     site.publish()
     assert service.total() == (2, 107, 54)
     assert site.counted("apel") == {State.ACCEPTED: 2}
+
+
+def test_what_an_earlier_publisher_delivered_without_a_group_makes_no_month_due_for_ever(tmp_path: Path) -> None:
+    source = ListSource("ce1", complete_since=0)
+    source.add(user_job(1, "Ada", benchmarks=()), user_job(2, "Ada", end=NOVEMBER + 9000))
+    service = SummaryReceiver("apel")
+    site = Site(tmp_path, [source], [service])
+    site.configure("apel", delivered_until="2026-11-01T02:00:00Z")
+    site.collect()
+    site.publish()
+    source.add(user_job(3, "Ada", end=NOVEMBER + 9001))
+    for _ in range(3):
+        site.collect()
+        site.publish()
+    assert site.counted("apel") == {State.ACCEPTED: 3}
+    assert site.rows("SELECT * FROM due_months WHERE purpose = 'fold'") == []
