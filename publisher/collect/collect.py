@@ -19,7 +19,7 @@ from publisher.config.schema import GridLog
 from publisher.encoded_run import EncodedRun, UsageNote, run_key
 from publisher.errors import SourceError
 from publisher.events import Observer, PageStored
-from publisher.sources.base import Cursor, EncodedPage, Page, Reader, Recognising, Window, encode_page
+from publisher.sources.base import Cursor, EncodedPage, Page, Reader, Recognising, Unreadable, Window, encode_page
 from publisher.store import (
     deliveries,
     grid_jobs,
@@ -112,25 +112,17 @@ def collect(
     try:
         interner = join.interner if join is not None else Interner(row.id, row.name)
         again = window is not None
+        reading = _Reading(source, row, interner, pseudonyms, join, plans, again=again)
         for page in _pages(store, source, row.cursor, window):
-            found = _store_page(
-                store,
-                source,
-                row,
-                interner,
-                pseudonyms,
-                join,
-                encode_page(page, classed=not again),
-                plans,
-                clock(),
-                again=again,
-            )
+            encoded, stored_at = encode_page(page, classed=not again), clock()
+            with store.write() as connection:
+                found = reading.store(connection, encoded, stored_at)
             total = _add(total, found)
             observer(PageStored(source.name, found.read, found.new, found.changed, page.share))
             if stopping() and not page.at_end:
                 total = msgspec.structs.replace(total, interrupted=True)
                 break
-            del page
+            del page, encoded
         if join is not None:
             join.release()
     except SourceError as error:
@@ -172,61 +164,65 @@ def _add(one: Collected, other: Collected) -> Collected:
     )
 
 
-def _store_page(
-    store: Store,
-    source: Reader,
-    row: registry.SourceRow,
-    interner: Interner,
-    pseudonyms: PseudonymMap,
-    join: GridJoin | None,
-    page: EncodedPage,
-    plans: Sequence[TargetPlan],
-    now: int,
-    *,
-    again: bool,
-) -> Collected:
-    with store.write() as connection:
-        first = None if row.first_read_done else row.name
+class _Reading:
+    """Stores the pages of one reading of a source. `again`: of a window, which leaves the cursor where it is."""
+
+    def __init__(
+        self, source: Reader, row: registry.SourceRow, interner: Interner, pseudonyms: PseudonymMap,
+        join: GridJoin | None, plans: Sequence[TargetPlan], *, again: bool,
+    ) -> None:  # fmt: skip
+        self._source = source
+        self._row = row
+        self._interner = interner
+        self._pseudonyms = pseudonyms
+        self._join = join
+        self._plans = plans
+        self._again = again
+        self._first_read_of = None if row.first_read_done else row.name
+
+    def store(self, connection: Connection, page: EncodedPage, now: int) -> Collected:
+        """Store the runs of a page, their deliveries, what could not be read, and the cursor, in one transaction."""
         stored = store_runs(
-            connection, interner, pseudonyms, join, page.runs, plans, now, first_read_of=first, verified=again
-        )
-        unreadable = suspects.undecided(connection, page.unreadable)
-        unreadable = suspects.doubt_given(connection, unreadable, [plan.target_id for plan in plans], now)
-        doubted = [run_key(item.given.record_id) for item in unreadable if item.given is not None]
-        if doubted and (same := same_jobs.linked_with(connection, doubted)):
-            for plan in plans:  # what may be forged takes the place of no other run
-                counted_once.decide(connection, plan.target_id, plan.filter, same, now)
-        unreadable_new = unreadable_input.keep_unreadable(
-            connection, row.id, unreadable, now, again=again, first_read=first is not None
-        )
-        unreadable_input.drop_recovered(connection, row.id, page.recovered)
+            connection, self._interner, self._pseudonyms, self._join, page.runs, self._plans, now,
+            first_read_of=self._first_read_of, verified=self._again,
+        )  # fmt: skip
+        unreadable, unreadable_new = self._keep_unreadable(connection, page, now)
         ends = [run.end for run in page.runs if run.finished and run.end]
         last_end = max([*ends, page.recognised.last_end or 0]) or None
         counts = (stored.new, page.skipped, unreadable_new, last_end)
-        if again:
-            registry.count_window(connection, row.id, *counts)
+        if self._again:
+            registry.count_window(connection, self._row.id, *counts)
         else:
             registry.advance(
-                connection,
-                row.id,
-                *counts,
-                cursor=page.cursor,
-                at_end=page.at_end,
-                complete_since=source.complete_since(),
-                now=now,
-            )
-    return Collected(
-        read=page.read,
-        new=stored.new,
-        changed=stored.changed,
-        unchanged=stored.unchanged + page.recognised.unchanged,
-        skipped=page.skipped + stored.skipped,
-        unreadable=len(unreadable),
-        merged=page.merged,
-        suspect=sum(piece.suspect is not None for piece in unreadable),
-        cpu_sampled=stored.cpu_sampled,
-        cpu_doubtful=stored.cpu_doubtful,
-    )
+                connection, self._row.id, *counts, cursor=page.cursor, at_end=page.at_end,
+                complete_since=self._source.complete_since(), now=now,
+            )  # fmt: skip
+        return Collected(
+            read=page.read,
+            new=stored.new,
+            changed=stored.changed,
+            unchanged=stored.unchanged + page.recognised.unchanged,
+            skipped=page.skipped + stored.skipped,
+            unreadable=len(unreadable),
+            merged=page.merged,
+            suspect=sum(piece.suspect is not None for piece in unreadable),
+            cpu_sampled=stored.cpu_sampled,
+            cpu_doubtful=stored.cpu_doubtful,
+        )
+
+    def _keep_unreadable(self, connection: Connection, page: EncodedPage, now: int) -> tuple[list[Unreadable], int]:
+        """What could not be read and was not decided on before, and how much of it is new."""
+        unreadable = suspects.undecided(connection, page.unreadable)
+        unreadable = suspects.doubt_given(connection, unreadable, [plan.target_id for plan in self._plans], now)
+        doubted = [run_key(item.given.record_id) for item in unreadable if item.given is not None]
+        if doubted and (same := same_jobs.linked_with(connection, doubted)):
+            for plan in self._plans:  # what may be forged takes the place of no other run
+                counted_once.decide(connection, plan.target_id, plan.filter, same, now)
+        new = unreadable_input.keep_unreadable(
+            connection, self._row.id, unreadable, now, again=self._again, first_read=self._first_read_of is not None
+        )
+        unreadable_input.drop_recovered(connection, self._row.id, page.recovered)
+        return unreadable, new
 
 
 def store_runs(
