@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from formats.base import MessageFormat, Note
 from formats.check.fields import Explained, explain, fields_of
-from formats.registry import FORMATS, record_format
+from formats.registry import FORMATS
 from formats.rule_codes import Reason
 from formats.totals import TotalKey
 from publisher.collect.enrich import Enrichers
@@ -24,7 +24,7 @@ from publisher.messages.item import Item
 from publisher.messages.items import records_of, total_of
 from publisher.messages.recipient import Recipient
 from publisher.messages.totals import group_of_run, grouped_runs
-from publisher.plugins import format_of
+from publisher.plugins import format_of, record_format
 from publisher.reason import sentence
 from publisher.status import jobs
 from publisher.store import queries

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from formats.base import Rendered
+from formats.base import Format, Rendered
 from formats.job import Job
+from formats.origin import origin
 
 
 def install(folder: Path, monkeypatch: pytest.MonkeyPatch, group: str, **points: str) -> None:
@@ -40,3 +41,9 @@ class JobNames:
 
 
 JOB_NAMES = f"{__name__}:{JobNames.__name__}"
+DESCRIBED_NAMES = f"{__name__}:DESCRIPTOR"
+DESCRIPTOR = Format(
+    name="mine", title="Names of jobs", shape="record", make=JobNames, key="record", content_type="text/plain",
+    origins={"message": origin("name", how="the name of the job")},
+)  # fmt: skip
+"""The same with a descriptor."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from publisher import plugins
+from tests.publisher.add_on import DESCRIBED_NAMES, install
 from tests.publisher.cli.program import WHOLE, Program
 
 pytestmark = pytest.mark.inside
@@ -43,6 +47,15 @@ def test_what_cannot_be_explained(collected: Program) -> None:
         done = collected("render", name, "--explain", "1000003")
         assert (done.code, "has no records of single jobs" in done.err) == (2, True)
     assert "unknown format 'nosuch'" in collected("render", "nosuch", "--explain", "1000003").err
+
+
+def test_a_record_of_an_add_on_is_explained_by_its_descriptor(
+    tmp_path: Path, collected: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, monkeypatch, plugins.FORMATS, mine=DESCRIBED_NAMES)
+    (record,) = collected("render", "mine", "--explain", "1000003", "--json").ok().object["records"]
+    (value,) = record["values"]
+    assert (value["field"], value["rule"], list(value["facts"])) == ("message", "the name of the job", ["name"])
 
 
 def test_a_summary_shows_its_jobs_and_what_each_brings(collected: Program) -> None:
