@@ -27,6 +27,7 @@ _KEPT: Final = ROOT / ".venv" / "real"
 PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
     "apel": ("dirq", "future", "iso8601", "setuptools<81"),
     "ssm": ("pyopenssl", "cryptography", "setuptools<81"),
+    "luts": ("twisted", "psycopg2-binary"),
     "auditor-apel-plugin": (),
     "python-auditor": (),
     "waldur-api-client": (),
