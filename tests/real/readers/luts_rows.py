@@ -4,9 +4,8 @@ import contextlib
 import json
 import sys
 from importlib import import_module
-from xml.etree import ElementTree
 
-sys.modules["xml.etree.cElementTree"] = ElementTree  # which Python no longer has, and LUTS still imports
+sys.modules["xml.etree.cElementTree"] = import_module("xml.etree.ElementTree")  # which Python no longer has, and LUTS still imports
 splitter = import_module("sgas.usagerecord.ursplitter")
 parser = import_module("sgas.usagerecord.urparser")
 converter = import_module("sgas.usagerecord.urconverter")
