@@ -5,7 +5,8 @@ import json
 import sys
 from importlib import import_module
 
-sys.modules["xml.etree.cElementTree"] = import_module("xml.etree.ElementTree")  # which Python no longer has, and LUTS still imports
+# LUTS imports what Python no longer has.
+sys.modules["xml.etree.cElementTree"] = import_module("xml.etree.ElementTree")
 splitter = import_module("sgas.usagerecord.ursplitter")
 parser = import_module("sgas.usagerecord.urparser")
 converter = import_module("sgas.usagerecord.urconverter")
