@@ -112,11 +112,11 @@ def collect(
     try:
         interner = join.interner if join is not None else Interner(row.id, row.name)
         again = window is not None
-        reading = _Reading(source, row, interner, pseudonyms, join, plans, again=again)
+        page_store = _PageStore(source, row, interner, pseudonyms, join, plans, again=again)
         for page in _pages(store, source, row.cursor, window):
             encoded, stored_at = encode_page(page, classed=not again), clock()
             with store.write() as connection:
-                found = reading.store(connection, encoded, stored_at)
+                found = page_store.store(connection, encoded, stored_at)
             total = _add(total, found)
             observer(PageStored(source.name, found.read, found.new, found.changed, page.share))
             if stopping() and not page.at_end:
@@ -164,7 +164,7 @@ def _add(one: Collected, other: Collected) -> Collected:
     )
 
 
-class _Reading:
+class _PageStore:
     """Stores the pages of one reading of a source. `again`: of a window, which leaves the cursor where it is."""
 
     def __init__(
