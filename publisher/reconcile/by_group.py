@@ -154,15 +154,19 @@ class ByGroup:
         self._count(month, "sync", dimensions, expected, evidence, _verdicts(expected, evidence, counts_jobs=True))
 
     def _groups(self, kind: GroupKind, totals: TotalsKind, month: Month) -> dict[str, tuple[State, EvidenceGroup]]:
-        """The groups that were sent of a month, with their states, by their keys; none if they cannot be compared."""
+        """The groups that were sent of a month, with their states, by their keys, without those that cannot be
+        compared."""
         if totals.columns is None:
             return {}
         with self._ledger.store.read() as connection:
             rows = groups.of_month(connection, self._ledger.target_id, totals.kind, month.number)
-        return {
-            key: (row.state, EvidenceGroup.of_columns(kind, self._reported(totals, totals.columns(row.total(totals)))))
-            for key, row in rows.items()
-        }
+        sent: dict[str, tuple[State, EvidenceGroup]] = {}
+        for key, row in rows.items():
+            columns = totals.columns(row.total(totals))
+            reported = self._reported(totals, columns)
+            if reported.amounts or not columns.amounts:  # else nothing would confirm it
+                sent[key] = row.state, EvidenceGroup.of_columns(kind, reported)
+        return sent
 
     def _reported(self, totals: TotalsKind, columns: TotalColumns) -> TotalColumns:
         """The columns of a total that evidence may have: no amounts that later settings no longer report."""

@@ -141,6 +141,16 @@ def test_what_later_settings_do_not_report_is_not_compared(
         assert [each.detail for each in found.differences("waldur")] == ["cpu_k_hours 2.00, sent 1.00"]
 
 
+def test_a_total_of_which_nothing_is_reported_any_more_is_not_confirmed(tmp_path: Path, double: WaldurDouble) -> None:
+    site = Reporter(tmp_path, double)
+    site.job(1, 3)
+    site.run()
+    site.site.configure("waldur", components={"cpu_k_hours": {"amount": "jobs"}})
+    with site.site.publisher.reconcile(["waldur"], [NOV]) as found:
+        assert list(found.differences("waldur")) == []
+    assert site.site.publisher.status().targets["waldur"].confirmed == 0
+
+
 def test_a_component_that_is_removed_becomes_zero_and_that_is_said(
     tmp_path: Path, double: WaldurDouble, capsys: pytest.CaptureFixture[str]
 ) -> None:
