@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from publisher.errors import StoreError
+from publisher.store.database import open_store
 from publisher.store.file_owner import as_user, name_of, owner_of, require_owner
 from tests.publisher.site import ListSource, Site, make_jobs
 
@@ -50,6 +52,27 @@ def test_check_of_root_makes_nothing_in_the_store_of_another_user(tmp_path: Path
     made = set(tmp_path.rglob("*")) - there
     assert {path.name for path in made if path.stat().st_uid == 0} == set()
     assert not {"out", "lines"} & {path.name for path in made}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user for a moment")
+def test_a_user_is_told_whose_a_store_is_that_cannot_be_opened() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)  # the folders of tests are closed to others
+        folder.chmod(0o755)
+        url = f"sqlite:///{folder}/store.db"
+        open_store(url).close()
+        try:
+            os.seteuid(_NOBODY)
+            with pytest.raises(StoreError) as caught:
+                open_store(url)
+            with pytest.raises(StoreError) as caught_in_folder:
+                open_store(f"sqlite:///{folder}/other.db")
+        finally:
+            os.seteuid(0)
+    me = name_of(_NOBODY)
+    assert f"store.db cannot be opened: it belongs to the user {name_of(0)}" in str(caught.value)
+    assert f"chown {me} {folder}/store.db*" in str(caught.value)
+    assert f"Check that {me} owns the folder {folder}" in str(caught_in_folder.value)
 
 
 def test_another_user_may_and_root_in_its_own_place(folder: Path) -> None:
