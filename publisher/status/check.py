@@ -220,8 +220,11 @@ def _configuration(config: Config) -> Iterator[Finding]:
     if not config.sources:
         yield Finding("configuration", "red", "no source is configured", "Add a table [sources.NAME]")
     if not config.targets:
-        hint = "Add a table [targets.NAME], unless this site only makes reports"
-        yield Finding("configuration", "yellow", "no target is configured: nothing is sent", hint)
+        # A table for reports shows that this is intended: else Nagios would warn of such a site for ever.
+        makes_reports = bool(config.charges.prices) or config.has_allocations or "energy" in config.model_fields_set
+        level: Level = "green" if makes_reports else "yellow"
+        hint = "" if makes_reports else "Add a table [targets.NAME], unless this site only makes reports"
+        yield Finding("configuration", level, "no target is configured: nothing is sent", hint)
 
 
 def _store(config: Config, store: Callable[[], Store | None]) -> Iterator[Finding]:

@@ -74,6 +74,8 @@ def test_a_site_without_targets_is_for_reports_and_loses_no_job(fresh: Program) 
     assert "No target is configured: nothing is sent." in fresh("status").ok().out
     assert fresh("publish").code == 2
     assert "unless this site only makes reports" in re.sub(r"[\s│]+", " ", fresh("check").ok().out)
+    fresh.configure(BASE + SOURCE + '[[charges.prices]]\nresource = "cores"\nprice = 1\n')
+    assert "unless this site only makes reports" not in fresh("check").out
     fresh.configure(WHOLE)
     assert fresh("run", "--json").ok().object["targets"]["files"]["accepted"] == 37
 
