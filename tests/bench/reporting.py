@@ -22,7 +22,7 @@ from publisher.report.columns import SlimDecoder
 from publisher.report.tables import bring_up_to_date, tables_of_archive, tables_of_store
 from publisher.store.report_queries import stored_runs
 from tests.bench.inputs import FIRST, MONTH_S, SEED, kept
-from tests.bench.measure import COMMAND, Bench
+from tests.bench.measure import COMMAND, Bench, Measured
 from tests.bench.rows import Sizes, row
 from tests.bench.site import HEAD, make_site, prepare
 from tests.formats.utilization.dqs_walk import walk
@@ -38,10 +38,11 @@ def archive_of(bench: Bench) -> Path:
 
 
 def _write_archive(path: Path, size: int) -> None:
-    write_month(_invented(size), Month(2026, 10), path)
+    write_month(invented(size), Month(2026, 10), path)
 
 
-def _invented(size: int) -> Iterator[Any]:
+def invented(size: int) -> Iterator[Any]:
+    """Record batches of an archive's month."""
     random = np.random.default_rng(SEED)
     words = {name: pa.array([f"{name}{number}" for number in range(200)]) for name in TEXT_COLUMNS if name != "placed"}
     hosts = pa.array([f'[{{"name":"n{number:03}","slots":1}}]' for number in range(500)])
@@ -201,3 +202,62 @@ def totals_of_columns(bench: Bench) -> None:
         columns = ("user", "wall_ms", "cpu_ms", "slots")
         with bench.timed(bench.size), tables_of_store(publisher.store, publisher.config, columns=columns) as tables:
             tables.execute(_TOTALS.format("entries")).fetchall()
+
+
+_PRICES: Final = """
+[charges]
+timezone = "Europe/Oslo"
+[[charges.prices]]
+resource = "cores"
+price = "0.03"
+hours = "06-22"
+[[charges.prices]]
+resource = "cores"
+price = "0.02"
+[[charges.prices]]
+resource = "memory"
+price = "0.001"
+"""
+_VIEWS: Final[dict[str, tuple[str, ...]]] = {
+    "totals": ("--by", "user"),
+    "efficiency": ("--by", "job"),
+    "utilization": ("--bins", str(BINS)),
+    "occupation": ("--period", "day"),
+    "waiting": ("--by", "day,user"),
+    "scarce": (),
+    "charges": (),
+    "paths": (),
+}
+
+
+@row("views, columns up to date", Sizes(5_000, 100_000, 3_000_000), unit="jobs")
+def views(bench: Bench) -> None:
+    """Commands of views one after the other: the peak is that of the largest; CPU time and peak of each."""
+    site = _site(bench)
+    config = bench.folder / "publisher.toml"
+    store = (site.parent / "store.db").absolute()
+    config.write_text(site.read_text(encoding="utf-8").replace("store.db", str(store)) + _PRICES, encoding="utf-8")
+    # In a process of its own: the peak of a process includes that of the one that started it.
+    bench.cost_of(bench.size, *COMMAND, "--config", config, "report", "totals")
+    figures: dict[str, float] = {}
+    costs = []
+    for name, options in _VIEWS.items():
+        arguments = ["--config", config, "report", name, "--month", "2026-10", *options]
+        cost = bench.cost_of(bench.size, *COMMAND, *arguments, "--format", "json", "--output", "report.json")
+        figures |= {f"{name}, CPU s": cost.cpu_s, f"{name}, peak MiB": cost.peak_mib}
+        costs.append(cost)
+    wall_s, cpu_s = sum(cost.wall_s for cost in costs), sum(cost.cpu_s for cost in costs)
+    peak_mib = max(cost.peak_mib for cost in costs)
+    bench.runs.append(Measured(bench.size, wall_s, cpu_s, peak_mib, figures=figures))
+
+
+@row("jobs of a user, newest 100 and their number", Sizes(5_000, 100_000, 3_000_000), unit="jobs")
+def jobs_of_user(bench: Bench) -> None:
+    """`jobs --user`, whose pattern matches the local users of a source that knows grid identities too."""
+    bench.command(bench.size, "--config", _site(bench), "jobs", "--user", "a*")
+
+
+@row("jobs of a queue, newest 100 and their number", Sizes(5_000, 100_000, 3_000_000), unit="jobs")
+def jobs_of_queue(bench: Bench) -> None:
+    """`jobs --queue`, which the class of a run decides."""
+    bench.command(bench.size, "--config", _site(bench), "jobs", "--queue", "m*")
