@@ -17,6 +17,7 @@ import msgspec
 from formats.check.fields import Fields
 from formats.text import read_date_time
 from publisher.errors import UsageError
+from publisher.text import problem_text
 
 _LONGEST_LINE: Final = 65_536
 _INSTANTS: Final = frozenset({"StartTime", "EndTime", "EarliestEndTime", "LatestEndTime"})
@@ -81,7 +82,8 @@ class Export(msgspec.Struct, frozen=True):
                 for cells in reader:
                     yield self._row(cells, reader.line_num)
         except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise UsageError(f"{self.path} cannot be read: {error}", hint="Export the table again") from error
+            problem = f"{self.path} cannot be read: {problem_text(error)}"
+            raise UsageError(problem, hint="Export the table again") from error
 
     def _row(self, cells: Sequence[str], line: int) -> Fields:
         if len(cells) != len(self.columns):

@@ -21,7 +21,7 @@ from publisher.config.operation import Notices, address_of
 from publisher.errors import PublisherError, StoreCorruptError, StoreError, StoreFullError, StoreUnreachableError
 from publisher.observe.allocations import AllocationUse, is_of_allocation
 from publisher.reason import RELEASED_SOON
-from publisher.security.mail_server import MailServer, default_sender
+from publisher.security.mail_server import MailServer, default_sender, mail_problem
 from publisher.status.status import SourceStatus, Status, TargetStatus, reconcile_command
 from publisher.store import deliveries, registry
 from publisher.store.database import Store
@@ -231,6 +231,6 @@ def _send(settings: Notices, mail: EmailMessage) -> None:
         with MailServer(*address_of(settings.smtp), settings.starttls).connected() as server:
             refused = server.send_message(mail)
     except (OSError, smtplib.SMTPException) as error:
-        raise MailError(f"the notice could not be mailed through {settings.smtp}: {error}") from error
+        raise MailError(f"the notice could not be mailed through {settings.smtp}: {mail_problem(error)}") from error
     if refused:
         raise MailError(f"the mail server {settings.smtp} refused {', '.join(sorted(refused))}")

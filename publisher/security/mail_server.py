@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from publisher.text import safe
+from publisher.text import problem_text, safe
 
 _OK: Final = 250
 _TAKEN: Final = frozenset({_OK, 251})  # RFC 5321, 4.2.3: the latter forwards
@@ -52,3 +52,8 @@ class MailServer(msgspec.Struct, frozen=True):
 def default_sender() -> str:
     """The address that notices come from where none is configured."""
     return f"usage-publisher@{socket.getfqdn()}"
+
+
+def mail_problem(error: OSError) -> str:
+    """Why a mail server cannot be used; what it answered, with its code, or what the system says."""
+    return str(error) if isinstance(error, smtplib.SMTPException) else problem_text(error)

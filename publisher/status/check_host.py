@@ -29,7 +29,7 @@ from publisher.finding import Finding, Level
 from publisher.messages.item import view_of
 from publisher.security.connections import bound_socket
 from publisher.security.credentials import load_certificates
-from publisher.security.mail_server import MailServer, default_sender
+from publisher.security.mail_server import MailServer, default_sender, mail_problem
 from publisher.security.revocation import (
     LIST_FILE,
     RevocationError,
@@ -112,7 +112,7 @@ def mail(settings: Notices) -> Iterator[Finding]:
             settings.mail_from or default_sender(), settings.mail_to
         )
     except (OSError, SMTPException) as error:
-        yield Finding("mail", "yellow", f"{settings.smtp}: {error}", hint)
+        yield Finding("mail", "yellow", f"{settings.smtp}: {mail_problem(error)}", hint)
         return
     for address, answer in refused.items():
         yield Finding("mail", "yellow", f"{settings.smtp} refuses {address}: {answer}", hint)
