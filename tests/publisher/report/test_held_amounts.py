@@ -74,10 +74,10 @@ def test_most_at_once(
 
 
 def test_most_at_once_of_many_runs_in_little_memory() -> None:
-    """DuckDB fails to sort their changes within this limit."""
+    """DuckDB failed to sort their changes within this limit."""
     random = np.random.default_rng(1)
     starts = random.integers(0, 1 << 20, 300_000)
-    with duckdb.connect(":memory:", config={"memory_limit": "16MB", "threads": 1}) as connected:
+    with duckdb.connect(":memory:", config={"memory_limit": "10MB", "threads": 1}) as connected:
         made = MostAtOnce(partial(RowTable, connected, "held"), 0, 1 << 20)
         made.add(starts % 7, starts, starts + 10, np.ones(len(starts), np.int64))
         found = made.by_node()
