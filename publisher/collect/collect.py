@@ -356,8 +356,8 @@ def _follow_changes(
 ) -> None:
     """A changed run waits again, unless the service keeps the first version it received: then it is superseded.
 
-    A superseded run that is again as it was sent waits there too: nobody may know whether the service received it, and
-    sent again under its id it counts once.
+    A superseded run that is again as it was sent is accepted there if the service took that, by whatever settings; else
+    it waits: nobody may know whether the service received it, and sent again under its id it counts once.
 
     A run that the target no longer selects is deselected if it was never sent, and superseded if it was: the service
     has a record that is no longer right, and the administrator must know. A summary is sent again without it. See
@@ -370,6 +370,7 @@ def _follow_changes(
     new = [item for item in changed if item.run_id not in known]
     superseded = [item.run_id for item in changed if item not in new and known[item.run_id].state is State.SUPERSEDED]
     as_sent = deliveries.sent_as_they_are(connection, plan.target_id, superseded)
+    there = set() if sent_for.sends_changed else deliveries.known_there(connection, plan.target_id, sorted(as_sent))
     transitions.enqueue(connection, plan.target_id, State.WAITING, new, now)
     moves: list[deliveries.Move] = []
     # Their earlier deliveries may have been removed while they, or their groups, were about to be sent.
@@ -380,7 +381,9 @@ def _follow_changes(
         state = known[item.run_id].state
         is_there = state is State.ACCEPTED or (state is State.SUPERSEDED and item.run_id not in as_sent)
         # The service keeps the first version: the new one would look accepted there and change nothing.
-        if is_there and not sent_for.sends_changed:
+        if item.run_id in there:
+            moves.append((item.run_id, state, State.ACCEPTED, None))
+        elif is_there and not sent_for.sends_changed:
             moves.append((item.run_id, state, State.SUPERSEDED, in_flight.CHANGED_AFTER_DELIVERY))
         elif state is not State.WAIVED:
             if state not in {State.WAITING, State.IN_FLIGHT}:

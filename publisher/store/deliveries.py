@@ -24,7 +24,7 @@ from formats.rule_codes import Reason
 from publisher.reason import ReasonCode, stored
 from publisher.store import paging
 from publisher.store.runs import UpsertedRun
-from publisher.store.schema import ARE_ASSUMED, OPEN, State, counters, deliveries, runs
+from publisher.store.schema import ARE_ASSUMED, OPEN, BatchState, State, batches, counters, deliveries, runs
 from publisher.store.stored_values import bytes_of, state_of
 from publisher.store.transitions import (
     ASSUMED,
@@ -169,6 +169,14 @@ def sent_as_they_are(connection: Connection, target_id: int, run_ids: Sequence[i
     """Those of these runs of which the present version was sent last."""
     query = select(deliveries.c.run_id).join(runs, runs.c.id == deliveries.c.run_id)
     query = query.where(deliveries.c.target_id == target_id, deliveries.c.sent_digest == runs.c.digest)
+    return {row[0] for row in paging.rows_in(connection, query, deliveries.c.run_id, run_ids)}
+
+
+def known_there(connection: Connection, target_id: int, run_ids: Sequence[int]) -> set[int]:
+    """Those of these runs of which the service accepted what was sent last, and nothing else was sent."""
+    query = select(deliveries.c.run_id).join(batches, batches.c.id == deliveries.c.batch_id)
+    is_there = and_(batches.c.state == int(BatchState.ACCEPTED), deliveries.c.may_be_one_of_several == 0)
+    query = query.where(deliveries.c.target_id == target_id, is_there)
     return {row[0] for row in paging.rows_in(connection, query, deliveries.c.run_id, run_ids)}
 
 

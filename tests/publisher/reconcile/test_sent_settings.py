@@ -12,6 +12,7 @@ from publisher.config.schema import Config
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki
 from publisher.store import registry
+from publisher.store.schema import State
 from tests.publisher.reconcile.reconciled_site import confirmed, files, month, reconciled, sgas, site_of
 from tests.publisher.site import ListSource, Site, make_job, make_jobs
 
@@ -50,6 +51,28 @@ def test_a_vo_rule_that_changed_makes_nothing_missing_or_foreign_at_sgas(
     found, differences = reconciled(site)
     assert ([each for each in differences if each.kind != "outdated"], confirmed(site)) == ([], 5)
     assert (month(found).missing, month(found).foreign) == (0, 0)
+
+
+@pytest.mark.parametrize("deselects", [False, True])
+def test_a_job_that_is_again_as_sgas_has_it_is_accepted_as_it_was_sent(
+    simulator: Simulator, pki: Pki, tmp_path: Path, deselects: bool
+) -> None:
+    """It is not sent again: by other settings, its sums would be of another machine than SGAS has."""
+    site = Site(tmp_path, [ListSource("ce1")], [])
+    site.table |= site_of(tmp_path, pki, (), neic=sgas(simulator, vo=["atlas"])).table
+    site.sources["ce1"].add(*make_jobs(3))
+    sent(site)
+    site.sources["ce1"].add(make_job(2, vo="cms") if deselects else make_job(2, wall_s=50))
+    sent(site)
+    assert site.counted("neic") == {State.ACCEPTED: 2, State.SUPERSEDED: 1}
+    site.configure("neic", machine_name="other")
+    batches = site.rows("SELECT count(*) FROM batches")
+    site.sources["ce1"].add(make_job(2))
+    sent(site)
+    assert site.counted("neic") == {State.ACCEPTED: 3}
+    assert site.rows("SELECT count(*) FROM batches") == batches
+    _, differences = reconciled(site)
+    assert (differences, confirmed(site)) == ([], 3)
 
 
 def test_records_that_the_settings_would_give_other_values_are_listed_and_no_difference(tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ import msgspec
 import pytest
 
 from formats.job import Job
+from publisher.simulator import Simulator
 from publisher.store.schema import State
 from publisher.testing import Service
 from publisher.testing.delivery import NAME, DeliverySite, RandomHistory
 from tests.extent import short_or_whole
 from tests.publisher.auditor import AuditorDouble
-from tests.publisher.targets.doubles import FolderDouble, TroubledWaldur
+from tests.publisher.targets.doubles import FolderDouble, SgasDouble, TroubledWaldur
 
 Settings = Mapping[str, Any]
 CHANGES: Mapping[str, Sequence[Settings]] = {
@@ -27,6 +28,7 @@ CHANGES: Mapping[str, Sequence[Settings]] = {
         {"components": {"Energy": {"amount": "energy-j"}}},
         {"start_from": "start"},
     ),
+    "sgas": ({"local_id_prefix": "a-"}, {"ur_extensions": ["vo"]}, {"ur_extensions": ["exit-code"]}),
     "files": ({"machine_name": "m1"}, {"local_id_prefix": "a-"}, {"ur_extensions": ["exit-code"]}),
     "waldur": (
         {"users": False},
@@ -56,12 +58,14 @@ def _with_account(job: Job) -> Job:
 
 
 @pytest.fixture
-def make_service(tmp_path: Path) -> Iterator[Callable[[str, int], Service]]:
+def make_service(tmp_path: Path, simulator: Simulator) -> Iterator[Callable[[str, int], Service]]:
     with ExitStack() as running:
 
         def make(kind: str, seed: int) -> Service:
             if kind == "files":
                 return FolderDouble(tmp_path / "spool", layout="files", records="ogf-ur")
+            if kind == "sgas":
+                return SgasDouble(simulator)
             double = AuditorDouble() if kind == "auditor" else TroubledWaldur(tmp_path, seed)
             return running.enter_context(double.running())
 
