@@ -67,7 +67,8 @@ class DeliveryRow(msgspec.Struct, frozen=True):
     """The message of this run alone as it would be sent now."""
 
 
-_COLUMNS: Final = ("name", "user", "project", "VO", "queue", "status", "ended", "run time", "cores")
+_PROJECT: Final = "project / account"
+_COLUMNS: Final = ("name", "user", _PROJECT, "VO", "queue", "status", "ended", "run time", "cores")
 
 
 class JobPages:
@@ -87,13 +88,14 @@ class JobPages:
     def page(self, query: Mapping[str, str], person: Person, around: Mapping[str, Any]) -> Response:
         """The jobs that match a query; of one job, everything. Raises `UsageError`."""
         now = self._publisher.tools.clock()
-        request = page_query.jobs_request(query, now, self._context().ends(), person)
+        ends = self._context().ends()
+        request = page_query.jobs_request(query, now, ends, person)
         with self._busy:
             found = found_jobs(self._context(), request, MOST_JOBS)
         with_places = person.may(STATUS)
         context: dict[str, Any] = {
             "fields": page_query.jobs_fields(query, now, person), "action": JOBS,
-            "periods": page_query.periods(JOBS, query, now),
+            "periods": page_query.periods(JOBS, query, now, ends),
             "interval": interval_text(request.start, request.stop),
             "with_places": with_places, **around,
         }  # fmt: skip
@@ -174,7 +176,8 @@ def _cells(job: Job) -> tuple[str, ...]:
 def _headline(job: Job) -> list[tuple[str, str]]:
     """What people look for first."""
     begins = [("submitted", page_query.minute_text(job.submit)), ("started", page_query.minute_text(job.start))]
-    cells = list(zip(_COLUMNS, _cells(job), strict=True))
+    columns = [("project" if job.project else "account") if name == _PROJECT else name for name in _COLUMNS]
+    cells = list(zip(columns, _cells(job), strict=True))
     return [(name, text) for name, text in (*cells[:6], *begins, *cells[6:]) if text]
 
 

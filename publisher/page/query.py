@@ -162,10 +162,13 @@ class IntervalLink(msgspec.Struct, frozen=True):
     label: str
     href: str
     current: bool
+    """Whether the page shows this interval, however it was asked for."""
 
 
-def periods(path: str, query: Mapping[str, str], now: int, *, months: bool = False) -> tuple[IntervalLink, ...]:
-    """The intervals that people ask for; with `months` only single months."""
+def periods(
+    path: str, query: Mapping[str, str], now: int, known: tuple[int | None, int | None], *, months: bool = False
+) -> tuple[IntervalLink, ...]:
+    """The intervals that people ask for; with `months` only single months. `known`: see `parse`."""
     this = month_of(now)
     number = this.year * 12 + this.month - 1
     last, current, last_quarter, quarter, last_year, year = (
@@ -182,12 +185,21 @@ def periods(path: str, query: Mapping[str, str], now: int, *, months: bool = Fal
         ]  # fmt: skip
         wanted = [(label, {"since": since, "until": until}) for label, since, until in spans]
     others = {name: value for name, value in query.items() if name not in {"since", "until", "days", "month"} and value}
-    return tuple(
-        IntervalLink(
-            label, with_query(path, {**others, **span}), all(query.get(name) == value for name, value in span.items())
-        )
-        for label, span in wanted
-    )
+    shown = _bounds(query, now, known, months=months)
+    # Two of them may be the same, as this month and this year in January: the one that was asked for is marked.
+    same = [(label, span) for label, span in wanted if shown and _bounds(span, now, known, months=months) == shown]
+    asked = [label for label, span in same if span.items() <= query.items()]
+    marked = next(iter([*asked, *(label for label, _ in same)]), None)
+    return tuple(IntervalLink(label, with_query(path, {**others, **span}), label == marked) for label, span in wanted)
+
+
+def _bounds(
+    query: Mapping[str, str], now: int, known: tuple[int | None, int | None], *, months: bool
+) -> tuple[int, int] | None:
+    """The interval of a query; None for one that makes no sense, which a page reports beside its form."""
+    with suppress(UsageError):
+        return _month(query, now) if months else _interval(query, now, known)
+    return None
 
 
 def _month(query: Mapping[str, str], now: int) -> tuple[int, int]:
@@ -251,7 +263,7 @@ def choice(query: Mapping[str, str]) -> Choice:
 def fields(kind: ViewKind, query: Mapping[str, str], now: int, person: Person) -> tuple[Field, ...]:
     """The fields of a view's form, filled in from a query. An empty `since` stays empty."""
     interval = [_month_field(query, now)] if kind.interval == "month" else _interval_fields(query, now)
-    found: list[Field] = [] if kind.interval == "optional" else interval
+    found: list[Field] = [] if kind.interval in {"optional", "all"} else interval
     # Other filters of the address get a field too, so that submitting the form keeps them.
     usual = _PATTERNS if {*_PATTERNS} <= {*kind.filters} else kind.filters
     others = tuple(key for key in kind.filters if key not in usual and query.get(key))

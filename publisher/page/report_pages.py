@@ -73,8 +73,8 @@ class ReportPages:
         around = {
             **around, "fields": form, "chosen": page_query.chosen(form), "action": path_of(view),
             "measures": "measure" in kind.options,
-            "periods": page_query.periods(
-                path_of(view), query, self._source.clock(), months=kind.interval == "month"
+            "periods": () if kind.interval == "all" else page_query.periods(
+                path_of(view), query, self._source.clock(), self._ends(), months=kind.interval == "month"
             ),
         }  # fmt: skip
         if not all(map(query.get, kind.required)):

@@ -69,6 +69,11 @@ class RunSummary(msgspec.Struct, frozen=True):
         return "at work, or killed" if code is None else f"{code}: {_EXIT_TEXTS.get(code, 'unknown')}"
 
     @property
+    def ended_text(self) -> str:
+        """How it ended, for a sentence: `ended` is for tables."""
+        return self.ended if self.run.exit_code is None else f"exit code {self.ended}"
+
+    @property
     def new(self) -> int | None:
         """Jobs that it stored or that changed; None: unknown."""
         return None if self.run.ended_at is None else sum(each.new + each.changed for each in self.sources)

@@ -81,6 +81,29 @@ def test_nothing_is_cut_off_at_any_width(browser: Browser, states_page: str, nam
             assert tab.value(_CUT_OFF) == []
 
 
+@pytest.mark.parametrize(("width", "media"), [(360, "screen"), (800, "screen"), (1300, "print")])
+def test_cards_and_prints_show_every_row(browser: Browser, states_page: str, width: int, media: str) -> None:
+    """A box that scrolls would cut them in the middle of a row, in pictures and on paper too."""
+    short = (
+        "[...document.querySelectorAll('.scroll, pre')].map(one => [one.scrollHeight, one.clientHeight])"
+        ".filter(([all, shown]) => all > shown + 1)"
+    )
+    with browser.tab(width=width, phone=width < 500) as tab:
+        tab.ask("Emulation.setEmulatedMedia", media=media)
+        for name in ("totals", "utilization", "nodes", "charges", *(["job"] if media == "print" else [])):
+            tab.open(states_page + PAGES[name])
+            tab.value("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+            assert tab.value("document.querySelectorAll('.scroll, pre').length"), name
+            assert tab.value(short) == [], name
+
+
+def test_a_reason_has_the_colour_of_its_state(browser: Browser, states_page: str) -> None:
+    with browser.tab(width=1300) as tab:
+        tab.open(f"{states_page}/jobs?job=7")
+        border = "getComputedStyle(document.querySelector('.reason.held')).borderLeftColor"
+        assert tab.value(f"{border} === getComputedStyle(document.querySelector('.mark.held')).color")
+
+
 _CONTRASTS = """
 (() => {
   const numbers = (text) => (text.match(/[\\d.]+/g) || []).map(Number);

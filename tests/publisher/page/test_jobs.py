@@ -13,9 +13,10 @@ from publisher.api import Publisher
 from publisher.page.auth import People
 from publisher.sources.base import Window
 from publisher.status.jobs import JobFilter
-from tests.publisher.cli.program import Program
+from tests.publisher.cli.program import BASE, Program
+from tests.publisher.page.believable import settings, write_logs
 from tests.publisher.page.conftest import EVIL, TOKENS, token_file
-from tests.publisher.page.test_app import MONTH, PageClient, as_
+from tests.publisher.page.test_app import MONTH, NOW, PageClient, as_
 
 
 @pytest.fixture(scope="module")
@@ -130,3 +131,60 @@ def test_periods_are_links_that_keep_the_grouping(opened: PageClient) -> None:
     shown = opened.ask(hrefs["Last month"]).text
     assert 'aria-current="true">Last month' in shown
     assert "2026-11-01 until 2026-12-01" in shown
+    assert shown.count('aria-current="true"') == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "label"),
+    [
+        ("/totals", "30 days"),
+        ("/jobs?user=bob", "30 days"),
+        ("/totals?since=2026-11-25&days=7", "7 days"),
+        ("/totals?since=2026-11-01&until=2026-12-01", "Last month"),
+        ("/totals?since=2026-01&until=", "This year"),
+        ("/totals?since=&until=", "All"),
+        ("/charges", "This month"),
+        ("/charges?month=2026-11", "Last month"),
+        ("/totals?since=2026-11-02&until=2026-12-01", None),
+        ("/totals?since=x", None),
+    ],
+)
+def test_the_period_that_is_shown_is_marked(opened: PageClient, path: str, label: str | None) -> None:
+    """Also where it is the default, or was given as days."""
+    marked = re.findall(r'aria-current="true">([^<]*)<', opened.ask(path).text)
+    assert marked == ([] if label is None else [label])
+
+
+def test_a_view_of_now_offers_no_interval(opened: PageClient) -> None:
+    found = opened.ask("/allocations").text
+    assert "Wonderland" in found
+    assert 'class="periods"' not in found
+    assert 'name="since"' not in found
+
+
+# --- a cluster whose jobs have accounts
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageClient]:
+    """Slurm, whose jobs have accounts and no projects."""
+    folder = tmp_path_factory.mktemp("cluster")
+    write_logs(folder, NOW, 80)
+    site = Program(folder, BASE + settings())
+    site("collect").ok()
+    with Publisher.from_file(site.config, read_only=True) as reading:
+        yield PageClient(reading)
+
+
+def test_an_account_is_called_account(cluster: PageClient) -> None:
+    assert 'data-label="project / account">atlas<' in cluster.ask("/jobs?since=&until=&account=atlas").text
+    shown = cluster.ask("/jobs?job=900").text
+    assert "<dt>account</dt><dd>atlas</dd>" in shown
+    assert "<dt>project</dt>" not in shown
+
+
+def test_the_page_of_a_job_shortens_nothing(cluster: PageClient) -> None:
+    shown = cluster.ask("/jobs?job=900").text
+    assert re.search(r"<code>ur-slurm/old\.example\.org/900/\d+</code>", shown)
+    assert '<td role="cell">billing=8,cpu=8,mem=16384M,node=1</td>' in shown
+    assert 'class="long"' not in shown

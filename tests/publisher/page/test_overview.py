@@ -203,6 +203,10 @@ def test_the_runs_of_the_program_are_shown_with_their_errors(guarded: PageClient
     assert guarded.ask("/history", headers=as_("alice")).status_code == 403
 
 
+def test_the_last_run_has_its_exit_code(publisher: Publisher) -> None:
+    assert ", exit code 3: records newly held or rejected; " in PageClient(publisher).ask("/").text
+
+
 # --- who arrives where
 
 
