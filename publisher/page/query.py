@@ -233,7 +233,7 @@ def _bin_s(text: str, length_s: int, about: int) -> int:
 
 def _by(kind: ViewKind, query: Mapping[str, str], person: Person) -> tuple[str, ...]:
     allowed = kind.keys_for(person.role)
-    given = [query.get("by", kind.page_key), query.get("by2", "")]
+    given = [query.get("by", "".join(kind.page_keys[-1:])), query.get("by2", "")]
     keys = tuple(dict.fromkeys(key for key in given if key))
     for key in keys:
         if key not in allowed:
@@ -283,7 +283,7 @@ def fields(kind: ViewKind, query: Mapping[str, str], now: int, person: Person) -
         label = "Stacked by" if "measure" in kind.options else "By"
         none = "as configured" if kind.user_key else "nothing"
         options = (("", none), *((key, _label(key)) for key in kind.keys_for(person.role)))
-        found.append(_select("by", label, query.get("by", kind.page_key), options))
+        found.append(_select("by", label, query.get("by", "".join(kind.page_keys[-1:])), options))
         if kind.most_keys > 1:
             found.append(_select("by2", "And by", query.get("by2", ""), options))
     if "compare" in kind.options:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from glob import escape
 from threading import BoundedSemaphore
 from typing import Any, Final
@@ -19,6 +20,7 @@ from publisher.page.html import MOST_ROWS, form_page, report_page
 from publisher.page.overview import RecentUsage, UsageRow
 from publisher.page.row_links import job_links
 from publisher.report import output
+from publisher.report.matching import known_keys
 from publisher.report.plot.style import interval_text, look_of
 from publisher.report.report import UNKNOWN_NAME, Report, is_others, keys_text
 from publisher.report.request import ReportRequest
@@ -69,6 +71,7 @@ class ReportPages:
     def view(self, view: str, query: Mapping[str, str], person: Person, around: Mapping[str, Any]) -> Response:
         """The page of a view: its form, and the report."""
         kind = VIEW_KINDS[view]
+        query = self._grouped(kind, query, person)
         form = page_query.fields(kind, query, self._source.clock(), person)
         around = {
             **around, "fields": form, "chosen": page_query.chosen(form), "action": path_of(view),
@@ -118,7 +121,7 @@ class ReportPages:
         """A view as a plot, CSV, or JSON."""
         if form not in _PLOTS and form not in _TABLES:
             raise HTTPException(404)
-        asked = self._parsed(view, query, person)
+        asked = self._parsed(view, self._grouped(VIEW_KINDS[view], query, person), person)
         report = self._report(view, asked.request, person)
         if form in _TABLES:
             text = output.to_csv(report) if form == "csv" else output.to_json(report)
@@ -140,13 +143,12 @@ class ReportPages:
             )  # fmt: skip
 
     def usage(self, person: Person) -> RecentUsage:
-        """The core hours of the last 30 days for the first page: by VO; where no job has one, by user or queue."""
-        for by in ("vo", "user" if person.owner is None else "queue"):
-            query = {"by": by, "sort": "core_h"}
-            asked = self._parsed(TOTALS.name, {**query, "top": str(_MOST_NAMES)}, person)
-            report = self._report(TOTALS.name, asked.request, person)
-            if any(row[0] for row in report.rows):
-                break
+        """The core hours of the last 30 days for the first page, by the first key that any job has."""
+        keys = ("project", "account", "vo", "user" if person.owner is None else "queue")
+        by = self._first_key(keys, self._parsed(TOTALS.name, {}, person).request)
+        query = {"by": by, "sort": "core_h"}
+        asked = self._parsed(TOTALS.name, {**query, "top": str(_MOST_NAMES)}, person)
+        report = self._report(TOTALS.name, asked.request, person)
         return RecentUsage(
             by=keys_text((by,)),
             interval=interval_text(report.start, report.stop),
@@ -159,6 +161,20 @@ class ReportPages:
     def has_jobs(self) -> bool:
         """Whether any run was collected."""
         return self._ends()[1] is not None
+
+    def _grouped(self, kind: ViewKind, query: Mapping[str, str], person: Person) -> Mapping[str, str]:
+        """A query with the key by which the page groups where it selects none."""
+        if "by" in query or len(kind.page_keys) < 2:
+            return query
+        with suppress(UsageError):  # the page shows it
+            return {**query, "by": self._first_key(kind.page_keys, self._parsed(kind.name, query, person).request)}
+        return query
+
+    def _first_key(self, keys: Sequence[str], asked: ReportRequest) -> str:
+        """The first key that any job has; the last if none has one."""
+        with self._busy:
+            known = known_keys(self._source.context(), asked, keys)
+        return next((key for key in keys if key in known), keys[-1])
 
     def _parsed(self, view: str, query: Mapping[str, str], person: Person) -> page_query.PageQuery:
         return page_query.parse(VIEW_KINDS[view], query, self._source.clock(), self._ends(), person)

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import duckdb
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -266,6 +267,15 @@ def computed(
         if not made.met.matched:
             made.met = matching.met(partial(context.existing, request))
         return made
+
+
+def known_keys(context: ReportContext, request: ReportRequest, keys: Sequence[str]) -> frozenset[str]:
+    """Which of these keys any run has that matches a request and ended in its interval."""
+    columns = columns_of(msgspec.structs.replace(request, by=tuple(keys)))
+    named = (f"count(*) FILTER ({label} <> '')" for label in map(_word, keys))
+    with context.tables(request, columns=columns, start=request.start, stop=request.stop) as connection:
+        (counts,) = Matching(connection, request, "ended").rows(f"SELECT {', '.join(named)} FROM matching")  # noqa: S608 - names of ours
+    return frozenset(key for key, count in zip(keys, counts, strict=True) if count)
 
 
 def summed(

@@ -116,8 +116,8 @@ class ViewKind(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[str, ...] = ()
     """What rows may be grouped by."""
     most_keys: int = 1
-    page_key: str = ""
-    """The key by which the page groups if none is selected."""
+    page_keys: tuple[str, ...] = ()
+    """The keys by which the page groups if none is selected: by the first that any job has, else by the last."""
     user_key: str = ""
     """The key by which the page always groups what a user sees."""
     page_period: PeriodName = "month"
@@ -195,7 +195,7 @@ TOTALS: Final = ViewKind(
     options=_OF_RUNS | {"by", "compare", "timezone", "dask"},
     keys=BY_PERIOD,
     most_keys=2,
-    page_key="user",
+    page_keys=("user",),
     roles=_EVERYBODY,
     columns=(
         Column("jobs", "count", adds="sum"),
@@ -254,7 +254,7 @@ WAITING: Final = ViewKind(
     options=_OF_RUNS | {"by", "timezone"},
     keys=(*BY_PERIOD, SIZE),
     most_keys=2,
-    page_key="queue",
+    page_keys=("queue",),
     roles=_EVERYBODY,
     columns=(
         Column("jobs", "count", adds="sum"), Column("mean_s", "number", "s"), Column("median_s", "count", "s"),
@@ -345,7 +345,7 @@ EFFICIENCY: Final = ViewKind(
     options=_OF_RUNS | {"by", "timezone"},
     keys=(*BY_PERIOD, _JOB_KEY),
     most_keys=2,
-    page_key="user",
+    page_keys=("user",),
     roles=_EVERYBODY,
     columns=(
         Column("jobs", "count", adds="sum"),
@@ -372,7 +372,7 @@ ENERGY: Final = ViewKind(
     options=_OF_RUNS | {"by", "timezone"},
     keys=BY_PERIOD,
     most_keys=2,
-    page_key="project",
+    page_keys=("project", "account", "vo", "user"),
     roles=_EVERYBODY,
     columns=(
         Column("jobs", "count", adds="sum"),

@@ -188,3 +188,19 @@ def test_the_page_of_a_job_shortens_nothing(cluster: PageClient) -> None:
     assert re.search(r"<code>ur-slurm/old\.example\.org/900/\d+</code>", shown)
     assert '<td role="cell">billing=8,cpu=8,mem=16384M,node=1</td>' in shown
     assert 'class="long"' not in shown
+
+
+def test_the_page_groups_by_the_first_key_that_jobs_have(cluster: PageClient) -> None:
+    """No job here has a project, so that by project one bar would be unknown."""
+    shown = cluster.ask("/energy?since=&until=").text
+    assert "<h1>Energy, by account</h1>" in shown
+    assert "speech-models" in shown
+    assert '<option value="account" selected>' in shown
+    (csv,) = re.findall(r'href="(/energy\.csv[^"]*)"', shown)
+    assert cluster.ask(unescape(csv)).text == cluster.ask("/energy.csv?since=&until=").text
+    assert "<h1>Energy, by project</h1>" in cluster.ask("/energy?since=&until=&by=project").text
+    assert "<h1>Energy</h1>" in cluster.ask("/energy?since=&until=&by=").text
+    assert cluster.ask("/energy?since=x").status_code == 400
+    first = cluster.ask("/").text
+    assert "Usage by account" in first
+    assert "All totals" in first
