@@ -93,11 +93,21 @@ class Occupation:
 class MostAtOnce:
     """The most that runs held of each node at once. A run that ends releases before another that starts takes."""
 
-    def __init__(self, collected: Callable[[Mapping[str, str]], RowTable], start: int, stop: int) -> None:
+    def __init__(
+        self,
+        collected: Callable[[Mapping[str, str]], RowTable],
+        start: int,
+        stop: int,
+        *,
+        slices: int = _SLICES,
+        at_once: int = _AT_ONCE,
+    ) -> None:
         """`collected`: makes the table of rows, of columns with types; `start`, `stop`: the interval, epoch seconds."""
         seconds = "UINTEGER" if stop - start < 1 << 32 else "BIGINT"
         self._rows = collected({"node": "UINTEGER", "first": seconds, "stop": seconds, "amount": "BIGINT"})
         self._start, self._stop = start, stop
+        self._width = max((stop - start) // slices, 1)
+        self._at_once = at_once
 
     def add(self, node: Ints, start: Ints, stop: Ints, amount: Ints) -> None:
         """Add runs that held an amount of a node (numbers from 0) from `start` to `stop`."""
@@ -134,13 +144,13 @@ class MostAtOnce:
         return {number: top for number, top in enumerate(most.tolist()) if top}
 
     def _slices(self, changes: str) -> Iterator[tuple[int, int]]:
-        """Slices of the interval, in seconds since its start: none is without changes, and each has about `_AT_ONCE`.
-        DuckDB fails to sort millions of them within its limit."""
-        width = max((self._stop - self._start) // _SLICES, 1)
+        """Slices of the interval, in seconds since its start: none is without changes, and each has about as many as
+        are taken at once. DuckDB fails to sort millions of them within its limit."""
+        width = self._width
         slices = f"SELECT instant // {width} AS slice, count(*) FROM {changes} GROUP BY ALL ORDER BY slice"  # noqa: S608 - as above
         first = inside = 0
         for place, count in self._rows.query(slices):
-            if inside and inside + count > _AT_ONCE:
+            if inside and inside + count > self._at_once:
                 yield first, place * width
                 first, inside = place * width, 0
             inside += count

@@ -45,8 +45,11 @@ from publisher.store.file_owner import is_foreign, owner_of
 
 ENTRIES: Final = (*COLUMNS, RUN_ID)
 """The columns of `entries`."""
-_MEMORY: Final = "80MB"
-"""Of DuckDB's buffers: what it keeps beside them, and the libraries, take 200 MiB more."""
+_LEAST_MB, _MOST_MB = 80, 1000
+"""The limits of DuckDB's buffers: what it keeps beside them, and the libraries, take 200 MiB more."""
+_BYTES_A_BYTE: Final = 3
+"""How many bytes of files need one of the buffers: groups of ten million jobs do not fit into what is enough for three
+million, the least."""
 _THREADS: Final = 1
 """Each thread has buffers of its own: with two, what sorts three million runs needs more than the limit, and fails."""
 _TEMPORARY: Final = "4GB"
@@ -304,6 +307,11 @@ def _type(name: str) -> str:
     return "BIGINT" if name in NUMBERS or name == RUN_ID else "VARCHAR"
 
 
+def memory_mb(files: Sequence[str]) -> int:
+    """The limit of DuckDB's buffers for a report over these files, in megabytes."""
+    return min(max(sum(Path(file).stat().st_size for file in files) // _BYTES_A_BYTE // 1_000_000, _LEAST_MB), _MOST_MB)
+
+
 @contextmanager
 def _bounded(files: Sequence[str]) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection that can read these files, until `_lock` nothing keeps it from others."""
@@ -312,7 +320,7 @@ def _bounded(files: Sequence[str]) -> Iterator[duckdb.DuckDBPyConnection]:
         duckdb.connect(":memory:") as connection,
     ):
         for setting, value in (
-            ("memory_limit", f"'{_MEMORY}'"),
+            ("memory_limit", f"'{memory_mb(files)}MB'"),
             ("threads", str(_THREADS)),
             ("enable_progress_bar", "false"),
             ("temp_directory", f"'{private}'"),

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.report import held_amounts
 from publisher.report.held_amounts import MostAtOnce, Occupation
 from publisher.report.matching import RowTable
 
@@ -57,13 +56,10 @@ def test_most_at_once(
     connection: duckdb.DuckDBPyConnection, rows: list[tuple[int, int, int, int]], changes: int, slices: int
 ) -> None:
     """What was held before and after the interval does not count; the slices in which it is read do not matter."""
-    made = MostAtOnce(partial(RowTable, connection, "held"), -5, 70)
+    made = MostAtOnce(partial(RowTable, connection, "held"), -5, 70, slices=slices, at_once=changes)
     made.add(*columns(rows[::2]))
     made.add(*columns(rows[1::2]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held_amounts, "_AT_ONCE", changes)
-        patch.setattr(held_amounts, "_SLICES", slices)
-        found = made.by_node()
+    found = made.by_node()
     connection.execute("DROP TABLE held")
     for node in range(3):
         expected = max(

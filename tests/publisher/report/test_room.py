@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from formats.calendar import Month
-from publisher.config.schema import Config
 from publisher.errors import OutputError, UsageError
-from publisher.report import tables
-from publisher.report.archive_export import write_month
-from publisher.report.request import ReportRequest
-from publisher.report.runs import ReportContext
-from publisher.report.tables import archive_errors, spilling
-from publisher.report.views import waiting
-from tests.bench.inputs import FIRST, MONTH_S
-from tests.bench.reporting import invented
+from publisher.report.tables import archive_errors, memory_mb, spilling
 from tests.faults.full_disk import files_no_larger_than
 
 SORTED = (
@@ -40,13 +32,17 @@ def test_a_full_disk_while_a_report_sorts(tmp_path: Path) -> None:
     assert str(tmp_path) in caught.value.hint
 
 
-def test_waiting_times_of_many_jobs_in_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With two threads, or where all waiting times are in memory, the limit is not enough."""
-    write_month(invented(100_000), Month(2026, 10), tmp_path)
-    monkeypatch.setattr(tables, "_MEMORY", "16MB")
-    config = Config.model_validate({"site": {"name": "EXAMPLE-SITE"}, "store": {"url": "sqlite:///store.db"}})
-    request = ReportRequest(start=FIRST, stop=FIRST + MONTH_S, archive=tmp_path, by=("user",))
-    assert len(waiting.view(ReportContext(None, config, FIRST + MONTH_S), request).rows) == 200
+def test_more_jobs_get_more_memory(tmp_path: Path) -> None:
+    """Waiting times of ten million jobs, by user, fail within what is enough for three million."""
+    files = [str(tmp_path / f"{number}.parquet") for number in range(3)]
+    for file in files:
+        Path(file).touch()
+        os.truncate(file, 82_000_000)  # a million jobs
+    assert memory_mb([]) == memory_mb(files) - 2 == 80
+    os.truncate(files[0], 700_000_000)
+    assert 250 < memory_mb(files) < 300
+    os.truncate(files[0], 1 << 40)
+    assert memory_mb(files) == 1000
 
 
 def test_other_errors_are_not_taken_for_it(tmp_path: Path) -> None:
