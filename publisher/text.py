@@ -148,12 +148,12 @@ def duration_s(value: object) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """A duration for people, in at most two units: 45 s, 3 min 20 s, 3 h 12 min, 2 d 4 h."""
+    """A duration for people, rounded to at most two units: 45 s, 3 min 20 s, 3 h 12 min, 2 d 4 h."""
     total = max(0, round(seconds))
     for size, unit, below, smaller in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
         if total >= size:
-            rest = total % size // below
-            return f"{total // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
+            whole, rest = divmod((total + below // 2) // below, size // below)
+            return f"{whole:,} {unit}" + (f" {rest} {smaller}" if rest else "")
     return f"{total} s"
 
 

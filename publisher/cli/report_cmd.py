@@ -96,7 +96,7 @@ def register(app: typer.Typer) -> None:
 
 def _command(kind: ViewKind) -> Callable[..., None]:
     """The command of a view, with a parameter for each option that it takes."""
-    own = {name: _parameter(option) for name, option in OPTIONS.items() if name in kind.options}
+    own = {name: _parameter(kind.option(name)) for name in OPTIONS if name in kind.options}
     interval = {} if kind.interval == "all" else _INTERVAL
     explain = {"explain": _EXPLAIN} if kind.in_sql else {}
     pictures = {name: one for name, one in _OUTPUT.items() if kind.pictures or name not in _OF_PICTURES}
@@ -263,7 +263,7 @@ def _give(made: Report, choice: _OutputChoice) -> None:
         columns = report_output.shown_columns(made)
         names = [report_output.heading(column) for column in columns]
         right = {name for name, column in zip(names, columns, strict=True) if not report_output.is_text(column)}
-        show_table("", names, report_output.text_rows(made), right=right)
+        show_table(report_output.caption(made), names, report_output.text_rows(made), right=right)
 
 
 def _text(made: Report, form: str) -> str:

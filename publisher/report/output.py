@@ -11,6 +11,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from publisher.csv_text import csv_text
+from publisher.report.plot.style import interval_text
 from publisher.report.report import UNKNOWN_NAME, Cell, Column, Report, is_others
 from publisher.text import duration_text, iso, number_text, size_text
 
@@ -30,14 +31,21 @@ def shown_columns(report: Report) -> list[Column]:
     return [by_name[name] for name in report.shown] if report.shown else list(report.columns)
 
 
+def caption(report: Report) -> str:
+    """What a table is of, and of which time."""
+    return f"{report.title}, {interval_text(report.start, report.stop, report.timezone)}"
+
+
 def heading(column: Column) -> str:
-    """The heading of a column in tables: its name, and its unit if the cells do not have it."""
+    """The heading of a column in tables: its name, and its unit if neither the name nor the cells have it."""
     words = column.name.split("_")
     unit = column.unit.lower().split()
     if " ".join(words) == " ".join(unit):
         return column.unit
     if unit and words[-1] == unit[-1]:
         words.pop()
+    elif unit and unit[-1] in words:
+        return " ".join(words)
     in_cells = not column.unit or column.unit == _S or column.unit in _BYTES
     return " ".join(words) if in_cells else f"{' '.join(words)} ({column.unit})"
 

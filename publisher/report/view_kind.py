@@ -75,7 +75,7 @@ OPTIONS: Final[Mapping[str, ViewOption]] = {
     option.name: option
     for option in (
         ViewOption("statement", str, "One SELECT statement.", "SQL", argument=True),
-        ViewOption("by", str, "Group by a key such as user, vo, queue, host, or month.", "KEY[,KEY]"),
+        ViewOption("by", str, "Group by a key.", "KEY[,KEY]"),
         ViewOption("bin", str, "Size of the bins. Default: 1h.", "DURATION"),
         ViewOption("bins", int, "Number of bins, instead of their size.", "N"),
         ViewOption("measure", Literal["queue", "cpu"], "What to show. Default: queue."),
@@ -154,6 +154,16 @@ class ViewKind(msgspec.Struct, frozen=True, kw_only=True):
     def title(self) -> str:
         """Its name in menus and headings."""
         return self.label or self.name.capitalize()
+
+    def option(self, name: str) -> ViewOption:
+        """One of its options: the help of the view lists its own keys, and says which runs count by default."""
+        option = OPTIONS[name]
+        if name == "by" and self.keys:
+            most = f"up to {self.most_keys}" if self.most_keys > 1 else "one"
+            return msgspec.structs.replace(option, text=f"Group by {most} of these: {', '.join(self.keys)}.")
+        if name == "counted" and self.counts:
+            return msgspec.structs.replace(option, text=f"{option.text} Default: {self.counts}.")
+        return option
 
     @property
     def filters(self) -> tuple[str, ...]:

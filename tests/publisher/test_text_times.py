@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.text import duration_s, instant_s, iso, moment_s, months_of_age
+from publisher.text import duration_s, duration_text, instant_s, iso, moment_s, months_of_age
 
 NOW = 1_795_200_000
 
@@ -103,3 +103,16 @@ def test_ages_are_counted_in_months(text: str, months: int) -> None:
 def test_what_is_not_an_age_in_months_is_reported(value: object) -> None:
     with pytest.raises(ValueError, match="36 months"):
         months_of_age(value)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0, "0 s"), (59.6, "1 min"), (200, "3 min 20 s"), (3570, "59 min 30 s"),
+        (3 * 3600 + 12 * 60 + 29, "3 h 12 min"),
+        (86_399, "24 h"), (89_977, "1 d 1 h"), (2 * 86_400 + 4 * 3600, "2 d 4 h"), (3 * 86_400 - 60, "3 d"),
+    ],
+)  # fmt: skip
+def test_durations_for_people_are_rounded(seconds: float, shown: str) -> None:
+    """A wait of 24 h 59 min 37 s was shown as `1 d`."""
+    assert duration_text(seconds) == shown

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -12,8 +12,11 @@ from publisher.report.ranking import ranked
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest, require_cluster
 from publisher.report.runs import ReportContext
-from publisher.report.view_kind import VIEW_KINDS, view_kind
+from publisher.report.view_kind import VIEW_KINDS, ViewKind, view_kind
 from publisher.text import counted
+
+_OF_PAYERS: Final = frozenset({"account", "project", "user", "vo"})
+"""The keys that a site thinks in; which of them have values depends on its batch system."""
 
 
 class ReportView(Protocol):
@@ -30,8 +33,25 @@ def make(name: str, context: ReportContext, request: ReportRequest) -> Report:
     request.require_keys(kind)
     require_cluster(kind, request)
     view: ReportView = importlib.import_module(f"publisher.report.views.{kind.name}").view
-    report = with_purged(_with_suspects(ranked(view(context, request), request), context), context, request)
+    report = _with_unused_keys(ranked(view(context, request), request), kind, request)
+    report = with_purged(_with_suspects(report, context), context, request)
     return _with_limits(report, context, request)
+
+
+def _with_unused_keys(report: Report, kind: ViewKind, request: ReportRequest) -> Report:
+    """The report with a note on keys of which no row has a value, as with `project` where the batch system has
+    accounts."""
+    names = [column.name for column in report.columns]
+    unused = [
+        key
+        for key in request.by
+        if key in names and report.rows and not any(row[names.index(key)] for row in report.rows)
+    ]
+    if not unused:
+        return report
+    others = ", ".join(key for key in kind.keys if key in _OF_PAYERS and key not in request.by)
+    note = f"No job has a {' or '.join(unused)}{f': group by another key, such as {others}' if others else ''}."
+    return msgspec.structs.replace(report, notes=(*report.notes, note))
 
 
 def _with_limits(report: Report, context: ReportContext, request: ReportRequest) -> Report:

@@ -58,6 +58,11 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         named = ", ".join(f"{one.name!r} ({one.holder})" for one in made.unused[:_MOST_NAMED])
         more = f", and {len(made.unused) - _MOST_NAMED} others" if len(made.unused) > _MOST_NAMED else ""
         notes.append(f"No job counts yet in {named}{more}. See `report totals --by project,account` for names.")
+    lasting = [use for use in made.uses if use.allocation.is_current(now) and use.dry(now) is None]
+    if lasting:
+        which = ", ".join(use.allocation.name for use in lasting[:_MOST_NAMED])
+        which += f", and {len(lasting) - _MOST_NAMED} others" if len(lasting) > _MOST_NAMED else ""
+        notes.append(f"At the pace of the last {PACE_DAYS} days not dry before its end: {which}.")
     if made.without_jobs:
         jobs = f"{counted(made.without_jobs, 'job')} of the last {PACE_DAYS} days"
         notes.append(f"Without an allocation: {jobs}, {made.without_core_ms / _HOUR_MS:,.1f} core h.")

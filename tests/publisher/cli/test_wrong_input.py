@@ -156,9 +156,11 @@ def test_a_state_may_be_written_as_status_shows_it(published: Program) -> None:
 def test_a_table_of_utilization_has_bins_that_can_be_read(published: Program) -> None:
     """Days of a month; data and pictures keep the hours."""
     table = published("report", "utilization", *SOME_DAYS).ok().out
-    assert table.count("2026-09-") == 30
+    caption, _, rows = table.partition("\n")
+    assert caption == "Running jobs, 2026-09-01 until 2026-10-01, UTC"
+    assert rows.count("2026-09-") == 30
     assert published("report", "utilization", *SOME_DAYS, "--json").ok().object["bin_s"] == 3600
-    assert published("report", "utilization", *SOME_DAYS, "--bin", "6h").ok().out.count("2026-09-") == 120
+    assert published("report", "utilization", *SOME_DAYS, "--bin", "6h").ok().out.count("2026-09-") == 121
 
 
 def test_a_record_that_is_accepted_is_named_as_such(published: Program) -> None:

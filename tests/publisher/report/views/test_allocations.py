@@ -96,7 +96,10 @@ def test_each_word_of_the_holder_must_be_that_of_the_job(tmp_path: Path) -> None
     ]  # fmt: skip
     assert table(shown(site, user="eve"), "allocation", "used_h") == [("both", 24.0)]
     assert table(shown(site, user="bob"), "allocation", "used_h") == [("thesis of bob", 0.0)]
-    assert shown(site, user="bob").notes[-1] == "Without an allocation: 1 job of the last 30 days, 7.0 core h."
+    assert shown(site, user="bob").notes[-2:] == (
+        "At the pace of the last 30 days not dry before its end: thesis of bob.",
+        "Without an allocation: 1 job of the last 30 days, 7.0 core h.",
+    )
     nobody = shown(site, user="mallory")
     assert nobody.nothing
     assert not nobody.rows
