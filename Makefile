@@ -6,7 +6,8 @@ PYTHON ?= python3
 SYSTEMS ?=
 # The interpreter of `make test-base`. Another one than that of `make test` is tested thereby.
 BASE_PYTHON ?= $(PYTHON)
-WORKERS ?= auto
+# Of the tests: one more than there are processors, since tests also wait for processes and services.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 TESTS ?=
 BASE_TESTS ?= $(addprefix tests/publisher/,messages publish targets reconcile/test_reconcile.py \
   cli/test_extras.py cli/test_reports_sent.py) $(addprefix tests/endtoend/,test_main_path.py test_demo.py)
