@@ -7,11 +7,13 @@ module of this name.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
 import re
 import sqlite3
+import stat
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
@@ -60,10 +62,6 @@ PRIVATE_FILE_MODE: Final = 0o600
 PRIVATE_DIRECTORY_MODE: Final = 0o700
 
 
-_MAGIC: Final = b"SQLite format 3\0"
-_IN_WAL: Final = b"\2\2"
-"""The end of the header that is read: write and read version of the file format (SQLite's file format, 1.3.3)."""
-_HEADER_BYTES: Final = 20
 VERSION_TABLE: Final = "alembic_version"
 _OTHER_FILE: Final = "Set store.url to a file of its own; nothing was changed"
 
@@ -96,17 +94,16 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
     if create:
         _make_private(path)
     try:
-        with path.open("rb") as file:
-            mode, header = os.fstat(file.fileno()).st_mode, file.read(_HEADER_BYTES)
+        _require_access(path, os.R_OK)
+        mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         raise StoreMissingError(
             f"the store {path} does not exist", hint="`usage-publisher collect` creates it"
         ) from None
     except OSError as error:
         raise _cannot_open(path, error) from error
-    if header and (mode & 0o077 or not header.endswith(_IN_WAL)):
-        _require_ours(path, header)
     if mode & 0o077:
+        _require_no_other_program(path)
         raise StoreError(f"the store {path} is open to other users", hint=f"Fix it with: chmod 600 {path}")
     # The connection that was used last has the latest pages in its cache; another one would have to read them again.
     engine = create_engine(
@@ -119,6 +116,13 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
         # A changed bit in a text would otherwise stop everything that reads its row; so it is damage of one run.
         connection.text_factory = _text
         connection.isolation_level = None  # this module begins transactions, below
+        if connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+            # A mistyped path must not change the journal of another program's database, which may be at work.
+            try:
+                require_no_other_tables(path, _tables(connection))
+            except StoreError:
+                connection.close()
+                raise
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -138,17 +142,18 @@ def _sqlite_engine(url: URL, busy_timeout_s: float, *, create: bool, read_only: 
     return engine
 
 
-def _require_ours(path: Path, header: bytes) -> None:
-    """A file of another program must keep its mode and its journal: a mistyped path would stop that program.
+def _require_no_other_program(path: Path) -> None:
+    """A file of another program, which others may read, must keep its mode: nobody should be told to change it."""
+    try:
+        with closing(open_read_only(path)) as connection:
+            require_no_other_tables(path, _tables(connection))
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
+            raise StoreError(f"{path} is not a store: it is not an SQLite database", hint=_OTHER_FILE) from error
 
-    A damaged store, which has no such header either, is private, and is reported as damaged.
-    """
-    if not header.startswith(_MAGIC):
-        if path.stat().st_mode & 0o077:
-            raise StoreError(f"{path} is not a store: it is not an SQLite database", hint=_OTHER_FILE)
-        return
-    with suppress(sqlite3.Error), closing(open_read_only(path)) as connection:
-        require_no_other_tables(path, [row[0] for row in connection.execute("SELECT name FROM sqlite_master")])
+
+def _tables(connection: sqlite3.Connection) -> list[str]:
+    return [row[0] for row in connection.execute("SELECT name FROM sqlite_master")]
 
 
 def require_no_other_tables(path: object, tables: Collection[str]) -> None:
@@ -175,9 +180,27 @@ def _make_private(path: Path) -> None:
     try:
         if not path.parent.exists():
             path.parent.mkdir(parents=True, mode=PRIVATE_DIRECTORY_MODE)
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE_MODE))
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE_FILE_MODE))
+        _require_access(path, os.R_OK | os.W_OK, follow_link=False)
     except OSError as error:
         raise _cannot_open(path, error) from error
+
+
+def _require_access(path: Path, how: int, *, follow_link: bool = True) -> None:
+    """Raise `OSError` unless a file can be opened. It is not opened: where this process has the store open already,
+    closing another descriptor of the file would end SQLite's locks, and another process would remove the WAL, with what
+    is committed later (SQLite, How To Corrupt An SQLite Database File, 2.2)."""
+    mode = path.stat(follow_symlinks=follow_link).st_mode
+    problem = 0
+    if stat.S_ISLNK(mode):
+        problem = errno.ELOOP
+    elif stat.S_ISDIR(mode):
+        problem = errno.EISDIR
+    elif not os.access(path, how, effective_ids=True):
+        problem = errno.EROFS if os.statvfs(path).f_flag & os.ST_RDONLY and how & os.W_OK else errno.EACCES
+    if problem:
+        raise OSError(problem, os.strerror(problem))
 
 
 def _cannot_open(path: Path, error: OSError) -> StoreError:

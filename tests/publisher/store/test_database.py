@@ -47,6 +47,26 @@ def test_a_new_store_and_its_folder_are_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("create", [True, False])
+def test_a_second_store_of_one_process_takes_no_lock_from_the_first(tmp_path: Path, create: bool) -> None:
+    """A log-in at the page opens the store once more. With the lock gone, the next process to leave removed the WAL,
+    and all that the first store committed afterwards was lost."""
+    file = tmp_path / "store.db"
+
+    def asked_by_another(query: str) -> str:
+        ask = f"import sqlite3; c = sqlite3.connect({str(file)!r}); print(c.execute({query!r}).fetchall()); c.close()"
+        return subprocess.run([sys.executable, "-c", ask], check=True, capture_output=True, text=True).stdout
+
+    with closing(open_store(f"sqlite:///{file}")) as store:
+        for subject in ("before", "after"):
+            with store.write() as connection:
+                registry.record_action(connection, "tried", subject, "", 1)
+            open_store(f"sqlite:///{file}", create=create).close()
+            asked_by_another("SELECT id FROM runs")
+        found = asked_by_another("SELECT subject FROM audit")
+    assert found == "[('before',), ('after',)]\n"
+
+
+@pytest.mark.parametrize("create", [True, False])
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
 def test_a_store_that_is_open_to_others_is_refused(tmp_path: Path, mode: int, create: bool) -> None:
     file = tmp_path / "store.db"
