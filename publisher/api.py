@@ -361,8 +361,8 @@ class Publisher:
         from publisher.report.check_files import check_files  # noqa: PLC0415
         from publisher.status.check import check  # noqa: PLC0415
 
-        found = check(self.config, self._opened.if_there, self.tools.clock)
-        return [*found, *check_files(self.config, self.tools.clock())]
+        findings = check(self.config, self._opened.if_there, self.tools.clock)
+        return [*findings, *check_files(self.config, self.tools.clock())]
 
     def status(self, *, assumed: bool = True) -> Status:
         """The state of all that is configured. `assumed`: with how many jobs count as delivered by an earlier

@@ -116,9 +116,9 @@ def collect(
         for page in _pages(store, source, row.cursor, window):
             encoded, stored_at = encode_page(page, classed=not again), clock()
             with store.write() as connection:
-                found = page_store.store(connection, encoded, stored_at)
-            total = _add(total, found)
-            observer(PageStored(source.name, found.read, found.new, found.changed, page.share))
+                of_page = page_store.store(connection, encoded, stored_at)
+            total = _add(total, of_page)
+            observer(PageStored(source.name, of_page.read, of_page.new, of_page.changed, page.share))
             if stopping() and not page.at_end:
                 total = msgspec.structs.replace(total, interrupted=True)
                 break

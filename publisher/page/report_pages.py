@@ -173,8 +173,8 @@ class ReportPages:
     def _first_key(self, keys: Sequence[str], asked: ReportRequest) -> str:
         """The first key that any job has; the last if none has one."""
         with self._busy:
-            known = known_keys(self._source.context(), asked, keys)
-        return next((key for key in keys if key in known), keys[-1])
+            of_jobs = known_keys(self._source.context(), asked, keys)
+        return next((key for key in keys if key in of_jobs), keys[-1])
 
     def _parsed(self, view: str, query: Mapping[str, str], person: Person) -> page_query.PageQuery:
         return page_query.parse(VIEW_KINDS[view], query, self._source.clock(), self._ends(), person)

@@ -50,7 +50,8 @@ def _with_unused_keys(report: Report, kind: ViewKind, request: ReportRequest) ->
     if not unused:
         return report
     others = ", ".join(key for key in kind.keys if key in _OF_PAYERS and key not in request.by)
-    note = f"No job has a {' or '.join(unused)}{f': group by another key, such as {others}' if others else ''}."
+    advice = f": group by another key, such as {others}" if others else ""
+    note = f"No job has a value for {' or '.join(unused)}{advice}."
     return msgspec.structs.replace(report, notes=(*report.notes, note))
 
 

@@ -77,7 +77,7 @@ def make_service(tmp_path: Path, simulator: Simulator) -> Iterator[Callable[[str
 def test_a_history_of_settings(
     kind: str, seed: int, make_service: Callable[[str, int], Service], tmp_path: Path
 ) -> None:
-    """Settings change while nothing is under way: of what is, nobody knows which settings the service has."""
+    """Settings change only while no message is in flight: nobody knows by which settings such a one was taken."""
     chance = random.Random(seed)
     site = DeliverySite(tmp_path, make_service(kind, seed), lambda body: body, None, _with_account)
     site.table["energy"] = {"power": [{"watts_core": 36}]}

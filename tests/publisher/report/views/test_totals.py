@@ -10,10 +10,11 @@ from formats.job import Host
 from publisher.api import Publisher
 from publisher.errors import UsageError
 from publisher.report.calendar import compared_with, zone_of
-from publisher.report.output import text_rows, to_csv
+from publisher.report.output import heading, text_rows, to_csv
 from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
+from publisher.report.view_kind import VIEW_KINDS
 from publisher.report.views import make
 from tests.publisher.site import NOVEMBER, OCTOBER, ListSource, Site, make_job
 
@@ -38,6 +39,32 @@ def test_what_only_grid_engine_has_is_empty_elsewhere(every_source: Publisher, t
         assert torque["io_unknown_jobs"] == torque["io_wait_unknown_jobs"] == torque["jobs"]
         assert all(both[name] is not None for name in OF_GRID_ENGINE)  # Grid Engine's jobs, and DQS' without
         assert 0 < both["memory_gb_s_unknown_jobs"] < both["jobs"]  # type: ignore[operator]
+
+
+def test_a_key_that_no_job_has_a_value_for_is_named(tmp_path: Path) -> None:
+    """Slurm has accounts and no projects: one row `(unknown)` says nothing."""
+    source = ListSource("ce1")
+    source.add(make_job(1, account="physics"), make_job(2, account="chemistry"))
+    site = Site(tmp_path, [source], [])
+    site.collect()
+    site.reopen()
+    alone, both = totals(site.publisher, by=("project",)), totals(site.publisher, by=("account", "project"))
+    assert "No job has a value for project: group by another key, such as user, vo, account." in alone.notes
+    assert "No job has a value for project: group by another key, such as user, vo." in both.notes
+    assert not any("No job has" in note for note in totals(site.publisher, by=("account",)).notes)
+    assert not any(
+        "No job has" in note for note in totals(site.publisher, by=("project",), filters={"user": "no"}).notes
+    )
+
+
+def test_headings_name_a_unit_once() -> None:
+    headings = {heading(column) for kind in VIEW_KINDS.values() for column in kind.columns}
+    assert {"pace h per day", "core h", "GPU h"} <= headings
+    assert not [
+        each
+        for each in headings
+        if "(" in each and each.partition(" (")[2].rstrip(")").lower() in each.split(" (")[0].split()
+    ]
 
 
 def test_a_run_counts_under_all_its_resources_together(every_source: Publisher) -> None:
