@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Any, Final, Protocol
 
 import msgspec
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from publisher.encoded_run import UNREADABLE
 from publisher.errors import StoreCorruptError
@@ -41,6 +41,8 @@ _WHOLE: Final = b"\x02"
 _TOKEN: Final = "token"  # noqa: S105 - a key of JSON
 _NAMES: Final = frozenset({"user", "group", "project", "account", "vo", "payer", "reason", "name"})
 """The keys of a price list whose values may name persons."""
+_TOKEN_KEYS: Final = frozenset({_TOKEN, "payer", "user", "reason", "applies_to"})
+"""The keys of price lists, statements, and lines whose values are tokens."""
 _TOKEN_BYTES: Final = 16
 _SALT_BYTES: Final = 16
 _insert_runs: Final = prepared.BulkInsert(closed_runs, ("closing_id", "run", "line", "issued_in", "usage"))
@@ -250,9 +252,38 @@ def wrong(connection: Connection) -> Generator[str, None, None]:
             yield f"closing {one.id}: its digest is not that of its statements, runs, and price list"
         if one.successor is not None and all(one.successor != other.id for other in known):
             yield f"closing {one.id}: the closing that replaced it is not stored"
+    missing = _tokens(connection)
     for token, salt, content in _streamed(connection, select(*closed_texts.c)):
+        missing.discard(token)
         if salt and _token(content, bytes(salt)) != token:
             yield f"text {token} of a closed statement is not what was stored"
+    # A statement would show the token in place of the name, and what its payer owes now would look like another's.
+    for token in sorted(missing):
+        yield f"text {token} of a closed statement is missing"
+
+
+def _tokens(connection: Connection) -> set[str]:
+    """The tokens of all names and texts of closed months. What cannot be read has another digest than was stored."""
+
+    def of(value: Any, key: str = "") -> Iterator[str]:
+        if isinstance(value, dict):
+            for name, member in value.items():
+                yield from of(member, name)
+        elif isinstance(value, list):
+            for member in value:
+                yield from of(member, key)
+        elif isinstance(value, str) and value and key in _TOKEN_KEYS:
+            yield value
+
+    tokens: set[str] = set()
+    with_tokens = func.length(closings.c.digest) > _DIGEST_BYTES
+    for bodies in (
+        select(closings.c.settings).where(with_tokens), select(closed_statements.c.body), select(closed_lines.c.body)
+    ):  # fmt: skip
+        for body in connection.execute(bodies).scalars():
+            with suppress(*UNREADABLE):
+                tokens.update(of(msgspec.json.decode(body)))
+    return tokens
 
 
 def require_sound(connection: Connection) -> None:

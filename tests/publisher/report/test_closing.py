@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import delete, text, update
 
 from formats.calendar import Month, month_bounds
 from formats.job import Host
@@ -20,7 +20,7 @@ from publisher.report.request import ReportRequest
 from publisher.report.statements.closed import PriceList
 from publisher.report.statements.files import document
 from publisher.store import closed_months
-from publisher.store.schema import closings
+from publisher.store.schema import closed_texts, closings
 from publisher.testing.memory import ListSource
 from tests.extent import short_or_whole
 from tests.publisher.report.closing_site import (
@@ -273,6 +273,7 @@ def test_a_restored_store_gives_no_number_again(site: Site) -> None:
         "UPDATE closings SET successor = NULL",
         "UPDATE closings SET successor = 9 WHERE successor IS NULL",
         "UPDATE closed_texts SET content = 'bod' WHERE content = 'bob'",
+        "DELETE FROM closed_texts WHERE content = 'bob'",
         "UPDATE closed_statements SET body = replace(body, '1', '2')",
     ],
 )
@@ -290,6 +291,27 @@ def test_damage_is_found_where_corrections_are_computed(site: Site, flipped: str
     ):
         with pytest.raises(StoreCorruptError, match="the store is damaged"):
             computed()
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_each_text_that_is_missing_is_noticed(tmp_path: Path, is_old: bool) -> None:
+    factors = [{"factor": "0.5", "user": ["ada", "eve"]}]
+    adjustments = [{"month": "2026-09", "payer": "carl", "amount": "1.00", "reason": "an outage"}]
+    site = closing_site(tmp_path, *FIRST, group_factors=factors, adjustments=adjustments)
+    site.publisher.close_month(SEPTEMBER)
+    names = {content for (content,) in site.rows("SELECT content FROM closed_texts")}
+    assert {"ada", "eve", "bob", "carl", "an outage"} <= names
+    if is_old:
+        make_old(site)
+        names -= {"eve"}  # of the price list only, which has the name itself
+    unnoticed = set()
+    for name in sorted(names):
+        with site.publisher.store.write() as connection:
+            connection.execute(delete(closed_texts).where(closed_texts.c.content == name))
+            if not any("is missing" in problem for problem in closed_months.wrong(connection)):
+                unnoticed.add(name)
+            connection.rollback()
+    assert unnoticed == set()
 
 
 @pytest.mark.parametrize("is_old", [False, True])
