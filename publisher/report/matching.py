@@ -39,6 +39,8 @@ SHOWN_ID: Final = "coalesce(nullif(local_id, ''), nullif(name, ''), nullif(globa
 """`JobIds.shown`, or NULL."""
 _NAMES: Final = ("local_id", "name", "global_id", "array_id", "dqs_job_name")
 _TIMES: Final = frozenset({"start", "stop", "end"})
+_JOINED: Final = frozenset({"complex", "reservation"})
+"""Columns of words joined by commas: the resources of a run; the id of its reservation, and its name."""
 _ROWS: Final = 32_768
 """The most runs of a batch."""
 _MOST_SHOWN: Final = 11
@@ -172,7 +174,7 @@ class Matching:
             yield from self._distinct(SHOWN_ID, most=_MOST_SHOWN)
         else:
             # A value of several words may begin with the first of another: all are read where there are such.
-            most = None if key in {"host", "complex"} else _MOST_SHOWN
+            most = None if key in {"host", *_JOINED} else _MOST_SHOWN
             for value in self._distinct(column_of(key), most=most):
                 yield from words_of(key, value)
 
@@ -334,7 +336,7 @@ def words_of(key: str, text: str) -> tuple[str, ...]:
     """The words of a key in a text of `column_of`."""
     if key == "host":
         return tuple(host.name for host in hosts_of(text) if host.name)
-    return tuple(text.split(",") if key == "complex" else [text]) if text else ()
+    return tuple(text.split(",") if key in _JOINED else [text]) if text else ()
 
 
 def job_ids(
@@ -348,8 +350,8 @@ def job_ids(
 def group_keys(request: ReportRequest, keys: Sequence[str], at: str) -> list[str]:
     """The SQL of the label of each key: the word of a run, empty if it has none, or the name of a period.
 
-    A run on several hosts counts under its first, one with several resources under all together. `at`: the SQL of the
-    instant that decides to which period a run belongs.
+    A run on several hosts counts under its first, one with several resources under all together, one in a reservation
+    that has an id and a name under the id. `at`: the SQL of the instant that decides to which period a run belongs.
     """
     return [_period(request, key, at) if key in PERIODS else _word(key) for key in keys]
 
@@ -359,6 +361,8 @@ def _word(key: str) -> str:
         return f"coalesce({FIRST_HOST}, '')"
     if key == "complex":
         return "coalesce(array_to_string(list_sort(list_distinct(string_split(complex, ','))), ','), '')"
+    if key == "reservation":
+        return "coalesce(split_part(reservation, ',', 1), '')"
     return f"coalesce({column_of(key)}, '')"
 
 

@@ -57,6 +57,25 @@ def test_a_key_that_no_job_has_a_value_for_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_a_reservation_with_an_id_and_a_name_is_found_by_both_and_counts_under_its_id(tmp_path: Path) -> None:
+    """PBS records both: `R12.head` and what its owner called it."""
+    source = ListSource("ce1")
+    named = {"resvID": "R12.head", "resvname": "night"}
+    source.add(make_job(1, extras=named), make_job(2, extras=named), make_job(3, extras={"resvID": "R13.head"}))
+    source.add(make_job(4))
+    site = Site(tmp_path, [source], [])
+    site.collect()
+    site.reopen()
+    assert [row[:2] for row in totals(site.publisher, by=("reservation",)).rows] == [
+        ("", 1), ("R12.head", 2), ("R13.head", 1)
+    ]  # fmt: skip
+    for pattern, jobs in (("R12.head", 2), ("night", 2), ("R1?.head", 3)):
+        assert [row[0] for row in totals(site.publisher, filters={"reservation": pattern}).rows] == [jobs]
+    nothing = totals(site.publisher, filters={"reservation": "day"}).nothing
+    assert nothing is not None
+    assert nothing.endswith("reservation R12.head, R13.head, night")
+
+
 def test_headings_name_a_unit_once() -> None:
     headings = {heading(column) for kind in VIEW_KINDS.values() for column in kind.columns}
     assert {"pace h per day", "core h", "GPU h"} <= headings
