@@ -56,15 +56,15 @@ _MILLION: Final = 1_000_000
 
 
 class SlimExtras(msgspec.Struct, frozen=True, gc=False):
-    """The extras of a source that reports use."""
+    """The extras of a source that reports use. Another source, such as an add-on, may have anything by these names."""
 
-    complex: str = ""
-    category: str = ""
+    complex: int | float | str = ""
+    category: int | float | str = ""
     mem: int | float | str | None = None
     io: int | float | str | None = None
     iow: int | float | str | None = None
-    pe_tasks: str = ""
-    dqs_job_name: str = ""
+    pe_tasks: int | float | str = ""
+    dqs_job_name: int | float | str = ""
     arid: int | float | str = 0
     Reservation: int | float | str = ""
     resvID: int | float | str = ""  # noqa: N815 - as PBS spells it
@@ -151,7 +151,7 @@ def _ids(ids: Sequence[tuple[int, int]]) -> dict[str, Ints]:
 def _names(runs: Sequence[Any]) -> dict[str, Any]:
     """Columns of texts that hardly ever repeat."""
     columns: dict[str, list[str | None]] = {name: [getattr(run, name) for run in runs] for name in _NAME_FIELDS}
-    columns["dqs_job_name"] = [run.extras.dqs_job_name or None for run in runs]
+    columns["dqs_job_name"] = [str(run.extras.dqs_job_name) or None for run in runs]
     columns["events"] = [_json(run.events) if run.events else None for run in runs]
     columns[CORE_NUMBERS] = [_json(run.core_numbers) if run.core_numbers else None for run in runs]
     return {name: pa.array(list(map(_unicode, texts)), pa.string()) for name, texts in columns.items()}
@@ -356,9 +356,15 @@ class _SlaveTask(msgspec.Struct, frozen=True, array_like=True):
 _tasks: Final = msgspec.json.Decoder(list[_SlaveTask])
 
 
-def _tasks_ms(text: str) -> int:
-    """Wall time of the tasks of a tightly integrated job, without the master's."""
-    return sum(max(task.end - task.start, 0) * 1000 for task in _tasks.decode(text)) if text else 0
+def _tasks_ms(written: float | str) -> int:
+    """Wall time of the tasks of a tightly integrated job, without the master's; 0 if it is not a list of them."""
+    if not written:
+        return 0
+    try:
+        tasks = _tasks.decode(str(written))
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return 0
+    return sum(max(task.end - task.start, 0) * 1000 for task in tasks)
 
 
 _reservation: Final = attrgetter(*RESERVATION)
