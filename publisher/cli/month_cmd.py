@@ -55,7 +55,7 @@ def _costs(publisher: Publisher, month: Month) -> str:
     report = publisher.view("charges", ReportRequest(start=start, stop=stop))
     say(*report.notes)
     payers = counted(len(report.facts["totals"]), "payer")
-    return f"{report.facts['all']} {report.facts['currency']} of {payers}"
+    return f"{Decimal(report.facts['all']):,f} {report.facts['currency']} of {payers}"
 
 
 def cancel(

@@ -18,7 +18,7 @@ from formats.calendar import Month, month_bounds, month_numbered, month_of
 from formats.rule_codes import Reason
 from publisher.errors import UsageError
 from publisher.messages.completeness import known_until, why_not_read
-from publisher.reason import sentence
+from publisher.reason import ReasonCode, sentence
 from publisher.report.calendar import month_in, zone_of
 from publisher.report.request import ReportRequest
 from publisher.report.run_usage import RunUsages, run_usages
@@ -193,7 +193,10 @@ def _whole_month(context: ReportContext, month: Month) -> Sequence[Statement]:
     interval = str(month) if request.start == month_bounds(month)[0] else f"{month} ({iso(request.start)})"
     why: Reason | None = why_not_read(context.store, context.config, request.start, request.stop, interval)
     if why is not None:
-        raise UsageError(f"{month} cannot be closed: {sentence(why)}")
+        # Who has set the first of the month in UTC would read that it is to be set.
+        is_unset = why.code in (ReasonCode.SOURCE_INCOMPLETE, ReasonCode.SOURCES_INCOMPLETE)
+        value = f' = "{iso(request.start)}"' if is_unset else ""
+        raise UsageError(f"{month} cannot be closed: {sentence(why)}{value}")
     if read_until is None or read_until < request.stop:
         read = (
             "not every source was read to its end"

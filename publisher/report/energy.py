@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from publisher.config.energy import Energy, millionths
+from publisher.config.energy import MICRO, Energy, millionths
 from publisher.config.reports import Node
 from publisher.messages.run_energy import (
     KIB_A_GIB,
@@ -37,6 +37,7 @@ from publisher.report.archive import hosts_of
 from publisher.report.carbon import HOUR_S, carbon_hours
 from publisher.report.energy_use import MJ_A_KWH
 from publisher.report.matching import Matching
+from publisher.text import counted
 
 COLUMNS: Final = (
     "energy_mj", "metered_mj", "metered_by",
@@ -107,6 +108,22 @@ def define_energy(matching: Matching, settings: Energy, nodes: Sequence[Node]) -
         f"({measured}) IS NOT NULL AND most_uw IS NULL AS unchecked FROM energy_judged",
     )
     _define_carbon(matching, settings)
+
+
+def highest_above(matching: Matching) -> str:
+    """The measured power that is most above what nodes can draw, as the end of a sentence, such as `; the highest is
+    470 W on n1, where 450 W are possible`: whoever set `watts_max` sees by how much it is wrong."""
+    rows = matching.rows(
+        f"SELECT placed, {_VALUE} / wall_ms, most_uw / {MICRO} FROM energy "  # noqa: S608 - names of ours
+        f"WHERE refused = '{ABOVE}' AND wall_ms > 0 AND most_uw > 0 "
+        f"ORDER BY {_VALUE} / wall_ms / most_uw DESC, placed LIMIT 1"
+    )
+    if not rows:
+        return ""
+    ((placed, watts, most_watts),) = rows
+    names = [host.name for host in hosts_of(placed)]
+    where = names[0] if len(names) == 1 else f"{names[0]} and {counted(len(names) - 1, 'other node')}"
+    return f"; the highest is {watts:,.0f} W on {where}, where {most_watts:,.0f} W are possible"
 
 
 def _tabulate_power(matching: Matching, settings: Energy) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from publisher.report.plot.style import limited
 from publisher.report.ranking import ranked
-from publisher.report.report import Report
+from publisher.report.report import IDLE_NODES, Report
 from publisher.report.request import ReportRequest, require_cluster
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import VIEW_KINDS, ViewKind, view_kind
@@ -42,10 +42,9 @@ def _with_unused_keys(report: Report, kind: ViewKind, request: ReportRequest) ->
     """The report with a note on keys of which no row has a value, as with `project` where the batch system has
     accounts."""
     names = [column.name for column in report.columns]
+    of_jobs = [row for row in report.rows if row[0] != IDLE_NODES]
     unused = [
-        key
-        for key in request.by
-        if key in names and report.rows and not any(row[names.index(key)] for row in report.rows)
+        key for key in request.by if key in names and of_jobs and not any(row[names.index(key)] for row in of_jobs)
     ]
     if not unused:
         return report

@@ -21,19 +21,18 @@ from publisher.report.energy import (
     SENTINEL,
     SHARED,
     define_energy,
+    highest_above,
 )
 from publisher.report.energy_use import MJ_A_KWH, EnergyUse, IdleEnergy
 from publisher.report.matching import Matching, columns_of, computed, group_keys
 from publisher.report.met import Met
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
+from publisher.report.report import IDLE_NODES, UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import ENERGY, PERIODS
 from publisher.report.views.idle_energy import idle_energy
 from publisher.text import counted
 
-IDLE_NODES: Final = "(idle nodes)"
-"""The name of the row of idle nodes."""
 _HELD: Final = "CAST({} AS HUGEINT) * wall_ms"
 _AMOUNTS: Final = (
     "count(*)",
@@ -65,6 +64,8 @@ class _GroupedEnergy(msgspec.Struct):
 
     groups: list[tuple[tuple[str, ...], EnergyUse]]
     all: EnergyUse
+    highest: str
+    """The highest power that was measured and is more than the nodes can draw, as the end of a sentence."""
     sql: str
     met: Met
 
@@ -99,7 +100,7 @@ def view(context: ReportContext, request: ReportRequest) -> Report:
         shown=(*request.by, *_shown(everything)),
         sorted_by="with_pue_kwh",
         plots=_plots(request, made, idle) if request.by and made.groups else (),
-        notes=(*_notes(context, request, made.all, idle), *made.met.notes()),
+        notes=(*_notes(context, request, made, idle), *made.met.notes()),
         nothing=made.met.nothing(),
         sql=made.sql,
         facts={
@@ -123,7 +124,8 @@ def _made(context: ReportContext, matching: Matching, request: ReportRequest) ->
     everything = EnergyUse.total([use for _, use in groups])
     backward = matching.rows('SELECT count(*) FILTER ("stop" < "start") FROM matching')[0][0]
     met = Met(runs=everything.jobs, matched=everything.jobs, backward=backward)
-    return _GroupedEnergy(groups if keys else [], everything, matching.text(statement), met)
+    highest = highest_above(matching) if everything.above else ""
+    return _GroupedEnergy(groups if keys else [], everything, highest, matching.text(statement), met)
 
 
 def _use(row: Sequence[Any]) -> EnergyUse:
@@ -141,7 +143,10 @@ def _shown(use: EnergyUse) -> list[str]:
     return [column.name for column in ENERGY.columns if column.name not in hidden]
 
 
-def _notes(context: ReportContext, request: ReportRequest, use: EnergyUse, idle: IdleEnergy | None) -> list[str]:
+def _notes(
+    context: ReportContext, request: ReportRequest, made: _GroupedEnergy, idle: IdleEnergy | None
+) -> list[str]:  # fmt: skip
+    use = made.all
     counts = (
         (
             use.unknown_jobs - use.impossible,
@@ -152,7 +157,7 @@ def _notes(context: ReportContext, request: ReportRequest, use: EnergyUse, idle:
             use.shared,
             _SHARED_NOTE,
         ),
-        (use.above, "Measured values above what the nodes can draw (`watts_max`) are not used: {}."),
+        (use.above, f"Measured values above what the nodes can draw (`watts_max`) are not used: {{}}{made.highest}."),
         (use.unchecked, "Measured values on nodes without `watts_max` are not checked: {}."),
         (use.memory_unknown, "Modelled without memory, because its amount is unknown: {}."),
         (use.impossible, "Runs left out, because their cores or wall times are impossible: {}."),

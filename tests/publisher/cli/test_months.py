@@ -31,4 +31,7 @@ def test_a_month_in_another_zone_names_the_instant_from_which_it_needs_all_jobs(
     collected.configure(WHOLE + CHARGES.format("Europe/Oslo"))
     refused = collected("month", "close", "2026-09", "--yes")
     assert refused.code == 2
-    assert "every job from 2026-09 (2026-08-31T22:00:00Z) on. If it has, set sources.ce1.complete_since" in refused.err
+    setting = 'complete_since = "2026-08-31T22:00:00Z"'
+    assert f"every job from 2026-09 (2026-08-31T22:00:00Z) on. If it has, set sources.ce1.{setting}" in refused.err
+    collected.configure(WHOLE.replace('complete_since = "2026-09-01"', setting) + CHARGES.format("Europe/Oslo"))
+    assert "every job from" not in collected("month", "close", "2026-09", "--yes").err

@@ -114,7 +114,22 @@ def test_what_may_not_be_used_is_modelled_and_counted(tmp_path: Path, joules: st
         found = view(site)
         assert rows(found)[1]["measured_mj"] == 0
         assert rows(found)[1]["modelled_mj"] == cores * 5 * 3_600_000
-        assert [note for note in found.notes if why in note and "1 run." in note]
+        assert [note for note in found.notes if why in note and ": 1 run" in note]
+
+
+def test_the_note_on_watts_max_says_by_how_much_it_is_exceeded(tmp_path: Path) -> None:
+    jobs: list[dict[str, object]] = [
+        {"nodes": "n1", "joules": 520 * 3600}, {"nodes": "n[2-4]", "count": 3, "cores": 96, "joules": 2100 * 3600}
+    ]  # fmt: skip
+    with energy_site(tmp_path, jobs) as site:
+        (note,) = [note for note in view(site).notes if "watts_max" in note]
+    assert note.endswith(": 2 runs; the highest is 2,100 W on n2 and 2 other nodes, where 1,500 W are possible.")
+
+
+def test_a_key_of_which_no_job_has_a_value_is_named_beside_idle_nodes(tmp_path: Path) -> None:
+    with energy_site(tmp_path, [{"user": "ada"}]) as site:
+        assert any("No job has a value for project" in note for note in view(site, by=("project",)).notes)
+        assert not any("No job has a value" in note for note in view(site, by=("user",)).notes)
 
 
 @pytest.mark.parametrize("joules", ["", "0", "-5", str(2**64 - 2)])
