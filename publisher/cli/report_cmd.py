@@ -149,9 +149,10 @@ def _request(kind: ViewKind, own: Mapping[str, Any], given: Mapping[str, Any]) -
     from publisher.report.request import ReportRequest, require_zone_used  # noqa: PLC0415
 
     keys = tuple(key.strip() for key in own["by"].split(",")) if own.get("by") else ()
-    if "timezone" in own:
+    zone = own.get("timezone")
+    if zone is not None and "month" not in given:
         require_zone_used(kind, keys)
-    since, until = _interval(given.get("since"), given.get("until"), given.get("days"), given.get("month"))
+    since, until = _interval(given.get("since"), given.get("until"), given.get("days"), given.get("month"), zone)
     return ReportRequest(
         start=since,
         stop=until,
@@ -172,13 +173,19 @@ def _request(kind: ViewKind, own: Mapping[str, Any], given: Mapping[str, Any]) -
     )
 
 
-def _interval(since: str | None, until: str | None, days: int | None, month: str | None) -> tuple[int, int]:
-    """Start and end of the interval. Raises `UsageError`."""
+def _interval(
+    since: str | None, until: str | None, days: int | None, month: str | None, zone: str | None
+) -> tuple[int, int]:
+    """Start and end of the interval; of a month, in a time zone. Raises `UsageError`."""
     if month is not None:
         if days is not None:
             raise UsageError("--month cannot be combined with --days")
         begin, end = options.month_window(month, since, until)
-        return begin or 0, end or 0
+        if zone is None:
+            return begin or 0, end or 0
+        from publisher.report.calendar import month_in, zone_of  # noqa: PLC0415 - loads NumPy
+
+        return month_in(options.month_in(month, "--month"), zone_of(zone))
     stop = options.moment(until, "--until")
     stop = int(time.time()) if stop is None else stop
     start = options.moment(since, "--since")

@@ -21,7 +21,7 @@ from publisher.page.auth import Person
 from publisher.page.html import Choice
 from publisher.report.report import keys_text
 from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, ReportRequest
-from publisher.report.view_kind import PERIODS, Compared, Interval, PeriodName, Resource, ViewKind
+from publisher.report.view_kind import PERIOD_LENGTHS, Compared, Interval, PeriodLength, Resource, ViewKind
 from publisher.text import duration_s, iso, moment_s
 
 DAY_S: Final = 86_400
@@ -80,7 +80,7 @@ def parse(
         bin_s=_bin_s(query.get("bin", ""), stop - start, _FEWER_BINS if query.get("by") else _ABOUT_BINS),
         measure="cpu" if query.get("measure") == "cpu" else "queue",
         by=(kind.user_key,) if kind.user_key and person.owner is not None else _by(kind, query, person),
-        period=cast("PeriodName", _one_of(query, "period", PERIODS, kind.page_period)),
+        period=cast("PeriodLength", _one_of(query, "period", PERIOD_LENGTHS, kind.page_period)),
         compare=cast("Compared | None", _one_of(query, "compare", ("", *get_args(Compared)), "") or None)
         if "compare" in kind.options
         else None,
@@ -290,9 +290,8 @@ def fields(kind: ViewKind, query: Mapping[str, str], now: int, person: Person) -
         choices = (("", "nothing"), ("previous", "the period before"), ("year", "a year before"))
         found.append(_select("compare", "Compare with", query.get("compare", ""), choices))
     if "resource" in kind.options:
-        found.append(
-            _select("period", "Period", query.get("period", kind.page_period), tuple((one, one) for one in PERIODS))
-        )
+        lengths = tuple((length, length) for length in PERIOD_LENGTHS)
+        found.append(_select("period", "Period", query.get("period", kind.page_period), lengths))
         resources = tuple((one, one) for one in _RESOURCES)
         found.append(_select("resource", "Resource", query.get("resource", "cores"), resources))
     if "top" in kind.options:

@@ -10,7 +10,7 @@ from publisher.page.addresses import JOBS, with_query
 from publisher.report.calendar import periods, zone_of
 from publisher.report.report import UNKNOWN_NAME, Cell, Report, is_others
 from publisher.report.request import ReportRequest
-from publisher.report.view_kind import PERIODS, Interval, PeriodName
+from publisher.report.view_kind import PERIODS, Interval, PeriodLength
 from publisher.text import iso
 
 _FILTER_OF: Final = {**{key: key for key in KEYS}, "node": "host"}
@@ -55,7 +55,7 @@ def _bounds(report: Report, request: ReportRequest, period: str | None) -> dict[
     """By name the begin and end of the periods, in the interval of the report."""
     if period is None:
         return {}
-    length = request.period if period == _PERIOD else cast("PeriodName", period)
+    length = request.period if period == _PERIOD else cast("PeriodLength", period)
     return {
         one.name: (one.start, one.stop) for one in periods(report.start, report.stop, length, zone_of(request.timezone))
     }

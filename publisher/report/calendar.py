@@ -1,4 +1,4 @@
-"""Days, weeks, months, and years of an interval in a time zone; and units of durations.
+"""Days, weeks, months, quarters, and years of an interval in a time zone; and units of durations.
 
 A period extends from one local midnight to another: a day in which clocks change has 23 or 25 hours. If a midnight does
 not exist, the period begins with the first instant of its date.
@@ -17,7 +17,7 @@ import numpy as np
 from formats.calendar import Month, month_bounds
 from publisher.errors import UsageError
 from publisher.report.integers import Ints
-from publisher.report.view_kind import Compared, PeriodName
+from publisher.report.view_kind import Compared, PeriodLength, PeriodName
 
 _MOST = 100_000
 
@@ -45,11 +45,13 @@ def zone_of(name: str) -> ZoneInfo:
         raise UsageError(f"--timezone {name}: unknown time zone", hint="Use a name such as Europe/Oslo") from None
 
 
-def periods(start: int, stop: int, kind: PeriodName, zone: ZoneInfo) -> list[ReportPeriod]:
+def periods(start: int, stop: int, kind: PeriodLength, zone: ZoneInfo) -> list[ReportPeriod]:
     """The periods that overlap an interval, in order. Weeks are those of ISO 8601, which begin on Monday.
 
-    Raises `UsageError` for too many periods.
+    `all` is one period. Raises `UsageError` for too many periods.
     """
+    if kind == "all":
+        return [ReportPeriod(kind, start, stop)]
     first = datetime.fromtimestamp(start, zone).date()
     day = _beginning(first, kind)
     found: list[ReportPeriod] = []
@@ -119,6 +121,8 @@ def _beginning(day: date, kind: PeriodName) -> date:
         return day - timedelta(days=min(day.weekday(), (day - date.min).days))
     if kind == "month":
         return day.replace(day=1)
+    if kind == "quarter":
+        return day.replace(month=day.month - (day.month - 1) % 3, day=1)
     return day.replace(month=1, day=1) if kind == "year" else day
 
 
@@ -131,6 +135,8 @@ def _following(day: date, kind: PeriodName) -> date | None:
             return day + timedelta(days=7 - day.weekday())
         if kind == "month":
             return date(day.year + day.month // 12, day.month % 12 + 1, 1)
+        if kind == "quarter":
+            return date(day.year + day.month // 10, (day.month + 2) % 12 + 1, 1)
         return date(day.year + 1, 1, 1)
     except (ValueError, OverflowError):
         return None
@@ -147,6 +153,8 @@ def _name(day: date, kind: PeriodName) -> str:
     if kind == "week":
         year, week, _ = day.isocalendar()
         return f"{year:04}-W{week:02}"
+    if kind == "quarter":
+        return f"{day.year:04}-Q{(day.month + 2) // 3}"
     return f"{day.year:04}-{day.month:02}" if kind == "month" else f"{day.year:04}"
 
 

@@ -11,7 +11,7 @@ import msgspec
 from formats.utilization.measure import Bins
 from formats.utilization.report import Measure
 from publisher.errors import UsageError
-from publisher.report.view_kind import PERIODS, VIEW_KINDS, Compared, Interval, PeriodName, Resource, ViewKind
+from publisher.report.view_kind import PERIODS, VIEW_KINDS, Compared, Interval, PeriodLength, Resource, ViewKind
 from publisher.text import did_you_mean
 
 DEFAULT_BIN_S: Final = 3600
@@ -36,7 +36,7 @@ class ReportRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The keys by which rows are grouped."""
     interval: Interval | None = None
     """Which runs belong to the interval; None: the default of the view."""
-    period: PeriodName = "month"
+    period: PeriodLength = "month"
     timezone: str = "UTC"
     """The time zone of days, weeks, months, and years."""
     compare: Compared | None = None
@@ -109,5 +109,5 @@ def require_zone_used(kind: ViewKind, by: tuple[str, ...]) -> None:
     if "by" in kind.options and "period" not in kind.options and not set(by) & set(PERIODS):
         raise UsageError(
             f"--timezone has no effect: {kind.name} is not grouped by a period",
-            hint="Omit it, or add --by day, week, month or year",
+            hint="Omit it, give --month, or add --by day, week, month, quarter, or year",
         )

@@ -20,8 +20,11 @@ from publisher.text import unknown_name
 
 Interval = Literal["overlapping", "started", "ended"]
 """Which runs belong to an interval: those that overlap it, started in it, or ended in it."""
-PeriodName = Literal["day", "week", "month", "year"]
+PeriodName = Literal["day", "week", "month", "quarter", "year"]
 PERIODS: Final[tuple[PeriodName, ...]] = get_args(PeriodName)
+PeriodLength = Literal[PeriodName, "all"]
+"""`all`: one period, which is the interval."""
+PERIOD_LENGTHS: Final[tuple[PeriodLength, ...]] = get_args(PeriodLength)
 Compared = Literal["previous", "year"]
 """With which interval another is compared: the one before, or the same of the year before."""
 Resource = Literal["cores", "memory", "vmem", "gpus"]
@@ -81,7 +84,7 @@ OPTIONS: Final[Mapping[str, ViewOption]] = {
         ViewOption("measure", Literal["queue", "cpu"], "What to show. Default: queue."),
         ViewOption("counted", Interval, "Count runs that overlap the interval, started in it, or ended in it."),
         ViewOption("compare", Compared, "Compare with the period before, or with the same period a year before."),
-        ViewOption("period", PeriodName, "Length of a period. Default: month."),
+        ViewOption("period", PeriodLength, "Length of a period; all: the whole interval. Default: month."),
         ViewOption("timezone", str, "Time zone in which days and months begin. Default: UTC.", "ZONE"),
         ViewOption("resource", Resource, "Which resource. Default: cores."),
         *_PATTERNS,
@@ -120,7 +123,7 @@ class ViewKind(msgspec.Struct, frozen=True, kw_only=True):
     """The keys by which the page groups if none is selected: by the first that any job has, else by the last."""
     user_key: str = ""
     """The key by which the page always groups what a user sees."""
-    page_period: PeriodName = "month"
+    page_period: PeriodLength = "month"
     """The period that the page selects, if the view has periods of a selectable length."""
     interval: Literal["days", "month", "optional", "all"] = "days"
     """On the page: some days, a whole month, or some days after the filters, because most queries need none; `all`:
@@ -239,7 +242,7 @@ TOTALS: Final = ViewKind(
 )
 OCCUPATION: Final = ViewKind(
     name="occupation",
-    summary="The share of cores, memory, or GPUs in use, by day, week, month, or year.",
+    summary="The share of cores, memory, or GPUs in use in each period.",
     question="How full was the site?",
     counts="overlapping",
     options=_OF_RUNS | {"by", "period", "timezone", "resource", "dask"},

@@ -10,14 +10,15 @@ from zoneinfo import ZoneInfo
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, num2date
 from matplotlib.ticker import MaxNLocator
 
-from publisher.report.plot.style import edges_of, end_of, is_of_months_or_years
+from publisher.report.plot.style import edges_of, end_of, is_of_long_periods
 from publisher.report.report import Plot
 
 DAY_S: Final = 86_400
 """matplotlib counts time in days."""
 _LEAST: Final = 5
 """With fewer ticks, matplotlib knows no interval for some spans of time."""
-_MONTH_STEPS: Final = (1, 2, 3, 6)
+_STEPS: Final = {12: (1, 2, 3, 6), 4: (1, 2), 1: ()}
+"""Which parts of a year may have ticks, by their number in it: every one, every second, ..."""
 
 
 def value_locator(most: int = 7) -> MaxNLocator:
@@ -32,7 +33,7 @@ def value_text(value: float, _place: float = 0) -> str:
 
 def time_ticks(plot: Plot, stop: int, timezone: str, most: int = 9) -> list[tuple[float, str]]:
     """At most about so many ticks of a plot over time, as epoch seconds and text; times are in a zone."""
-    if is_of_months_or_years(plot):
+    if is_of_long_periods(plot):
         return _period_ticks(plot, stop, most + 3)
     zone = ZoneInfo(timezone)
     low, high = (instant / DAY_S for instant in (edges_of(plot, stop)[0], end_of(plot, stop)))
@@ -49,21 +50,24 @@ def time_ticks(plot: Plot, stop: int, timezone: str, most: int = 9) -> list[tupl
 
 
 def _period_ticks(plot: Plot, stop: int, most: int) -> list[tuple[float, str]]:
-    """The ticks of months or years, in the middle of each.
+    """The ticks of months, quarters, years, or the whole interval, in the middle of each.
 
-    Of more than fit every n-th has one; of months those that divide the year evenly.
+    Of more than fit every n-th has one; of months and quarters those that divide the year evenly.
     """
+    middles = [(left + right) / 2 for left, right in pairwise(edges_of(plot, stop))]
+    first = plot.labels[0]
+    if not first[0].isdigit():
+        return [(middles[0], first)]
+    in_year = 4 if "Q" in first else 12 if "-" in first else 1
     step = -(-len(plot.labels) // most)
-    of_months = "-" in plot.labels[0]
-    if of_months:
-        step = next((months for months in _MONTH_STEPS if months >= step), 12 * -(-step // 12))
+    step = next((parts for parts in _STEPS[in_year] if parts >= step), in_year * -(-step // in_year))
     ticks: list[tuple[float, str]] = []
-    for label, (left, right) in zip(plot.labels, pairwise(edges_of(plot, stop)), strict=True):
-        year, _, month = label.partition("-")
-        number = int(year) * 12 + int(month) - 1 if of_months else int(year)
-        if number % step:
+    for label, middle in zip(plot.labels, middles, strict=True):
+        year, _, part = label.partition("-")
+        number = int(part.removeprefix("Q") or 1)
+        if (int(year) * in_year + number - 1) % step:
             continue
-        name = f"{date(2000, int(month), 1):%b}" if of_months else year
-        with_year = of_months and (not ticks or int(month) <= step)
-        ticks.append(((left + right) / 2, f"{name}\n{year}" if with_year else name))
+        name = f"{date(2000, number, 1):%b}" if in_year == 12 else part or year
+        with_year = in_year > 1 and (not ticks or number <= step)
+        ticks.append((middle, f"{name}\n{year}" if with_year else name))
     return ticks

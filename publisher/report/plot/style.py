@@ -74,7 +74,7 @@ def limited(plot: Plot, stop: int, now: int, known_until: int | None) -> Plot:
     places = {place for place, end in enumerate(edges[1 : shown + 1]) if end > until}
     return msgspec.structs.replace(
         plot,
-        style="bar" if plot.style == "line" and is_of_months_or_years(plot) else plot.style,
+        style="bar" if plot.style == "line" and is_of_long_periods(plot) else plot.style,
         x=plot.x[:shown],
         labels=plot.labels[:shown],
         series=tuple(Series(one.label, one.values[:shown]) for one in plot.series),
@@ -122,8 +122,8 @@ def marks_of(plot: Plot, stop: int, timezone: str) -> str:
     return f"hatched: incomplete; jobs were collected up to {at:%Y-%m-%d %H:%M}"
 
 
-def is_of_months_or_years(plot: Plot) -> bool:
-    """Whether the bins of a plot are months or years."""
+def is_of_long_periods(plot: Plot) -> bool:
+    """Whether the bins of a plot are months, quarters, years, or the whole interval."""
     return bool(plot.labels) and plot.labels[0].count("-") < 2 and "W" not in plot.labels[0]
 
 

@@ -1,4 +1,4 @@
-"""View `occupation`: the share of cores, memory, or GPUs in use, by day, week, month, or year.
+"""View `occupation`: the share of cores, memory, or GPUs in use, by day, week, month, quarter, or year, or over all.
 
 The occupation of a node is what runs held of it, times the time, divided by its capacity; that of a cluster or type of
 nodes is the mean of its nodes (Li, Yang, Wu 2016). `share_of_all` is the share of the sum of all capacities, in which

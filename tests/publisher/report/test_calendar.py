@@ -15,7 +15,7 @@ from publisher.errors import UsageError
 from publisher.report.calendar import edges, periods, zone_of
 from publisher.report.matching import group_keys
 from publisher.report.request import FIRST_INSTANT, LIMIT_INSTANT, ReportRequest
-from publisher.report.view_kind import PERIODS, PeriodName
+from publisher.report.view_kind import PERIOD_LENGTHS, PERIODS, PeriodName
 
 OSLO = ZoneInfo("Europe/Oslo")
 SATURDAY = 1_792_800_000
@@ -38,7 +38,7 @@ def test_a_week_in_which_clocks_go_forward_has_167_hours() -> None:
 
 
 @given(
-    st.integers(-(10**11), 10**11), st.integers(1, 10**7), st.sampled_from(["week", "month", "year"]),
+    st.integers(-(10**11), 10**11), st.integers(1, 10**7), st.sampled_from(PERIOD_LENGTHS[1:]),
     st.sampled_from(["UTC", "Europe/Oslo", "Pacific/Apia", "America/New_York"]),
 )  # fmt: skip
 def test_periods_cover_the_interval_without_gap(start: int, length: int, kind: str, zone: str) -> None:
@@ -49,6 +49,12 @@ def test_periods_cover_the_interval_without_gap(start: int, length: int, kind: s
     assert found[-1].stop == start + length
     assert edges(found).tolist() == [*(one.start for one in found), start + length]
     assert len({one.name for one in found}) == len(found)
+
+
+def test_quarters_begin_in_january_april_july_and_october() -> None:
+    year = periods(1_767_225_600 - 3600, 1_798_761_600, "quarter", OSLO)
+    assert [one.name for one in year] == ["2026-Q1", "2026-Q2", "2026-Q3", "2026-Q4", "2027-Q1"]
+    assert [one.inside_s // 3600 for one in year] == [90 * 24 - 1, 91 * 24, 92 * 24, 92 * 24 + 1, 1]
 
 
 @pytest.mark.parametrize("kind", PERIODS)

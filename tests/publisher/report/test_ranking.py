@@ -224,6 +224,15 @@ def test_the_command(commands: Inside) -> None:
     assert "Choose one of: jobs, wall_s" in refused.err
 
 
+def test_a_month_is_that_of_the_time_zone(commands: Inside) -> None:
+    zone = ("--timezone", "Europe/Oslo")
+    month = commands("report", "totals", "--month", "2026-11", *zone, "--json").ok().object
+    assert (month["since"], month["until"]) == ("2026-10-31T23:00:00Z", "2026-11-30T23:00:00Z")
+    by_month = commands("report", "totals", "--month", "2026-11", *zone, "--by", "month", "--json").ok().object
+    assert [row["month"] for row in by_month["totals"]] == ["2026-11"]
+    assert "unknown time zone" in commands("report", "totals", "--month", "2026-11", "--timezone", "Oslo").err
+
+
 def test_numbers_of_tables_have_units_and_few_digits(commands: Inside) -> None:
     out = commands("report", "totals", *MONTH, "--by", "user").ok().out
     head = next(line for line in out.splitlines() if "jobs" in line)

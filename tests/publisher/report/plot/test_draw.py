@@ -8,7 +8,7 @@ import math
 import re
 import subprocess
 import sys
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from lxml import etree
 
 from publisher.page.charts import chart_of
 from publisher.report.calendar import period_axis, periods, zone_of
+from publisher.report.plot.axis import time_ticks
 from publisher.report.plot.draw import FORMS, Form, draw
 from publisher.report.plot.palette import COLOURS, INCOMPLETE, OTHERS, css_variables
 from publisher.report.plot.style import (
@@ -37,6 +38,7 @@ from publisher.report.plot.style import (
     wrapped,
 )
 from publisher.report.report import Plot, Series
+from publisher.report.view_kind import PeriodLength
 from tests.conftest import ROOT
 
 START = 1_793_491_200
@@ -399,6 +401,24 @@ def test_months_are_bars_and_those_that_are_cut_are_marked() -> None:
     weeks = Plot(title="T", style="line", series=(), **period_axis(periods(start, stop, "week", zone_of("UTC"))))
     assert limited(weeks, stop, stop, None).style == "line"
     assert {"Oct", "2026", "Nov", "Dec"} <= set(texts(draw(made, stop, Look(), "svg")))
+
+
+@pytest.mark.parametrize(
+    ("length", "years", "ticks"),
+    [
+        ("quarter", 1, ["Q1\n2024", "Q2", "Q3", "Q4"]),
+        ("quarter", 4, ["Q1\n2024", "Q3", "Q1\n2025", "Q3", "Q1\n2026", "Q3", "Q1\n2027", "Q3"]),
+        ("quarter", 12, [f"Q1\n{year}" for year in range(2024, 2036)]),
+        ("year", 3, ["2024", "2025", "2026"]),
+        ("all", 3, ["all"]),
+    ],
+)
+def test_long_periods_are_bars_with_their_names(length: PeriodLength, years: int, ticks: list[str]) -> None:
+    start, stop = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in (2024, 2024 + years))
+    cut = periods(start, stop, length, zone_of("UTC"))
+    plot = Plot(title="T", style="line", series=(Series("cores", (1.0,) * len(cut)),), **period_axis(cut))
+    assert limited(plot, stop, stop, None).style == "bar"
+    assert [text for _, text in time_ticks(plot, stop, "UTC")] == ticks
 
 
 def test_occupation_has_an_axis_to_its_whole() -> None:

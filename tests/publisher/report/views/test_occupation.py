@@ -55,7 +55,13 @@ def test_the_cluster_is_the_mean_of_its_nodes_and_beside_it_is_the_share_of_all(
 
 @pytest.mark.parametrize(
     ("period", "names", "used_h"),
-    [("week", ["2026-W09", "2026-W10"], [12.0, 78.0]), ("month", ["2026-03"], [90.0]), ("year", ["2026"], [90.0])],
+    [
+        ("week", ["2026-W09", "2026-W10"], [12.0, 78.0]),
+        ("month", ["2026-03"], [90.0]),
+        ("quarter", ["2026-Q1"], [90.0]),
+        ("year", ["2026"], [90.0]),
+        ("all", ["all"], [90.0]),
+    ],
 )
 def test_other_periods_have_the_same_hours(site: Publisher, period: str, names: list[str], used_h: list[float]) -> None:
     found = view(site, "occupation", period=period)
