@@ -83,11 +83,11 @@ def _list(runs: list[ProgramRun]) -> None:
     from publisher.status.run_summary import summary_of  # noqa: PLC0415
 
     numbers = ("sent", "totals", "confirmed", "rejected", "held")
-    columns = ["run", "began", "took", "command", "new jobs", *numbers, "ended"]
+    columns = ["run", "began", "took", "command", "new jobs", *numbers, "result"]
     rows = [
         [
             each.run.id, iso(each.run.began_at), each.took, each.run.command, each.new,
-            *(each.total(name) for name in numbers), _ended(each),
+            *(each.total(name) for name in numbers), _result(each),
         ]
         for each in map(summary_of, runs)
     ]  # fmt: skip
@@ -96,9 +96,9 @@ def _list(runs: list[ProgramRun]) -> None:
         data("`usage-publisher history RUN` shows one in full, with its errors")
 
 
-def _ended(summary: RunSummary) -> Text:
+def _result(summary: RunSummary) -> Text:
     code = summary.run.exit_code
-    return level_text("green" if code == 0 else "red" if code in _GRAVE else "yellow", summary.ended)
+    return level_text("green" if code == 0 else "red" if code in _GRAVE else "yellow", summary.result)
 
 
 def _show(run: ProgramRun) -> None:
@@ -107,7 +107,7 @@ def _show(run: ProgramRun) -> None:
     summary = summary_of(run)
     facts: list[list[object]] = [
         ["command", run.command], ["host", run.host], ["began", iso(run.began_at)], ["ended", iso(run.ended_at)],
-        ["took", summary.took], ["exit code", _ended(summary)],
+        ["took", summary.took], ["result", _result(summary)],
     ]  # fmt: skip
     show_table(f"Run {run.id}", ["fact", "value"], facts)
     if summary.sources:

@@ -136,7 +136,7 @@ def _last_run_text(run: ProgramRun) -> str:
     last = summary_of(run)
     times = f"{iso(run.began_at)}, {last.took}" if last.took else f"{iso(run.began_at)}"
     problem = f"\nIts problem: {last.problem}" if last.problem else ""
-    return f"Last run: {run.command}, {times}, {last.ended_text}{last.work}; usage-publisher history {run.id}{problem}"
+    return f"Last run: {run.command}, {times}, {last.result}{last.work}; usage-publisher history {run.id}{problem}"
 
 
 def _source_word(item: SourceStatus) -> Text:

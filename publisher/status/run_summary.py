@@ -48,7 +48,7 @@ class TargetWork(msgspec.Struct, frozen=True):
 
 
 class RunSummary(msgspec.Struct, frozen=True):
-    """A run: `took` and `ended` for people; what it did by source and target.
+    """A run: `took` and `result` for people; what it did by source and target.
 
     Of a run without an end nothing is known here: what it sent before it was killed is in the ledger.
     """
@@ -63,15 +63,12 @@ class RunSummary(msgspec.Struct, frozen=True):
         return "" if self.run.ended_at is None else duration_text(self.run.ended_at - self.run.began_at)
 
     @property
-    def ended(self) -> str:
-        """How it ended."""
+    def result(self) -> str:
+        """How it ended, in words; the exit code is what a script or cron saw."""
         code = self.run.exit_code
-        return "at work, or killed" if code is None else f"{code}: {_EXIT_TEXTS.get(code, 'unknown')}"
-
-    @property
-    def ended_text(self) -> str:
-        """How it ended, for a sentence: `ended` is for tables."""
-        return self.ended if self.run.exit_code is None else f"exit code {self.ended}"
+        if not code:
+            return "at work, or killed" if code is None else _EXIT_TEXTS[code]
+        return f"{_EXIT_TEXTS.get(code, 'unknown')} (exit code {code})"
 
     @property
     def new(self) -> int | None:

@@ -196,7 +196,7 @@ def test_the_runs_of_the_program_are_shown_with_their_errors(guarded: PageClient
     for text in (
         "1 of 9 runs is shown",
         "1 min 30 s",
-        "1: something waits, or failed",
+        "something waits, or failed (exit code 1)",
         "files: &lt;b&gt;down&lt;/b&gt;",
     ):
         assert text in shown
@@ -204,7 +204,7 @@ def test_the_runs_of_the_program_are_shown_with_their_errors(guarded: PageClient
 
 
 def test_the_last_run_has_its_exit_code(publisher: Publisher) -> None:
-    assert ", exit code 3: records newly held or rejected; " in PageClient(publisher).ask("/").text
+    assert ", records newly held or rejected (exit code 3); " in PageClient(publisher).ask("/").text
 
 
 # --- who arrives where
