@@ -87,6 +87,18 @@ def class_needs_local_user(job: Job) -> bool:
     return not (job.vo and job.user_dn)
 
 
+class LocalUser(msgspec.Struct, frozen=True, array_like=True):
+    """The local user and group of runs whose class does not have them."""
+
+    local_user: str | None
+    local_group: str | None
+
+
+def local_user_of(job: Job) -> bytes:
+    """The `LocalUser` of a run, encoded."""
+    return _encode((job.local_user, job.local_group))
+
+
 def class_needs_hosts(job: Job) -> bool:
     """Whether the hosts of a run may decide something: its benchmark, if the source has no usable one."""
     return not has_usable_benchmark(job)
@@ -231,6 +243,7 @@ class EncodedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     `has_core_numbers`: these are not in the digest. `note`: that in its `extras`. `mark`: that of what the source has
     of it, where the source gives marks. `local_id`, `global_key`: as they are looked up by (`index_key`,
     `global_key`); the latter of a run without a global id is that of its other id (`publisher.job_ids`).
+    `local_user`: that of `local_user_of`; None: its class has it.
     """
 
     record_id: str
@@ -249,6 +262,7 @@ class EncodedRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     facts: bytes = b""
     mark: bytes | None = None
     note: UsageNote | None = None
+    local_user: bytes | None = None
 
     @property
     def stored(self) -> bytes:
@@ -296,6 +310,7 @@ def encode_run(job: Job, *, classed: bool = True, mark: bytes | None = None) -> 
         b"" if known is None else known.facts,
         mark,
         usage_note(job),
+        None if class_needs_local_user(job) else local_user_of(job),
     )
 
 

@@ -22,7 +22,7 @@ from publisher.errors import PublisherError, StoreCorruptError, StoreError, Usag
 from publisher.finding import Finding
 from publisher.messages.item import view_of
 from publisher.store import registry, suspects
-from publisher.store.admin import backup, engine, erase, integrity, purge, rename, rolling_check
+from publisher.store.admin import backup, engine, erase, integrity, local_users, purge, rename, rolling_check
 from publisher.store.admin.backup import Backup, TableCopied, exclusive
 from publisher.store.admin.erase import Forgotten, TotalsReceiver
 from publisher.store.admin.integrity import Miscounted
@@ -185,7 +185,8 @@ class StoreMaintenance:
             yield Finding("spooling", "green", "every context has what the store has")
 
     def repair(self) -> list[Miscounted]:
-        """Set the counters to counted values; return those that were wrong. Nothing else is repaired automatically.
+        """Set the counters to counted values, and return those that were wrong. Record missing local users of classes.
+        Nothing else is repaired automatically.
 
         Changes recorded for spooling contexts are removed if none is configured any more.
         """
@@ -194,6 +195,7 @@ class StoreMaintenance:
         with self._store.write() as connection:
             if not self._config.spool and spooler.generation(connection) is not None:
                 spooler.remove(connection)
+            local_users.repair(connection, self._clock())
             return integrity.repair_counters(connection, self._clock())
 
     def accept_restored(self) -> str | None:
@@ -293,6 +295,7 @@ class StoreMaintenance:
             with self._store.write(sorts_on_disk=True) as connection:
                 engine.drop_index_by_run(connection)
                 unused = purge.drop_unused_classes(connection)
+                local_users.drop_unused(connection)
             with self._store.write(sorts_on_disk=True) as connection:
                 messages = purge.purge_messages(connection, messages_before, now) if messages_before is not None else 0
                 receipts = purge.purge_receipts(connection, receipts_before, now) if receipts_before is not None else 0

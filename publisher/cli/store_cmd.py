@@ -71,7 +71,7 @@ def _mark_file_of(url: str) -> Path | None:
 
 
 def check(
-    repair: Annotated[bool, typer.Option("--repair", help="Correct wrong counters.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Correct wrong counters and local users.")] = False,
 ) -> None:
     """Check the store for damage and contradictions, and show how to fix them. Exit code 5: something is wrong."""
     with session.publisher() as publisher:

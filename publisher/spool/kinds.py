@@ -155,7 +155,9 @@ def _table_kind(table: Table) -> TableKind:
     return TableKind(table, kind, ("name",) if "name" in table.c else key, states)
 
 
-_WRITTEN_OTHERWISE: Final = {schema.runs, schema.classes, schema.versions, schema.spool_changes, schema.changes}
+_WRITTEN_OTHERWISE: Final = {
+    schema.runs, schema.classes, schema.class_users, schema.versions, schema.spool_changes, schema.changes,
+}  # fmt: skip
 TABLES: Final[Mapping[str, TableKind]] = {
     each.kind.name: each
     for each in (_table_kind(table) for table in schema.metadata.sorted_tables if table not in _WRITTEN_OTHERWISE)

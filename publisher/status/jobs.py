@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy import Connection, func, select
 
 from formats.job import Job
 from formats.rule_codes import Reason
 from publisher.config.schema import Config
-from publisher.encoded_run import class_fields
+from publisher.encoded_run import LocalUser, class_fields
 from publisher.job_ids import JobIds, JobPattern
 from publisher.messages.entries import reservations, word_test
 from publisher.reason import ReasonCode
 from publisher.sources.base import Window
-from publisher.store import batches, newest_runs, queries, runs
+from publisher.store import batches, class_users, newest_runs, queries, runs
 from publisher.store.batches import BatchRow
 from publisher.store.classes import JobClass, all_classes
 from publisher.store.database import Store
@@ -107,6 +108,7 @@ _FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "reservation": frozenset({"extras"}),
 }
 """The facts that a pattern is compared with, by its name."""
+_OF_USERS: Final = frozenset(LocalUser.__struct_fields__)
 
 
 class JobFilter(msgspec.Struct, frozen=True):
@@ -125,32 +127,44 @@ class JobFilter(msgspec.Struct, frozen=True):
         """Whether a run is selected, but for its deliveries."""
         return self.source in {None, run.source} and all(self._match(run.job, key) for key in self.patterns)
 
-    def of_class(self, item: JobClass) -> bool | None:
-        """Whether all runs of a class are selected, or none, but for their deliveries; None: a run itself decides."""
+    def of_class(self, item: JobClass, users: Sequence[LocalUser] = ()) -> bool | None:
+        """Whether all runs of a class are selected, or none, but for their deliveries; None: a run itself decides.
+
+        `users`: the local users of its runs, if the class does not have them.
+        """
         if self.source not in {None, item.source}:
             return False
         shared, undecided = frozenset(class_fields(item.facts)), False
         for key in self.patterns:
-            if not self._match(item.facts, key):
-                if shared >= _FIELDS[key]:
-                    return False
-                undecided = True
+            if self._match(item.facts, key):
+                continue
+            unknown = _FIELDS[key] - shared
+            if unknown <= _OF_USERS and users:
+                matches = {self._matches(key, [getattr(user, field) for field in unknown]) for user in users}
+            else:
+                matches = {False, True} if unknown else {False}
+            if True not in matches:
+                return False
+            undecided = undecided or False in matches
         return None if undecided else True
 
     def _match(self, job: Job, key: str) -> bool:
-        pattern = self.patterns[key]
-        values: dict[str, tuple[str | None, ...]] = {
+        values: dict[str, Iterable[str | None]] = {
             "user": (job.local_user, job.user_dn),
             "group": (job.local_group,),
             "vo": (job.vo,),
             "project": (job.project,),
             "queue": (job.queue,),
-            "host": tuple(host.name for host in job.hosts),
+            "host": (host.name for host in job.hosts),
             "status": (job.status,),
             "task": (None if job.array_task is None else str(job.array_task),),
             "reservation": reservations(job.extras),
         }
-        return any(value is not None and (value == pattern or word_test(key, pattern)(value)) for value in values[key])
+        return self._matches(key, values[key])
+
+    def _matches(self, key: str, values: Iterable[str | None]) -> bool:
+        pattern = self.patterns[key]
+        return any(value is not None and (value == pattern or word_test(key, pattern)(value)) for value in values)
 
 
 class FoundJobs(msgspec.Struct, frozen=True):
@@ -174,34 +188,50 @@ def ended_in(store: Store, window: Window, page: int = _PAGE) -> Iterator[KnownR
 def newest(store: Store, window: Window, chosen: JobFilter, limit: int | None) -> FoundJobs:
     """The newest runs that ended in a window and are selected, at most `limit`, and how many there are in all.
 
-    What a class decides for its runs is decided once. Only runs of which it decides nothing are read to be counted:
-    by `task` and `reservation`, and by local facts where the source knows the grid identity.
+    What a class decides for its runs is decided once. Only runs of which it decides nothing are read to be counted: by
+    `task` and `reservation`, by projects and hosts where the source knows the grid identity and the benchmark, and by
+    local users if the class has some that match and others.
     """
     with store.read() as connection:
         verdicts = _verdicts(connection, chosen)
-        to = _targets(connection, chosen)
-        query = Newest(window.from_, window.until, verdicts, to, chosen.state)
-        if verdicts is None or all(verdicts.values()):
-            page = [stored_run(row[1:]) for rows in newest_runs.rows(connection, query, limit) for row in rows]
-            return FoundJobs(newest_runs.count(connection, query), [known(connection, run) for run in page])
-        total, shown = 0, list[StoredRun]()
-        with closing(newest_runs.rows(connection, query, None)) as pages:
-            for class_id, *row in chain.from_iterable(pages):
-                more = limit is None or len(shown) < limit
-                run = stored_run(row) if more or not verdicts[class_id] else None
-                if run is not None and not verdicts[class_id] and not chosen.selects(run):
-                    continue
-                total += 1
-                if run is not None and more:
-                    shown.append(run)
+        query = Newest(window.from_, window.until, None, _targets(connection, chosen), chosen.state)
+        whole = None if verdicts is None else [class_id for class_id, verdict in verdicts.items() if verdict]
+        undecided = [class_id for class_id, verdict in (verdicts or {}).items() if verdict is None]
+        total, shown = _newest(connection, replace(query, classes=whole), limit) if whole != [] else (0, [])
+        if undecided:
+            more, others = _newest_of(connection, replace(query, classes=undecided), chosen, limit)
+            total += more
+            shown = sorted([*shown, *others], key=lambda run: (run.job.end or 0, run.run_id), reverse=True)[:limit]
         return FoundJobs(total, [known(connection, run) for run in shown])
+
+
+def _newest(connection: Connection, query: Newest, limit: int | None) -> tuple[int, list[StoredRun]]:
+    """How many runs a query gives, and the newest of them."""
+    page = [stored_run(row) for rows in newest_runs.rows(connection, query, limit) for row in rows]
+    return newest_runs.count(connection, query), page
+
+
+def _newest_of(
+    connection: Connection, query: Newest, chosen: JobFilter, limit: int | None
+) -> tuple[int, list[StoredRun]]:
+    """The same of the runs that are selected: all are read."""
+    total, shown = 0, list[StoredRun]()
+    with closing(newest_runs.rows(connection, query, None)) as pages:
+        for row in chain.from_iterable(pages):
+            run = stored_run(row)
+            if chosen.selects(run):
+                total += 1
+                if limit is None or len(shown) < limit:
+                    shown.append(run)
+    return total, shown
 
 
 def _verdicts(connection: Connection, chosen: JobFilter) -> dict[int, bool | None] | None:
     """`JobFilter.of_class` by class, without classes of which no run is selected; None: nothing asks for it."""
     if chosen.source is None and not chosen.patterns:
         return None
-    verdicts = {item.id: chosen.of_class(item) for item in all_classes(connection)}
+    users = class_users.by_class(connection) if chosen.patterns.keys() & {"user", "group"} else {}
+    verdicts = {item.id: chosen.of_class(item, users.get(item.id, ())) for item in all_classes(connection)}
     return {class_id: verdict for class_id, verdict in verdicts.items() if verdict is not False}
 
 

@@ -21,9 +21,18 @@ from formats import identity
 from formats.identity import encode, encoded_digest
 from formats.job import Job
 from publisher import encoded_run
-from publisher.encoded_run import UNREADABLE, EncodedRun, class_facts, class_key, pack_whole
+from publisher.encoded_run import (
+    UNREADABLE,
+    EncodedRun,
+    class_facts,
+    class_key,
+    class_needs_local_user,
+    local_user_of,
+    pack_whole,
+)
 from publisher.errors import StoreCorruptError, StoreError, StoreNewerError
-from publisher.store import dialect, paging
+from publisher.store import class_users, dialect, paging
+from publisher.store.class_users import ClassUser
 from publisher.store.schema import classes, runs, sources
 from publisher.store.stored_values import bytes_of
 
@@ -117,6 +126,7 @@ class Interner:
         self._join = join
         self._ids: dict[bytes, int] = {}
         self._classes: dict[int, Job] = {}
+        self._users: set[ClassUser] = set()
 
     def ids_of(self, connection: Connection, jobs: Sequence[Job]) -> list[int]:
         """The class id of each job, in order."""
@@ -125,7 +135,18 @@ class Interner:
 
     def _ids_of_marked(self, connection: Connection, marked: Sequence[Marked]) -> list[int]:
         keys = [class_key(job, mark) for job, mark in marked]
-        return self._ids_by_key(connection, keys, lambda place: encode(_facts_of(*marked[place])))
+        ids = self._ids_by_key(connection, keys, lambda place: encode(_facts_of(*marked[place])))
+        users = [None if class_needs_local_user(job) else local_user_of(job) for job, _ in marked]
+        self._record_users(connection, ids, users)
+        return ids
+
+    def _record_users(self, connection: Connection, ids: Sequence[int], users: Sequence[bytes | None]) -> None:
+        """Record the local users of runs whose class does not have them, unless they were met before."""
+        new = {(class_id, user) for class_id, user in zip(ids, users, strict=True) if user is not None} - self._users
+        class_users.record(connection, new)
+        if len(self._users) > _MOST_REMEMBERED:
+            self._users.clear()
+        self._users |= new
 
     def classed(self, connection: Connection, found: Sequence[EncodedRun]) -> tuple[list[EncodedRun], list[int]]:
         """The runs as they are stored in their class, and the id of the class of each, in order.
@@ -135,7 +156,9 @@ class Interner:
         classed = [run.classed() for run in found]
         if self._join is None:
             keys = [run.class_key or b"" for run in classed]
-            return classed, self._ids_by_key(connection, keys, lambda place: classed[place].facts)
+            ids = self._ids_by_key(connection, keys, lambda place: classed[place].facts)
+            self._record_users(connection, ids, [run.local_user for run in classed])
+            return classed, ids
         jobs = [run.job() for run in found]
         marked = self._join(connection, jobs)
         stored = [

@@ -31,9 +31,9 @@ class Newest(msgspec.Struct, frozen=True):
 
 
 def rows(connection: Connection, chosen: Newest, limit: int | None) -> Generator[list[Any], None, None]:
-    """The class id and then `RUN_COLUMNS` of these runs, newest first, at most `limit`, some at a time."""
+    """The `RUN_COLUMNS` of these runs, newest first, at most `limit`, some at a time."""
     joined = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)
-    query = _where(select(runs.c.class_id, *RUN_COLUMNS).select_from(joined), chosen)
+    query = _where(select(*RUN_COLUMNS).select_from(joined), chosen)
     ordered = query.order_by(runs.c.end_time.desc(), runs.c.id.desc()).limit(limit)
     return dialect.streamed(connection, ordered, _PAGE, _values(chosen))
 

@@ -2,6 +2,7 @@
 
     sources      a source by its name, with cursor and counters
     classes      facts that many runs share (who, where, which benchmark), interned: folds and target filters look here
+    class_users  the local users and groups of runs whose class does not have them (`publisher.store.class_users`)
     runs         one row a run: its class, end, wall and CPU time, whether these are complete, its ids, the record as
                  read (`publisher.encoded_run`), its mark in the source, check numbers (`publisher.store.row_checks`)
     versions     earlier versions of runs that changed after they had been delivered
@@ -136,6 +137,15 @@ classes = Table(
     Column("facts", LargeBinary, nullable=False),
     Column("digest", LargeBinary, nullable=False),
     UniqueConstraint("source_id", "digest", name="classes_facts"),
+)
+
+class_users = Table(
+    "class_users",
+    metadata,
+    Column("class_id", Integer, ForeignKey("classes.id"), primary_key=True),
+    Column("digest", LargeBinary, primary_key=True),
+    Column("local_user", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 runs = Table(

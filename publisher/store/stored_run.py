@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -10,10 +10,10 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from formats.job import Job
-from publisher.encoded_run import OWN, class_key, encode_run
+from publisher.encoded_run import OWN, class_key, class_needs_local_user, encode_run, local_user_of
 from publisher.errors import StoreCorruptError, StoreError
 from publisher.grid_identity import IDENTITY_FIELDS
-from publisher.store import paging
+from publisher.store import class_users, paging
 from publisher.store.classes import AWAITED, GRID_LOG, JOINED, awaits_grid_log, decode, decode_facts
 from publisher.store.row_checks import row_check, sums_check
 from publisher.store.schema import classes, runs, sources
@@ -156,15 +156,29 @@ _DERIVED: Final = (
     runs.c.sums_check,
 )
 ALL_COLUMNS: Final = (*RUN_COLUMNS, *_DERIVED)
-"""What `damage_of` needs, selected from runs and, by outer joins, classes and sources."""
+"""What `damaged` needs, selected from runs and, by outer joins, classes and sources."""
 WITH_CLASSES: Final = runs.outerjoin(classes, runs.c.class_id == classes.c.id).outerjoin(
     sources, classes.c.source_id == sources.c.id
 )
 
 
-def damage_of(row: Sequence[Any]) -> str | None:
-    """What is wrong with a run, of whose row all columns are looked at (`ALL_COLUMNS`); None: nothing is."""
-    run_id, _source, record_id, _digest, _stored_at, _blob, _facts, class_id, finished, _check, *derived = row
+_CLASS_ID: Final = 7
+
+
+def damaged(connection: Connection, rows: Iterable[Sequence[Any]]) -> Iterator[tuple[int, str]]:
+    """The damaged ones of some runs, by their ids, each with what is wrong. All columns of their rows are looked at
+    (`ALL_COLUMNS`)."""
+    for page in paging.chunks(rows):
+        users = class_users.digests_of(connection, {row[_CLASS_ID] for row in page})
+        for row in page:
+            wrong = _damage_of(row, users)
+            if wrong is not None:
+                yield row[0], wrong
+
+
+def _damage_of(row: Sequence[Any], users: Collection[bytes]) -> str | None:
+    """`users`: the digests of the local users of its class."""
+    run_id, _source, record_id, _digest, _stored_at, _blob, facts, class_id, finished, _check, *derived = row
     try:
         job = verified(row)
     except StoreError as error:
@@ -172,15 +186,20 @@ def damage_of(row: Sequence[Any]) -> str | None:
     run = encode_run(job, classed=False)
     sums = (run.end, run.wall_ms, run.cpu_ms, run.incomplete_usage)
     right = [*sums, run.key, run.local_id, run.global_key, sums_check(run_id, class_id, *sums)]
-    return None if derived == right and run.finished == finished else f"run {record_id}: {_OTHER_COLUMNS}"
+    if derived != right or run.finished != finished:
+        return f"run {record_id}: its columns are not those of its record"
+    if _lacks_user(facts) and class_users.digest_of(class_id, local_user_of(job)) not in users:
+        return f"run {record_id}: its local user is missing among those of its class"
+    return None
 
 
-_OTHER_COLUMNS: Final = "its columns are not those of its record"
+@lru_cache(maxsize=5_000)
+def _lacks_user(facts: bytes) -> bool:
+    return not class_needs_local_user(decode_facts(facts))
 
 
 def damage_among(connection: Connection, run_ids: Sequence[int]) -> Iterator[int]:
     """Those of these runs that are damaged, by their ids."""
     query = select(*ALL_COLUMNS).select_from(WITH_CLASSES)
-    for row in paging.rows_in(connection, query, runs.c.id, run_ids):
-        if damage_of(row) is not None:
-            yield row[0]
+    rows = paging.rows_in(connection, query, runs.c.id, run_ids)
+    return (run_id for run_id, _ in damaged(connection, rows))

@@ -29,7 +29,8 @@ from formats.view import View
 from publisher.encoded_run import EncodedRun, class_needs_local_user, encode_run, encode_whole
 from publisher.errors import UsageError
 from publisher.grid_identity import GridLogEntry
-from publisher.store import changes, closed_months, groups, paging, registry, row_checks, suspects
+from publisher.store import changes, class_users, closed_months, groups, paging, registry, row_checks, suspects
+from publisher.store.admin import local_users
 from publisher.store.classes import JobClass, all_classes, decode
 from publisher.store.groups import DueFor
 from publisher.store.schema import (
@@ -336,8 +337,9 @@ def _note_changed(connection: Connection, class_ids: Sequence[int]) -> None:
     changes.note_erased(connection)
 
 
-def _rename_classes(connection: Connection, found: Iterable[JobClass], person: str, pseudonym: str) -> int:
-    count = 0
+def _rename_classes(connection: Connection, found: Sequence[JobClass], person: str, pseudonym: str) -> int:
+    class_users.replace(connection, [each.id for each in found], ())
+    present = set[int]()
     for each in found:
         blob = encode(pseudonymized(each.facts, _names(each.facts, person), pseudonym))
         source_id = connection.execute(select(classes.c.source_id).where(classes.c.id == each.id)).scalar_one()
@@ -345,14 +347,15 @@ def _rename_classes(connection: Connection, found: Iterable[JobClass], person: s
         alike = connection.execute(
             select(classes.c.id).where(classes.c.source_id == source_id, classes.c.digest == digest)
         ).scalar_one_or_none()
+        present.add(each.id if alike is None else alike)
         if alike is None:
             connection.execute(update(classes).where(classes.c.id == each.id).values(facts=blob, digest=digest))
         else:  # two spellings of the name made two classes of one
             values = {"class_id": alike, **row_checks.of_class(literal(alike, Integer))}
             connection.execute(update(runs).where(runs.c.class_id == each.id).values(values))
             connection.execute(delete(classes).where(classes.c.id == each.id))
-        count += 1
-    return count
+    local_users.rebuild(connection, present)
+    return len(found)
 
 
 def _rename_runs(connection: Connection, person: str, pseudonym: str) -> int:

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, inspect, or_, sele
 from formats.identity import encoded_digest
 from publisher.errors import StoreError
 from publisher.finding import Finding
-from publisher.store import closed_months, registry, suspects, transitions
+from publisher.store import class_users, closed_months, registry, suspects, transitions
 from publisher.store.admin import column_checks, engine, purge
 from publisher.store.classes import decode, decode_facts
 from publisher.store.schema import (
@@ -30,7 +30,7 @@ from publisher.store.schema import (
     targets,
     versions,
 )
-from publisher.store.stored_run import ALL_COLUMNS, WITH_CLASSES, damage_of
+from publisher.store.stored_run import ALL_COLUMNS, WITH_CLASSES, damaged
 from publisher.store.transitions import CONFIRMED
 
 RESTORE: Final = (
@@ -45,6 +45,7 @@ SETTLE: Final = (
     "Settle these pieces: `usage-publisher collect --unreadable --settle --piece N --reason TEXT`; then read their "
     "sources again: `usage-publisher collect --since T --until T`"
 )
+USERS: Final = "`usage-publisher store check --repair` reads them from the jobs again"
 _MOST_NAMED: Final = 3
 
 
@@ -94,6 +95,7 @@ def check_small(connection: Connection) -> Iterator[Finding]:
         "counters", lines, "are what counting gives", "`usage-publisher store check --repair` sets them right"
     )
     yield _finding("classes", _first_of(_wrong_classes(connection)), "can be read", RESTORE)
+    yield _finding("local users", _first_of(class_users.wrong(connection)), "are those of their classes", USERS)
     yield _finding("deliveries", _first_of(_wrong_deliveries(connection)), "agree with their runs and batches", RESTORE)
     if not other:
         yield _finding("groups", _first_of(column_checks.wrong_groups(connection)), "are what was sent", RESTORE)
@@ -205,10 +207,7 @@ def repair_counters(connection: Connection, now: int) -> list[Miscounted]:
 def wrong_runs(connection: Connection, chosen: ColumnElement[bool] | None = None) -> Iterator[tuple[int, str]]:
     """The damaged runs, each with what is wrong; all, or those that meet a condition."""
     query = select(*ALL_COLUMNS).select_from(WITH_CLASSES)
-    for row in engine.rows(connection, query if chosen is None else query.where(chosen)):
-        wrong = damage_of(row)
-        if wrong is not None:
-            yield row[0], wrong
+    yield from damaged(connection, engine.rows(connection, query if chosen is None else query.where(chosen)))
 
 
 def wrong_versions(connection: Connection, chosen: ColumnElement[bool] | None = None) -> Iterator[tuple[int, str]]:

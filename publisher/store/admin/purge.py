@@ -41,7 +41,7 @@ from publisher.encoded_run import EncodedRun, run_key
 from publisher.errors import StoreCorruptError, UsageError
 from publisher.job_ids import local_id
 from publisher.reason import ONLY_A_PERSON_RELEASES, ReasonCode
-from publisher.store import changes, dialect, groups, paging, registry, same_jobs, transitions
+from publisher.store import changes, class_users, dialect, groups, paging, registry, same_jobs, transitions
 from publisher.store.admin import engine
 from publisher.store.admin.erase import PseudonymMap
 from publisher.store.deliveries import move
@@ -384,6 +384,7 @@ def drop_unused_classes(connection: Connection) -> int:
     """Remove classes without runs; return how many. The caller holds the lock of collecting."""
     used = select(runs.c.class_id).distinct()
     unused = list(connection.execute(select(classes.c.id).where(classes.c.id.not_in(used))).scalars())
+    class_users.replace(connection, unused, ())
     _drop(connection, classes, unused, runs.c.class_id)
     if unused:
         changes.note_classes(connection)
