@@ -52,11 +52,13 @@ class RuleCode(StrEnum):
     UNUSABLE_BENCHMARK = "unusable-benchmark"
 
 
-_NOT_IN_SOURCE: Final = "{field}: the source does not have it, and the receiver needs it"
-_SET_BENCHMARK: Final = (
-    "the receiver takes {taken} with a score from 0.001 to {largest}. Set `benchmark`, or a rule that matches in "
-    "`benchmarks`, of the source"
-)
+_NOT_IN_SOURCE: Final = "{field}: {the_source} does not have it, and the receiver needs it"
+_SET_BENCHMARK: Final = "the receiver takes {taken} with a score from 0.001 to {largest}. Set {benchmark_settings}"
+_OF_A_SOURCE: Final = {
+    "the_source": "the source",
+    "benchmark_settings": "`benchmark`, or a rule that matches in `benchmarks`, of the source",
+}
+"""The words for the source of a run of which only the record is known."""
 UNSIGNABLE: Final[Mapping[RuleCode, str]] = {
     RuleCode.SIGNED_CARRIAGE_RETURN: "it has a carriage return without a line feed, which no signature survives",
     RuleCode.SIGNED_ENCRYPTED_TYPE: "it contains the text application/pkcs7-mime, so the receiver would take it as "
@@ -127,10 +129,16 @@ class Reason(msgspec.Struct, frozen=True, array_like=True):
         values = dict(self.parameters)
         rule = BY_KEY.get(str(values.pop("rule", "")))
         known = msgspec.structs.asdict(rule) if rule is not None else {}
+        of_source = _words_for(str(values["source"])) if "source" in values else _OF_A_SOURCE
         try:
-            return sentences[self.code].format_map({**known, **values})
+            return sentences[self.code].format_map({**known, **of_source, **values})
         except KeyError:  # a code, or a rule, of another version of the program
             return ", ".join([self.code, *(f"{name} {value}" for name, value in self.parameters)])
+
+
+def _words_for(source: str) -> dict[str, str]:
+    settings = f"sources.{source}.benchmark, or a rule that matches in sources.{source}.benchmarks"
+    return {"the_source": f"source {source}", "benchmark_settings": settings}
 
 
 def _named(rule: Rule) -> dict[str, Parameter]:
@@ -139,6 +147,12 @@ def _named(rule: Rule) -> dict[str, Parameter]:
     if key is not None:
         return {"rule": key}
     return {name: value for name, value in msgspec.structs.asdict(rule).items() if name != "field"}
+
+
+_NAMES_SOURCE: Final = frozenset({
+    RuleCode.NO_BENCHMARK, RuleCode.NO_CPU_TIME_IN_SLURM, RuleCode.NOT_IN_SOURCE, RuleCode.UNUSABLE_BENCHMARK
+})  # fmt: skip
+"""The rules whose sentence names the source of the run, if it is known."""
 
 
 class CannotRenderError(ValueError):
@@ -151,3 +165,9 @@ class CannotRenderError(ValueError):
         self.field = field
         self.reason = Reason.of(code, field=field, **parameters)
         super().__init__(self.reason.filled_in(RULE_SENTENCES))
+
+    def reason_of(self, source: str) -> Reason:
+        """The reason for a run of the source with this name."""
+        if self.reason.code not in _NAMES_SOURCE:
+            return self.reason
+        return Reason(self.reason.code, tuple(sorted([*self.reason.parameters, ("source", source)])))

@@ -112,7 +112,7 @@ def total_of(recipient: Recipient, run: StoredRun, now: int) -> FoundTotal:
     try:
         key = group_of_run(recipient, run).key
     except CannotRenderError as error:
-        return FoundTotal(form, reason=error.reason)
+        return FoundTotal(form, reason=error.reason_of(run.source))
     for step in items(recipient, Scope(Window(*month_bounds(key.when)), incomplete=True), now=now):
         if isinstance(step, Section) and step.form.name == form.name:
             for item in (item for page in step.pages for item in page.items):

@@ -120,7 +120,7 @@ class MonthFolder:
             except CannotRenderError as error:
                 folded.accepted[None] += accepted[job_class.id]
                 if waits is not None:
-                    _add(folded.held, error.reason, waits)
+                    _add(folded.held, error.reason_of(job_class.source), waits)
                 continue
             folded.accepted[key] += accepted[job_class.id]
             if waits is not None:
@@ -193,7 +193,7 @@ def fold_run(preparer: RunPreparer, run: StoredRun, folded: MonthFold, revision:
         key = folded.fold.add(preparer.prepare(run)).text
     except CannotRenderError as error:
         if state is State.WAITING:
-            folded.held.setdefault(error.reason, Members.packed()).add(run.run_id, revision)
+            folded.held.setdefault(error.reason_of(run.source), Members.packed()).add(run.run_id, revision)
     else:
         if state is State.WAITING:
             folded.members.setdefault(key, Members.packed()).add(run.run_id, revision)

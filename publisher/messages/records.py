@@ -114,7 +114,7 @@ class PageRenderer:
                 try:
                     made = self._format.record(self._recipient.preparer.prepare(run), run.stored_at)
                 except CannotRenderError as error:
-                    reason = error.reason
+                    reason = error.reason_of(run.source)
                 else:
                     items.append(
                         Item(

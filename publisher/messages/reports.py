@@ -389,7 +389,8 @@ class ReportFold:
             except CannotRenderError as error:
                 if state is State.WAITING:
                     run = delivery.run
-                    self.held.setdefault(error.reason, Members.packed()).add(run.run_id, delivery.revision)
+                    reason = error.reason_of(run.source)
+                    self.held.setdefault(reason, Members.packed()).add(run.run_id, delivery.revision)
                 continue
             first = _first_second(rans, first)
             for ran in selected:

@@ -119,7 +119,7 @@ class SyncCounts:
                 try:
                     fold.add(self._recipient.preparer.identified(run))
                 except CannotRenderError as error:
-                    held.setdefault(error.reason, Members.packed()).add(run.run_id, 0)
+                    held.setdefault(error.reason_of(run.source), Members.packed()).add(run.run_id, 0)
             items = [self._item(count) for count in fold.groups()]
             yield self._section(month, ItemPage(items, [Held(why, members) for why, members in held.items()]))
 

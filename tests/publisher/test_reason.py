@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.rule_codes import RULE_SENTENCES, Reason, RuleCode
+from formats.rule_codes import RULE_SENTENCES, CannotRenderError, Reason, RuleCode
 from formats.rules import BY_KEY, key_of
 from publisher.reason import ONLY_A_PERSON_RELEASES, SENTENCES, TRIED_AGAIN, ReasonCode, from_stored, sentence, stored
 
@@ -59,3 +59,14 @@ def test_a_code_of_another_version_is_shown_with_its_values() -> None:
 def test_limits_come_from_the_rule() -> None:
     reason = Reason.of(RuleCode.TOO_LONG, field="Site", rule="car:Site", length=300)
     assert sentence(reason) == "Site: 300 characters; at most 255 (APEL column, 255 characters)"
+
+
+def test_what_to_set_is_named_for_the_source_of_the_run() -> None:
+    """A reason that an earlier version stored has no source."""
+    error = CannotRenderError(RuleCode.NO_BENCHMARK, "ServiceLevel", taken="HEPSPEC", largest="9")
+    assert sentence(error.reason_of("old")).endswith(
+        "Set sources.old.benchmark, or a rule that matches in sources.old.benchmarks"
+    )
+    assert sentence(error.reason).endswith("Set `benchmark`, or a rule that matches in `benchmarks`, of the source")
+    missing = CannotRenderError(RuleCode.MISSING, "Site")
+    assert missing.reason_of("old") == missing.reason

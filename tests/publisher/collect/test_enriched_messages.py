@@ -27,7 +27,7 @@ def test_a_job_without_benchmark_is_held_and_released_by_a_rule_for_its_queue(cl
     cluster.log(torque_line(1, NOW - 7200), torque_line(2, NOW - 7100, queue="fast"))
     cluster.run()
     assert cluster.counts() == (0, 0, 2)
-    remedy = "Set `benchmark`, or a rule that matches in `benchmarks`, of the source"
+    remedy = "Set sources.ce1.benchmark, or a rule that matches in sources.ce1.benchmarks"
     assert all(reason.endswith(remedy) for reason in cluster.held().values())
     cluster.source["benchmarks"] = [SCORE | {"queue": "f*"}]
     cluster.run()
@@ -85,7 +85,7 @@ def test_slurm_jobs_without_cpu_time_name_the_column_and_are_released_by_a_table
     cluster.run()
     assert cluster.counts() == (0, 0, 1)
     (reason,) = cluster.held().values()
-    assert reason.startswith("CpuDuration: the source does not have it")
+    assert reason.startswith("CpuDuration: source ce1 does not have it")
     assert "a table with a header line, the column TotalCPU" in reason
     header = (
         "JobID|JobName|User|Group|Start|End|Elapsed|TotalCPU|Partition|NCPUS|NNodes|NodeList|MaxRSS|MaxVMSize|State"
