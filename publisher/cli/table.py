@@ -1,4 +1,4 @@
-"""Tables for people, drawn by rich; paragraphs if a terminal is too narrow.
+"""Tables for people, drawn by rich; without lines, or as paragraphs, if a terminal is too narrow.
 
 rich is imported only when a table is drawn: `--help` and most commands with `--json` do not need it.
 """
@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from textwrap import wrap
 from typing import TYPE_CHECKING, TextIO
 
 from publisher.cli.output import encodable, is_utf8, print_text
@@ -26,6 +27,11 @@ _READABLE = 24
 """Characters that a column keeps: an instant fits, and text is not broken into very short lines."""
 _INDENT = 2
 _GAP = "   "
+_LINES = 3
+"""The characters between two columns with a line between them."""
+_SPACES = 2
+"""Those between two columns of a compact table."""
+_RULE_BELOW_HEADINGS = "    \n    \n {0}{0} \n    \n    \n    \n    \n    \n"
 
 
 def show_table(
@@ -34,7 +40,8 @@ def show_table(
     """Print a table on standard output; columns named in `right` are aligned to the right.
 
     A cell is a plain value (`publisher.text.cell_text`) or a text of `level_text`. Where the columns would be too
-    narrow to read, each row is a paragraph instead. Raises `OutputClosedError` and `OutputError`.
+    narrow to read, the table is compact: without lines, and with headings of several lines; where that is too wide as
+    well, each row is a paragraph. Raises `OutputClosedError` and `OutputError`.
     """
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -81,15 +88,20 @@ def _without_blanks(text: str) -> str:
 
 
 def _drawn(table: Table) -> str:
-    """A table as text for standard output; each row is a paragraph where columns would be too narrow to read."""
+    """A table as text for standard output: whole, compact, or as paragraphs."""
     from rich.box import ASCII  # noqa: PLC0415
 
     text = io.StringIO()
     console = _console(text)
     if not is_utf8():
         table.box = ASCII
-    if _is_readable(table, console.width):
+    if _LINES * len(table.columns) + 1 + sum(_widths(table)) <= console.width:
         console.print(table)
+    elif _SPACES * (len(table.columns) - 1) + sum(widths := _widths(table, compact=True)) <= console.width:
+        title = _title(table)
+        _make_compact(table, widths)
+        for part in (*title, table):
+            console.print(part)
     else:
         for paragraph in _paragraphs(table, console.width):
             console.print(paragraph, overflow="fold")
@@ -113,16 +125,40 @@ def _cells(column: Column) -> list[Text]:
     return [cell for cell in column.cells if isinstance(cell, Text)]
 
 
-def _is_readable(table: Table, width: int) -> bool:
-    """Whether every column can have its longest word (so that a path can be copied), and `_READABLE` characters or
-    as many as it needs if that is less.
+def _widths(table: Table, *, compact: bool = False) -> list[int]:
+    """The least width of each column: its longest word (so that a path can be copied), and `_READABLE` characters or as
+    many as it needs if that is less. A compact table breaks headings, and no number.
     """
-    needed = 1
+    widths = []
     for column in table.columns:
-        texts = [str(column.header), *(cell.plain for cell in _cells(column))]
-        word = max((len(word) for text in texts for word in text.split()), default=0)
-        needed += max(word, min(_READABLE, max(map(len, texts)))) + 3
-    return needed <= width
+        heading, cells = str(column.header), [cell.plain for cell in _cells(column)]
+        word = max((len(word) for text in (heading, *cells) for word in text.split()), default=0)
+        longest = max(map(len, cells if compact else (heading, *cells)), default=0)
+        widths.append(max(word, longest if compact and column.justify == "right" else min(_READABLE, longest)))
+    return widths
+
+
+def _make_compact(table: Table, widths: Sequence[int]) -> None:
+    """Remove the lines of a table but that below its headings, which are broken to fit above their columns."""
+    from rich.box import Box  # noqa: PLC0415
+
+    table.box = Box(_RULE_BELOW_HEADINGS.format("─" if is_utf8() else "-"), ascii=not is_utf8())
+    table.title = None
+    table.show_edge = table.pad_edge = False
+    table.padding = (0, _SPACES - 1, 0, 0)
+    headings = [wrap(str(column.header), width) for column, width in zip(table.columns, widths, strict=True)]
+    most = max(map(len, headings))
+    for column, width, lines in zip(table.columns, widths, headings, strict=True):
+        column.header = "\n".join([""] * (most - len(lines)) + lines)
+        column.min_width = width
+        column.no_wrap = column.justify == "right"
+
+
+def _title(table: Table) -> list[Text]:
+    """The title of a table for the whole width, if it has one: rich would break it at the edge of the table."""
+    from rich.text import Text  # noqa: PLC0415
+
+    return [Text(str(table.title), style="bold")] if table.title else []
 
 
 def _paragraphs(table: Table, width: int) -> Iterator[Text | Padding]:
@@ -130,8 +166,7 @@ def _paragraphs(table: Table, width: int) -> Iterator[Text | Padding]:
     from rich.padding import Padding  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    if table.title:
-        yield Text(str(table.title), style="bold")
+    yield from _title(table)
     names = [str(column.header) for column in table.columns]
     leading = 0 if table.columns[0].justify == "right" else 1 if names[0] else 2
     for row in zip(*(_cells(column) for column in table.columns), strict=True):

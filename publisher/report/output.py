@@ -40,8 +40,8 @@ def heading(column: Column) -> str:
     """The heading of a column in tables: its name, and its unit if neither the name nor the cells have it."""
     words = column.name.split("_")
     unit = column.unit.lower().split()
-    if " ".join(words) == " ".join(unit):
-        return column.unit
+    if unit and words[: len(unit)] == unit:
+        return " ".join([column.unit, *words[len(unit) :]])
     if unit and words[-1] == unit[-1]:
         words.pop()
     elif unit and unit[-1] in words:

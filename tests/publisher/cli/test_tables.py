@@ -25,6 +25,32 @@ def test_a_table_that_fits_is_a_table(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert not any(line.endswith(" ") for line in lines)
 
 
+def test_one_that_fits_without_lines_is_compact(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Numbers are whole, and headings are broken between words."""
+    columns = ["user", "core hours", "cpu time", "longest waiting time"]
+    rows = [["ada", "1,166", "510 d 19 h", "2 h 48 min"], ["bob", "12", "3 d", None]]
+
+    def lines(width: int) -> list[str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        show_table("Usage, by user", columns, rows, right={*columns[1:]})
+        return capsys.readouterr().out.splitlines()
+
+    assert "│ ada  │" in lines(60)[4]
+    compact = [
+        "Usage, by user",
+        "                            longest",
+        "       core                 waiting",
+        "user  hours    cpu time        time",
+        "───────────────────────────────────",
+        "ada   1,166  510 d 19 h  2 h 48 min",
+        "bob      12         3 d",
+    ]
+    assert (lines(36), lines(50)) == (compact, compact)
+    assert lines(34)[1] == "ada"
+
+
 def test_one_that_does_not_has_a_paragraph_for_each_row(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

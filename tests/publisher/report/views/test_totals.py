@@ -11,7 +11,7 @@ from publisher.api import Publisher
 from publisher.errors import UsageError
 from publisher.report.calendar import compared_with, zone_of
 from publisher.report.output import heading, text_rows, to_csv
-from publisher.report.report import Report
+from publisher.report.report import Column, Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.view_kind import VIEW_KINDS
@@ -78,7 +78,8 @@ def test_a_reservation_with_an_id_and_a_name_is_found_by_both_and_counts_under_i
 
 def test_headings_name_a_unit_once() -> None:
     headings = {heading(column) for kind in VIEW_KINDS.values() for column in kind.columns}
-    assert {"pace h per day", "core h", "GPU h"} <= headings
+    assert {"pace h per day", "core h", "GPU h", "kWh per core h"} <= headings
+    assert heading(Column("gpu_h_before", "number", "GPU h")) == "GPU h before"
     assert not [
         each
         for each in headings
