@@ -22,6 +22,7 @@ QUERY_NAMES: Final = frozenset(
         "bin",
         "by",
         "by2",
+        "compare",
         "period",
         "resource",
         "sort",

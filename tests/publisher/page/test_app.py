@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from lxml import html
 
 from publisher.api import Publisher
 from publisher.errors import StoreMissingError
@@ -192,6 +193,20 @@ def test_what_makes_no_sense_is_reported_beside_the_form(opened: PageClient, que
     assert found.status_code == 400
     assert said in found.text
     assert 'id="f-since"' in found.text
+
+
+@pytest.mark.parametrize("view", [name for name, kind in VIEW_KINDS.items() if kind.roles and not kind.needs])
+def test_everything_that_a_form_offers_can_be_chosen(opened: PageClient, view: str) -> None:
+    """`Compare with` was offered, and refused as unknown."""
+    job = "job=7&" if VIEW_KINDS[view].required else ""
+    page = html.fromstring(opened.ask(f"/{view}?{job}").text)
+    chosen = {
+        str(field.get("name")): str(field.get("value")) for field in page.xpath("//form[@id='ask']//input[@name]")
+    }
+    for field in page.xpath("//form[@id='ask']//select[@name]"):
+        option = field.xpath("option/@value")[-1]
+        found = opened.ask(f"/{view}", params={**chosen, str(field.get("name")): option})
+        assert (found.status_code, "unknown name" in found.text) == (200, False)
 
 
 def test_a_query_names_no_files(opened: PageClient) -> None:
