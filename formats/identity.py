@@ -125,10 +125,11 @@ def run_record_id(system: str, cluster: str, local_id: str, start: int | None, p
     a het component). Characters outside `[A-Za-z0-9._@:+-]` are written as `%XX` of their UTF-8 bytes, so that an id is
     a token in every format and two ids are never the same.
     """
-    words = [system, cluster, local_id, *([part] if part else []), str(start if start is not None else 0)]
-    if _ALL_SAFE.fullmatch("".join(words)):  # the usual case; this runs for every run that is read
-        return "ur-" + "/".join(words)
-    return "ur-" + "/".join(_token(word) for word in words)
+    at = 0 if start is None else start
+    if not part and _ALL_SAFE.fullmatch(f"{system}{cluster}{local_id}{at}"):  # nearly always; of every run that is read
+        return f"ur-{system}/{cluster}/{local_id}/{at}"
+    words = (system, cluster, local_id, part, str(at)) if part else (system, cluster, local_id, str(at))
+    return "ur-" + "/".join(map(_token, words))
 
 
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._@:+-")

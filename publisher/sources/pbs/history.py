@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -52,6 +53,7 @@ _MOST: Final = 1 << 62
 
 _Job = TypeVar("_Job")
 _NO_JOBS: Final[tuple[Job, ...]] = ()
+_RUNNING: Final = values.Ending("running")
 _NONE: Final[dict[str, str]] = {}
 _NOTHING: Final = (_NONE, "")
 _SHORT: Final = 32
@@ -253,13 +255,18 @@ class JobPaths:
     def _begun(self, key: str, job: OpenJob) -> Job:
         """The run in progress. Raises `LineError` if its text is ambiguous or too long."""
         found = self._attributes(job.text)
-        run = pbs_jobs.running(
+        run = pbs_jobs.run_of(
             self._dialect,
             pbs_jobs.job_id(key),
             found,
             cluster=self._cluster,
+            ending=_RUNNING,
             start=job.start or 0,
+            end=None,
             run=max(job.starts - 1, 0),
+            queued=instant(found.get("qtime")),
+            events=None,
+            extras={},
         )
         return run if len(job.text) <= SHORT_BYTES else bounded(run)
 
@@ -311,11 +318,12 @@ class JobPaths:
             before = (self._unfinished(line.job_id, job, "started again"),)
         job.note(end, line.kind)
         queued = instant(found.get("qtime"))
-        more = self._more(job, end - start, end)
+        extras = pbs_jobs.extras_of(found)
+        self._add_path(extras, job, end - start, end)
         ending = values.ending(exit_status, deleted=job.deleted, codes=self._dialect.codes)
         if line.kind == "R" and ending.status != "cancelled":
             ending = values.Ending("aborted", end_reason=f"rerun, {ending.end_reason or exit_status}")
-        run = pbs_jobs.finished(
+        run = pbs_jobs.run_of(
             self._dialect,
             ident,
             found,
@@ -326,7 +334,7 @@ class JobPaths:
             run=max(job.starts - 1, 0),
             queued=queued,
             events=_path(job, queued, start),
-            more=more,
+            extras=extras,
         )
         self._forget(line.job_id)
         if line.kind == "R":
@@ -375,18 +383,16 @@ class JobPaths:
             job.suspended_since = None
         return True
 
-    def _more(self, job: OpenJob, wall_s: int, end: int) -> dict[str, int | float | str]:
-        """What the path adds to the last record of a run."""
-        more: dict[str, int | float | str] = {}
+    def _add_path(self, extras: pbs_jobs.Extras, job: OpenJob, wall_s: int, end: int) -> None:
+        """Add what the path adds to the last record of a run."""
         if job.phase_ms:
             rest_ms = max(wall_s * 1000 - job.phase_ms, 0)
-            more["core_seconds"] = min(job.core_ms + (job.phase_cores or 0) * rest_ms, _MOST) // 1000
+            extras["core_seconds"] = min(job.core_ms + (job.phase_cores or 0) * rest_ms, _MOST) // 1000
         if job.suspended_s or job.suspended_since is not None:
             since = job.suspended_since
-            more["suspended_seconds"] = job.suspended_s + (max(end - since, 0) if since is not None else 0)
+            extras["suspended_seconds"] = job.suspended_s + (max(end - since, 0) if since is not None else 0)
         if job.left_out:
-            more["events_left_out"] = job.left_out
-        return more
+            extras["events_left_out"] = job.left_out
 
     def _keep(self, key: str, job: OpenJob) -> None:
         self._state.open[key] = job
@@ -424,8 +430,9 @@ class JobPaths:
 def _remember(jobs: dict[str, _Job], key: str, job: _Job, most: int) -> None:
     jobs.pop(key, None)
     jobs[key] = job
-    if len(jobs) > most:
-        del jobs[next(iter(jobs))]
+    if len(jobs) > most:  # several at once: the first of a dictionary is looked for among all that were deleted
+        for oldest in list(islice(jobs, max(most // 8, 1))):
+            del jobs[oldest]
 
 
 def _path(job: OpenJob, queued: int | None, start: int) -> Events | None:

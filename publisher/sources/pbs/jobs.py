@@ -106,61 +106,12 @@ def cores_of(found: Mapping[str, str]) -> int | None:
     return cores
 
 
-def running(
-    dialect: Dialect, ident: JobId, found: Mapping[str, str], *, cluster: str | None, start: int, run: int
-) -> Job:
-    """The run that an S record begins; requested resources are omitted."""
-    return _job(
-        dialect,
-        ident,
-        found,
-        cluster=cluster,
-        ending=values.Ending("running"),
-        start=start,
-        end=None,
-        run=run,
-        queued=instant(found.get("qtime")),
-        events=None,
-        extras={},
-    )
+Extras = dict[str, int | float | str]
 
 
-def finished(
-    dialect: Dialect,
-    ident: JobId,
-    found: Mapping[str, str],
-    *,
-    cluster: str | None,
-    ending: values.Ending,
-    start: int,
-    end: int,
-    run: int,
-    queued: int | None,
-    events: Events | None,
-    more: Mapping[str, int | float | str],
-) -> Job:
-    """The run that an E record (or an R record with usage) ends. `queued`: its `qtime`; `more`: further extras."""
-    extras: dict[str, int | float | str] = {key: found[key] for key in _extra_keys(tuple(found))}
-    extras.update(more)
-    return _job(
-        dialect,
-        ident,
-        found,
-        cluster=cluster,
-        ending=ending,
-        start=start,
-        end=end,
-        run=run,
-        queued=queued,
-        events=events,
-        extras=extras,
-    )
-
-
-@lru_cache(maxsize=256)
-def _extra_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Those attributes that have no field. Cached, since a site has few different lists of keys."""
-    return tuple(key for key in keys if key not in _STORED)
+def extras_of(found: Mapping[str, str]) -> Extras:
+    """The attributes that have no field."""
+    return {key: value for key, value in found.items() if key not in _STORED}
 
 
 @lru_cache(maxsize=4096)
@@ -176,7 +127,7 @@ def _hosts(exec_host: str) -> tuple[tuple[Host, ...], int | None, tuple[str, ...
     return hosts, sum(by_host.values()), values.exec_cores(exec_host)
 
 
-def _job(
+def run_of(
     dialect: Dialect,
     ident: JobId,
     found: Mapping[str, str],
@@ -188,8 +139,10 @@ def _job(
     run: int,
     queued: int | None,
     events: Events | None,
-    extras: dict[str, int | float | str],
+    extras: Extras,
 ) -> Job:
+    """The run that an S record begins, or that an E record (or an R record with usage) ends. `queued`: its `qtime`;
+    `extras`: what has no field; of a run in progress nothing, since that is what it requests."""
     get = found.get
     server = ident.server or cluster or ""
     hosts: tuple[Host, ...] = ()
