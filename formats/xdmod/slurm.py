@@ -319,6 +319,7 @@ FORMAT: Final = Format(
     content_type=CONTENT_TYPE,
     columns=read_columns,
     is_readable=True,
+    key_settings=frozenset({"target.machine_name"}),
     record_key=key_of,
     key_has_local_id=False,
     same_key=RuleCode.SAME_ROW,

@@ -13,7 +13,8 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -73,17 +74,15 @@ def _keys_of(filter_text: str) -> dict[str, Any]:
     return found
 
 
-def require_same_keys(target: str, before: str, now: str, delivered: int) -> None:
+def require_same_keys(target: str, before: str, now: str, count_delivered: Callable[[], int]) -> None:
     """Raise `ConfigError`, with the number of records that would count twice, if a setting in the key changed.
 
     A source that is new or gone does not change the key of delivered records; neither does another format, which is
     another kind of record.
     """
-    if not delivered:
-        return
     old, new = keys_of(before), keys_of(now)
     for place, value in new.items():
-        if place in old and old[place] != value:
+        if place in old and old[place] != value and (delivered := count_delivered()):
             key = place.replace("target.", f"targets.{target}.", 1)
             raise ConfigError(
                 f"was {old[place]!r} when {delivered} records were delivered to {target}, and is {value!r} now: they "
@@ -121,9 +120,8 @@ def prepare_target(store: Store, name: str, target: Target, config: Config, now:
                 counted_once.decide_all(connection, row.id, selection, now)
                 _note_assumed(connection, name, None, target, config, now)
             elif row.filter_settings != selection.text:
-                counts = store_deliveries.of_target(connection, row.id)
-                sent = (State.ACCEPTED, State.IN_FLIGHT, State.SUPERSEDED)
-                require_same_keys(name, row.filter_settings, selection.text, sum(counts[state] for state in sent))
+                delivered = partial(store_deliveries.count_perhaps_sent, connection, row.id)
+                require_same_keys(name, row.filter_settings, selection.text, delivered)
                 registry.set_filter_settings(connection, row.name, target.type, selection.text)
                 _note_changes(connection, name, row.filter_settings, selection.text, now)
                 _note_left_over(connection, name, row.id, target, now)

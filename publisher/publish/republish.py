@@ -33,6 +33,7 @@ from publisher.store import deliveries as store_deliveries
 from publisher.store.admin import purge
 from publisher.store.batches import Resend
 from publisher.store.database import Store
+from publisher.store.deliveries import IS_ONE_VERSION
 from publisher.store.groups import GroupRow
 from publisher.store.schema import ARE_ASSUMED, State, deliveries, runs
 from publisher.store.stored_values import state_of
@@ -236,7 +237,7 @@ def _effect_of(row: GroupRow, before: GroupRow | None) -> _Effect:
 _accepted = deliveries.c.state == int(State.ACCEPTED)
 _is_sent_as_it_is = or_(
     deliveries.c.sent_digest.is_(None),
-    and_(deliveries.c.sent_digest == runs.c.digest, deliveries.c.may_be_one_of_several == 0),
+    and_(deliveries.c.sent_digest == runs.c.digest, IS_ONE_VERSION),
 )
 _is_released = and_(func.coalesce(deliveries.c.reason, "") != ReasonCode.KEY_CHANGED.value, purge.not_held_for_good())
 

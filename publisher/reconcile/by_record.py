@@ -98,14 +98,35 @@ class ByRecord:
                         if record is not None and not record.as_sent
                     ]
                 )
-            self._outdated = self._sent.changed_later(
-                [entry for entry, record in zip(entries, records, strict=True) if record is not None]
-            )
+            there = [(entry, record) for entry, record in zip(entries, records, strict=True) if record is not None]
+            taken = self._as_taken(there, sent)
+            sent = {**sent, **taken}
+            self._outdated = self._sent.changed_later([entry for entry, _ in there], taken)
             self._respelled = self._match_spellings(entries, records, sent) if self._content.has_local_keys else set()
             page = ConfirmedPage([], [], [], [])
             for entry, found in zip(entries, _found_records(entries, records, sent, gone), strict=True):
                 self._compare(month, page, entry, found)
             month.confirmed += self._verdicts.write(page)
+
+    def _as_taken(
+        self, there: Sequence[tuple[LedgerRun, EvidenceRecord]], sent: Mapping[int, RecordColumns]
+    ) -> dict[int, RecordColumns]:
+        """Of the runs that the service may have as they were made by earlier settings: the records by those, by run id,
+        where it has other columns than by the last ones, and the same as by those."""
+        unlike = {
+            entry.run.run_id: (entry, record)
+            for entry, record in there
+            if entry.run.version is not None
+            and entry.run.version.by_several_settings
+            and entry.run.run_id in sent
+            and _differing(record.columns, sent[entry.run.run_id].columns, "")
+        }
+        taken: dict[int, RecordColumns] = {}
+        for records in self._sent.by_earlier_settings([entry for entry, _ in unlike.values()]):
+            for run_id, made in records.items():
+                if run_id not in taken and not _differing(unlike[run_id][1].columns, made.columns, ""):
+                    taken[run_id] = made
+        return taken
 
     def _match_spellings(
         self, entries: Sequence[LedgerRun], records: list[EvidenceRecord | None], sent: Mapping[int, RecordColumns]

@@ -98,6 +98,38 @@ class SumsDifference(msgspec.Struct, frozen=True):
         return not self.sent.perhaps and may_be_tested(self.sent.jobs, self.sent.jobs - self.has.jobs)
 
 
+class _JoinedCells:
+    """Cells that are compared by their sum: the service has a run in one of them, and it is unknown in which."""
+
+    def __init__(self) -> None:
+        self._joined_to: dict[CellKey, CellKey] = {}
+
+    @property
+    def cells(self) -> Iterable[CellKey]:
+        """Those that were joined to others."""
+        return self._joined_to.keys()
+
+    def of(self, cell: CellKey) -> CellKey:
+        """The cell that stands for all those to which this one is joined."""
+        while cell in self._joined_to:
+            cell = self._joined_to[cell]
+        return cell
+
+    def join(self, cells: Sequence[CellKey]) -> None:
+        """Join these cells."""
+        first = self.of(cells[0])
+        for cell in map(self.of, cells[1:]):
+            if cell != first:
+                self._joined_to[cell] = first
+
+    def added(self, sums: Mapping[CellKey, SumsCell]) -> dict[CellKey, SumsCell]:
+        """The sums by the cells that stand for others."""
+        found: dict[CellKey, SumsCell] = {}
+        for cell, each in sums.items():
+            found.setdefault(self.of(cell), SumsCell()).plus(each)
+        return found
+
+
 class _Suspects(msgspec.Struct, frozen=True):
     """The runs of a cell, or of cells with one finding, of which some are missing."""
 
@@ -132,13 +164,15 @@ class BySums:
         self._verdicts = verdicts
         self._sent = sent
         self._values: dict[tuple[int, int], tuple[str, ...] | None] = {}
+        self._joined = _JoinedCells()
 
     def month(self, month: MonthFound, now: int) -> EvidenceUnavailable | None:
         """Compare a month. If the service does not answer, return why; what was sent is counted all the same."""
+        self._joined = _JoinedCells()
         expected, recent = self._expected(month, now)
         first, stop = (bound // SECONDS_A_DAY for bound in month_bounds(month.month))
         evidence: dict[CellKey, SumsCell] = {}
-        for asked in sorted({cell.asked for cell in (*expected, *recent)}):
+        for asked in sorted({cell.asked for cell in (*expected, *recent, *self._joined.cells)}):
             answer = self._service.usage(asked, first, stop)
             if isinstance(answer, EvidenceUnavailable):
                 return answer
@@ -149,6 +183,7 @@ class BySums:
         month.service_jobs = sum(sums.jobs for sums in evidence.values())
         month.service_wall_s = sum(sums.wall_s for sums in evidence.values()) if self._kind.has_wall else None
         month.service_cpu_s = sum(sums.cpu_s for sums in evidence.values()) if self._kind.has_cpu else None
+        evidence = self._joined.added(evidence)
         self._settle_recent(expected, recent, evidence)
         within = {cell: sums for cell, sums in expected.items() if first <= cell.day < stop}
         findings = compare_cells(self._kind, within, evidence)
@@ -182,20 +217,21 @@ class BySums:
         for entries in chain(self._ledger.counted_pages(month), [self._ledger.moved_out(month.month)]):
             uncertain = self._ledger.perhaps_never_sent(entries)
             for entry in entries:
-                cell = self._cell(entry) if entry.run.sent and not entry.is_ambiguous else None
-                if cell is None:
+                cells = self._cells(entry) if entry.run.sent and not entry.is_ambiguous else []
+                if not cells:
                     continue
+                self._joined.join(cells)
                 if entry.counted and entry.run.run_id not in uncertain:
                     hours = self._hours(entry)
                     sums = recent if self._is_recent(entry, now) else expected
-                    sums[cell].plus(SumsCell(1, hours.wall_s, hours.cpu_s))
+                    sums[cells[0]].plus(SumsCell(1, hours.wall_s, hours.cpu_s))
                 else:
-                    expected[cell].perhaps += 1
+                    expected[cells[0]].perhaps += 1
         first, stop = (bound // SECONDS_A_DAY for bound in month_bounds(month.month))
         for cell in self._possible_cells():
             if first <= cell.day < stop:
                 expected[cell].perhaps += 1
-        return dict(expected), dict(recent)
+        return self._joined.added(expected), self._joined.added(recent)
 
     def _possible_cells(self) -> Iterator[CellKey]:
         """For each ambiguous run the cells in which the service may have it, in any month: its versions may have ended
@@ -203,14 +239,19 @@ class BySums:
         for versions in self._ledger.ambiguous_versions():
             cells: defaultdict[int, set[CellKey]] = defaultdict(set)
             for entry in versions:
-                if (cell := self._cell(entry)) is not None:
-                    cells[entry.run.run_id].add(cell)
+                cells[entry.run.run_id].update(map(self._joined.of, self._cells(entry)))
             yield from chain.from_iterable(cells.values())
 
     def _hours(self, entry: LedgerRun) -> JobHours:
         """The amounts of a run as the service adds them up; 0 for those that it does not have."""
         wall_s = entry.wall_s * (self._ledger.processors_of(entry) if self._kind.per_core else 1)
         return JobHours(wall_s if self._kind.has_wall else 0, entry.cpu_s if self._kind.has_cpu else 0)
+
+    def _cells(self, entry: LedgerRun) -> list[CellKey]:
+        """The cells in which the service may count a run in this version, first that of its last message: several if it
+        may have it as it was made by earlier settings."""
+        possible = map(self._cell, self._ledger.possibly_sent(entry))
+        return [cell for cell in possible if cell is not None]
 
     def _cell(self, entry: LedgerRun) -> CellKey | None:
         kind = self._ledger.kind_of(entry)
@@ -287,7 +328,7 @@ class BySums:
                     page.differences.append(Difference(month.month, "superseded", record_id, reason))
                     continue
                 cell = self._cell(entry)
-                one = by_cell.get(cell) if cell is not None else None
+                one = by_cell.get(self._joined.of(cell)) if cell is not None else None
                 if one is None or (one.sent.perhaps and self._is_recent(entry, now)):
                     continue
                 if one.verdict == "agrees":

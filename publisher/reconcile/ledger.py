@@ -217,6 +217,10 @@ class Ledger:
         with self.store.read() as connection:
             return dict(ledger_entries.receipts(connection, batch_ids))
 
+    def possibly_sent(self, entry: LedgerRun) -> list[LedgerRun]:
+        """A run as it was sent by each of the settings by which the service may have it, the last ones first."""
+        return [msgspec.structs.replace(entry, run=run) for run in self.settings.possible(entry.run)]
+
     def _class_of(self, entry: LedgerRun) -> JobClass:
         class_id = entry.run.class_id
         if class_id not in self._classes:

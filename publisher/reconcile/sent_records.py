@@ -6,8 +6,9 @@ it was then (`publisher.reconcile.sent_settings`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import zip_longest
 from typing import Final
 
 import msgspec
@@ -47,14 +48,25 @@ class SentRecords:
                 found.update(self._columns(recipient, some))
         return found
 
-    def changed_later(self, entries: Sequence[LedgerRun]) -> dict[int, tuple[RecordColumns, RecordColumns]]:
+    def by_earlier_settings(self, entries: Sequence[LedgerRun]) -> Iterator[dict[int, RecordColumns]]:
+        """The records of these runs, by run id, as they were made by each of the earlier settings by which the service
+        may have them: those before the last message's, one after the other."""
+        possible = [self._settings.possible(entry.run)[1:] for entry in entries]
+        for runs_then in zip_longest(*possible):
+            then = zip(entries, runs_then, strict=True)
+            yield self.of([msgspec.structs.replace(entry, run=run) for entry, run in then if run is not None])
+
+    def changed_later(
+        self, entries: Sequence[LedgerRun], taken: Mapping[int, RecordColumns]
+    ) -> dict[int, tuple[RecordColumns, RecordColumns]]:
         """Of those that were made by earlier settings, the columns as they were sent and as they would be sent now, by
-        run id, where both can be made."""
-        earlier = [entry for entry in entries if self._settings.of(entry.run).number]
+        run id, where both can be made. `taken`: those that the service has by earlier settings."""
+        earlier = [entry for entry in entries if self._settings.of(entry.run).number or entry.run.run_id in taken]
         found: dict[int, tuple[RecordColumns, RecordColumns]] = {}
         for part in chunks(earlier, _AT_ONCE):
             now = self._columns(self._recipient, part)
-            found.update((run_id, (sent, now[run_id])) for run_id, sent in self.of(part).items() if run_id in now)
+            sent = {**self.of(part), **taken}
+            found.update((run_id, (sent[run_id], now[run_id])) for run_id in now.keys() & sent.keys())
         return found
 
     def _by_recipient(self, entries: Sequence[LedgerRun]) -> Iterator[tuple[Recipient, list[LedgerRun]]]:

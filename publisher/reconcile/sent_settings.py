@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from formats.view import View
 from publisher.collect.enrich import Enrichers
 from publisher.collect.settings_text import config_of_text
@@ -85,3 +87,14 @@ class SentSettings:
             return self.now
         position = bisect_left(self._last_batches, entry.batch_id)
         return self.now if position == len(self._earlier) else self._earlier[position]
+
+    def possible(self, entry: LedgerEntry) -> list[LedgerEntry]:
+        """A run as it was last sent; and, where the service may have taken it before that, as it was sent by each of
+        the earlier settings."""
+        version = entry.version
+        if version is None or entry.batch_id is None:
+            return [entry]
+        if not (version.by_several_settings or version.may_be_one_of_several):
+            return [entry]
+        earlier = self._last_batches[: bisect_left(self._last_batches, entry.batch_id)]
+        return [entry, *(msgspec.structs.replace(entry, batch_id=last) for last in earlier)]

@@ -3,8 +3,8 @@
 A run may change, or be no longer selected, while it is being sent: collecting does not wait for sending. `revision`
 counts the changes of the run since the delivery got its state, so that a decision about an earlier version does not
 settle a later one; `deselected` is 1 for a run in flight that is no longer selected. `sent_digest` is the digest of the
-version sent last, which the service has or may have; `may_be_one_of_several` is 1 if the service keeps the first
-version that it receives, which may be an earlier one.
+version sent last, which the service has or may have; `may_be_one_of_several` says what is unknown of that
+(`publisher.store.schema.Ambiguity`).
 
 A shard is a part of a target's deliveries, so that several publishers can work on a large backlog at once. The run's
 number decides the shard, so no two publishers read, render, or lock the same rows. Only the publisher with the lock of
@@ -18,13 +18,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, case, func, null, select, update
+from sqlalchemy import ColumnElement, Connection, and_, case, func, literal_column, null, select, update
 
 from formats.rule_codes import Reason
 from publisher.reason import ReasonCode, stored
 from publisher.store import paging
 from publisher.store.runs import UpsertedRun
-from publisher.store.schema import ARE_ASSUMED, OPEN, BatchState, State, batches, counters, deliveries, runs
+from publisher.store.schema import ARE_ASSUMED, OPEN, Ambiguity, BatchState, State, batches, counters, deliveries, runs
 from publisher.store.stored_values import bytes_of, state_of
 from publisher.store.transitions import (
     ASSUMED,
@@ -37,6 +37,8 @@ from publisher.store.transitions import (
 )
 
 EVER: Final = -(2**63)
+IS_ONE_VERSION: Final = deliveries.c.may_be_one_of_several != literal_column(str(int(Ambiguity.VERSION)))
+"""The service cannot have an earlier version than was last sent."""
 
 
 def of_target(connection: Connection, target_id: int) -> dict[State, int]:
@@ -175,7 +177,7 @@ def sent_as_they_are(connection: Connection, target_id: int, run_ids: Sequence[i
 def known_there(connection: Connection, target_id: int, run_ids: Sequence[int]) -> set[int]:
     """Those of these runs of which the service accepted what was sent last, and nothing else was sent."""
     query = select(deliveries.c.run_id).join(batches, batches.c.id == deliveries.c.batch_id)
-    is_there = and_(batches.c.state == int(BatchState.ACCEPTED), deliveries.c.may_be_one_of_several == 0)
+    is_there = and_(batches.c.state == int(BatchState.ACCEPTED), IS_ONE_VERSION)
     query = query.where(deliveries.c.target_id == target_id, is_there)
     return {row[0] for row in paging.rows_in(connection, query, deliveries.c.run_id, run_ids)}
 
@@ -267,6 +269,16 @@ def take_assumed_as_sent(connection: Connection, target_id: int, which: ColumnEl
     assumed = and_(deliveries.c.target_id == target_id, deliveries.c.state == int(State.ACCEPTED), ARE_ASSUMED)
     unknown = and_(assumed, deliveries.c.sent_digest.is_(None), which)
     connection.execute(update(deliveries).where(unknown).values(sent_digest=present))
+
+
+def count_perhaps_sent(connection: Connection, target_id: int) -> int:
+    """The number of deliveries of which a version was sent and is, or may be, at the service."""
+    counts = of_target(connection, target_id)
+    sent = sum(counts[state] for state in (State.ACCEPTED, State.IN_FLIGHT, State.SUPERSEDED))
+    for state in (State.WAITING, State.REJECTED, State.HELD, State.WAIVED):
+        perhaps = (deliveries.c.target_id == target_id, in_state(state), deliveries.c.sent_digest.is_not(None))
+        sent += connection.execute(select(func.count()).where(*perhaps)).scalar_one()
+    return sent
 
 
 def forget_sent_versions(connection: Connection, target_id: int, run_ids: Sequence[int]) -> None:

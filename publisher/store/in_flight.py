@@ -11,31 +11,43 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, literal_column, null, or_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, case, func, literal_column, null, or_, select, update
 
 from formats.rule_codes import Reason
 from publisher.reason import ReasonCode
 from publisher.store import paging, prepared
-from publisher.store.deliveries import EVER, WHOLE, Shard, in_state
+from publisher.store.deliveries import EVER, IS_ONE_VERSION, WHOLE, Shard, in_state
 from publisher.store.queries import PendingDelivery, SentVersion, sent_version, with_runs
-from publisher.store.schema import OPEN, State, deliveries, runs
+from publisher.store.schema import OPEN, Ambiguity, State, deliveries, earlier_settings, runs
 from publisher.store.stored_run import run_or_damage
-from publisher.store.transitions import ONE, ONE_UNCHANGED, ZERO, DeliverySelection, StateChange, transition
+from publisher.store.transitions import ONE_UNCHANGED, ZERO, DeliverySelection, StateChange, transition
 
 NO_LONGER_SELECTED: Final = Reason.of(ReasonCode.NO_LONGER_SELECTED)
 CHANGED_AFTER_DELIVERY: Final = Reason.of(ReasonCode.CHANGED_AFTER_DELIVERY)
 
 
+_VERSION: Final[ColumnElement[int]] = literal_column(str(int(Ambiguity.VERSION)))
+_SETTINGS: Final[ColumnElement[int]] = literal_column(str(int(Ambiguity.SETTINGS)))
+_before_present_settings: Final = (
+    select(func.max(earlier_settings.c.last_batch_id))
+    .where(earlier_settings.c.target_id == deliveries.c.target_id)
+    .scalar_subquery()
+)
+"""The last message that was made by earlier settings; NULL if there is none."""
+
+
 def _sent(digest: ColumnElement[bytes]) -> dict[str, ColumnElement[Any]]:
     """The columns of a batch, with the digest of the version that it sends."""
-    may_have_another = and_(
-        bindparam("keeps_first") == ONE,
-        or_(deliveries.c.sent_digest != digest, deliveries.c.may_be_one_of_several == ONE),
-    )
     return {
         "batch_id": bindparam("batch"),
         "sent_digest": digest,
-        "may_be_one_of_several": case((may_have_another, ONE), else_=ZERO),
+        "may_be_one_of_several": case(
+            (or_(bindparam("keeps_first") == ZERO, deliveries.c.sent_digest.is_(None)), ZERO),
+            (deliveries.c.sent_digest != digest, _VERSION),
+            # If what was sent before arrived, it is there as it was: by the present settings it would look altered.
+            (and_(IS_ONE_VERSION, deliveries.c.batch_id <= _before_present_settings), _SETTINGS),
+            else_=deliveries.c.may_be_one_of_several,
+        ),
     }
 
 
@@ -67,7 +79,7 @@ _batch_unchanged: Final = DeliverySelection(
         _of_batch,
         deliveries.c.revision == ZERO,
         deliveries.c.deselected == ZERO,
-        deliveries.c.may_be_one_of_several == ZERO,
+        IS_ONE_VERSION,
     ),
     ("batch",),
 )
@@ -82,7 +94,14 @@ _none_sent: Final = prepared.Bulk(
 _earlier_sent: Final = prepared.Bulk(
     update(deliveries)
     .where(_in_batch, _one_run)
-    .values(sent_digest=bindparam("earlier"), may_be_one_of_several=bindparam("several")),
+    .values(
+        sent_digest=bindparam("earlier"),
+        # Its message is not named any more: it may have been made by any of the settings.
+        may_be_one_of_several=case(
+            (and_(bindparam("several") == ZERO, _before_present_settings.is_not(None)), _SETTINGS),
+            else_=bindparam("several"),
+        ),
+    ),
     ("earlier", "several", "target", "batch", "run"),
 )
 

@@ -27,6 +27,7 @@ from formats.rule_codes import Reason
 from publisher.store import dialect, paging
 from publisher.store.deliveries import WHOLE, Shard, in_state, state_where
 from publisher.store.schema import (
+    Ambiguity,
     BatchState,
     State,
     batches,
@@ -48,10 +49,11 @@ _Span = TypeVar("_Span")
 
 class SentVersion(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The version of a run that was last sent. The service has it, or may have it, or has an earlier one that was
-    sent."""
+    sent. `by_several_settings`: it may have this version as it was made by earlier settings."""
 
     digest: bytes
     may_be_one_of_several: bool = False
+    by_several_settings: bool = False
 
     def is_known_as(self, digest: bytes) -> bool:
         """Whether only this version was sent."""
@@ -62,7 +64,8 @@ def sent_version(digest: bytes | None, several: int) -> SentVersion | None:
     """The version in the columns `sent_digest` and `may_be_one_of_several`."""
     if digest is None:
         return None
-    return SentVersion(bytes_of(digest, "the digest of a version that was sent"), bool(several))
+    known = bytes_of(digest, "the digest of a version that was sent")
+    return SentVersion(known, several == Ambiguity.VERSION, several == Ambiguity.SETTINGS)
 
 
 class PendingDelivery(msgspec.Struct, frozen=True, gc=False):
@@ -377,8 +380,8 @@ def sent_versions(connection: Connection, target_id: int, run_ids: Sequence[int]
         deliveries.c.target_id == target_id, deliveries.c.sent_digest.is_not(None)
     )
     found = paging.rows_in(connection, query, deliveries.c.run_id, run_ids)
-    what = "the digest of a version that was sent"
-    return {run_id: SentVersion(bytes_of(digest, what), bool(several)) for run_id, digest, several in found}
+    versions = ((run_id, sent_version(digest, several)) for run_id, digest, several in found)
+    return {run_id: version for run_id, version in versions if version is not None}
 
 
 def runs_in(

@@ -103,6 +103,17 @@ class BatchState(IntEnum):
     """Refused, split, or set to wait again; its records are in other batches or wait."""
 
 
+class Ambiguity(IntEnum):
+    """What is unknown of what a service has of a run: in the column `may_be_one_of_several`."""
+
+    NONE = 0
+    VERSION = 1
+    """It keeps the first version that it received, which may be an earlier one than was last sent."""
+    SETTINGS = 2
+    """It keeps the first message, and may have this version as it was made by earlier settings than those by which it
+    was last sent."""
+
+
 metadata = MetaData()
 
 # SQLite makes only a column of exactly this type an alias of the row id.

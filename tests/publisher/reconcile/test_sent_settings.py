@@ -9,12 +9,17 @@ import pytest
 
 from publisher.collect.settings_text import config_of_text, settings_text
 from publisher.config.schema import Config
+from publisher.errors import ConfigError
 from publisher.simulator import Simulator
+from publisher.simulator.faults import Fault
 from publisher.simulator.pki import Pki
+from publisher.sources.base import Window
 from publisher.store import registry
 from publisher.store.schema import State
-from tests.publisher.reconcile.reconciled_site import confirmed, files, month, reconciled, sgas, site_of
-from tests.publisher.site import ListSource, Site, make_job, make_jobs
+from publisher.targets.base import Message, Outcome, Unknown
+from publisher.targets.directory import DirectoryTarget
+from tests.publisher.reconcile.reconciled_site import DAY, confirmed, files, kinds, month, reconciled, sgas, site_of
+from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
 pytestmark = pytest.mark.either_store
 
@@ -51,6 +56,85 @@ def test_a_vo_rule_that_changed_makes_nothing_missing_or_foreign_at_sgas(
     found, differences = reconciled(site)
     assert ([each for each in differences if each.kind != "outdated"], confirmed(site)) == ([], 5)
     assert (month(found).missing, month(found).foreign) == (0, 0)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_job_sent_again_after_a_lost_answer_is_found_by_the_settings_of_either_message(
+    simulator: Simulator, pki: Pki, tmp_path: Path, stored: bool
+) -> None:
+    """SGAS keeps the first message that it takes, and nobody knows which that was."""
+    site = Site(tmp_path, [ListSource("ce1")], [])
+    site.table |= site_of(tmp_path, pki, (), neic=sgas(simulator)).table
+    sent_under_another_rule(site, *without_vo(1), *make_jobs(2, first=5, vo="cms"), later=2)
+    site.table["sources"]["ce1"]["map"] = [{"vo": "atlas"}]
+    site.sources["ce1"].add(*without_vo(3, 4))
+    simulator.faults.replace([Fault("close", service="sgas", stored=stored)])
+    sent(site)
+    assert site.counted("neic") == {State.ACCEPTED: 4, State.WAITING: 2}
+    simulator.faults.replace([])
+    site.table["sources"]["ce1"]["map"] = OTHER_RULE
+    sent(site)
+    found, differences = reconciled(site)
+    assert (kinds(differences).keys() <= {"outdated"}, confirmed(site), found.agrees) == (True, 6, True)
+    simulator.sgas.forget([make_job(3).record_id])
+    found, differences = reconciled(site)
+    assert (month(found).missing, month(found).foreign) == (1, 0)
+    assert make_job(3).record_id in kinds(differences)["suspect"], "what is lost is still found"
+
+
+def test_what_was_requested_again_by_other_settings_is_found_as_the_service_has_it(
+    simulator: Simulator, pki: Pki, tmp_path: Path
+) -> None:
+    site = Site(tmp_path, [ListSource("ce1")], [])
+    site.table |= site_of(tmp_path, pki, (), neic=sgas(simulator)).table
+    sent_under_another_rule(site, *without_vo(1, 2, 3), make_job(5, vo="cms"), make_job(6), later=4)
+    simulator.sgas.forget([make_job(3).record_id])
+    site.publisher.republish("neic", Window(NOVEMBER, NOVEMBER + DAY))
+    found, differences = reconciled(site)
+    assert (month(found).missing, month(found).foreign, confirmed(site)) == (0, 0, 6)
+    assert kinds(differences).keys() <= {"outdated"}
+
+
+def test_a_line_that_was_written_before_the_answer_was_lost_is_found_as_it_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of a day that has a record is not written again by other settings."""
+    place = {"type": "directory", "path": "xdmod", "records": "xdmod-slurm", "attempts": 1}
+    site = site_of(tmp_path, None, make_jobs(1, local_user=None), spool=place)
+    site.sources["ce1"].add(make_job(2, local_user=None), make_job(3, local_user=None))
+    post = DirectoryTarget.post
+
+    def lost(target: DirectoryTarget, message: Message) -> Outcome:
+        post(target, message)
+        return Unknown("the answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DirectoryTarget, "post", lost)
+        site.collect()
+        site.publish()
+    site.configure("spool", dn="withhold")
+    sent(site)
+    found, differences = reconciled(site)
+    assert (kinds(differences).keys(), found.agrees, confirmed(site)) == ({"outdated"}, True, 3)
+    written = [
+        line for file in (tmp_path / "xdmod").iterdir() for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    assert len(written) == 3
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_setting_in_the_key_cannot_change_while_a_record_may_have_been_delivered(
+    simulator: Simulator, pki: Pki, tmp_path: Path, stored: bool
+) -> None:
+    """The record would be sent again by another key, and count twice if it had arrived."""
+    site = site_of(tmp_path, pki, [], neic=sgas(simulator))
+    site.sources["ce1"].add(make_job(1))
+    simulator.faults.replace([Fault("close", service="sgas", stored=stored)])
+    sent(site)
+    assert site.counted("neic") == {State.WAITING: 1}
+    site.configure("neic", record_id_prefix="x-")
+    with pytest.raises(ConfigError, match="they would be counted twice"):
+        site.collect()
 
 
 @pytest.mark.parametrize("deselects", [False, True])
