@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 from sqlalchemy import Connection, select
 
 from formats.calendar import Month
@@ -36,7 +37,13 @@ def fixed(
     if totals is None or totals.persons is None:
         return frozenset()
     persons = totals.persons
-    since = {persons.spelled(view, row.pseudonym).casefold(): row.erased_at for row in erase.rows(connection)}
+    # Totals that were sent with names stay where names are withheld now; those without names are of nobody.
+    views = (msgspec.structs.replace(view, dn="send"), *([view] if view.dn == "hash" else []))
+    since = {
+        persons.spelled(each, row.pseudonym).casefold(): row.erased_at
+        for row in erase.rows(connection)
+        for each in views
+    }
     if not since:
         return frozenset()
 

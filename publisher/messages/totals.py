@@ -104,8 +104,7 @@ class MonthlyTotals:
         why = self._why_not_whole(month)
         # A total replaces that of the whole month: made of the jobs read so far, it would take the others away there.
         if why is not None:
-            all_of_it = Held(why, Members([], []), bounds=month_bounds(month))
-            return self._section(month, ItemPage((), [all_of_it]))
+            return self._section(month, ItemPage((), [_all_of(month, why)]))
         with self._recipient.store.read() as connection:
             known = groups.of_month(connection, target_id, self._totals.kind, month.number)
             kept = erased_groups.fixed(connection, target_id, self._totals, month, self._recipient.view, self._now)
@@ -116,13 +115,12 @@ class MonthlyTotals:
         folded = self._folded(target_id, month, resends, released=released)
         if folded.damaged:
             return self._section(month, ItemPage((), [self._held_for_damage(month, folded.damaged)]))
-        # After a change of a benchmark, say: if the service takes the old group without these runs and refuses the new
-        # one, the ledger would call runs accepted that the service does not have. So they wait with the new group.
-        if self._scope.is_due and not kept and _have_moved(folded, known):
-            anew = self._folded(target_id, month, [*resends, State.ACCEPTED], released=released)
-            if anew.count_waiting() > folded.count_waiting():  # otherwise all of them are only assumed to be accepted
-                resends.append(State.ACCEPTED)
-                folded = anew
+        anew = self._folded_anew(target_id, month, folded, known, resends, released=released)
+        if anew is not None and kept:  # nobody knows if those that moved are of a total that stays at the service
+            return self._section(month, ItemPage((), [_all_of(month, erased_groups.HELD)]))
+        if anew is not None:
+            resends.append(State.ACCEPTED)
+            folded = anew
         if self._scope.resends_groups:
             for key in known.keys() - kept:
                 known[key] = msgspec.structs.replace(known[key], state=State.WAITING)
@@ -145,12 +143,33 @@ class MonthlyTotals:
             self.changed.add(month)
         return self._section(month, page, kept, resends, [key for key in outdated if key not in kept])
 
+    def _folded_anew(
+        self,
+        target_id: int,
+        month: Month,
+        folded: MonthFold,
+        known: Mapping[str, GroupRow],
+        resends: Sequence[State],
+        *,
+        released: bool,
+    ) -> MonthFold | None:
+        """The month with accepted runs among those that wait, if some of them are in another group than they were sent
+        with.
+
+        After a change of a benchmark, say: if the service takes the old group without these runs and refuses the new
+        one, the ledger would call runs accepted that the service does not have. So they wait with the new group.
+        """
+        if not self._scope.is_due or not _have_moved(folded, known):
+            return None
+        anew = self._folded(target_id, month, [*resends, State.ACCEPTED], released=released)
+        return anew if anew.count_waiting() > folded.count_waiting() else None  # all are only assumed to be accepted
+
     def _held_for_damage(self, month: Month, run_ids: Sequence[int]) -> Held:
         """Hold the month: without its damaged runs the service would replace its sums by smaller ones."""
         with self._recipient.store.read() as connection:
             record_id = next(record_ids(connection, run_ids[:1]), "")
         reason = Reason.of(ReasonCode.MONTH_DAMAGED, record_id=record_id, number=len(run_ids))
-        return Held(reason, Members([], []), bounds=month_bounds(month))
+        return _all_of(month, reason)
 
     def _folded(self, target_id: int, month: Month, resends: Sequence[State], *, released: bool) -> MonthFold:
         """The month folded; the runs in the states `resends` count as waiting."""
@@ -234,6 +253,11 @@ def grouped_runs(recipient: Recipient, month: Month) -> Iterator[GroupedRun]:
     for run in runs:
         with suppress(CannotRenderError):  # held, and counted in no group
             yield group_of_run(recipient, run)
+
+
+def _all_of(month: Month, reason: Reason) -> Held:
+    """All that waits of a month."""
+    return Held(reason, Members([], []), bounds=month_bounds(month))
 
 
 def _held(reasons: Mapping[Reason, Members]) -> list[Held]:

@@ -127,6 +127,44 @@ def test_a_summary_that_the_service_has_under_the_name_is_not_sent_beside_it(sit
     assert sums.total()[0] == 9
 
 
+def test_a_month_with_a_summary_under_the_name_is_held_where_other_settings_would_move_its_jobs(site: Site) -> None:
+    """Without names every summary has another key: the service would count the person's jobs in it beside those under
+    the name."""
+    sums = site.receivers["sums"]
+    assert isinstance(sums, SummaryReceiver)
+    site.publisher.maintenance.forget(BOB, "/CN=erased 1")
+    before = dict(sums.sums)
+    site.configure("sums", dn="withhold")
+    site.sources["ce1"].add(make_job(31))
+    site.now += 10
+    for _ in range(2):
+        site.collect()
+        site.publish()
+        assert sums.sums == before
+        assert site.in_state("sums", State.HELD) == {make_job(31).record_id}
+    assert "erased" in (site.reasons("sums")[make_job(31).record_id] or "")
+    site.configure("sums", dn="send")
+    site.collect()
+    site.publish()
+    assert site.in_state("sums", State.HELD) == set()
+    assert sums.total()[0] == 1 + sum(jobs for jobs, *_ in before.values())
+
+
+def test_a_summary_without_names_is_sent_again_as_before(tmp_path: Path) -> None:
+    sums = SummaryReceiver("sums")
+    site = Site(tmp_path, [ListSource("ce1")], [sums])
+    site.configure("sums", dn="withhold")
+    site.sources["ce1"].add(bobs(1), make_job(2))
+    site.collect()
+    site.publish()
+    site.publisher.maintenance.forget(BOB)
+    site.sources["ce1"].add(make_job(3))
+    site.now += 10
+    site.collect()
+    site.publish()
+    assert (site.counted("sums"), sums.total()[0]) == ({State.ACCEPTED: 3}, 3)
+
+
 def test_what_is_purged_is_known_again_under_both_names(site: Site) -> None:
     site.publisher.maintenance.purge(Month(2026, 11))
     site.publisher.maintenance.forget(BOB)
