@@ -223,7 +223,7 @@ def _entries(runs: str, classes: Any, columns: Collection[str]) -> str:
     if has["dn"]:
         words["user"] = 'coalesce(runs."user", classes.dn)'
     if has["prefix"]:
-        words["local_id"] = "coalesce(classes.prefix, '') || runs.local_id"
+        words["local_id"] = "coalesce(classes.prefix, '') || nullif(runs.local_id, '')"
     selected = [f'{words[name]} AS "{name}"' for name in ENTRIES if name in columns]
     joined = any("classes." in words[name] for name in ENTRIES if name in columns)
     join = f"JOIN classes ON runs.{CLASS_ID} = classes.{CLASS_ID}" if joined else ""

@@ -62,6 +62,17 @@ def test_columns_say_what_entries_say(publisher: Publisher) -> None:
     assert from_columns(publisher) == reported
 
 
+def test_a_prefix_alone_is_no_id(tmp_path: Path) -> None:
+    """The prefix of a source's local ids makes no id of an empty one: the job has another, such as its global id."""
+    source = ListSource("ce1")
+    source.add(make_job(1, local_id="", global_id="g1"), make_job(2, local_id=None, global_id="g2"), make_job(3))
+    site = Site(tmp_path, [source], [])
+    site.table["sources"]["ce1"]["local_id_prefix"] = "p-"
+    site.collect()
+    site.reopen()
+    assert sorted(row[0] or "" for row in selected(site.publisher, ["local_id"])) == ["", "", "p-3"]
+
+
 def test_runs_in_progress_reach_until_now(publisher: Publisher) -> None:
     rows = selected(publisher, ['"end"', '"stop"', "status"], running_until=NOW)
     running = {(stop, status) for end, stop, status in rows if end is None}
