@@ -26,7 +26,7 @@ MOST_BINS: Final = 1_000_000
 
 KEYS: Final = (
     "queue", "host", "complex", "group", "user", "job", "vo", "project", "account", "department", "status", "pe",
-    "slots", "task", "cluster", "reservation", "dn",
+    "slots", "task", "cluster", "reservation", "dn", "ending",
 )  # fmt: skip
 """The keys by which runs are selected (DQS accounting manual, "Matching a Job to a Request", and keys of other
 systems)."""

@@ -48,6 +48,7 @@ def jobs(
     status: Annotated[str | None, _pattern("--status", "Only with this status: completed, failed, ...")] = None,
     task: Annotated[str | None, _pattern("--task", "Only these array tasks, such as 3 or 1-10:2")] = None,
     reservation: Annotated[str | None, _pattern("--reservation", "Only in this advance reservation")] = None,
+    ending: Annotated[str | None, _pattern("--ending", "Only with this ending: time-limit, memory-limit, ...")] = None,
     source: Annotated[
         str | None,
         typer.Option(
@@ -94,7 +95,7 @@ def jobs(
         begin, end = options.window_bounds(since, until)
         patterns = {
             "user": user, "group": group, "vo": vo, "project": project, "queue": queue, "host": host, "status": status,
-            "task": task, "reservation": reservation,
+            "task": task, "reservation": reservation, "ending": ending,
         }  # fmt: skip
         given = {name: pattern for name, pattern in patterns.items() if pattern is not None}
         if held:

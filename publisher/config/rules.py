@@ -180,6 +180,7 @@ class Selected(Settings):
     cluster: str | None = Field(default=None, description="Cluster or cell.")
     reservation: str | None = Field(default=None, description="Advance reservation: its id or name.")
     dn: str | None = Field(default=None, description="Distinguished name of the user.")
+    ending: str | None = Field(default=None, description="How the run ended: `time-limit`, ...")
 
     @property
     def patterns(self) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from formats.calendar import month_of
+from formats.ending import ending_of
 from formats.job import Job
 from formats.utilization.measure import KEYS, Ran
 from publisher.errors import UsageError
@@ -67,6 +68,7 @@ class Filters:
 
 
 @lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def word_test(key: str, text: str) -> Callable[[str], bool]:
     """Return a test of whether a value matches a pattern; for `task` also a range, as in qacct: `1-10:2`.
 
@@ -160,6 +162,7 @@ def facts_of(job: Job) -> dict[str, tuple[str, ...]]:
         "cluster": (job.cluster,),
         "reservation": reservations(job.extras),
         "dn": (job.user_dn,),
+        "ending": (ending_of(job.system, job.status, job.end_reason),),
     }
     return {key: tuple(value for value in several if value) for key, several in values.items()}
 

@@ -50,7 +50,9 @@ JOB_COLUMNS: Final = ("local_id", "name", "global_id", "array_id", "dqs_job_name
 TEXT_COLUMNS: Final = (*sorted({*KEYS, "source"} - {"job", "host", "slots"}), "placed")
 """Columns of words; `host` is read from `placed`, the hosts of a run, and the word `slots` from the number."""
 CORE_NUMBERS: Final = "core_numbers"
-LATER: Final = frozenset({CORE_NUMBERS, "incomplete", "energy_mj", "metered_mj", "metered_by", "memory_asked_kib"})
+LATER: Final = frozenset(
+    {CORE_NUMBERS, "incomplete", "energy_mj", "metered_mj", "metered_by", "memory_asked_kib", "ending"}
+)
 """Columns that older archives may lack: their values are then unknown."""
 COLUMNS: Final = (*sorted(NUMBERS), *TEXT_COLUMNS, *JOB_COLUMNS, "events", CORE_NUMBERS)
 TYPES: Final = {

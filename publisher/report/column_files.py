@@ -30,7 +30,7 @@ from publisher.report.archive import COLUMNS, TYPES
 from publisher.store.changes import NOTHING, ChangeMark
 from publisher.whole_file import require_own_folder, write_whole
 
-VERSION: Final = 4
+VERSION: Final = 5
 _MANIFEST: Final = "manifest"
 _CHECK_BYTES: Final = 4
 _MODE: Final = 0o600

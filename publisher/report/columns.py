@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 from sqlalchemy import Connection
 
+from formats.ending import ending_of
 from formats.identity import UnknownEncodingError, encode
 from formats.job import Events, Host, Job
 from publisher.encoded_run import class_values, unpack
@@ -83,7 +84,8 @@ _TYPES: Final[dict[str, tuple[Any, Any]]] = {
     "core_numbers": (tuple[str, ...], ()),
 }
 """Types and defaults of fields that are not numbers or texts."""
-_FIELDS: Final = (*_NUMBER_FIELDS, *_WORD_FIELDS.values(), *_NAME_FIELDS, "energy_j", *_TYPES)
+_ENDING_FIELDS: Final = ("system", "status", "end_reason")
+_FIELDS: Final = (*_NUMBER_FIELDS, *_WORD_FIELDS.values(), *_NAME_FIELDS, *_ENDING_FIELDS, "energy_j", *_TYPES)
 _SKIPPED: Final = frozenset({"fqans", "benchmarks", "runtime_environments", "transfers", "process_ids"})
 
 
@@ -163,6 +165,7 @@ def _words(runs: Sequence[Any]) -> dict[str, Any]:
     columns["complex"] = _coded(
         ((run.extras.complex, run.extras.category) for run in runs), lambda found: _joined(complex_items(*found))
     )
+    columns["ending"] = _coded(map(attrgetter(*_ENDING_FIELDS), runs), lambda found: ending_of(*found))
     columns["reservation"] = _coded(
         (_reservation(run.extras) for run in runs), lambda found: _joined([str(each) for each in found if each])
     )

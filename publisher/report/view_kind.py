@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from formats.ending import ENDINGS
 from formats.utilization.measure import KEYS
 from publisher.errors import UsageError
 from publisher.report.report import Column
@@ -73,6 +74,7 @@ _PATTERNS: Final = (
     _pattern("cluster", "Only jobs of these clusters"),
     _pattern("reservation", "Only jobs in these advance reservations"),
     _pattern("dn", "Only jobs of these distinguished names"),
+    _pattern("ending", f"Only jobs with this ending: {', '.join(ENDINGS)}"),
 )
 OPTIONS: Final[Mapping[str, ViewOption]] = {
     option.name: option

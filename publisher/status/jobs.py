@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from typing import Any, Final
@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Connection, func, select
 
+from formats.ending import ending_of, reason_decides
 from formats.job import Job
 from formats.rule_codes import Reason
 from publisher.config.schema import Config
@@ -96,18 +97,30 @@ def _phrase(value: Any) -> str:
     return str(value)
 
 
-_FIELDS: Final[Mapping[str, frozenset[str]]] = {
-    "user": frozenset({"local_user", "user_dn"}),
-    "group": frozenset({"local_group"}),
-    "vo": frozenset({"vo"}),
-    "project": frozenset({"project"}),
-    "queue": frozenset({"queue"}),
-    "host": frozenset({"hosts"}),
-    "status": frozenset({"status"}),
-    "task": frozenset({"array_task"}),
-    "reservation": frozenset({"extras"}),
+class _Compared(msgspec.Struct, frozen=True):
+    """What a pattern is compared with: these facts, by these values."""
+
+    facts: frozenset[str]
+    values: Callable[[Job], Iterable[str | None]]
+
+
+_COMPARED: Final[Mapping[str, _Compared]] = {
+    "user": _Compared(frozenset({"local_user", "user_dn"}), lambda job: (job.local_user, job.user_dn)),
+    "group": _Compared(frozenset({"local_group"}), lambda job: (job.local_group,)),
+    "vo": _Compared(frozenset({"vo"}), lambda job: (job.vo,)),
+    "project": _Compared(frozenset({"project"}), lambda job: (job.project,)),
+    "queue": _Compared(frozenset({"queue"}), lambda job: (job.queue,)),
+    "host": _Compared(frozenset({"hosts"}), lambda job: (host.name for host in job.hosts)),
+    "status": _Compared(frozenset({"status"}), lambda job: (job.status,)),
+    "task": _Compared(
+        frozenset({"array_task"}), lambda job: (None if job.array_task is None else str(job.array_task),)
+    ),
+    "reservation": _Compared(frozenset({"extras"}), lambda job: reservations(job.extras)),
+    "ending": _Compared(
+        frozenset({"system", "status", "end_reason"}),
+        lambda job: (ending_of(job.system, job.status, job.end_reason),),
+    ),
 }
-"""The facts that a pattern is compared with, by its name."""
 _OF_USERS: Final = frozenset(LocalUser.__struct_fields__)
 
 
@@ -115,7 +128,7 @@ class JobFilter(msgspec.Struct, frozen=True):
     """A filter of runs; None: no condition. `state` is that of a delivery to `target`, or to any.
 
     `patterns`: by `user` (local user or distinguished name), `group`, `vo`, `project`, `queue`, `host`, `status`,
-    `task`, `reservation`; with * and ? as for file names; all of them must match.
+    `task`, `reservation`, `ending`; with * and ? as for file names; all of them must match.
     """
 
     patterns: Mapping[str, str] = {}
@@ -138,7 +151,9 @@ class JobFilter(msgspec.Struct, frozen=True):
         for key in self.patterns:
             if self._match(item.facts, key):
                 continue
-            unknown = _FIELDS[key] - shared
+            unknown = _COMPARED[key].facts - shared
+            if key == "ending" and not reason_decides(item.facts.system, item.facts.status):
+                unknown = frozenset()
             if unknown <= _OF_USERS and users:
                 matches = {self._matches(key, [getattr(user, field) for field in unknown]) for user in users}
             else:
@@ -149,22 +164,12 @@ class JobFilter(msgspec.Struct, frozen=True):
         return None if undecided else True
 
     def _match(self, job: Job, key: str) -> bool:
-        values: dict[str, Iterable[str | None]] = {
-            "user": (job.local_user, job.user_dn),
-            "group": (job.local_group,),
-            "vo": (job.vo,),
-            "project": (job.project,),
-            "queue": (job.queue,),
-            "host": (host.name for host in job.hosts),
-            "status": (job.status,),
-            "task": (None if job.array_task is None else str(job.array_task),),
-            "reservation": reservations(job.extras),
-        }
-        return self._matches(key, values[key])
+        return self._matches(key, _COMPARED[key].values(job))
 
     def _matches(self, key: str, values: Iterable[str | None]) -> bool:
         pattern = self.patterns[key]
-        return any(value is not None and (value == pattern or word_test(key, pattern)(value)) for value in values)
+        matches = word_test(key, pattern)
+        return any(value is not None and (value == pattern or matches(value)) for value in values)
 
 
 class FoundJobs(msgspec.Struct, frozen=True):
@@ -189,8 +194,8 @@ def newest(store: Store, window: Window, chosen: JobFilter, limit: int | None) -
     """The newest runs that ended in a window and are selected, at most `limit`, and how many there are in all.
 
     What a class decides for its runs is decided once. Only runs of which it decides nothing are read to be counted: by
-    `task` and `reservation`, by projects and hosts where the source knows the grid identity and the benchmark, and by
-    local users if the class has some that match and others.
+    `task` and `reservation`, by `ending` if they failed, by projects and hosts where the source knows the grid identity
+    and the benchmark, and by local users if the class has some that match and others.
     """
     with store.read() as connection:
         verdicts = _verdicts(connection, chosen)
@@ -208,7 +213,7 @@ def newest(store: Store, window: Window, chosen: JobFilter, limit: int | None) -
 def _newest(connection: Connection, query: Newest, limit: int | None) -> tuple[int, list[StoredRun]]:
     """How many runs a query gives, and the newest of them."""
     page = [stored_run(row) for rows in newest_runs.rows(connection, query, limit) for row in rows]
-    return newest_runs.count(connection, query), page
+    return len(page) if limit is None or len(page) < limit else newest_runs.count(connection, query), page
 
 
 def _newest_of(

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Select, exists, func, select
 
 from publisher.store import dialect
 from publisher.store.deliveries import in_state
-from publisher.store.prepared import Listed, listed
+from publisher.store.prepared import Member, members
 from publisher.store.schema import State, classes, deliveries, runs, sources
 from publisher.store.stored_run import RUN_COLUMNS
 
@@ -35,13 +35,13 @@ def rows(connection: Connection, chosen: Newest, limit: int | None) -> Generator
     joined = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)
     query = _where(select(*RUN_COLUMNS).select_from(joined), chosen)
     ordered = query.order_by(runs.c.end_time.desc(), runs.c.id.desc()).limit(limit)
-    return dialect.streamed(connection, ordered, _PAGE, _values(chosen))
+    return dialect.streamed(connection, ordered, _PAGE, _values(connection, chosen))
 
 
 def count(connection: Connection, chosen: Newest) -> int:
     """How many these are. Without deliveries, a scan of the index over ends."""
     query = _where(select(func.count()).select_from(runs), chosen)
-    total: int = connection.execute(query, _values(chosen)).scalar_one()
+    total: int = connection.execute(query, _values(connection, chosen)).scalar_one()
     return total
 
 
@@ -52,7 +52,7 @@ def _where(query: Select[Any], chosen: Newest) -> Select[Any]:
     if chosen.stop is not None:
         query = query.where(runs.c.end_time < chosen.stop)
     if chosen.classes is not None:
-        query = query.where(runs.c.class_id.bool_op("IN")(Listed("classes")))
+        query = query.where(Member(runs.c.class_id, "classes"))
     if chosen.targets is not None:
         query = query.where(_delivered(chosen.targets, chosen.state))
     return query
@@ -67,5 +67,5 @@ def _delivered(targets: Collection[int], state: State | None) -> ColumnElement[b
     return runs.c.id.in_(select(deliveries.c.run_id).where(to_them, in_state(state)))
 
 
-def _values(chosen: Newest) -> dict[str, str] | None:
-    return None if chosen.classes is None else {"classes": listed(sorted(chosen.classes))}
+def _values(connection: Connection, chosen: Newest) -> dict[str, str | bytes] | None:
+    return None if chosen.classes is None else {"classes": members(connection, chosen.classes)}

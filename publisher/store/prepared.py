@@ -5,7 +5,7 @@ The layer of SQLAlchemy takes several times as long as a small statement; rows a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from sqlalchemy import (
     Connection,
     Dialect,
     Executable,
+    LargeBinary,
     Table,
     Text,
     and_,
@@ -125,6 +126,43 @@ def _listed_on_server(element: Listed, compiler: SQLCompiler, **options: Any) ->
 def listed(ids: Iterable[int]) -> str:
     """The value of a `Listed` parameter."""
     return f"[{','.join(map(str, ids))}]"
+
+
+class Member(ColumnElement[bool]):
+    """Whether a column of ids has one of many, which are one parameter of a statement (`members`).
+
+    For each of millions of rows SQLite looks up a byte by its place in a third of the time that an index of ids takes.
+    """
+
+    inherit_cache = True
+
+    def __init__(self, column: ColumnElement[int], name: str) -> None:
+        """`name`: of the parameter."""
+        self.column = column
+        self.key = name
+        self.listed = column.bool_op("IN")(Listed(name))
+        self.bytes: BindParameter[bytes] = bindparam(name, type_=LargeBinary)
+
+
+@compiles(Member, "sqlite")
+def _member_in_file(element: Member, compiler: SQLCompiler, **options: Any) -> str:
+    column, ids = (compiler.process(part, **options) for part in (element.column, element.bytes))
+    return f"substr({ids}, {column} + 1, 1) = x'01'"
+
+
+@compiles(Member, "postgresql")
+def _member_on_server(element: Member, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(element.listed, **options)
+
+
+def members(connection: Connection, ids: Collection[int]) -> str | bytes:
+    """The value of a `Member` parameter."""
+    if connection.dialect.name != "sqlite":
+        return listed(sorted(ids))
+    found = bytearray(max(ids, default=0) + 1)
+    for each in ids:
+        found[each] = 1
+    return bytes(found)
 
 
 class Lookup:

@@ -69,6 +69,7 @@ RUNS: Final = {
     "queue": "queue",
     "parallel_environment": "pe",
     "status": "status",
+    "ending": "ending",
     "reservation": "reservation",
     "resources": "complex",
     "hosts": "json_extract_string(placed, '$[*].name')",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from formats.ending import ending_of
 from publisher.api import Publisher
 from publisher.sources.base import Window
 from publisher.status.jobs import JobFilter, KnownRun
@@ -55,6 +56,7 @@ def _words(job: KnownRun, key: str) -> list[str | None]:
         "host": [host.name for host in facts.hosts],
         "status": [facts.status],
         "task": [None if facts.array_task is None else str(facts.array_task)],
+        "ending": [ending_of(facts.system, facts.status, facts.end_reason)],
     }[key]
 
 
@@ -73,6 +75,9 @@ def _words(job: KnownRun, key: str) -> list[str | None]:
         {"task": "2"},
         {"user": "*s*", "queue": "*", "task": "*"},
         {"user": "nobody"},
+        {"ending": "*limit"},
+        {"ending": "completed"},
+        {"ending": "*", "status": "failed"},
     ],
     ids=str,
 )

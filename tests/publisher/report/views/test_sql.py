@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
 
+from formats.ending import ending_of
 from publisher.api import Publisher
 from publisher.errors import UsageError
 from publisher.report.output import to_csv, to_json, to_markdown
@@ -14,6 +18,7 @@ from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make, sql
+from publisher.sources.base import Window
 
 SINCE, UNTIL = 0, 1_796_083_200
 
@@ -95,3 +100,23 @@ def test_the_tables_have_these_columns(every_source: Publisher) -> None:
         found = ask(every_source, f"SELECT * FROM {table} LIMIT 1")
         assert [column.name for column in found.columns] == [*columns]
         assert [name for name in columns if f"`{name}`" not in page] == []
+
+
+def test_how_jobs_ended_has_the_same_words_for_every_source(every_source: Publisher, tmp_path: Path) -> None:
+    """By the facts of each run, in the store and in an archive; one of an earlier version does not know it."""
+    every_source.archive(tmp_path / "archive")
+    jobs = [run.run.job for run in every_source.jobs(Window())]
+    counting = [job for job in jobs if job.has_record or (job.finished and job.system == "dqs")]
+    expected = Counter((job.system, ending_of(job.system, job.status, job.end_reason)) for job in counting)
+    assert {ending for _, ending in expected} >= {"time-limit", "memory-limit", "cancelled", "completed", None}
+    kinds = {name: source.type for name, source in every_source.config.sources.items()}
+    for archive in (None, tmp_path / "archive"):
+        found = ask(every_source, "SELECT source, ending, count(*) FROM runs GROUP BY 1, 2", archive)
+        counted: Counter[tuple[str, object]] = Counter()
+        for source, ending, count in found.rows:
+            counted[kinds[str(source)], ending] += count  # type: ignore[assignment, operator]
+        assert counted == expected
+    for file in tmp_path.glob("archive/*/runs.parquet"):
+        parquet: Any = pq
+        parquet.write_table(parquet.read_table(file, partitioning=None).drop_columns(["ending"]), file)
+    assert ask(every_source, "SELECT DISTINCT ending FROM runs", tmp_path / "archive").rows == ((None,),)
