@@ -172,11 +172,12 @@ def _of_ceems(meter: EnergyMeter, now: int, result: MeterResult) -> Generator[Me
     since_ms = (now - meter.days * _DAY_S) * 1000
     with closing(open_read_only(meter.path)) as database:
         for row in database.execute(query, (since_ms, meter.ceems_cluster, meter.ceems_cluster)):
-            yield from _taken(result, f"unit {row[0]}", partial(_of_unit, *row))
+            yield from _taken(result, f"unit {row[0]}", partial(_of_unit, float(meter.ceems_pue), *row))
 
 
-def _of_unit(job: object, started_ms: int, *amounts: str | None) -> MeteredJob:
-    return _value(job, started_ms // 1000, sum(map(_kwh, amounts)) * _J_A_KWH)
+def _of_unit(pue: float, job: object, started_ms: int, *amounts: str | None) -> MeteredJob:
+    # CEEMS adds up recording rules that have the PUE in them; that of the site is multiplied once, later.
+    return _value(job, started_ms // 1000, sum(map(_kwh, amounts)) * _J_A_KWH / pue)
 
 
 def _kwh(text: str | None) -> float:

@@ -77,13 +77,17 @@ class EnergyMeter(Settings):
     ceems_cluster: str | None = Field(
         default=None, min_length=1, description="CEEMS: only units with this `cluster_id`. Default: all."
     )
+    ceems_pue: Pue = Field(
+        default=Decimal(1),
+        description="CEEMS: the PUE in its values (`--pue` of its recording rules), by which they are divided.",
+    )
     days: Count = Field(
         default=7, ge=1, le=36_500, description="CEEMS: for so many days after its end a job is read again."
     )
 
     @model_validator(mode="after")
     def _of_ceems_alone(self) -> EnergyMeter:
-        for name in ("ceems_cluster", "days"):
+        for name in ("ceems_cluster", "ceems_pue", "days"):
             if self.type == "csv" and name in self.model_fields_set:
                 raise WrongKeysError(((name,), "has no effect on a CSV file, which is read whole"))
         return self

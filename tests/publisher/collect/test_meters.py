@@ -101,6 +101,13 @@ def test_values_of_ceems_by_cluster_job_and_start(tmp_path: Path) -> None:
     assert again.stored == 0
 
 
+def test_values_of_ceems_are_without_its_pue(tmp_path: Path) -> None:
+    ceems(tmp_path / "ceems.db", ("slurm-a", "1", start_of(1), {"total": 0.0015}, {"total": 0.0015}))
+    site = metered_site(tmp_path, {"type": "ceems", "path": "ceems.db", "ceems_pue": "1.25", "days": 90})
+    site.publisher.read_meters()
+    assert view(site)["measured_mj"] == round(0.003 * 3.6e9 / 1.25)
+
+
 @pytest.mark.either_store
 def test_late_values_change_reports_and_nothing_that_is_sent(tmp_path: Path) -> None:
     site = metered_site(tmp_path, {"type": "csv", "path": "energy.csv"})
