@@ -31,6 +31,7 @@ PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
     "auditor-apel-plugin": (),
     "python-auditor": (),
     "waldur-api-client": (),
+    "waldur-site-agent-slurm": (),
 }
 """Of each what it imports from PyPI. Those without come from PyPI themselves, the others from the folder SOURCES."""
 PHP_CLASSES: Final[Mapping[str, tuple[str, ...]]] = {

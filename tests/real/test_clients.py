@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import msgspec
+
 from formats.calendar import Month, month_of
-from publisher.testing.delivery import DeliverySite
+from formats.text import date_time
+from publisher.config.schema import SourceSettings
+from publisher.sources import make_source
+from publisher.testing.delivery import VO, DeliverySite
 from publisher.testing.jobs import NOVEMBER, make_job, make_jobs
 from tests.publisher.auditor import AuditorDouble, seconds
 from tests.publisher.targets.doubles import FolderDouble, WaldurService
@@ -110,6 +116,68 @@ def test_waldurs_client_reads_and_writes_the_same(tmp_path: Path) -> None:
     assert [_plain(each) for each in found["payloads"]] == [_plain(each) for each in payloads]
     waldur.compared("usages", len(amounts))
     waldur.compared("payloads", len(payloads))
+
+
+def test_waldurs_site_agent_sums_what_we_sum(tmp_path: Path) -> None:
+    """Of the same rows of sacct, but for what a job was granted beyond its request, which only we count."""
+    agent = RealProgram("waldur-site-agent-slurm")
+    rows = [_of_sacct(number) for number in range(1, 300)]
+    components = {"cpu": 60, "gres/gpu": 60}
+    given = {"rows": rows, "components": components, "accounts": ["physics", "bio&x"], "year": 2026, "month": 11}
+    theirs = agent.read("waldur_agent", given)
+    table = tmp_path / "sacct.psv"
+    lines = ["|".join(values) for values in (rows[0], *(row.values() for row in rows))]
+    table.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    source = make_source("slurm", SourceSettings.model_validate({"type": "slurm", "path": table, "cluster": "c1"}))
+    with WaldurService(tmp_path).running() as double:
+        own = {"cpu_k_hours": {"amount": "core-hours"}, "gpu_hours": {"amount": "gpu-hours"}}
+        site = DeliverySite(tmp_path, double, json.loads, None, batch_records=1, components=own)
+        site.add(*(msgspec.structs.replace(job, vo=VO) for page in source.pages({}) for job in page.jobs))
+        site.settle()
+        ours = double.amounts(Month(2026, 11))
+        site.reopen()
+    more: Counter[tuple[str, str]] = Counter()
+    for number, row in enumerate(rows, 1):
+        for user in (row["User"], _ALL_USERS):
+            more[row["Account"], user] += _elapsed_s(number) * _granted_more(number)
+    for account, users in theirs.items():
+        for user, amounts in users.items():
+            name = "" if user == _ALL_USERS else user
+            cpu_h = ours[account, "cpu_k_hours", name] - Decimal(more[account, user]) / 3600
+            gpu_h = ours[account, "gpu_hours", name]
+            # Both round to hundredths, the agent each user alone.
+            assert abs(cpu_h - Decimal(str(amounts["cpu"]))) < Decimal("0.02"), (account, user)
+            assert abs(gpu_h - Decimal(str(amounts["gres/gpu"]))) < Decimal("0.02"), (account, user)
+    assert more.total()
+    agent.compared("amounts", len(ours))
+    assert len(ours) == sum(map(len, theirs.values())) * len(components)
+
+
+_ALL_USERS: Final = "TOTAL_ACCOUNT_USAGE"
+
+
+def _elapsed_s(number: int) -> int:
+    return 1 + number * 7919 % 99_999
+
+
+def _granted_more(number: int) -> int:
+    """Cores that a job was granted beyond its request."""
+    return 2 if number % 10 == 0 else 0
+
+
+def _of_sacct(number: int) -> dict[str, str]:
+    """A row of sacct by column."""
+    end, elapsed_s, cores = NOVEMBER + 100_000 + 3600 * number, _elapsed_s(number), 1 + number % 8
+    days, seconds = divmod(elapsed_s, 86_400)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    resources = f"gres/gpu={1 + cores % 3},mem=4294967296,node=1"
+    granted = cores + _granted_more(number)
+    return {
+        "JobID": str(number), "User": f"user{number % 5}", "Account": "physics" if number % 3 else "bio&x",
+        "State": "COMPLETED", "Start": date_time(end - elapsed_s).removesuffix("Z"),
+        "End": date_time(end).removesuffix("Z"), "Elapsed": f"{days}-{clock}" if days else clock, "NCPUS": str(granted),
+        "ReqTRES": f"cpu={cores},{resources}", "AllocTRES": f"cpu={granted},{resources}",
+    }  # fmt: skip
 
 
 def _hex(text: str) -> str:
