@@ -307,3 +307,14 @@ def test_metrics_have_the_present_allocations() -> None:
 
 def _unreadable() -> Any:
     raise UsageError("no store")
+
+
+def test_the_keys_of_thresholds_stay_those_in_stores() -> None:
+    """After an upgrade with other keys, every threshold that was ever reached would be mailed once more."""
+    words = {"user": "ada", "account": "physics", "cluster": "alpha", "resource": "gpus"}
+    values = allocation("Renamed since", NOVEMBER, NOVEMBER + 90 * DAY, 2500, **words)
+    use = AllocationUse(Allocation.model_validate(values), 0, 0, 0)
+    whole = AllocationUse(Allocation.model_validate({**values, "amount": "2500.000"}), 0, 0, 0)
+    other = AllocationUse(Allocation.model_validate({**values, "amount": "2500.001"}), 0, 0, 0)
+    assert use.notice_key(90) == whole.notice_key(90) == "allocation 3acb0e1436db3eb6: 90 %"
+    assert other.notice_key(90) != use.notice_key(90)
