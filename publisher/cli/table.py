@@ -31,6 +31,8 @@ _LINES = 3
 """The characters between two columns with a line between them."""
 _SPACES = 2
 """Those between two columns of a compact table."""
+_MOST_BLOCKS = 2
+"""Nobody follows a row through more."""
 _RULE_BELOW_HEADINGS = "    \n    \n {0}{0} \n    \n    \n    \n    \n    \n"
 
 
@@ -40,8 +42,8 @@ def show_table(
     """Print a table on standard output; columns named in `right` are aligned to the right.
 
     A cell is a plain value (`publisher.text.cell_text`) or a text of `level_text`. Where the columns would be too
-    narrow to read, the table is compact: without lines, and with headings of several lines; where that is too wide as
-    well, each row is a paragraph. Raises `OutputClosedError` and `OutputError`.
+    narrow to read, the table is compact: without lines, with headings of several lines, and if need be in two parts.
+    Where these are too wide as well, each row is a paragraph. Raises `OutputClosedError` and `OutputError`.
     """
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -88,7 +90,7 @@ def _without_blanks(text: str) -> str:
 
 
 def _drawn(table: Table) -> str:
-    """A table as text for standard output: whole, compact, or as paragraphs."""
+    """A table as text for standard output: with lines, compact, or as paragraphs."""
     from rich.box import ASCII  # noqa: PLC0415
 
     text = io.StringIO()
@@ -97,11 +99,13 @@ def _drawn(table: Table) -> str:
         table.box = ASCII
     if _LINES * len(table.columns) + 1 + sum(_widths(table)) <= console.width:
         console.print(table)
-    elif _SPACES * (len(table.columns) - 1) + sum(widths := _widths(table, compact=True)) <= console.width:
-        title = _title(table)
-        _make_compact(table, widths)
-        for part in (*title, table):
+    elif blocks := _blocks(table, widths := _widths(table, compact=True), console.width):
+        for part in _title(table):
             console.print(part)
+        for number, places in enumerate(blocks):
+            if number:
+                console.print()
+            console.print(_compact(table, places, widths))
     else:
         for paragraph in _paragraphs(table, console.width):
             console.print(paragraph, overflow="fold")
@@ -138,20 +142,45 @@ def _widths(table: Table, *, compact: bool = False) -> list[int]:
     return widths
 
 
-def _make_compact(table: Table, widths: Sequence[int]) -> None:
-    """Remove the lines of a table but that below its headings, which are broken to fit above their columns."""
-    from rich.box import Box  # noqa: PLC0415
+def _blocks(table: Table, widths: Sequence[int], width: int) -> list[list[int]]:
+    """The places of the columns of compact tables that show a table: of one, or of two below each other that begin with
+    the same columns, which say what a row is. Empty: each would be too wide, or a second would have long texts, which
+    belong to the rest of their row.
+    """
+    names = next((place for place, column in enumerate(table.columns) if column.justify == "right"), 0)
+    if any(len(cell.plain) > _READABLE for column in table.columns[names:] for cell in _cells(column)):
+        names = 0
+    blocks = [[*range(len(widths))]]
+    while sum(widths[place] + _SPACES for place in blocks[-1]) - _SPACES > width:
+        fits = 0
+        while sum(widths[place] + _SPACES for place in blocks[-1][: fits + 1]) - _SPACES <= width:
+            fits += 1
+        if not 0 < names < fits or len(blocks) == _MOST_BLOCKS:
+            return []
+        blocks[-1:] = [blocks[-1][:fits], [*range(names), *blocks[-1][fits:]]]
+    return blocks
 
-    table.box = Box(_RULE_BELOW_HEADINGS.format("─" if is_utf8() else "-"), ascii=not is_utf8())
-    table.title = None
-    table.show_edge = table.pad_edge = False
-    table.padding = (0, _SPACES - 1, 0, 0)
-    headings = [wrap(str(column.header), width) for column, width in zip(table.columns, widths, strict=True)]
+
+def _compact(table: Table, places: Sequence[int], widths: Sequence[int]) -> Table:
+    """Some columns of a table without lines but that below the headings, which are broken to fit the columns."""
+    from rich.box import Box  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+
+    box = Box(_RULE_BELOW_HEADINGS.format("─" if is_utf8() else "-"), ascii=not is_utf8())
+    compact = Table(
+        box=box, show_edge=False, pad_edge=False, padding=(0, _SPACES - 1, 0, 0), header_style=table.header_style
+    )
+    headings = [wrap(str(table.columns[place].header), widths[place]) for place in places]
     most = max(map(len, headings))
-    for column, width, lines in zip(table.columns, widths, headings, strict=True):
-        column.header = "\n".join([""] * (most - len(lines)) + lines)
-        column.min_width = width
-        column.no_wrap = column.justify == "right"
+    for place, lines in zip(places, headings, strict=True):
+        right = table.columns[place].justify == "right"
+        compact.add_column(
+            "\n".join([""] * (most - len(lines)) + lines), justify="right" if right else "left", overflow="fold",
+            min_width=widths[place], no_wrap=right,
+        )  # fmt: skip
+    for row in zip(*(_cells(table.columns[place]) for place in places), strict=True):
+        compact.add_row(*row)
+    return compact
 
 
 def _title(table: Table) -> list[Text]:

@@ -48,6 +48,22 @@ def test_one_that_fits_without_lines_is_compact(
         "bob      12         3 d",
     ]
     assert (lines(36), lines(50)) == (compact, compact)
+    assert lines(34) == [
+        "Usage, by user",
+        "       core",
+        "user  hours    cpu time",
+        "───────────────────────",
+        "ada   1,166  510 d 19 h",
+        "bob      12         3 d",
+        "",
+        "         longest",
+        "         waiting",
+        "user        time",
+        "────────────────",
+        "ada   2 h 48 min",
+        "bob",
+    ]
+    rows[0][3] = "for longer than anybody knows"
     assert lines(34)[1] == "ada"
 
 
