@@ -21,7 +21,7 @@ BASE_STAMP := $(BASE_VENV)/.test-base$(subst /,-,-$(BASE_PYTHON))
 PIP := -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 PIP_INSTALL := $(BIN)/python $(PIP)
 PACKAGES := publisher formats
-SOURCES := $(PACKAGES) tests
+CODE := $(PACKAGES) tests
 # The input of the wheel.
 DISTRIBUTED := $(PACKAGES) pyproject.toml README.md LICENSE docs/usage-publisher.1 \
   $(addprefix conf/,completions filters grafana prometheus publisher.toml systemd)
@@ -58,18 +58,18 @@ test-real: $(VENV)/.test  ## compare with real programs (clients from PyPI; apel
 
 lint: $(VENV)/.lint  ## run ruff, mypy, and import-linter
 	@failed=; \
-	$(BIN)/ruff check $(SOURCES) || failed=1; \
-	$(BIN)/ruff format --check $(SOURCES) || failed=1; \
+	$(BIN)/ruff check $(CODE) || failed=1; \
+	$(BIN)/ruff format --check $(CODE) || failed=1; \
 	$(BIN)/mypy || failed=1; \
 	$(BIN)/lint-imports || failed=1; \
 	test -z "$$failed"
 
 format: $(VENV)/.lint  ## format the sources with ruff
-	@$(BIN)/ruff check --fix $(SOURCES)
-	@$(BIN)/ruff format $(SOURCES)
+	@$(BIN)/ruff check --fix $(CODE)
+	@$(BIN)/ruff format $(CODE)
 
-bench: $(VENV)/.test  ## run the benchmarks; a single one: make bench BENCH=NAME
-	@$(BIN)/python -m tests.bench $(BENCH)
+bench: $(VENV)/.test  ## run the benchmarks; a single one: make bench BENCH=NAME (beside the APEL client: SOURCES=DIR)
+	@SOURCES="$(SOURCES)" $(BIN)/python -m tests.bench $(BENCH)
 
 bench-quick: $(VENV)/.test  ## run the benchmarks with small inputs
 	@$(BIN)/python -m tests.bench --quick $(BENCH)

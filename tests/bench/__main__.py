@@ -1,5 +1,6 @@
 """The measurements: `python -m tests.bench [--quick | --full] [--json FILE] [NAME...]`; `--list` shows the names, and
-`--plot FILE.svg RESULTS.json...` draws time and memory against size from what `--json` wrote.
+`--plot FILE.svg RESULTS.json...` draws time and memory against size from what `--json` wrote, `--pairs` each row beside
+its baseline.
 
 A NAME chooses the rows whose name contains it. Every row and its baseline run one after the other, each in a separate
 process, on inputs that are always the same (kept in `.bench/`). What the columns mean is in
@@ -25,6 +26,7 @@ from tests.bench import (
     arc_own,
     delivering,
     floor,
+    hour,
     parsing,
     plot,
     rendering,
@@ -39,7 +41,7 @@ from tests.bench.measure import Measured
 from tests.bench.rows import ROWS, BenchRow, Measurement, Scale
 
 PACKAGES = ("formats", "publisher")
-MODULES = (parsing, storing, rendering, delivering, arc_own, sharing, sizing, stages, reporting, floor, starting)
+MODULES = (parsing, storing, rendering, delivering, arc_own, hour, sharing, sizing, stages, reporting, floor, starting)
 HEADINGS = ("row", "records", "records/s", "CPU s", "wall s", "peak MiB", "beside", "records/s", "ratio", "CPU ratio")
 
 
@@ -56,10 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw the results in the files that are named instead"
     )
+    parser.add_argument("--pairs", type=Path, metavar="FILE", help="the same, rows beside their baselines")
     options = parser.parse_args(arguments)
-    if options.plot is not None:
-        plot.draw([Path(name) for name in options.names], options.plot)
-        return 0
+    for file, draw in ((options.plot, plot.draw), (options.pairs, plot.draw_pairs)):
+        if file is not None:
+            draw([Path(name) for name in options.names], file)
+            return 0
     chosen = [row for row in ROWS if not options.names or any(name in row.name for name in options.names)]
     if not chosen:
         parser.error(f"no row is named so; there are: {', '.join(row.name for row in ROWS)}")

@@ -81,16 +81,36 @@ def publish(bench: Bench, target: str, messages: str, records: int, *, one_conte
 
     Of its summaries all messages must have arrived: several are of one key, of which APEL keeps the last.
     """
-    (bench.folder / "accounting").mkdir()
-    shutil.copy(inputs.arc_database(bench), bench.folder / "accounting" / "accounting.db")
-    modules = f"PYTHONPATH={bench.inputs / UNPACKED / MODULES}"
+    database(bench, inputs.arc_database(bench))
     with tempfile.TemporaryDirectory() as folder, services(Path(folder)) as running:
-        configuration = bench.folder / "arc.conf"
-        configuration.write_text(_configured(running, bench.folder, target, messages, records), encoding="utf-8")
-        port = urlsplit(running.ready["token_url"]).port
-        run = ("env", modules, sys.executable, "-P", RUNNER, configuration, str(port), str(int(one_context)))
-        bench.process(bench.size, *run)
+        run(bench, bench.size, running, target, messages, records, one_context=one_context)
         delivering.require_arrival(running, bench, messages_alone=messages == "summaries")
+
+
+def database(bench: Bench, source: Path) -> Path:
+    """A copy of an accounting database where its publisher looks for it."""
+    (bench.folder / "accounting").mkdir()
+    return Path(shutil.copy(source, bench.folder / "accounting" / "accounting.db"))
+
+
+def run(
+    bench: Bench,
+    jobs: int,
+    running: BenchServices,
+    target: str,
+    messages: str,
+    records: int,
+    *,
+    one_context: bool = False,
+    since: int = 0,
+) -> None:
+    """Measure its publisher with the jobs of its database that ended after `since`: so many are `jobs`."""
+    modules = f"PYTHONPATH={bench.inputs / UNPACKED / MODULES}"
+    configuration = bench.folder / "arc.conf"
+    configuration.write_text(_configured(running, bench.folder, target, messages, records), encoding="utf-8")
+    port = urlsplit(running.ready["token_url"]).port
+    runner = (sys.executable, "-P", RUNNER, configuration, str(port), str(int(one_context)), str(since))
+    bench.process(jobs, "env", modules, *runner)
 
 
 def _configured(running: BenchServices, folder: Path, target: str, messages: str, records: int) -> str:

@@ -1,8 +1,8 @@
-"""Runs ARC's own publisher once: `python arc_runner.py CONFIGURATION TOKEN_PORT SHARED`, its modules on PYTHONPATH.
+"""Runs ARC's own publisher once, its modules on PYTHONPATH: `arc_runner.py CONFIGURATION TOKEN_PORT SHARED SINCE`.
 
-Of the target named `bench` all jobs are published, as by its command for a time window: a run by the clock would begin
-today. The port of the token service, which it has fixed, is set; with SHARED = 1 there is one TLS context for all
-connections, where it makes one for each. Exit code 1 where it did not publish.
+Of the target named `bench` all jobs that ended after SINCE are published, as by its command for a time window: a run by
+the clock would begin today. The port of the token service, which it has fixed, is set; with SHARED = 1 there is one TLS
+context for all connections, where it makes one for each. Exit code 1 where it did not publish.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 
-def main(configuration: str, token_port: str, shared: str) -> int:
+def main(configuration: str, token_port: str, shared: str, since: str) -> int:
     """Publish to the targets of a configuration."""
     peer: Any = importlib.import_module("arc.control.AccountingPublishing")
     config: Any = importlib.import_module("arc.utils.config")
@@ -29,7 +29,7 @@ def main(configuration: str, token_port: str, shared: str) -> int:
         peer.HTTPSClientAuthConnection = _SharedTlsConnection
     publisher = peer.RecordsPublisher(config)
     settings, kind = publisher.find_configured_target("bench")
-    return int(not publisher.republish(kind, settings, 0))
+    return int(not publisher.republish(kind, settings, int(since)))
 
 
 def _set_token_port(sender: Any, port: int) -> None:

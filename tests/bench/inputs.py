@@ -12,14 +12,24 @@ from formats.job import Job
 from publisher.config import schema
 from publisher.sources import make_source
 from tests.bench.measure import Bench
-from tests.generators.arc_database import create
+from tests.generators.arc_database import create, jobs_of, write
+from tests.generators.arc_jobs import QUEUES, VOS, ArcJob
 
 SEED = 1
 FIRST = 1_790_812_800
 """2026-10-01T00:00:00Z."""
-MONTH_S = 30 * 86_400
+DAY_S = 86_400
+MONTH_S = 30 * DAY_S
 TWO_YEARS = (1_730_419_200, 1_793_491_200)
 """From 2024-11-01 until 2026-11-01: 24 months."""
+
+_SACCT = (
+    "Cluster|JobIDRaw|JobID|User|UID|Group|GID|Account|Partition|QOS|JobName|State|Submit|Eligible|Start|End|"
+    "ElapsedRaw|TotalCPU|UserCPU|SystemCPU|MaxRSS|MaxVMSize|NCPUS|NNodes|NodeList|AllocTRES|ReqMem|"
+    "ConsumedEnergyRaw|ExitCode|DerivedExitCode"
+)
+JobFacts = tuple[int, str, int, int, int]
+"""Number, user, start, seconds, slots of a job."""
 
 
 def kept(bench: Bench, name: str, make: Callable[[Path], None]) -> Path:
@@ -35,15 +45,45 @@ def kept(bench: Bench, name: str, make: Callable[[Path], None]) -> Path:
 
 def arc_database(bench: Bench) -> Path:
     """ARC's accounting database: jobs of one month."""
-    return kept(
-        bench, "arc.db", lambda path: create(path, bench.size, SEED, first=FIRST, last=FIRST + MONTH_S - 86_400)
-    )
+    return kept(bench, "arc.db", lambda path: write(path, _arc_jobs(bench)))
 
 
 def arc_database_of_two_years(bench: Bench) -> Path:
     """ARC's accounting database: as many jobs each day of `TWO_YEARS`."""
     first, end = TWO_YEARS
     return kept(bench, "arc-24-months.db", lambda path: create(path, bench.size, SEED, first=first, last=end - 86_400))
+
+
+def arc_database_of_independent_jobs(bench: Bench) -> Path:
+    """The jobs of `arc_database`, of users without habits: 120 users, 19 FQANs, 5 queues, 8 sizes, each drawn alone."""
+    return kept(bench, "arc-independent.db", lambda path: write(path, map(_independent, _arc_jobs(bench))))
+
+
+def arc_database_in_any_order(bench: Bench) -> Path:
+    """The jobs of `arc_database`, in an order that has nothing to do with their ends."""
+
+    def make(path: Path) -> None:
+        found = list(_arc_jobs(bench))
+        random.Random(SEED).shuffle(found)
+        write(path, found)
+
+    return kept(bench, "arc-any-order.db", make)
+
+
+def _arc_jobs(bench: Bench) -> Iterator[ArcJob]:
+    return jobs_of(bench.size, SEED, first=FIRST, last=FIRST + MONTH_S - DAY_S)
+
+
+def _independent(job: ArcJob) -> ArcJob:
+    rng = random.Random(str(job.job_id))
+    user, fqan = rng.randrange(120), rng.randrange(19)
+    job.user = f"/DC=org/DC=example/C=NO/O=Grid/CN=User {user:03}"
+    job.vo = VOS[fqan % 4][0]
+    job.attributes = [("mainfqan", f"/{job.vo}/group{fqan}"), ("vomsfqan", f"/{job.vo}/group{fqan}")]
+    job.queue = QUEUES[rng.randrange(5)]
+    job.cores = rng.choice((1, 2, 3, 4, 8, 12, 16, 32))
+    job.extra = [(name, f"u{user:03}:{job.vo}" if name == "localuser" else value) for name, value in job.extra]
+    return job
 
 
 def jobs(bench: Bench) -> list[Job]:
@@ -73,6 +113,37 @@ def torque_day(bench: Bench) -> Path:
         _write(path / "20261001", map(_torque, _in_order_of_ends(bench.size)))
 
     return kept(bench, "torque", make)
+
+
+def torque_days(bench: Bench) -> Path:
+    """A folder with a file of E records for each day of `TWO_YEARS`."""
+    first, end = TWO_YEARS
+    jobs_a_day = max(1, bench.size // ((end - first) // DAY_S))
+
+    def make(path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        for day, midnight in enumerate(range(first, end, DAY_S)):
+            jobs = torque_jobs(jobs_a_day, seed=day, first=midnight, number=1 + day * jobs_a_day)
+            torque_file(path, midnight, jobs)
+
+    return kept(bench, "torque-24-months", make)
+
+
+def torque_jobs(count: int, *, seed: int, first: int, number: int) -> list[JobFacts]:
+    """Jobs that end within a day that begins at `first`, in the order of their ends; with numbers from `number` on."""
+    rng = random.Random(seed)
+    jobs = []
+    for one in range(number, number + count):
+        end, seconds = first + rng.randrange(DAY_S), rng.randrange(10, 80_000)
+        jobs.append((one, f"user{rng.randrange(40)}", end - seconds, seconds, rng.choice((1, 4, 8))))
+    return sorted(jobs, key=lambda facts: facts[2] + facts[3])
+
+
+def torque_file(folder: Path, first: int, jobs: list[JobFacts]) -> Path:
+    """Write a file of a day; return it."""
+    path = folder / f"{datetime.fromtimestamp(first, UTC):%Y%m%d}"
+    _write(path, map(_torque, jobs))
+    return path
 
 
 def pbs_day(bench: Bench) -> Path:
@@ -107,12 +178,18 @@ def blah_log(bench: Bench) -> Path:
 
 def sacct_table(bench: Bench) -> Path:
     """What sacct printed."""
-    names = (
-        "Cluster|JobIDRaw|JobID|User|UID|Group|GID|Account|Partition|QOS|JobName|State|Submit|Eligible|Start|End|"
-        "ElapsedRaw|TotalCPU|UserCPU|SystemCPU|MaxRSS|MaxVMSize|NCPUS|NNodes|NodeList|AllocTRES|ReqMem|"
-        "ConsumedEnergyRaw|ExitCode|DerivedExitCode"
-    )
-    return kept(bench, "sacct", lambda path: _write(path, [names, *map(_sacct, _facts(bench.size))]))
+    return kept(bench, "sacct", lambda path: _write(path, [_SACCT, *map(_sacct, _facts(bench.size))]))
+
+
+def sacct_table_of_many_users(bench: Bench) -> Path:
+    """The same of a cluster with 1,000 users, whose jobs have any number of cores up to 256."""
+
+    def facts() -> Iterator[JobFacts]:
+        rng = random.Random(SEED)
+        for number, _, start, seconds, _ in _facts(bench.size):
+            yield number, f"user{rng.randrange(1000)}", start, seconds, rng.randrange(1, 257)
+
+    return kept(bench, "sacct-many-users", lambda path: _write(path, [_SACCT, *map(_sacct, facts())]))
 
 
 def _write(path: Path, lines: Iterator[str] | list[str]) -> None:
@@ -120,19 +197,19 @@ def _write(path: Path, lines: Iterator[str] | list[str]) -> None:
         file.writelines(line + "\n" for line in lines)
 
 
-def _facts(count: int) -> Iterator[tuple[int, str, int, int, int]]:
+def _facts(count: int) -> Iterator[JobFacts]:
     """Number, user, start, seconds, slots of each job."""
     rng = random.Random(SEED)
     for number in range(1, count + 1):
         yield number, f"user{rng.randrange(40)}", FIRST + number, rng.randrange(10, 80_000), rng.choice((1, 4, 8))
 
 
-def _in_order_of_ends(count: int) -> list[tuple[int, str, int, int, int]]:
+def _in_order_of_ends(count: int) -> list[JobFacts]:
     """As the servers write them: a record with an earlier time than those before it may be text of a user."""
     return sorted(_facts(count), key=lambda facts: facts[2] + facts[3])
 
 
-def _colon(facts: tuple[int, str, int, int, int]) -> str:
+def _colon(facts: JobFacts) -> str:
     number, user, start, seconds, slots = facts
     usage = f"{seconds}:{seconds * 0.9:.6f}:1.250000:5120.000000:0:0:0:0:301:0:0:0.000000:8:0:0:0:1:117"
     return (
@@ -142,7 +219,7 @@ def _colon(facts: tuple[int, str, int, int, int]) -> str:
     )
 
 
-def _jsonl(facts: tuple[int, str, int, int, int]) -> str:
+def _jsonl(facts: JobFacts) -> str:
     number, user, start, seconds, slots = facts
     record = {
         "job_number": number, "task_number": 0, "start_time": start * 1_000_000,
@@ -163,7 +240,7 @@ def _clock(seconds: int) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
-def _torque(facts: tuple[int, str, int, int, int]) -> str:
+def _torque(facts: JobFacts) -> str:
     number, user, start, seconds, slots = facts
     hosts = "+".join(f"n{number % 50}/{slot}" for slot in range(slots))
     return (
@@ -176,7 +253,7 @@ def _torque(facts: tuple[int, str, int, int, int]) -> str:
     )
 
 
-def _sacct(facts: tuple[int, str, int, int, int]) -> str:
+def _sacct(facts: JobFacts) -> str:
     number, user, start, seconds, slots = facts
     begun, ended = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%S}" for at in (start, start + seconds))
     days, rest = divmod(seconds, 86_400)
@@ -188,7 +265,7 @@ def _sacct(facts: tuple[int, str, int, int, int]) -> str:
     )
 
 
-def _pbs(facts: tuple[int, str, int, int, int]) -> str:
+def _pbs(facts: JobFacts) -> str:
     number, user, start, seconds, slots = facts
     node = f"n{number % 50}"
     return (
@@ -205,7 +282,7 @@ def _pbs(facts: tuple[int, str, int, int, int]) -> str:
     )
 
 
-def _lsf(facts: tuple[int, str, int, int, int]) -> str:
+def _lsf(facts: JobFacts) -> str:
     number, user, start, seconds, slots = facts
     hosts = f'1 "{slots}*n{number % 50}"' if slots > 1 else f'1 "n{number % 50}"'
     return (
@@ -217,7 +294,7 @@ def _lsf(facts: tuple[int, str, int, int, int]) -> str:
     )
 
 
-def _condor(facts: tuple[int, str, int, int, int]) -> str:
+def _condor(facts: JobFacts) -> str:
     number, user, start, seconds, slots = facts
     ad = {
         "Cmd": '"/home/run.sh"', "ClusterId": number, "ProcId": 0, "CompletionDate": start + seconds,
@@ -233,7 +310,7 @@ def _condor(facts: tuple[int, str, int, int, int]) -> str:
     return "\n".join([*(f"{name} = {value}" for name, value in ad.items()), head])
 
 
-def _dqs(facts: tuple[int, str, int, int, int]) -> str:
+def _dqs(facts: JobFacts) -> str:
     number, user, start, seconds, _ = facts
     return (
         f"fast.q:n{number % 50}:1:linux,memory=64:chem:{user}:job{number}:DQS.{number}:{number}:{start - 60}:{start}:"
@@ -241,7 +318,7 @@ def _dqs(facts: tuple[int, str, int, int, int]) -> str:
     )
 
 
-def _blah(facts: tuple[int, str, int, int, int]) -> str:
+def _blah(facts: JobFacts) -> str:
     number, user, start, _, _ = facts
     return (
         f'"timestamp={datetime.fromtimestamp(start, UTC):%Y-%m-%d %H:%M:%S}" "userDN=/DC=org/DC=example/CN={user}" '

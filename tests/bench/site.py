@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.bench.inputs import arc_database, arc_database_of_two_years, gridengine_colon
+from tests.bench.inputs import arc_database, arc_database_of_two_years, gridengine_colon, torque_days
 from tests.bench.measure import COMMAND, Bench
 
 HEAD = """\
@@ -17,7 +17,7 @@ url = "sqlite:///store.db"
 [sources.ce1]
 type = "arc"
 path = "accounting.db"
-complete_since = "2026-01-01"
+complete_since = "2024-11-01"
 benchmark = { type = "HEPscore23", value = 14.2 }
 """
 GRID_ENGINE = """\
@@ -30,6 +30,21 @@ type = "gridengine"
 path = "accounting"
 cluster = "cell"
 benchmark = { type = "HEPscore23", value = 14.2 }
+"""
+TORQUE = """\
+[site]
+name = "EXAMPLE-SITE"
+[store]
+url = "sqlite:///store.db"
+[sources.batch]
+type = "torque"
+path = "logs"
+complete_since = "2024-11-01"
+timezone = "UTC"
+benchmark = { type = "HEPscore23", value = 14.2 }
+[[sources.batch.map]]
+when = { local_group = "chem" }
+vo = "chem"
 """
 DELIVERED = """
 [targets.sgas]
@@ -63,10 +78,18 @@ def make_gridengine_site(bench: Bench, targets: str) -> Path:
     return _make_site(bench, GRID_ENGINE + targets, gridengine_colon(bench), "accounting")
 
 
+def make_torque_site(bench: Bench, targets: str) -> Path:
+    """The same over daily files of TORQUE of two years; jobs of its only group belong to the VO of that name."""
+    return _make_site(bench, TORQUE + targets, torque_days(bench), "logs")
+
+
 def _make_site(bench: Bench, text: str, source: Path, name: str) -> Path:
     for file in bench.folder.iterdir():
         shutil.rmtree(file) if file.is_dir() else file.unlink()
-    shutil.copy(source, bench.folder / name)
+    if source.is_dir():
+        shutil.copytree(source, bench.folder / name)
+    else:
+        shutil.copy(source, bench.folder / name)
     config = bench.folder / "publisher.toml"
     config.write_text(text, encoding="utf-8")
     return config

@@ -12,7 +12,7 @@ import argparse
 import itertools
 import random
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -160,13 +160,18 @@ def _side_rows(record_id: int, job: ArcJob) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def create(path: Path, jobs: int, seed: int = 1, kind: Kind = "clean", first: int = FIRST, last: int = LAST) -> None:
-    """Make a database with this number of jobs. It is in the state in which ARC leaves it when it stops: WAL mode,
+    """Make a database with this number of jobs, as `write` does."""
+    write(path, jobs_of(jobs, seed, kind, first, last))
+
+
+def write(path: Path, jobs: Iterable[ArcJob]) -> None:
+    """Make a database of these jobs, in their order. It is in the state in which ARC leaves it when it stops: WAL mode,
     nothing in the WAL."""
     path.unlink(missing_ok=True)
     with ArcWriter(path, new=True, indexes=False) as writer:
         connection = writer.connection
         connection.execute("PRAGMA synchronous = OFF")
-        source = enumerate(jobs_of(jobs, seed, kind, first, last), 1)
+        source = enumerate(jobs, 1)
         while chunk := list(itertools.islice(source, _CHUNK)):
             connection.execute("BEGIN")
             connection.executemany(_AAR, [writer.row(number, job) for number, job in chunk])

@@ -97,19 +97,19 @@ def main(sources: str) -> None:
     """Make the environments that are missing."""
     for name, classes in PHP_CLASSES.items():
         folder = _KEPT / name
-        repository = _repository(Path(sources) / name) if sources else None
+        repository = repository_in(Path(sources) / name) if sources else None
         if (folder / "version").exists():
             continue
         if repository is None or shutil.which("php") is None:
             print(f"{name}: no php, or no repository {sources or 'SOURCES'}/{name}")
             continue
-        version = _unpack(repository, folder / "source", *(f"classes/{each}.php" for each in classes))
+        version = unpack(repository, folder / "source", *(f"classes/{each}.php" for each in classes))
         (folder / "version").write_text(version, encoding="utf-8")
     for name, requirements in PROGRAMS.items():
         folder = _KEPT / name
         if (folder / "version").exists():
             continue
-        repository = _repository(Path(sources) / name) if requirements else None
+        repository = repository_in(Path(sources) / name) if requirements else None
         if requirements and (not sources or repository is None):
             print(f"{name}: no repository {sources or 'SOURCES'}/{name}")
             continue
@@ -123,15 +123,16 @@ def main(sources: str) -> None:
             ask = [python, "-c", f"import importlib.metadata as m; print(m.version({name!r}))"]
             version = subprocess.run(ask, check=True, capture_output=True, text=True).stdout
         else:
-            version = _unpack(repository, folder / "source")
+            version = unpack(repository, folder / "source")
         (folder / "version").write_text(version, encoding="utf-8")
 
 
-def _repository(folder: Path) -> Path | None:
+def repository_in(folder: Path) -> Path | None:
+    """The repository of a folder: a checkout, or a bare one."""
     return next((each for each in (folder / ".git", folder / "repo", folder) if (each / "HEAD").exists()), None)
 
 
-def _unpack(repository: Path, to: Path, *files: str) -> str:
+def unpack(repository: Path, to: Path, *files: str) -> str:
     """The newest commit, or these files of it; its version."""
     git = ("git", f"--git-dir={repository}")
     archive = subprocess.run([*git, "archive", "--format=tar", "HEAD", *files], check=True, capture_output=True).stdout
