@@ -25,6 +25,7 @@ from typing import Any
 from tests.bench import (
     arc_own,
     delivering,
+    distributions,
     floor,
     hour,
     parsing,
@@ -41,7 +42,21 @@ from tests.bench.measure import Measured
 from tests.bench.rows import ROWS, BenchRow, Measurement, Scale
 
 PACKAGES = ("formats", "publisher")
-MODULES = (parsing, storing, rendering, delivering, arc_own, hour, sharing, sizing, stages, reporting, floor, starting)
+MODULES = (
+    parsing,
+    storing,
+    rendering,
+    delivering,
+    arc_own,
+    hour,
+    distributions,
+    sharing,
+    sizing,
+    stages,
+    reporting,
+    floor,
+    starting,
+)
 HEADINGS = ("row", "records", "records/s", "CPU s", "wall s", "peak MiB", "beside", "records/s", "ratio", "CPU ratio")
 
 

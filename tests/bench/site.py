@@ -46,6 +46,21 @@ benchmark = { type = "HEPscore23", value = 14.2 }
 when = { local_group = "chem" }
 vo = "chem"
 """
+SLURM = """\
+[site]
+name = "EXAMPLE-SITE"
+[store]
+url = "sqlite:///store.db"
+[sources.slurm]
+type = "slurm"
+path = "sacct"
+complete_since = "2024-11-01"
+timezone = "UTC"
+benchmark = { type = "HEPscore23", value = 14.2 }
+[[sources.slurm.map]]
+when = { local_group = "chem" }
+vo = "chem"
+"""
 DELIVERED = """
 [targets.sgas]
 type = "directory"
@@ -65,25 +80,26 @@ records = "apel-summary"
 
 def make_site(bench: Bench, targets: str) -> Path:
     """Write the configuration and a copy of the database; return the configuration's path."""
-    return _make_site(bench, HEAD + targets, arc_database(bench), "accounting.db")
+    return make_site_of(bench, HEAD + targets, arc_database(bench), "accounting.db")
 
 
 def make_site_of_two_years(bench: Bench, targets: str) -> Path:
     """The same over jobs of two years."""
-    return _make_site(bench, HEAD + targets, arc_database_of_two_years(bench), "accounting.db")
+    return make_site_of(bench, HEAD + targets, arc_database_of_two_years(bench), "accounting.db")
 
 
 def make_gridengine_site(bench: Bench, targets: str) -> Path:
     """The same over a classic accounting file of Grid Engine."""
-    return _make_site(bench, GRID_ENGINE + targets, gridengine_colon(bench), "accounting")
+    return make_site_of(bench, GRID_ENGINE + targets, gridengine_colon(bench), "accounting")
 
 
 def make_torque_site(bench: Bench, targets: str) -> Path:
     """The same over daily files of TORQUE of two years; jobs of its only group belong to the VO of that name."""
-    return _make_site(bench, TORQUE + targets, torque_days(bench), "logs")
+    return make_site_of(bench, TORQUE + targets, torque_days(bench), "logs")
 
 
-def _make_site(bench: Bench, text: str, source: Path, name: str) -> Path:
+def make_site_of(bench: Bench, text: str, source: Path, name: str) -> Path:
+    """Write a configuration, and a copy of what its source reads; return the configuration's path."""
     for file in bench.folder.iterdir():
         shutil.rmtree(file) if file.is_dir() else file.unlink()
     if source.is_dir():
