@@ -130,7 +130,7 @@ SOME_DAYS = ("--since", "2026-09", "--until", "2026-10")
         (("collect", "ce2"), "unknown source 'ce2'; known: ce1; did you mean 'ce1'?"),
         (("render", "ogf-url"), "; did you mean 'ogf-ur'?"),
         (("jobs", "--state", "wating"), "; did you mean 'waiting'?"),
-        (("report", "totals", "--by", "usr", *SOME_DAYS), "week, month, year; did you mean 'user'?"),
+        (("report", "totals", "--by", "usr", *SOME_DAYS), "week, month, quarter, year; did you mean 'user'?"),
         (
             ("report", "totals", "--sort", "core", *SOME_DAYS),
             "no column 'core'; did you mean 'core_h'? Choose one of: ",

@@ -35,7 +35,7 @@ from publisher.store.classes import AWAITED, JOINED, Interner, Marked
 from publisher.store.database import Store, open_store
 from publisher.store.row_checks import of_class
 from publisher.store.runs import upsert
-from publisher.store.schema import State, classes, runs, sources, targets
+from publisher.store.schema import State, class_users, classes, runs, sources, targets
 from publisher.store.schema import deliveries as ledger
 from tests.publisher.store.server import PostgresqlServer
 
@@ -204,7 +204,7 @@ def sites(draw: st.DrawFn) -> tuple[Month, Config, list[Known]]:
 def fill(store: Store, known: Sequence[Known]) -> None:
     """Put these runs and their deliveries in place of those that were there."""
     with store.write() as connection:
-        for table in (ledger, runs, classes):
+        for table in (ledger, runs, class_users, classes):
             connection.execute(delete(table))
         connection.execute(delete(sources).where(sources.c.name == "gone"))
         connection.execute(insert(sources).values(id=3, name="gone", kind="torque"))

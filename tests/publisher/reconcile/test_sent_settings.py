@@ -16,8 +16,6 @@ from publisher.simulator.pki import Pki
 from publisher.sources.base import Window
 from publisher.store import registry
 from publisher.store.schema import State
-from publisher.targets.base import Message, Outcome, Unknown
-from publisher.targets.directory import DirectoryTarget
 from tests.publisher.reconcile.reconciled_site import DAY, confirmed, files, kinds, month, reconciled, sgas, site_of
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job, make_jobs
 
@@ -93,33 +91,6 @@ def test_what_was_requested_again_by_other_settings_is_found_as_the_service_has_
     found, differences = reconciled(site)
     assert (month(found).missing, month(found).foreign, confirmed(site)) == (0, 0, 6)
     assert kinds(differences).keys() <= {"outdated"}
-
-
-def test_a_line_that_was_written_before_the_answer_was_lost_is_found_as_it_was_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The file of a day that has a record is not written again by other settings."""
-    place = {"type": "directory", "path": "xdmod", "records": "xdmod-slurm", "attempts": 1}
-    site = site_of(tmp_path, None, make_jobs(1, local_user=None), spool=place)
-    site.sources["ce1"].add(make_job(2, local_user=None), make_job(3, local_user=None))
-    post = DirectoryTarget.post
-
-    def lost(target: DirectoryTarget, message: Message) -> Outcome:
-        post(target, message)
-        return Unknown("the answer was lost")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(DirectoryTarget, "post", lost)
-        site.collect()
-        site.publish()
-    site.configure("spool", dn="withhold")
-    sent(site)
-    found, differences = reconciled(site)
-    assert (kinds(differences).keys(), found.agrees, confirmed(site)) == ({"outdated"}, True, 3)
-    written = [
-        line for file in (tmp_path / "xdmod").iterdir() for line in file.read_text(encoding="utf-8").splitlines()
-    ]
-    assert len(written) == 3
 
 
 @pytest.mark.parametrize("stored", [True, False])
