@@ -109,7 +109,7 @@ def missing(kept: Path) -> str:
     return ""
 
 
-class ApelClient:
+class MeasuredApelClient:
     """The client with its database, which has a copy of the tables in a folder, or none."""
 
     def __init__(self, bench: Bench, logs: Path, *, summaries: bool) -> None:

@@ -126,7 +126,7 @@ def apels(bench: Bench, *, summaries: bool) -> None:
     logs = inputs.torque_days(bench)
 
     def make(path: Path) -> None:
-        client = apel_own.ApelClient(bench, logs, summaries=False)
+        client = apel_own.MeasuredApelClient(bench, logs, summaries=False)
         with client.serving():
             client.run(bench.size)
         client.taken()
@@ -136,7 +136,7 @@ def apels(bench: Bench, *, summaries: bool) -> None:
     (bench.folder / "logs").mkdir()
     for log in logs.iterdir():
         (bench.folder / "logs" / log.name).symlink_to(log.absolute())
-    client = apel_own.ApelClient(bench, bench.folder / "logs", summaries=summaries)
+    client = apel_own.MeasuredApelClient(bench, bench.folder / "logs", summaries=summaries)
     with client.serving():
         for hour in range(HOURS):
             add_day(bench.folder / "logs", hour)
