@@ -71,6 +71,9 @@ class SourceKind(msgspec.Struct, frozen=True, kw_only=True):
     """The key of the settings that only this kind has and cannot do without, in a table of their own with a `url`."""
     asked: Mapping[str, str] = {}
     """What `init` asks of these settings besides the URL: the question by its key."""
+    overlaps: str = ""
+    """`MODULE:FUNCTION`, called with the configuration, the name of a source of this kind, and that of another source
+    of the same target: what `check` says of jobs that both have, by their settings. Empty: settings do not show it."""
     other_publisher: tuple[str, str] | None = None
     """A program that publishes the same records to APEL without us, and the format that it sends."""
 
@@ -163,6 +166,7 @@ SOURCE_KINDS: Final[Mapping[str, SourceKind]] = {
             needs_cores=True,
             own_table="auditor",
             asked={"collector": f"What writes its records ({', '.join(COLLECTORS)})"},
+            overlaps="publisher.sources.auditor.overlap:overlaps",
             other_publisher=("auditor-apel-plugin", "apel-normalised-summary"),
         ),
     )

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 from publisher import plugins
+from publisher.config.schema import Config
 from publisher.config.sources import SOURCE_KINDS, SourceSettings
 from publisher.errors import ConfigError
+from publisher.finding import Finding
 from publisher.sources.base import Source
 from publisher.sources.plugin import AddedSource
 from publisher.text import unknown_name
@@ -32,8 +34,7 @@ def make_source(name: str, settings: SourceSettings) -> Source:
     """
     make: Callable[[str, SourceSettings], Source] | None
     if settings.type in SOURCE_KINDS:
-        module, _, attribute = SOURCE_KINDS[settings.type].factory.partition(":")
-        make = getattr(import_module(module), attribute)
+        make = _imported(SOURCE_KINDS[settings.type].factory)
     else:
         make = plugins.load(plugins.SOURCES, settings.type, key=f"sources.{name}.type")
     if make is None:
@@ -43,6 +44,18 @@ def make_source(name: str, settings: SourceSettings) -> Source:
             hint="Install the add-on that has it",
         )
     return make(name, settings) if settings.type in SOURCE_KINDS else AddedSource(name, settings, make)
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    module, _, attribute = name.partition(":")
+    return cast("Callable[..., Any]", getattr(import_module(module), attribute))
+
+
+def overlaps(config: Config, name: str, other: str) -> Iterator[Finding]:
+    """What the settings show of jobs that a source of this name has, and another one too."""
+    kind = SOURCE_KINDS.get(config.sources[name].type)
+    if kind is not None and kind.overlaps:
+        yield from _imported(kind.overlaps)(config, name, other)
 
 
 def known_kinds() -> list[str]:

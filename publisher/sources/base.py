@@ -57,6 +57,8 @@ Known = Callable[[Sequence[str]], Mapping[str, tuple[bytes, int]]]
 A mark is a digest of all that a source has of a run and of how it is read: the same mark means the same run.
 """
 
+ONE_SOURCE: Final = "Read each job from one source, or set `sources` of the target (docs/reference/counted-once.md)"
+"""What to do where two sources have the same jobs."""
 WAITING: Final = "waiting"
 
 FUTURE_S: Final = 86_400
