@@ -1,7 +1,8 @@
 """How a run ended, in the same words for all batch systems: which jobs ran out of time, and which were preempted.
 
 `Job.status` says whether a run failed, `Job.end_reason` why, in the words of its source. Sources without such words
-(ARC, DQS, HTCondor) give no ending, nor does an ambiguous one (exit status 271 of PBS: a signal, whoever sent it).
+(ARC, DQS, HTCondor) give no ending, nor does an ambiguous one (exit status 271 of PBS is a signal, which the server or
+the job itself may have sent).
 """
 
 from __future__ import annotations

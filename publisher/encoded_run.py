@@ -87,15 +87,8 @@ def class_needs_local_user(job: Job) -> bool:
     return not (job.vo and job.user_dn)
 
 
-class LocalUser(msgspec.Struct, frozen=True, array_like=True):
-    """The local user and group of runs whose class does not have them."""
-
-    local_user: str | None
-    local_group: str | None
-
-
 def local_user_of(job: Job) -> bytes:
-    """The `LocalUser` of a run, encoded."""
+    """The local user and group of a run, as `publisher.store.class_users.LocalUser` decodes them."""
     return _encode((job.local_user, job.local_group))
 
 

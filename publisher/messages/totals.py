@@ -116,7 +116,7 @@ class MonthlyTotals:
         if folded.damaged:
             return self._section(month, ItemPage((), [self._held_for_damage(month, folded.damaged)]))
         anew = self._folded_anew(target_id, month, folded, known, resends, released=released)
-        if anew is not None and kept:  # nobody knows if those that moved are of a total that stays at the service
+        if anew is not None and kept:  # those that moved may be counted in a total that stays at the service
             return self._section(month, ItemPage((), [_all_of(month, erased_groups.HELD)]))
         if anew is not None:
             resends.append(State.ACCEPTED)

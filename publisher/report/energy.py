@@ -112,16 +112,17 @@ def define_energy(matching: Matching, settings: Energy, nodes: Sequence[Node]) -
 
 def highest_above(matching: Matching) -> str:
     """The measured power that is most above what nodes can draw, as the end of a sentence, such as `; the highest is
-    470 W on n1, where 450 W are possible`: whoever set `watts_max` sees by how much it is wrong."""
+    470 W on n1, where 450 W are possible`, so that an administrator sees by how much `watts_max` is wrong. Empty: there
+    is none, or its nodes have no names."""
     rows = matching.rows(
         f"SELECT placed, {_VALUE} / wall_ms, most_uw / {MICRO} FROM energy "  # noqa: S608 - names of ours
         f"WHERE refused = '{ABOVE}' AND wall_ms > 0 AND most_uw > 0 "
         f"ORDER BY {_VALUE} / wall_ms / most_uw DESC, placed LIMIT 1"
     )
-    if not rows:
+    ((placed, watts, most_watts),) = rows or [("", 0, 0)]
+    names = [host.name for host in hosts_of(placed) if host.name]
+    if not names:
         return ""
-    ((placed, watts, most_watts),) = rows
-    names = [host.name for host in hosts_of(placed)]
     where = names[0] if len(names) == 1 else f"{names[0]} and {counted(len(names) - 1, 'other node')}"
     return f"; the highest is {watts:,.0f} W on {where}, where {most_watts:,.0f} W are possible"
 

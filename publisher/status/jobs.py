@@ -15,13 +15,14 @@ from formats.ending import ending_of, reason_decides
 from formats.job import Job
 from formats.rule_codes import Reason
 from publisher.config.schema import Config
-from publisher.encoded_run import LocalUser, class_fields
+from publisher.encoded_run import class_fields
 from publisher.job_ids import JobIds, JobPattern
 from publisher.messages.entries import reservations, word_test
 from publisher.reason import ReasonCode
 from publisher.sources.base import Window
 from publisher.store import batches, class_users, newest_runs, queries, runs
 from publisher.store.batches import BatchRow
+from publisher.store.class_users import LocalUser
 from publisher.store.classes import JobClass, all_classes
 from publisher.store.database import Store
 from publisher.store.newest_runs import Newest

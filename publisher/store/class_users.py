@@ -15,12 +15,19 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, delete, select
 
-from publisher.encoded_run import LocalUser
 from publisher.errors import StoreCorruptError
 from publisher.store import dialect, paging, prepared
 from publisher.store.schema import class_users
 from publisher.store.stored_json import read_with
 from publisher.store.stored_values import bytes_of
+
+
+class LocalUser(msgspec.Struct, frozen=True, array_like=True):
+    """The local user and group of runs whose class does not have them."""
+
+    local_user: str | None
+    local_group: str | None
+
 
 _DIGEST_BYTES: Final = 8
 _encode: Final = msgspec.msgpack.Encoder().encode

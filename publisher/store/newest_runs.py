@@ -67,5 +67,5 @@ def _delivered(targets: Collection[int], state: State | None) -> ColumnElement[b
     return runs.c.id.in_(select(deliveries.c.run_id).where(to_them, in_state(state)))
 
 
-def _values(connection: Connection, chosen: Newest) -> dict[str, str | bytes] | None:
-    return None if chosen.classes is None else {"classes": members(connection, chosen.classes)}
+def _values(connection: Connection, chosen: Newest) -> dict[str, Any] | None:
+    return None if chosen.classes is None else members(connection, "classes", chosen.classes)

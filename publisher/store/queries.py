@@ -64,8 +64,8 @@ def sent_version(digest: bytes | None, several: int) -> SentVersion | None:
     """The version in the columns `sent_digest` and `may_be_one_of_several`."""
     if digest is None:
         return None
-    known = bytes_of(digest, "the digest of a version that was sent")
-    return SentVersion(known, several == Ambiguity.VERSION, several == Ambiguity.SETTINGS)
+    sent = bytes_of(digest, "the digest of a version that was sent")
+    return SentVersion(sent, several == Ambiguity.VERSION, several == Ambiguity.SETTINGS)
 
 
 class PendingDelivery(msgspec.Struct, frozen=True, gc=False):

@@ -9,58 +9,26 @@ from pathlib import Path
 from tests.bench.inputs import arc_database, arc_database_of_two_years, gridengine_colon, torque_days
 from tests.bench.measure import COMMAND, Bench
 
-HEAD = """\
-[site]
-name = "EXAMPLE-SITE"
-[store]
-url = "sqlite:///store.db"
-[sources.ce1]
-type = "arc"
-path = "accounting.db"
-complete_since = "2024-11-01"
-benchmark = { type = "HEPscore23", value = 14.2 }
-"""
-GRID_ENGINE = """\
-[site]
-name = "EXAMPLE-SITE"
-[store]
-url = "sqlite:///store.db"
-[sources.ce1]
-type = "gridengine"
-path = "accounting"
-cluster = "cell"
-benchmark = { type = "HEPscore23", value = 14.2 }
-"""
-TORQUE = """\
-[site]
-name = "EXAMPLE-SITE"
-[store]
-url = "sqlite:///store.db"
-[sources.batch]
-type = "torque"
-path = "logs"
-complete_since = "2024-11-01"
-timezone = "UTC"
-benchmark = { type = "HEPscore23", value = 14.2 }
-[[sources.batch.map]]
-when = { local_group = "chem" }
-vo = "chem"
-"""
-SLURM = """\
-[site]
-name = "EXAMPLE-SITE"
-[store]
-url = "sqlite:///store.db"
-[sources.slurm]
-type = "slurm"
-path = "sacct"
-complete_since = "2024-11-01"
-timezone = "UTC"
-benchmark = { type = "HEPscore23", value = 14.2 }
-[[sources.slurm.map]]
-when = { local_group = "chem" }
-vo = "chem"
-"""
+_BENCHMARK = 'benchmark = { type = "HEPscore23", value = 14.2 }'
+_COMPLETE = 'complete_since = "2024-11-01"'
+_UTC = 'timezone = "UTC"'
+
+
+def _site(source: str, kind: str, path: str, *settings: str) -> str:
+    """A site with a source of this name, kind, and path."""
+    head = f'[site]\nname = "EXAMPLE-SITE"\n[store]\nurl = "sqlite:///store.db"\n[sources.{source}]\n'
+    return head + "\n".join((f'type = "{kind}"', f'path = "{path}"', _BENCHMARK, *settings)) + "\n"
+
+
+def _vo_of_group(source: str) -> str:
+    """A rule that takes the only group of a source for a VO."""
+    return f'[[sources.{source}.map]]\nwhen = {{ local_group = "chem" }}\nvo = "chem"'
+
+
+HEAD = _site("ce1", "arc", "accounting.db", _COMPLETE)
+GRID_ENGINE = _site("ce1", "gridengine", "accounting", 'cluster = "cell"')
+TORQUE = _site("batch", "torque", "logs", _COMPLETE, _UTC, _vo_of_group("batch"))
+SLURM = _site("slurm", "slurm", "sacct", _COMPLETE, _UTC, _vo_of_group("slurm"))
 DELIVERED = """
 [targets.sgas]
 type = "directory"

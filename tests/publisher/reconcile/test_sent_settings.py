@@ -60,7 +60,7 @@ def test_a_vo_rule_that_changed_makes_nothing_missing_or_foreign_at_sgas(
 def test_a_job_sent_again_after_a_lost_answer_is_found_by_the_settings_of_either_message(
     simulator: Simulator, pki: Pki, tmp_path: Path, stored: bool
 ) -> None:
-    """SGAS keeps the first message that it takes, and nobody knows which that was."""
+    """SGAS keeps the first message that it takes, and the ledger does not know which that was."""
     site = Site(tmp_path, [ListSource("ce1")], [])
     site.table |= site_of(tmp_path, pki, (), neic=sgas(simulator)).table
     sent_under_another_rule(site, *without_vo(1), *make_jobs(2, first=5, vo="cms"), later=2)

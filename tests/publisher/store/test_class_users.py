@@ -99,6 +99,15 @@ def test_only_runs_of_which_their_class_decides_nothing_are_read(tmp_path: Path,
     store.close()
 
 
+def test_the_id_of_a_class_in_a_damaged_store_takes_no_room(tmp_path: Path) -> None:
+    """Ids that ascend from 1 are looked up by their place in a text of that length."""
+    store = _store(tmp_path, [[make_job(1), make_job(2)]])
+    with closing(sqlite3.connect(tmp_path / "store.db")) as damaged, damaged:
+        damaged.execute("UPDATE classes SET id = id + (1 << 40)")
+    assert newest(store, Window(), JobFilter({"vo": "*"}), None).total == 0
+    store.close()
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     """Two local users of one grid identity, one of them only in October."""

@@ -60,10 +60,10 @@ def upgrade() -> None:
 def _classes_without_users(connection: sa.Connection) -> frozenset[int]:
     """The classes with user and VO: local facts decide nothing there, and are facts of their runs alone."""
     rows = connection.execute(sa.text("SELECT id, facts FROM classes")).all()
-    found = ((class_id, _beginning(facts)) for class_id, facts in rows)
+    decoded = ((class_id, _beginning(facts)) for class_id, facts in rows)
     return frozenset(
         class_id
-        for class_id, facts in found
+        for class_id, facts in decoded
         if facts is not None and _NOTHING.isdisjoint(map(bytes, (facts.user_dn, facts.vo)))
     )
 
