@@ -32,7 +32,7 @@ _LINES = 3
 _SPACES = 2
 """Those between two columns of a compact table."""
 _MOST_BLOCKS = 2
-"""Nobody follows a row through more."""
+"""A row is hard to follow through more."""
 _RULE_BELOW_HEADINGS = "    \n    \n {0}{0} \n    \n    \n    \n    \n    \n"
 
 

@@ -68,7 +68,6 @@ class Filters:
 
 
 @lru_cache(maxsize=256)
-@lru_cache(maxsize=64)
 def word_test(key: str, text: str) -> Callable[[str], bool]:
     """Return a test of whether a value matches a pattern; for `task` also a range, as in qacct: `1-10:2`.
 

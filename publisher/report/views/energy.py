@@ -55,8 +55,9 @@ _AMOUNTS: Final = (
 
 _SHARED_NOTE: Final = (
     "Measured values of whole nodes are not used where [[nodes]] does not show that a run had all their cores, and no "
-    "rule says `whole_nodes`: {}."
+    "rule says `whole_nodes`"
 )
+_ABOVE_NOTE: Final = "Measured values above what the nodes can draw (`watts_max`) are not used"
 
 
 class _GroupedEnergy(msgspec.Struct):
@@ -150,19 +151,17 @@ def _notes(
     counts = (
         (
             use.unknown_jobs - use.impossible,
-            "Energy unknown, because nothing was measured and no [[energy.power]] matches: {}.",
+            "Energy unknown, because nothing was measured and no [[energy.power]] matches",
         ),
-        (use.sentinels, "Measured values that are negative, or are Slurm's for unknown, are not used: {}."),
-        (
-            use.shared,
-            _SHARED_NOTE,
-        ),
-        (use.above, f"Measured values above what the nodes can draw (`watts_max`) are not used: {{}}{made.highest}."),
-        (use.unchecked, "Measured values on nodes without `watts_max` are not checked: {}."),
-        (use.memory_unknown, "Modelled without memory, because its amount is unknown: {}."),
-        (use.impossible, "Runs left out, because their cores or wall times are impossible: {}."),
+        (use.sentinels, "Measured values that are negative, or are Slurm's for unknown, are not used"),
+        (use.shared, _SHARED_NOTE),
+        (use.above, _ABOVE_NOTE),
+        (use.unchecked, "Measured values on nodes without `watts_max` are not checked"),
+        (use.memory_unknown, "Modelled without memory, because its amount is unknown"),
+        (use.impossible, "Runs left out, because their cores or wall times are impossible"),
     )
-    notes = [text.format(counted(count, "run")) for count, text in counts if count]
+    more = {_ABOVE_NOTE: made.highest}
+    notes = [f"{text}: {counted(count, 'run')}{more.get(text, '')}." for count, text in counts if count]
     if idle is not None and idle.unplaced:
         notes.append("Some runs name no hosts: the energy of idle nodes is too high by what they held.")
     if idle is not None and not request.by:

@@ -117,6 +117,13 @@ def test_what_may_not_be_used_is_modelled_and_counted(tmp_path: Path, joules: st
         assert [note for note in found.notes if why in note and ": 1 run" in note]
 
 
+def test_the_name_of_a_host_in_a_note_is_a_text(tmp_path: Path) -> None:
+    braced = '[[nodes]]\nname = "n{x}"\ncores = 32\nwatts_max = 500\n'
+    with energy_site(tmp_path, [{"nodes": "n{x}", "joules": 520 * 3600}], POWER + braced) as site:
+        (note,) = [note for note in view(site).notes if "watts_max" in note]
+    assert " W on n{x}, " in note
+
+
 def test_the_note_on_watts_max_says_by_how_much_it_is_exceeded(tmp_path: Path) -> None:
     jobs: list[dict[str, object]] = [
         {"nodes": "n1", "joules": 520 * 3600}, {"nodes": "n[2-4]", "count": 3, "cores": 96, "joules": 2100 * 3600}
