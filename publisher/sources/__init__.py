@@ -12,16 +12,18 @@ import os
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from publisher import plugins
-from publisher.config.schema import Config
 from publisher.config.sources import SOURCE_KINDS, SourceSettings
 from publisher.errors import ConfigError
-from publisher.finding import Finding
 from publisher.sources.base import Source
 from publisher.sources.plugin import AddedSource
 from publisher.text import unknown_name
+
+if TYPE_CHECKING:  # processes that read in the background load neither
+    from publisher.config.schema import Config
+    from publisher.finding import Finding
 
 _MOST_LOOKED_AT: Final = 50
 """The number of files of a folder that are looked at to recognise it."""
