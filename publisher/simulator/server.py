@@ -243,9 +243,10 @@ class SimulatorServer:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
         self._listener.close()
-        self._cut()
+        threads = self._cut()
         self._acceptor.join(timeout=10)
-        for thread in self._cut():  # again: a client may have connected in between
+        threads += self._cut()  # again: a client may have connected in between
+        for thread in threads:
             thread.join(timeout=10)
 
     def _cut(self) -> list[threading.Thread]:
