@@ -51,7 +51,7 @@ _NORDUGRID = "org.nordugrid."
 _NAMED_INTERFACES = frozenset({"arcrest", "internal"})
 
 
-def apel_submit_host(job: Job, view: View) -> str:
+def submit_host_of(job: Job, view: View) -> str:
     """SubmitHost of a run in APEL's records and summaries.
 
     With an endpoint: in the view's spelling. Without: the cluster, else the machine name of the view, else `None` (the
@@ -77,9 +77,9 @@ def apel_submit_host(job: Job, view: View) -> str:
 
 
 def car_submit_host(job: Job, view: View) -> str | None:
-    """SubmitHost of a run in a CAR: as in `apel_submit_host` for a grid job; None for a local job, for which CAR 1.2
+    """SubmitHost of a run in a CAR: as in `submit_host_of` for a grid job; None for a local job, for which CAR 1.2
     forbids it.
 
     A sync message sent with CARs counts local jobs under `NO_SUBMIT_HOST`.
     """
-    return apel_submit_host(job, view) if infrastructure_of(job) == "grid" else None
+    return submit_host_of(job, view) if infrastructure_of(job) == "grid" else None

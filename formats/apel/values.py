@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from formats.apel.text import CARRIED_RULE, NULL, carried, is_null
 from formats.base import Note
 from formats.fit import shown, unreported
-from formats.hosts import apel_submit_host, infrastructure_of
+from formats.hosts import infrastructure_of, submit_host_of
 from formats.job import Job
 from formats.names import dn_for, parse_fqan, vo_of, vo_read_by_apel
 from formats.rule_codes import CannotRenderError, RuleCode
@@ -115,7 +115,7 @@ def user_name(job: Job, view: View, notes: list[Note]) -> str:
 
 def submit_host(job: Job, view: View, notes: list[Note]) -> str:
     """SubmitHost: the same string in records, summaries, and sync counts."""
-    return named("SubmitHost", apel_submit_host(job, view), notes)
+    return named("SubmitHost", submit_host_of(job, view), notes)
 
 
 def vo_fields(job: Job, view: View, notes: list[Note]) -> tuple[str, str, str]:

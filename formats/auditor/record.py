@@ -17,7 +17,7 @@ from formats.auditor.read import read_columns
 from formats.base import Format, Note, Rendered
 from formats.benchmark import LARGEST_SCORE, canonical_name, usable_score
 from formats.fit import shown, unreported
-from formats.hosts import apel_submit_host
+from formats.hosts import submit_host_of
 from formats.job import Job
 from formats.names import dn_for, vo_of, vo_read_by_apel
 from formats.origin import RECORD_ID, SUBMIT_HOST, USER_NAME, Origins, origin
@@ -187,7 +187,7 @@ class AuditorFormat:
         meta = {
             "site_id": site,
             "voms": self._fitting(_VOMS, voms_of(job), notes),
-            "headnode": self._fitting(_HEADNODE, apel_submit_host(job, self._view), notes),
+            "headnode": self._fitting(_HEADNODE, submit_host_of(job, self._view), notes),
             "subject": self._fitting(_SUBJECT, dn_for(job, self._view), notes),
             OWN_KEY: OWN_VALUE,
             "started_at": date_time(job.start) if job.start is not None and job.start != start else "",

@@ -109,8 +109,12 @@ class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
     """How the service adds up, if its evidence is `query`."""
     receipts_name_records: bool = False
     """Whether a receipt names each record that was accepted."""
+    registration: str = ""
+    """Where the subject of our certificate is registered: what follows "Register it"."""
     compares_machine_names: bool = False
     """Whether the service takes records only of machines in the domain of our certificate's host."""
+    machine_names_right: str = "a right to send them"
+    """What its operators can grant then, so that it takes those of other machines."""
     sends_token: bool = False
     """Whether requests carry the token of the credentials."""
     takes_apel: bool = True

@@ -13,7 +13,7 @@ from typing import Final
 
 from formats.calendar import Month, month_bounds
 from formats.columns import MISSING, Value, comparable
-from formats.hosts import apel_submit_host
+from formats.hosts import submit_host_of
 from formats.view import View
 from publisher.collect.enrich import Enrichers
 from publisher.config.schema import Config
@@ -64,7 +64,7 @@ def _own_hosts(store: Store, config: Config, view: View) -> set[Value]:
     enrichers = Enrichers(config)
     with store.read() as connection:
         return {
-            comparable(apel_submit_host(enrichers.apply(each.source, each.facts), view))
+            comparable(submit_host_of(enrichers.apply(each.source, each.facts), view))
             for each in all_classes(connection)
         }
 

@@ -18,6 +18,7 @@ import msgspec
 
 from publisher.collect.enrich import Enricher, Enrichers
 from publisher.collect.target_filter import TargetFilter
+from publisher.config.operation import Credentials
 from publisher.config.schema import Config, SourceSettings
 from publisher.errors import PublisherError
 from publisher.finding import DAMAGE_HINT, Finding, Level
@@ -296,8 +297,19 @@ def _credentials(config: Config, now: int) -> Iterator[Finding]:
             subject,
             "green",
             f"the subject is {slash_dn(subject_name)} or {rfc2253_dn(subject_name)}",
-            "Register it at SGAS (authorised names), and for APEL in GOCDB (endpoint glite-APEL)",
+            _registration(config, given),
         )
+
+
+def _registration(config: Config, given: Credentials) -> str:
+    """Where the subject of these credentials is to be registered: at the services that get them."""
+    kinds = [
+        target.kind
+        for target in config.targets.values()
+        if config.credentials_of(target).certificate == given.certificate
+    ]
+    places = dict.fromkeys(kind.registration for kind in kinds if kind.registration)
+    return f"Register it {', '.join(places)}" if places else ""
 
 
 def _sources(config: Config) -> Iterator[Finding]:

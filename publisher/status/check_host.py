@@ -234,7 +234,7 @@ def _clock(subject: str, times_in_future: Mapping[str, int]) -> Iterator[Finding
 
 
 def machine_names(config: Config, store: Store) -> Iterator[Finding]:
-    """Findings about machine names that SGAS probably refuses from our certificate."""
+    """Findings about machine names that a service probably refuses from our certificate."""
     enrichers = Enrichers(config)
     for name, settings in config.targets.items():
         given = config.credentials_of(settings)
@@ -254,10 +254,8 @@ def machine_names(config: Config, store: Store) -> Iterator[Finding]:
         strangers = sorted(each for each in names if each and _suffix(each) != _suffix(host))
         if strangers:
             listed = ", ".join(strangers[:_MOST_NAMES]) + (" ..." if len(strangers) > _MOST_NAMES else "")
-            text = f"the certificate is for {host}, and jobs ran on {listed}: SGAS compares the domains"
-            hint = (
-                "Ask its operators for jobinsert:all or jobinsert:machine_name=..., or set machine_name of the target"
-            )
+            text = f"the certificate is for {host}, and jobs ran on {listed}: the service compares the domains"
+            hint = f"Ask its operators for {settings.kind.machine_names_right}, or set machine_name of the target"
             yield Finding(f"target {name}", "yellow", text, hint)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from formats.base import Note
 from formats.benchmark import choose_benchmark, require_benchmark
-from formats.hosts import apel_submit_host, car_submit_host
+from formats.hosts import car_submit_host, submit_host_of
 from formats.job import Benchmark, Job
 from formats.names import Fqan, distinct_fqans, parse_fqan, vo_of
 from formats.registry import UnknownFormatError, record_format
@@ -61,14 +61,14 @@ def test_vo_of_a_run() -> None:
 )
 def test_submit_host_keeps_the_spelling_of_a_sites_history(spelling: str, interface: str, expected: str) -> None:
     job = run(endpoint_url="https://h.example.org/arex", endpoint_type=interface)
-    assert apel_submit_host(job, View(site="S", submit_host=spelling)) == expected  # type: ignore[arg-type]
+    assert submit_host_of(job, View(site="S", submit_host=spelling)) == expected  # type: ignore[arg-type]
 
 
 def test_submit_host_without_an_endpoint() -> None:
     view = View(site="S", machine_name="m.example.org")
-    assert apel_submit_host(run(cluster="cell"), view) == "cell"
-    assert apel_submit_host(run(), view) == "m.example.org"
-    assert apel_submit_host(run(), View(site="S")) == "None"
+    assert submit_host_of(run(cluster="cell"), view) == "cell"
+    assert submit_host_of(run(), view) == "m.example.org"
+    assert submit_host_of(run(), View(site="S")) == "None"
     assert car_submit_host(run(cluster="cell"), view) is None
     assert car_submit_host(run(cluster="cell", user_dn="/CN=a"), view) == "cell"
 

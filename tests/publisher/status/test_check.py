@@ -155,6 +155,28 @@ def test_what_a_target_was_sent(site: Site) -> None:
     assert any("is a shadow" in finding.message for finding in said(site, check_host.targets))
 
 
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [
+        ({"type": "sgas", "url": "https://sgas.example.org/sgas"}, "Register it at SGAS (authorised names)"),
+        ({"type": "directory", "path": "out", "records": "apel-job"}, ""),
+    ],
+)
+def test_a_certificate_is_registered_where_it_is_used(
+    pki: Pki, tmp_path: Path, target: dict[str, str], hint: str
+) -> None:
+    table = {
+        "site": {"name": "EXAMPLE-SITE"},
+        "store": {"url": "sqlite:///store.db"},
+        "sources": {"ce1": {"type": "arc", "path": "x"}},
+        "targets": {"it": target},
+        "credentials": {"certificate": str(pki.client.certificate), "key": str(pki.client.key)},
+    }
+    given = config_file.parse(table, tmp_path / "publisher.toml")
+    findings = check(given, lambda: None, lambda: int(time.time()))
+    assert [finding.hint for finding in findings if finding.message.startswith("the subject is")] == [hint]
+
+
 def test_names_that_sgas_would_not_take(site: Site, pki: Pki) -> None:
     site.table["credentials"] = {"certificate": str(pki.client.certificate), "key": str(pki.client.key)}
     site.collect()
