@@ -179,7 +179,8 @@ def _connected(
     folder: ColumnFolder, parts: Sequence[ColumnPart], classes: Any, running: Any, columns: Collection[str]
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     paths = {part.number: str(folder.path / part.file) for part in parts}
-    with _bounded([*paths.values()]) as connection:
+    tables_bytes = sum(table.nbytes for table in (classes, running) if table is not None)
+    with _bounded([*paths.values()], tables_bytes) as connection:
         names = [name for name in PART_SCHEMA.names if name != PART_ID]
         own = ", ".join(f'"{name}"' for name in names)
         sources = []
@@ -307,24 +308,30 @@ def _type(name: str) -> str:
     return "BIGINT" if name in NUMBERS or name == RUN_ID else "VARCHAR"
 
 
-def memory_mb(files: Sequence[str]) -> int:
-    """The limit of DuckDB's buffers for a report over these files, in megabytes."""
+def memory_mb(files: Sequence[str], tables_bytes: int = 0) -> int:
+    """The limit of DuckDB's buffers for a report over these files, in megabytes.
+
+    `tables_bytes`: of tables that are in the buffers too. Where nearly each run has a class of its own, their table
+    leaves too little for what joins and sorts.
+    """
     size_bytes = 0
     for file in files:
         with suppress(OSError):  # what is wrong with it is said by what reads it
             size_bytes += Path(file).stat().st_size
-    return min(max(size_bytes // _BYTES_A_BYTE // 1_000_000, _LEAST_MB), _MOST_MB)
+    return min(max(size_bytes // _BYTES_A_BYTE // 1_000_000, _LEAST_MB) + tables_bytes // 1_000_000, _MOST_MB)
 
 
 @contextmanager
-def _bounded(files: Sequence[str]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection that can read these files, until `_lock` nothing keeps it from others."""
+def _bounded(files: Sequence[str], tables_bytes: int = 0) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that can read these files, until `_lock` nothing keeps it from others. `tables_bytes`: see
+    `memory_mb`.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="usage-publisher-report-") as private,
         duckdb.connect(":memory:") as connection,
     ):
         for setting, value in (
-            ("memory_limit", f"'{memory_mb(files)}MB'"),
+            ("memory_limit", f"'{memory_mb(files, tables_bytes)}MB'"),
             ("threads", str(_THREADS)),
             ("enable_progress_bar", "false"),
             ("temp_directory", f"'{private}'"),

@@ -39,6 +39,7 @@ def test_more_jobs_get_more_memory(tmp_path: Path) -> None:
         Path(file).touch()
         os.truncate(file, 82_000_000)  # a million jobs
     assert memory_mb([]) == memory_mb(files) - 2 == memory_mb([str(tmp_path / "gone.parquet")]) == 80
+    assert memory_mb(files, 60_000_000) == memory_mb(files) + 60, "classes of nearly each run are in the buffers too"
     os.truncate(files[0], 700_000_000)
     assert 250 < memory_mb(files) < 300
     os.truncate(files[0], 1 << 40)
