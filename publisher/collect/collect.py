@@ -102,6 +102,7 @@ def collect(
     """
     with store.write() as connection:
         row = registry.source(connection, source.name, source.kind)
+        cursor = registry.cursor(connection, row)
         pseudonyms = erase.pseudonyms(connection)
         joins = grid_log is not None or grid_jobs.cursor(connection, row.id) is not None
     now = clock()
@@ -113,8 +114,8 @@ def collect(
         interner = join.interner if join is not None else Interner(row.id, row.name)
         again = window is not None
         page_store = _PageStore(source, row, interner, pseudonyms, join, plans, again=again)
-        for page in _pages(store, source, row.cursor, window):
-            encoded, stored_at = encode_page(page, classed=not again), clock()
+        for page in _pages(store, source, cursor, window):
+            encoded, stored_at = encode_page(page, again=again), clock()
             with store.write() as connection:
                 of_page = page_store.store(connection, encoded, stored_at)
             total = _add(total, of_page)

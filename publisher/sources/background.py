@@ -31,7 +31,6 @@ from publisher.sources.base import (
     Window,
     cursor_of,
     encode_page,
-    text_of,
 )
 from publisher.sources.tool import HasTool, ToolSums
 
@@ -42,14 +41,13 @@ it has little, count by their content. A window has no cursor to continue from: 
 
 
 class _PageRead(msgspec.Struct):
-    """A page from the worker; `cursor`: as it is stored."""
+    """A page from the worker."""
 
     page: EncodedPage
-    cursor: str
     complete_since: int | None
 
 
-_Order = tuple[str, SourceSettings, Cursor, Window | None]
+_Order = tuple[str, SourceSettings, str, Window | None]
 _decoder: Final = msgspec.msgpack.Decoder(_PageRead)
 
 
@@ -79,6 +77,7 @@ class BackgroundReader:
         here = not self._may_use_worker
         kept: list[EncodedPage] = []
         read = 0
+        here_now = "{}"
         with ExitStack() as stack:
             worker: subprocess_worker.WorkerProcess | None = None
             with closing(self._pages_here(cursor, window, known)) as pages:
@@ -89,7 +88,7 @@ class BackgroundReader:
                         worker = stack.enter_context(subprocess_worker.WorkerProcess(__name__))
                     if window is None or here:
                         yield page
-                        cursor = page.cursor
+                        here_now = page.cursor
                     else:
                         kept.append(page)
                     if worker is not None and not page.at_end and read >= READ_HERE:
@@ -98,14 +97,14 @@ class BackgroundReader:
                     yield from kept
                     return
             kept.clear()
-            worker.give((self.name, self._settings, dict(cursor), window))
+            worker.give((self.name, self._settings, here_now, window))
             yield from self._pages_of(worker)
 
     def _pages_of(self, worker: subprocess_worker.WorkerProcess) -> Iterator[EncodedPage]:
         try:
             for read in worker.results(_decoder):
                 self._worker_read, self._worker_complete_since = True, read.complete_since
-                page = msgspec.structs.replace(read.page, cursor=cursor_of(read.cursor))
+                page = read.page
                 del read  # only one in memory at a time
                 yield page
                 del page
@@ -123,7 +122,7 @@ class BackgroundReader:
         else:
             pages = self._here.pages(cursor, window)
         for page in pages:
-            encoded = encode_page(page, classed=window is None)
+            encoded = encode_page(page, again=window is not None)
             del page  # its runs are encoded: only one form of them in memory
             yield encoded
             del encoded
@@ -144,11 +143,10 @@ class BackgroundReader:
 def _read(order: _Order, send: subprocess_worker.Send) -> None:
     name, settings, cursor, window = order
     source = make_source(name, settings)
-    for page in source.pages(cursor, window):
-        encoded = encode_page(page, classed=window is None)
+    for page in source.pages(cursor_of(cursor), window):
+        encoded = encode_page(page, again=window is not None)
         del page  # its runs are encoded: only one form of them in memory
-        read = _PageRead(msgspec.structs.replace(encoded, cursor={}), text_of(encoded.cursor), source.complete_since())
-        send(read)
+        send(_PageRead(encoded, source.complete_since()))
 
 
 if __name__ == "__main__":

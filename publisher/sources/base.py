@@ -290,10 +290,10 @@ class PageBuilder:
 
 
 class EncodedPage(msgspec.Struct, frozen=True):
-    """A page whose runs are encoded as they are stored."""
+    """A page whose runs are encoded as they are stored, and its cursor, of which a window has none."""
 
     runs: tuple[EncodedRun, ...]
-    cursor: Cursor
+    cursor: str
     read: int
     skipped: int = 0
     unreadable: tuple[Unreadable, ...] = ()
@@ -304,16 +304,16 @@ class EncodedPage(msgspec.Struct, frozen=True):
     share: float | None = None
 
 
-def encode_page(page: Page | EncodedPage, *, classed: bool) -> EncodedPage:
-    """Encode the runs of a page; `classed`: with the keys of their classes."""
+def encode_page(page: Page | EncodedPage, *, again: bool) -> EncodedPage:
+    """Encode the runs of a page with the keys of their classes; `again`: of a window, without them."""
     if isinstance(page, EncodedPage):
         return page
     marks = page.marks or (None,) * len(page.jobs)
     unreadable = tuple([msgspec.structs.replace(each, file=utf8(each.file)) for each in page.unreadable])
-    runs = tuple([encode_run(job, classed=classed, mark=mark) for job, mark in zip(page.jobs, marks, strict=True)])
+    runs = tuple([encode_run(job, classed=not again, mark=mark) for job, mark in zip(page.jobs, marks, strict=True)])
     return EncodedPage(
         runs,
-        page.cursor,
+        "" if again else text_of(page.cursor),
         page.read,
         page.skipped,
         unreadable,
@@ -327,7 +327,21 @@ def encode_page(page: Page | EncodedPage, *, classed: bool) -> EncodedPage:
 
 def waiting_in(cursor: Cursor) -> tuple[str, ...]:
     """The incomplete input in a cursor: sentences for people."""
-    found = cursor.get(WAITING)
+    return _texts(cursor.get(WAITING))
+
+
+class _Waiting(msgspec.Struct):
+    """What is read of a stored cursor, which may be large."""
+
+    waiting: Any = None
+
+
+def waiting_of(text: str) -> tuple[str, ...]:
+    """The incomplete input in the stored form of a cursor."""
+    return _texts(msgspec.json.decode(text, type=_Waiting).waiting)
+
+
+def _texts(found: Any) -> tuple[str, ...]:
     return tuple([text for text in found if isinstance(text, str)]) if isinstance(found, list) else ()
 
 

@@ -14,7 +14,7 @@ from publisher.config.target_kind import EvidenceSource
 from publisher.encoded_run import UsageNote
 from publisher.errors import CredentialError, StoreError
 from publisher.messages import completeness, due
-from publisher.sources.base import FUTURE_S, waiting_in
+from publisher.sources.base import FUTURE_S
 from publisher.store import (
     batches,
     deliveries,
@@ -303,7 +303,7 @@ def _source(store: Store | None, config: Config, name: str, now: int) -> SourceS
         read_to_end=(row.at_end or retired) and not unread,
         silent=silent,
         error=error if retired else row.last_error or error,
-        waiting=waiting_in(row.cursor),
+        waiting=row.waiting,
         unread_files=len(unread),
         ends_in_future=row.last_job_end is not None and row.last_job_end > now + FUTURE_S,
         times_in_future=in_future,

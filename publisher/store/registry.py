@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, case, delete, func, insert, select, update
 
-from publisher.sources.base import Cursor, cursor_of, text_of
+from publisher.sources.base import Cursor, cursor_of, waiting_of
 from publisher.store import dialect, named_rows, paging
 from publisher.store.schema import (
     audit,
@@ -31,12 +31,12 @@ from publisher.text import Instant
 
 
 class SourceRow(msgspec.Struct, frozen=True):
-    """A source: where reading stopped, and counters of what was read."""
+    """A source: its incomplete input in words, and counters of what was read."""
 
     id: int
     name: str
     kind: str
-    cursor: Cursor
+    waiting: tuple[str, ...]
     at_end: bool
     first_read_done: bool
     complete_since: int | None
@@ -80,8 +80,14 @@ def get_source(connection: Connection, name: str) -> SourceRow | None:
         return None
     values = dict(row)
     del values["row_digest"]
-    values["cursor"] = read_with(cursor_of, values["cursor"], f"how far source {name} was read")
+    values["waiting"] = read_with(waiting_of, values.pop("cursor"), f"how far source {name} was read")
     return SourceRow(**values | {"at_end": bool(row["at_end"]), "first_read_done": bool(row["first_read_done"])})
+
+
+def cursor(connection: Connection, source: SourceRow) -> Cursor:
+    """Return where reading a source stopped. Raises `StoreCorruptError`."""
+    text = connection.execute(select(sources.c.cursor).where(sources.c.id == source.id)).scalar_one()
+    return read_with(cursor_of, text, f"how far source {source.name} was read")
 
 
 class SourceCount(msgspec.Struct, frozen=True):
@@ -123,14 +129,14 @@ def advance(
     unreadable_new: int,
     last_job_end: int | None,
     *,
-    cursor: Cursor,
+    cursor: str,
     at_end: bool,
     complete_since: int | None,
     now: int,
 ) -> None:
-    """Move a source's cursor past a page that was stored in this transaction."""
+    """Move a source's cursor, in its stored form, past a page that was stored in this transaction."""
     values = _counted(jobs, skipped, unreadable_new, last_job_end) | {
-        "cursor": text_of(cursor),
+        "cursor": cursor,
         "at_end": int(at_end),
         "complete_since": complete_since,
         "last_collected": now,

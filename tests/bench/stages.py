@@ -190,7 +190,7 @@ class _Journey:
             if page is None:
                 return
             with stage("encode"):
-                encoded = encode_page(page, classed=True)
+                encoded = encode_page(page, again=False)
             with stage("store"), self._store.write() as connection:
                 put = runs.upsert(connection, interner, encoded.runs, _NOW).put
                 with stage("enqueue", not_in="store"):

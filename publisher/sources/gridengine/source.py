@@ -215,7 +215,7 @@ class GridEngineSource(LineSource):
 
     def tool_sums(self, window: Window, _clusters: Collection[str], /) -> ToolSums:
         """See `publisher.sources.tool.HasTool`: the sums of `qacct`."""
-        return qacct_sums(self.reader.files(), window)
+        return qacct_sums(list(map(Path, self.reader.files())), window)
 
 
 def _is_rest(line: bytes) -> bool:

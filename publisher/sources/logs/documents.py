@@ -76,7 +76,7 @@ class SavedSource:
 
     def pages(self, cursor: Cursor, window: Window | None = None) -> Iterator[Page]:
         """Pages of the logs, then of the documents; see `Source.pages`."""
-        documents = [file for file in self._all.files() if is_document(file)]
+        documents = [file for file in map(Path, self._all.files()) if is_document(file)]
         here: dict[str, Any] = {key: value for key, value in cursor.items() if key != _BEGUN}
         begun = _begun(cursor) if window is None else []
         problem: SourceError | None = None
@@ -129,7 +129,7 @@ class SavedSource:
     def check(self) -> list[Finding]:
         """Check the log, and whether each document can be understood."""
         try:
-            documents = [file for file in self._all.files() if is_document(file)]
+            documents = [file for file in map(Path, self._all.files()) if is_document(file)]
         except SourceError as error:
             return [Finding(self.name, "red", error.message, error.hint)]
         findings: list[Finding] = []
@@ -192,8 +192,8 @@ def _with_number(file: Path, number: int, refused: UnreadableLine) -> Unreadable
 class _Logs(LogReader):
     """The files of a path that are not documents."""
 
-    def files(self) -> list[Path]:
-        return [file for file in super().files() if not is_document(file)]
+    def files(self) -> list[str]:
+        return [file for file in super().files() if not is_document(Path(file))]
 
 
 def is_document(file: Path) -> bool:

@@ -8,9 +8,11 @@ are identified by device and inode only (`Mark.is_certain`).
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -23,11 +25,17 @@ TAIL_BYTES: Final = 512
 _LEAD_BYTES: Final = 256
 _RECORD: Final = re.compile(rb"^(?!#)(?:[^\d\n]*\d){8}[^\n]*\n", re.MULTILINE)
 """A complete line with a time, as records have: headers have names, and at most a version."""
+_json_of = json.JSONEncoder(separators=(",", ":")).encode
 _KEPT_TO_NS: Final = (1, 100, 1_000, 1_000_000, 1_000_000_000)
 
 
-class Mark(msgspec.Struct, array_like=True):
-    """How far a file was read: `offset` plain bytes and `line` complete lines.
+Key = tuple[int, int]
+"""Device and inode."""
+
+
+class Mark(msgspec.Struct, array_like=True, eq=False):
+    """How far a file was read: `offset` plain bytes and `line` complete lines. One mark is equal to itself only: a file
+    may have another from an earlier reading.
 
     `size` and `mtime_ns` are those of the file when its present end was reached, -1 before. `lead`, `head`, and `tail`
     are digests of the first 256 bytes, of the first `head_bytes`, and of the last `tail_bytes` before the offset.
@@ -54,10 +62,26 @@ class Mark(msgspec.Struct, array_like=True):
     vanished: bool = False
     has_record: bool = False
 
+    @classmethod
+    def of(cls, stored: Any) -> Mark:
+        """The mark that was stored: its text, or its values. Raises `ValueError` and `msgspec.ValidationError`."""
+        return msgspec.convert(json.loads(stored) if isinstance(stored, str) else stored, cls)
+
     @property
-    def key(self) -> tuple[int, int]:
+    def text(self) -> str:
+        """The form that is stored: JSON, since a path may be no UTF-8."""
+        return _json_of(msgspec.structs.astuple(self))
+
+    @property
+    def key(self) -> Key:
         """Device and inode."""
         return self.device, self.inode
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a file was read to its end, ended with a complete line, has a name of the log, and its beginning is
+        known: all files but a few, where a log has one for each day or job."""
+        return self.size >= 0 and not self.unfinished and not self.moved and bool(self.lead)
 
     @property
     def end(self) -> int:
@@ -86,10 +110,10 @@ class Mark(msgspec.Struct, array_like=True):
         """Device, inode, and digest of the beginning, as a text."""
         return f"{self.device}:{self.inode}:{self.head}"
 
-    def is_at(self, path: Path) -> bool:
+    def is_at(self, path: str) -> bool:
         """Whether the file at a path is this one by device and inode; True if that cannot be found out."""
         try:
-            found = path.stat()
+            found = os.stat(path)  # noqa: PTH116 - of each file of a log
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError:

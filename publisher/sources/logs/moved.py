@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from publisher.errors import SourceError
 from publisher.sources.base import Unreadable
-from publisher.sources.logs.mark import Mark
+from publisher.sources.logs.mark import Key, Mark
 from publisher.sources.logs.rotation import LogFiles, by_inode, newest_first, written_after
 
 _LATE_S: Final = 86_400
@@ -33,7 +33,9 @@ class Copies:
 NO_COPIES: Final = Copies([], is_whole=False)
 
 
-def copies_of(mark: Mark, log: LogFiles, *, is_continued: bool, known: Collection[tuple[int, int]] = ()) -> Copies:
+def copies_of(
+    mark: Mark, log: LogFiles, *, is_continued: bool, was_read: Callable[[Key], bool] = lambda _key: False
+) -> Copies:
     """Where the content of a file is that is no longer in its place: the file itself, else a copy of it, and the files
     that were rotated after it in the same way.
 
@@ -43,8 +45,8 @@ def copies_of(mark: Mark, log: LogFiles, *, is_continued: bool, known: Collectio
     An inode is used again when its file is gone, and files may begin with the same header, or the same first bytes of a
     line: if too little was read of the file to be certain, all of any file with a similar name is read, which changes
     nothing, but only a copy with its time of last change is known to be one. A file that was empty has no content to
-    compare: the file with its inode counts, else one with a similar name that is not in `known`, the files (device,
-    inode) that were read before.
+    compare: the file with its inode counts, else one with a similar name that, by its device and inode, was not read
+    before (`was_read`).
     """
     place = Path(mark.path)
     folders = log.folders(place)
@@ -57,10 +59,10 @@ def copies_of(mark: Mark, log: LogFiles, *, is_continued: bool, known: Collectio
         return NO_COPIES
     if mark.is_certain and mark.is_continued_at(place):
         return Copies([place], is_whole=True)
-    return _by_content(mark, log, known)
+    return _by_content(mark, log, was_read)
 
 
-def _by_content(mark: Mark, log: LogFiles, known: Collection[tuple[int, int]]) -> Copies:
+def _by_content(mark: Mark, log: LogFiles, was_read: Callable[[Key], bool]) -> Copies:
     place = Path(mark.path)
     files = newest_first(log.folders(place), mark.mtime_ns)
     named = [path for path in files if log.is_named_like(place, path)]
@@ -73,13 +75,13 @@ def _by_content(mark: Mark, log: LogFiles, known: Collection[tuple[int, int]]) -
         copy = copy or next((path for path in found if _has_mtime(mark, path)), found[0])
         return Copies([copy, *_alike(copy, place, log)], is_whole=_is_whole(mark, copy))
     if mark.is_empty:
-        paths = [path for path in named[::-1] if path != place and _key(path) not in known]
+        paths = [path for path in named[::-1] if path != place and not ((key := _key(path)) and was_read(key))]
         return Copies(paths, is_whole=bool(paths))
     paths = [path for path in named[::-1] if mark.is_continued_at(path)]
     return Copies(paths, is_whole=any(_has_mtime(mark, path) for path in paths))
 
 
-def _key(path: Path) -> tuple[int, int] | None:
+def _key(path: Path) -> Key | None:
     try:
         found = path.stat()
     except OSError:

@@ -20,8 +20,10 @@ so is a line longer than 1 MiB.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Collection, Iterator
+from array import array
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +33,8 @@ import msgspec
 from publisher.errors import SourceError, SourceFormatError
 from publisher.sources.base import RAW_BYTES, Cursor, Recovered, Unreadable
 from publisher.sources.logs.compression import DamagedError
-from publisher.sources.logs.mark import HEAD_BYTES, TAIL_BYTES, Mark, digest, has_record, lead_of
+from publisher.sources.logs.mark import HEAD_BYTES, TAIL_BYTES, Key, Mark, digest, has_record, lead_of
+from publisher.sources.logs.marks import Marks
 from publisher.sources.logs.moved import NO_COPIES, Copies, copies_of, not_read
 from publisher.sources.logs.open_log import OpenLog, open_log
 from publisher.sources.logs.rotation import LogFiles
@@ -89,8 +92,8 @@ class LogReader:
     ) -> None:
         self.log = LogFiles(path, names, rotated_to, expected)
 
-    def files(self) -> list[Path]:
-        """The present files of the log, in the order of their writing. Raises `SourceError`s."""
+    def files(self) -> list[str]:
+        """The paths of the present files of the log, in the order of their writing. Raises `SourceError`s."""
         return self.log.present()
 
     def read(self, cursor: Cursor) -> Reading:
@@ -101,9 +104,9 @@ class LogReader:
         return Reading(self.files(), cursor, self.log)
 
 
-def _size_bytes(path: Path) -> int:
+def _size_bytes(path: str) -> int:
     try:
-        return path.stat().st_size
+        return os.stat(path).st_size  # noqa: PTH116 - of each file of the log
     except OSError:
         return 0  # reported when it is read
 
@@ -115,53 +118,57 @@ class Reading:
     """
 
     def __init__(
-        self, files: list[Path], cursor: Cursor, log: LogFiles | None = None, block_bytes: int = _BLOCK_BYTES
+        self, files: Sequence[str], cursor: Cursor, log: LogFiles | None = None, block_bytes: int = _BLOCK_BYTES
     ) -> None:
         self._files = files
-        self._sizes = {str(path): _size_bytes(path) for path in files}
-        self._whole_bytes = sum(self._sizes.values())
+        self._sizes = array("q", map(_size_bytes, files))
+        self._whole_bytes = sum(self._sizes)
+        self._passed_bytes = 0
+        self._present_bytes = 0
+        """The size of the file that is read now, of those of the log."""
+        self._present: Mark | None = None
         self._log = log
         self._block_bytes = block_bytes
-        self._marks: dict[tuple[int, int], Mark] = {}
-        self._gone: list[Mark] = []
-        self._missing: list[Mark] = []
-        self._met: set[tuple[int, int]] = set()
-        self._continued: set[int] = set()
-        self._copied: dict[int, list[Mark]] = {}
+        self._marks, self._gone, self._missing = _stored_marks(cursor)
+        self._past: dict[str, list[Mark]] = {}
+        """By lead, marks that are not the present ones of their files: another file may have the content of theirs."""
+        self._unchanged: set[Key] = set()
+        self._opened: set[Key] = set()
+        """The files that were opened in this pass."""
+        self._new: set[Key] = set()
+        """Those of them that no earlier reading met."""
+        self._let_gone: set[Key] = set()
+        self._continued: set[Mark] = set()
+        self._copied: dict[Mark, list[Mark]] = {}
         self._recovered: list[Recovered] = []
         self._refused = False
         self.problems: list[SourceError] = []
-        try:
-            for mark in msgspec.convert(cursor.get("files", []), list[Mark]):
-                self._marks[mark.key] = mark
-            self._gone = msgspec.convert(cursor.get("gone", []), list[Mark])
-            self._missing = msgspec.convert(cursor.get("missing", []), list[Mark])
-        except msgspec.ValidationError:
-            self._marks, self._gone, self._missing = {}, [], []
-        self._by_lead: dict[str, list[Mark]] = {}
-        self._known = frozenset(self._marks)
-        for mark in (*self._marks.values(), *self._gone, *self._missing):
-            self._by_lead.setdefault(mark.lead, []).append(mark)
-        self._open = self._open_marks()
-        self._before = self._marks_by_path()
+        self._has_live_name = log.live_names() if log is not None else lambda _path: False
+        self._open: set[Mark] = set()
+        """The files that may have unread content: they may have grown, or were not read to their end. A file from which
+        nothing was read, since it was refused, is not among them."""
+        self._before: dict[str, list[Mark]] = {}
+        """By path, the open files, those with the name of a log, and those that disappeared before the last reading."""
+        for mark in (*self._gone, *self._missing):
+            self._remember(mark)
+        if log is not None:
+            self._hold_open(log)
 
     def cursor(self) -> dict[str, Any]:
         """The cursor after the last chunk, as plain JSON values."""
         return {
-            "files": msgspec.to_builtins(list(self._marks.values())),
+            "files": self._marks.stored(),
             "gone": msgspec.to_builtins(self._gone[-_GONE_KEPT:]),
             "missing": msgspec.to_builtins(self._missing[-_MISSING_KEPT:]),
         }
 
     def share(self) -> float | None:
         """About how much of the bytes of all files is read, 0 to 1: a compressed file counts by its plain bytes."""
-        done, sizes = 0, self._sizes
-        for mark in self._marks.values():  # for each page: plain, since there may be thousands of files
-            size = sizes.get(mark.path, 0)
-            read = mark.size if mark.size > mark.offset else mark.offset  # noqa: FURB136 - a third of the time
-            done += read if read < size else size  # noqa: FURB136
-        whole = self._whole_bytes
-        return done / whole if whole else None
+        if not self._whole_bytes:
+            return None
+        present = self._present
+        here = 0 if present is None else min(max(present.size, present.offset), self._present_bytes)
+        return (self._passed_bytes + here) / self._whole_bytes
 
     def recovered(self) -> tuple[Recovered, ...]:
         """The files that were reported as not read to their end and found since the last call."""
@@ -170,7 +177,7 @@ class Reading:
 
     def waiting(self) -> list[str]:
         """The files whose last line waits for its end; the first of them by name."""
-        unfinished = [mark for mark in self._marks.values() if mark.unfinished]
+        unfinished = [mark for mark in self._marks.held() if mark.unfinished]
         texts = [
             f"{mark.path}: the last line is incomplete ({mark.unfinished} bytes); it is read when it is complete"
             for mark in unfinished[:_WAITING_NAMED]
@@ -188,18 +195,28 @@ class Reading:
         reported = list(self._missing)
         for path in self._moved_files():
             yield from self._try(path, moved=True)
-        for path in self._files:
-            for mark in self._before_at(str(path)):
+        for path, size in zip(self._files, self._sizes, strict=True):
+            for mark in self._before_at(path):
                 if not mark.is_at(path):
                     yield from self._find(mark)  # first: it was written before the file in its place
+            self._present_bytes = size
             yield from self._try(path)
-        for mark in [mark for key, mark in self._marks.items() if key not in self._met]:
-            yield from self._left(mark)
+            if self._present is not None:
+                self._marks.settle(self._present)
+                self._present = None
+            self._passed_bytes += size
+        for key in [key for key in self._marks.keys() if not self._was_met(key)]:  # noqa: SIM118 - not a mapping
+            if (left := self._marks.hold(key)) is not None:
+                yield from self._left(left)
         for mark in list(self._missing):
-            yield from self._find_missing(mark, search=any(mark is each for each in reported))
+            yield from self._find_missing(mark, search=mark in reported)
         del self._gone[:-_GONE_KEPT], self._missing[:-_MISSING_KEPT]
 
-    def _try(self, path: Path, *, moved: bool = False) -> Iterator[LineBlock]:
+    def _was_met(self, key: Key) -> bool:
+        """Whether a file was found in this pass."""
+        return key in self._unchanged or key in self._opened
+
+    def _try(self, path: str, *, moved: bool = False) -> Iterator[LineBlock]:
         """The new part of a file, as far as it can be read."""
         try:
             yield from self._file(path, moved=moved)
@@ -208,23 +225,28 @@ class Reading:
         except OSError as error:
             self.problems.append(SourceError(f"{path}: {error.strerror or error}"))
 
-    def _file(self, path: Path, *, moved: bool) -> Iterator[LineBlock]:
+    def _file(self, path: str, *, moved: bool) -> Iterator[LineBlock]:
         if self._is_unchanged(path, moved=moved):
             return
-        with open_log(path) as log:
+        with open_log(Path(path)) as log:
             key = log.device, log.inode
-            if key in self._met:
+            if self._was_met(key):
                 return  # a second name of a file that was read in this pass
-            self._met.add(key)
-            before = self._marks.get(key)
+            self._opened.add(key)
+            before = self._marks.hold(key)
+            if before is not None:
+                self._remember(before)
+            else:
+                self._new.add(key)
             at = 0
             try:
                 head = log.read(HEAD_BYTES).rstrip(b"\0")  # NULs at the end are a hole, which may still be filled
                 mark = self._mark(path, log, head, before)
                 mark.moved = moved
-                self._marks[key] = mark
-                self._by_lead.setdefault(mark.lead, []).append(mark)
-                if before is not None and id(before) not in self._continued:
+                self._marks.put(mark)
+                if not moved:
+                    self._present = mark
+                if before is not None and before not in self._continued:
                     yield from self._replaced(before, mark)
                 for chunk in self._lines(log, mark):
                     yield chunk
@@ -236,36 +258,37 @@ class Reading:
                     "is then reported as not read",
                 ) from error
 
-    def _is_unchanged(self, path: Path, *, moved: bool) -> bool:
+    def _is_unchanged(self, path: str, *, moved: bool) -> bool:
         """Whether a file is as it was when its end was reached. It is not opened: a folder may have a file for each job
         of years, and each run of the publisher looks at all of them."""
         try:
-            found = path.stat()
+            found = os.stat(path)  # noqa: PTH116 - of each file of the log
         except OSError:
             return False  # opening it says why
-        mark = self._marks.get((found.st_dev, found.st_ino))
-        if mark is None or mark.key in self._met or (mark.size, mark.mtime_ns) != (found.st_size, found.st_mtime_ns):
+        key = found.st_dev, found.st_ino
+        mark = self._marks.peek(key)
+        if mark is None or self._was_met(key) or (mark.size, mark.mtime_ns) != (found.st_size, found.st_mtime_ns):
             return False
-        self._met.add(mark.key)
-        mark.path, mark.moved = str(path), moved
-        self._continued.add(id(mark))
+        self._unchanged.add(key)
+        if (mark.path, mark.moved) != (path, moved) and (held := self._marks.hold(key)) is not None:
+            held.path, held.moved = path, moved
         return True
 
-    def _mark(self, path: Path, log: OpenLog, head: bytes, before: Mark | None) -> Mark:
+    def _mark(self, path: str, log: OpenLog, head: bytes, before: Mark | None) -> Mark:
         """Where to continue in a file. The log is positioned there afterwards."""
         lead = lead_of(head)
-        new = Mark(str(path), log.device, log.inode, lead=lead, head_bytes=len(head), head=digest(head))
+        new = Mark(path, log.device, log.inode, lead=lead, head_bytes=len(head), head=digest(head))
         new.has_record = has_record(head)
         if before is not None and before.is_empty and before.path == new.path:
-            self._continued.add(id(before))
-        for known in self._candidates(str(path), lead, before):
+            self._continued.add(before)
+        for known in self._candidates(path, lead, before):
             if not known.is_continued_by(head, log):
                 continue
             is_same = known.key == new.key or known.is_certain
             if known.key == new.key or (is_same and known.path == new.path) or known.has_mtime(log.mtime_ns):
-                self._continued.add(id(known))
+                self._continued.add(known)
             else:
-                self._copied.setdefault(id(known), []).append(new)
+                self._copied.setdefault(known, []).append(new)
             if is_same:  # else it is read from its beginning: another file may begin with the same bytes of a line
                 new.offset, new.line, new.tail_bytes, new.tail = known.offset, known.line, known.tail_bytes, known.tail
                 new.grew = known.grew or (known is before and known.size >= 0 and known.offset > 0)
@@ -275,20 +298,22 @@ class Reading:
 
     # --- files that are no longer in their place
 
-    def _open_marks(self) -> dict[str, list[Mark]]:
-        """By path, the files that may have unread content: they may have grown, or were not read to their end.
+    def _remember(self, mark: Mark) -> None:
+        self._past.setdefault(mark.lead, []).append(mark)
 
-        A file from which nothing was read, since it was refused, is not among them.
-        """
-        found: dict[str, list[Mark]] = {}
-        if self._log is None:
-            return found
-        marks = list(self._marks.values())
-        growing = self._log.growing([mark.path for mark in marks], {mark.path for mark in marks if mark.grew})
-        for mark in marks:
+    def _hold_open(self, log: LogFiles) -> None:
+        """Hold the marks of files that may be continued in another place."""
+        growing = log.growing((mark.path, mark.grew) for mark in self._marks.read())
+        followed = [
+            mark.key for mark in self._marks.read() if mark.size < 0 or mark.path in growing or self._may_be_live(mark)
+        ]
+        for mark in filter(None, map(self._marks.hold, followed)):
+            self._before.setdefault(mark.path, []).append(mark)
             if not mark.was_refused and (mark.size < 0 or mark.path in growing):
-                found.setdefault(mark.path, []).append(mark)
-        return found
+                self._open.add(mark)
+        for mark in self._gone:
+            if mark.vanished:
+                self._before.setdefault(mark.path, []).append(mark)
 
     def _before_at(self, path: str) -> list[Mark]:
         """The files that were at a path at which another one is now, and may have unread content.
@@ -296,41 +321,31 @@ class Reading:
         Any file with the name of a log may, also one that was never seen to grow. One that disappeared earlier is a
         file that somebody removed, or a log that was rotated: the file that is there now shows that.
         """
-        return [mark for mark in self._before.get(path, ()) if self._is_open(mark) or self._may_be_live(mark)]
-
-    def _marks_by_path(self) -> dict[str, list[Mark]]:
-        """The files that were there at the last reading, and those that disappeared before it, by path."""
-        found: dict[str, list[Mark]] = {}
-        for mark in (*self._marks.values(), *(mark for mark in self._gone if mark.vanished)):
-            found.setdefault(mark.path, []).append(mark)
-        return found
+        return [mark for mark in self._before.get(path, ()) if mark in self._open or self._may_be_live(mark)]
 
     def _may_be_live(self, mark: Mark) -> bool:
         """Whether a file was read and has the name of a log, not of a rotated copy."""
-        return self._log is not None and not mark.was_refused and self._log.may_be_live(mark.path)
+        return not mark.was_refused and self._has_live_name(mark.path)
 
-    def _is_open(self, mark: Mark) -> bool:
-        return any(mark is each for each in self._open.get(mark.path, ()))
-
-    def _moved_files(self) -> list[Path]:
+    def _moved_files(self) -> list[str]:
         """Files that were found under a name that does not belong to the log, and still exist: they may grow."""
-        paths = {Path(mark.path): mark for mark in self._marks.values() if mark.moved}
-        return [path for path, mark in paths.items() if str(path) not in self._sizes and mark.is_at(path)]
+        paths = {mark.path: mark for mark in self._marks.held() if mark.moved}
+        return [path for path, mark in paths.items() if path not in self._files and mark.is_at(path)]
 
     def _replaced(self, before: Mark, now: Mark) -> Iterator[LineBlock]:
         """Note that a file has other content than before: it was truncated, or its inode is used again."""
         self._gone.append(before)
         was_cut = before.path == now.path and before.offset > 0
-        if was_cut or self._is_open(before):
+        if was_cut or before in self._open:
             yield from self._find(before, was_cut=was_cut)
         elif self._may_be_live(before):
             yield from self._find(before, is_reported=False)
 
     def _left(self, mark: Mark) -> Iterator[LineBlock]:
         """Handle a file that was not found in this pass: it cannot be read, was moved, or is gone."""
-        if mark.is_at(Path(mark.path)):
+        if mark.is_at(mark.path):
             return
-        if self._is_open(mark):
+        if mark in self._open:
             yield from self._find(mark)
         elif self._may_be_live(mark):
             yield from self._find(mark, is_reported=False)
@@ -339,15 +354,18 @@ class Reading:
 
     def _let_go(self, mark: Mark) -> None:
         """Keep the mark of a file that is gone: a copy may appear."""
-        if self._marks.get(mark.key) is mark:
-            self._gone.append(self._marks.pop(mark.key))
+        if self._marks.remove(mark):
+            self._gone.append(mark)
+            self._remember(mark)
+            self._let_gone.add(mark.key)
 
     def _is_continued(self, mark: Mark) -> bool:
         """Whether all of a file was read in this pass under its own or another name: see `Copies` for the
         conditions.
         """
-        copies = self._copied.get(id(mark), ()) if mark.is_certain else ()
-        return id(mark) in self._continued or any(copy.end > mark.end for copy in copies)
+        copies = self._copied.get(mark, ()) if mark.is_certain else ()
+        is_unchanged = mark.key in self._unchanged and self._marks.peek(mark.key) is mark
+        return is_unchanged or mark in self._continued or any(copy.end > mark.end for copy in copies)
 
     def _find(self, mark: Mark, *, was_cut: bool = False, is_reported: bool = True) -> Iterator[LineBlock]:
         """Continue a file that is no longer in its place; report it if it is not found complete. `is_reported` False:
@@ -357,9 +375,9 @@ class Reading:
         as complete, since such a rotation cannot be distinguished from an earlier one. If too little was read of it to
         know its copies, none counts.
         """
-        was_emptied = mark.key in self._met and (mark.is_certain or mark.is_empty)
-        is_continued = self._is_continued(mark) or (was_emptied and id(mark) in self._copied)
-        if (is_continued and mark.key in self._met) or any(mark is each for each in self._missing):
+        was_emptied = self._was_met(mark.key) and (mark.is_certain or mark.is_empty)
+        is_continued = self._is_continued(mark) or (was_emptied and mark in self._copied)
+        if (is_continued and self._was_met(mark.key)) or mark in self._missing:
             return
         copies = self._copies_of(mark, is_continued=is_continued)
         if copies is None:
@@ -367,7 +385,7 @@ class Reading:
         self._let_go(mark)
         mark.vanished = False
         yield from self._read_copies(copies.paths)
-        is_rotated = was_emptied and any(str(path) in self._sizes for path in copies.paths)
+        is_rotated = was_emptied and any(str(path) in self._files for path in copies.paths)
         if is_continued or copies.is_whole or is_rotated:
             return
         if not is_reported:
@@ -385,7 +403,7 @@ class Reading:
         only_itself = is_continued or mark.is_empty
         copies = (self._copies_of(mark, is_continued=only_itself) if search else None) or NO_COPIES
         if copies.is_whole or is_continued:
-            self._missing = [each for each in self._missing if each is not mark]
+            self._missing.remove(mark)
             self._gone.append(mark)
             place = Recovered(mark.path, mark.offset)
             if all(Recovered(other.path, other.offset) != place for other in self._missing):
@@ -397,18 +415,24 @@ class Reading:
         try:
             if self._log is None:
                 return NO_COPIES
-            return copies_of(mark, self._log, is_continued=is_continued, known=self._known)
+            return copies_of(mark, self._log, is_continued=is_continued, was_read=self._was_read)
         except SourceError as error:
             self.problems.append(error)
             return None
 
+    def _was_read(self, key: Key) -> bool:
+        """Whether an earlier reading met a file."""
+        return key in self._let_gone or (key not in self._new and self._marks.peek(key) is not None)
+
     def _read_copies(self, paths: list[Path]) -> Iterator[LineBlock]:
-        for path in paths:
-            if str(path) not in self._sizes:  # else it is read in its turn
+        for path in map(str, paths):
+            if path not in self._files:  # else it is read in its turn
                 yield from self._try(path, moved=True)
 
     def _candidates(self, path: str, lead: str, before: Mark | None) -> list[Mark]:
-        known = [*([before] if before is not None else []), *self._by_lead.get("", []), *self._by_lead.get(lead, [])]
+        """Marks whose content a file with this lead may have, the likeliest first; before it has its own."""
+        present = self._marks.beginning_with(lead)
+        known = dict.fromkeys([*present, *self._past.get("", ()), *self._past.get(lead, ())])
         return sorted(known, key=lambda mark: (mark is not before, mark.path != path, -mark.offset))
 
     def _lines(self, log: OpenLog, mark: Mark) -> Iterator[LineBlock]:
@@ -457,6 +481,16 @@ class Reading:
         mark.unfinished = 0 if log.compressed else len(rest)
         if unreadable:
             yield LineBlock(mark.path, [], mark.offset, mark.line + 1, unreadable)
+
+
+def _stored_marks(cursor: Cursor) -> tuple[Marks, list[Mark], list[Mark]]:
+    """The marks of the files, of those that are gone, and of those that are missing; none of a cursor that cannot be
+    understood."""
+    try:
+        files, gone, missing = (msgspec.convert(cursor.get(key, []), list[Any]) for key in ("files", "gone", "missing"))
+        return Marks(files), list(map(Mark.of, gone)), list(map(Mark.of, missing))
+    except (ValueError, msgspec.ValidationError):
+        return Marks(), [], []
 
 
 def _to_line_end(log: OpenLog, data: bytes) -> tuple[int, bytes, bytes]:

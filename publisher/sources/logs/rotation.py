@@ -15,7 +15,7 @@ import glob
 import heapq
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
@@ -56,13 +56,14 @@ class LogFiles:
         self._names = names
         self._expected = expected or "file of this log"
 
-    def present(self) -> list[Path]:
-        """The files to read, in the order of their writing. A compressed copy next to its own plain file is omitted.
+    def present(self) -> list[str]:
+        """The paths of the files to read, in the order of their writing: texts, since there may be many. A compressed
+        copy next to its own plain file is omitted.
 
         Raises `SourceMissingError` if there is no file, `SourceError` if a folder cannot be listed.
         """
         try:
-            found = [*self._here(), *self._elsewhere()]
+            found = [str(file) for files in (self._here(), self._elsewhere()) for file in files]
         except PermissionError as error:
             raise SourceError(
                 f"{error.filename or self.path}: permission denied",
@@ -72,42 +73,51 @@ class LogFiles:
             raise SourceError(f"{self.path}: {error.strerror or error}", hint="Correct `path` of the source") from error
         if not found:
             raise self._nothing()
-        packed = {file for file in found if file.name.endswith(SUFFIXES)}
+        packed = {file for file in found if file.endswith(SUFFIXES)}
         plain = set(found) - packed if packed else set()
-        kept = [file for file in found if file not in packed or file.with_suffix("") not in plain]
-        return sorted(
-            kept, key=lambda file: (file.parent not in self.rotated_to, *_written(str(file.parent), file.name))
-        )
+        further = {str(folder) for folder in self.rotated_to}
+        kept = [file for file in found if file not in packed or os.path.splitext(file)[0] not in plain]  # noqa: PTH122
 
-    def growing(self, known: Iterable[str], changed: Collection[str]) -> set[str]:
-        """Of the paths of files that were read, those whose writer may have continued afterwards, by their names.
+        def order(file: str) -> tuple[bool, str, str, int, str, int]:
+            folder, name = os.path.split(file)
+            return folder not in further, *_written(folder, name)
+
+        return sorted(kept, key=order)
+
+    def growing(self, known: Iterable[tuple[str, bool]]) -> set[str]:
+        """Of the files that were read, the paths of those whose writer may have continued afterwards, by their names.
 
         That is the configured file; in a folder and for a pattern, the one without a number or date, and the newest
-        day. `changed`: the paths of files that were seen to grow.
+        day. `known`: the path of each, and whether it was seen to grow.
         """
         is_folder = self._is_folder()
         if not is_folder and not self._is_pattern():
-            return {path for path in known if path == str(self.path)}
+            return {path for path, _ in known if path == str(self.path)}
         here = str(self.path)
-        last: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
-        for path in known:
+        last: dict[tuple[str, str], tuple[int, str, str, bool]] = {}
+        several: set[tuple[str, str]] = set()
+        for path, grew in known:
             folder, name = os.path.split(path)
             if folder == here and _counts(name, self._names) if is_folder else fnmatchcase(path, here):
                 _, log, kind, date, _ = _written(folder, name)
-                last.setdefault((folder, log), []).append((kind, date, path))
+                written = kind, date, path, grew
+                if (folder, log) in last:
+                    several.add((folder, log))
+                    written = max(written, last[folder, log])
+                last[folder, log] = written
         found: set[str] = set()
-        for members in last.values():
-            kind, date, path = max(members)
-            is_log = kind == _LIVE and (self._names is not None or len(members) > 1 or path in changed)
+        for log_of, (kind, date, path, grew) in last.items():
+            is_log = kind == _LIVE and (self._names is not None or log_of in several or grew)
             if is_log or (kind == _DATED_COPY and len(date) in _DAY_OR_MONTH):
                 found.add(path)
         return found
 
-    def may_be_live(self, path: str) -> bool:
-        """Whether a file has the name of a log that is written, not of a rotated copy, which has a number or date."""
+    def live_names(self) -> Callable[[str], bool]:
+        """Tells of a path whether it is the name of a log that is written, not of a rotated copy, which has a number or
+        date."""
         if not self._is_folder() and not self._is_pattern():
-            return path == str(self.path)
-        return _written(*os.path.split(path))[2] == _LIVE
+            return str(self.path).__eq__
+        return lambda path: _written(*os.path.split(path))[2] == _LIVE
 
     def folders(self, path: Path) -> list[Path]:
         """The folders that may contain a copy of a file of the log."""
@@ -125,18 +135,18 @@ class LogFiles:
     def _is_pattern(self) -> bool:
         return glob.has_magic(str(self.path)) and not self.path.exists()
 
-    def _here(self) -> list[Path]:
+    def _here(self) -> Iterator[Path]:
         if self._is_folder():
             with os.scandir(self.path) as entries:
-                return [self.path / entry.name for entry in entries if self._is_of_folder(entry)]
-        if self._is_pattern():
-            matches = (Path(match) for match in glob.glob(str(self.path), recursive=True))  # noqa: PTH207 - takes absolute ones
-            return [file for file in matches if _counts(file.name, None) and not file.is_dir()]
-        if not self.path.parent.is_dir():
-            return []
-        rotated = [file for file in self.path.parent.iterdir() if _is_rotated(file.name, self.path.name)]
-        rotated = [file for file in rotated if not file.is_dir()]
-        return [*rotated, self.path] if self.path.is_symlink() or self.path.exists() else rotated
+                yield from (self.path / entry.name for entry in entries if self._is_of_folder(entry))
+        elif self._is_pattern():
+            matches = (Path(match) for match in glob.iglob(str(self.path), recursive=True))  # noqa: PTH207 - takes absolute ones
+            yield from (file for file in matches if _counts(file.name, None) and not file.is_dir())
+        elif self.path.parent.is_dir():
+            rotated = (file for file in self.path.parent.iterdir() if _is_rotated(file.name, self.path.name))
+            yield from (file for file in rotated if not file.is_dir())
+            if self.path.is_symlink() or self.path.exists():
+                yield self.path
 
     def _is_of_folder(self, entry: os.DirEntry[str]) -> bool:
         is_folder = (

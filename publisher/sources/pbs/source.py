@@ -7,6 +7,7 @@ reading stopped.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time
@@ -192,7 +193,7 @@ class PbsSource:
         """Midnight of the first day with a file, in the server's time."""
         days: list[date] = []
         for file in self._reader.files():
-            found = _DAY.fullmatch(file.name)
+            found = _DAY.fullmatch(os.path.basename(file))  # noqa: PTH119 - of each file of the log
             if found is None:
                 return None
             try:

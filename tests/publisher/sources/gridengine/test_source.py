@@ -276,7 +276,7 @@ def test_where_the_file_is(tmp_path: Path, folder: Path) -> None:
         (common / name).write_bytes((folder / "accounting-variants").read_bytes())
     settings = Settings(type="gridengine")
     found = GridEngineSource("ge", settings, {"SGE_ROOT": str(tmp_path), "SGE_CELL": "prod"})
-    assert [file.name for file in found.reader.files()] == ["accounting.0", "accounting", "accounting.jsonl"]
+    assert [Path(file).name for file in found.reader.files()] == ["accounting.0", "accounting", "accounting.jsonl"]
     assert read_on(found, Seen()).jobs.popitem()[1].cluster == "prod"
     with pytest.raises(ConfigError, match="SGE_ROOT"):
         GridEngineSource("ge", settings, {})

@@ -12,7 +12,7 @@ from publisher.sources.logs.rotation import LogFiles
 
 
 def names(path: Path, pattern: str | None = None) -> list[str]:
-    return [file.name for file in LogFiles(path, re.compile(pattern) if pattern else None).present()]
+    return [Path(file).name for file in LogFiles(path, re.compile(pattern) if pattern else None).present()]
 
 
 def touch(folder: Path, *files: str) -> None:
@@ -114,7 +114,7 @@ def test_further_folders(tmp_path: Path) -> None:
 
     def found(path: Path, pattern: str | None = None) -> list[str]:
         files = LogFiles(path, re.compile(pattern) if pattern else None, [old, later]).present()
-        return [str(file.relative_to(tmp_path)) for file in files]
+        return [str(Path(file).relative_to(tmp_path)) for file in files]
 
     assert found(log / "acct") == ["old/acct-20261122.gz", "old/acct", "log/acct.1", "log/acct"]
     assert found(log, r"\d{8}") == ["old/20261122", "log/20261123"]
