@@ -144,30 +144,36 @@ class Matching:
 
     def _matches(self, key: str, text: str) -> str:
         test, column = word_test(key, text), column_of(key)
-        values = [value for value in self._distinct(column) if any(map(test, words_of(key, value)))]
-        self._connection.execute(f"CREATE TEMP TABLE asked_{key} AS SELECT unnest($1::VARCHAR[]) AS value", [values])
-        self._made.append(f"-- asked_{key}: the values that match {_comment(text)}")
+        query = f"SELECT DISTINCT {column} AS value FROM inside WHERE {column} IS NOT NULL"  # noqa: S608 - names of ours
+        self._tabulate_asked(key, ("value",), query, lambda value: any(map(test, words_of(key, value))), text)
         return f"{column} IN (SELECT value FROM asked_{key})"  # noqa: S608 - names of ours
-
-    def _distinct(self, column: str, where: str = "true", most: int | None = None) -> Iterator[str]:
-        limit = "" if most is None else f" ORDER BY ALL LIMIT {most}"
-        query = f"SELECT DISTINCT {column} FROM inside WHERE {column} IS NOT NULL AND {where}{limit}"  # noqa: S608 - as above
-        yield from (row[0] for row in self.rows(query))
 
     def _is_job(self, text: str) -> str:
         """The SQL of a join with the jobs that match: without a subquery for each, which DuckDB finds all jobs for."""
         asked = JobPattern(text)
         own = ", ".join(f'"{name}"' for name in OF_JOB)
-        contains = " OR ".join(f'contains("{name}", $1)' for name in _NAMES)
+        contains = " OR ".join(f'contains("{name}", $literal)' for name in _NAMES)
         query = f"SELECT DISTINCT {own} FROM inside WHERE {contains}"  # noqa: S608 - as above
         literal = asked.literal.encode("utf-8", "replace").decode()  # no run has what is not Unicode
-        found = [row for row in self._connection.execute(query, [literal]).fetchall() if asked(job_ids(*row))]
-        columns = [list(column) for column in zip(*found, strict=True)] or [[] for _ in OF_JOB]
-        unnested = ", ".join(f'unnest(${place}::VARCHAR[]) AS "{name}"' for place, name in enumerate(OF_JOB, start=1))
-        self._connection.execute(f"CREATE TEMP TABLE asked_job AS SELECT {unnested}", columns)
-        self._made.append(f"-- asked_job: the jobs that match {_comment(text)}")
+        self._tabulate_asked("job", OF_JOB, query, lambda *ids: asked(job_ids(*ids)), text, literal=literal)
         same = " AND ".join(f'asked_job."{name}" IS NOT DISTINCT FROM inside."{name}"' for name in OF_JOB)
         return f" SEMI JOIN asked_job ON {same}"
+
+    def _tabulate_asked(
+        self, key: str, columns: Sequence[str], query: str, test: Callable[..., bool], text: str, **given: str
+    ) -> None:
+        """Make the table `asked_KEY` of the rows of texts that pass a test, of which there may be as many as jobs."""
+        table = self.collected(f"asked_{key}", dict.fromkeys(columns, "VARCHAR"))
+        for batch in arrow_batches(self._connection, query, given, _ROWS):
+            texts = (batch.column(name).to_pylist() for name in columns)
+            table.insert(batch.filter(pa.array(map(test, *texts), pa.bool_(), size=batch.num_rows)))
+        self._made.append(f"-- asked_{key}: {'the jobs' if key == 'job' else 'the values'} that match {_comment(text)}")
+
+    def _distinct(self, column: str, most: int | None = None) -> Iterator[str]:
+        limit = "" if most is None else f" ORDER BY ALL LIMIT {most}"
+        query = f"SELECT DISTINCT {column} AS value FROM inside WHERE {column} IS NOT NULL{limit}"  # noqa: S608 - as above
+        for batch in arrow_batches(self._connection, query, {}, _ROWS):
+            yield from batch.column("value").to_pylist()
 
     def _there(self, key: str) -> Iterator[str]:
         if key == "job":
@@ -180,10 +186,10 @@ class Matching:
 
 
 class RowTable:
-    """Rows of whole numbers that a view collects while it reads batches, as a table of DuckDB, which spills them."""
+    """Rows that are collected while batches are read, as a table of DuckDB, which spills them."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, name: str, columns: Mapping[str, str]) -> None:
-        """`columns`: types of whole numbers by name."""
+        """`columns`: types by name."""
         self.name = name
         self._columns = tuple(columns)
         self._cursor = connection.cursor()  # the connection itself is reading batches
@@ -191,9 +197,12 @@ class RowTable:
         self._cursor.execute(f"CREATE TABLE {name} ({typed})")
 
     def add(self, *columns: Ints) -> None:
-        """Add rows as columns; `UNKNOWN` becomes NULL."""
-        arrays = [pa.array(column, mask=column == UNKNOWN) for column in columns]
-        self._cursor.register("added", pa.table(arrays, self._columns))
+        """Add rows as columns of whole numbers; `UNKNOWN` becomes NULL."""
+        self.insert(pa.table([pa.array(column, mask=column == UNKNOWN) for column in columns], self._columns))
+
+    def insert(self, rows: Any) -> None:
+        """Add rows of Arrow, which have the columns of the table in its order."""
+        self._cursor.register("added", rows)
         self._cursor.execute(f"INSERT INTO {self.name} SELECT * FROM added")  # noqa: S608 - a name of ours
         self._cursor.unregister("added")
 
