@@ -98,6 +98,10 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """For a format of files by day: the name of the file in which a record belongs, without suffix."""
     record_id_of: Callable[[bytes], str] | None = None
     """For the same: the record id in a record as written."""
+    inspected: Callable[[str], InspectedText | None] | None = None
+    """Inspects the text of a message, whoever wrote it; None if it does not begin as one of this format. Raises
+    `ValueError` with the reason if it begins so and cannot be read. The formats of SGAS and APEL have none: their
+    messages are known by XML namespace or header."""
 
     origins: Origins = {}
     """The origin of each field of a record of one run, or of a total with its runs; without any, none is explained."""
@@ -191,6 +195,22 @@ class TotalsFormat(MessageFormat, Protocol):
     def record(self, total: Any, /) -> Rendered:
         """Render one total. Raises `CannotRenderError` for sums that the service cannot store."""
         ...
+
+
+class InspectedRecord(msgspec.Struct, frozen=True):
+    """A record of a message, from 1. `job`: of a record about one run; `fields`: those of a text message."""
+
+    number: int
+    id: str
+    job: Job | None = None
+    fields: dict[str, str] = {}
+
+
+class InspectedText(msgspec.Struct, frozen=True):
+    """The records of a text, and the rules that it breaks."""
+
+    records: Sequence[InspectedRecord]
+    violations: Sequence[Violation]
 
 
 Level = Literal["error", "warning"]

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from formats import registry
-from formats.base import Format, MessageFormat, RecordFormat, Rendered, TotalsFormat
+from formats.base import Format, InspectedText, MessageFormat, RecordFormat, Rendered, TotalsFormat
 from formats.job import Job
 from formats.rule_codes import CannotRenderError
 from formats.signed_text import why_not_signable
@@ -153,6 +153,27 @@ def totals_by_kind() -> dict[str, TotalsKind]:
         with suppress(ConfigError):
             forms.append(format_of(name))
     return {form.totals.kind: form.totals for form in forms if form.totals is not None}
+
+
+def formats_that_inspect() -> tuple[Format, ...]:
+    """The formats of add-ons that inspect messages, without those that cannot be loaded."""
+    found = []
+    for name in names(FORMATS):
+        with suppress(ConfigError):
+            form = format_of(name)
+            if form.inspected is not None:
+                found.append(msgspec.structs.replace(form, inspected=partial(_inspected, name, form.inspected)))
+    return tuple(found)
+
+
+def _inspected(name: str, inspect: Callable[[str], InspectedText | None], text: str) -> InspectedText | None:
+    """As `Format.inspected`. An exception that it does not have says that the text is not of this format."""
+    try:
+        return inspect(text)
+    except ValueError:
+        raise
+    except Exception as error:
+        raise ValueError(f"the add-on {name!r} failed as a format: {what_went_wrong(error)}") from error
 
 
 def has_totals(kind: str) -> bool:

@@ -134,9 +134,9 @@ SENTENCES: Final[Mapping[str, str]] = {
     ReasonCode.NOT_DUE: "{field}: the run is not sent to this target: it is waived, superseded, or not selected",
     ReasonCode.NOT_IN_ANSWER: "the service's answer did not name this record; it is sent again",
     ReasonCode.NO_CORES: (
-        "{field}: unknown, and sums of core hours would lack this run. Name the component in "
-        "sources.{source}.auditor.components.cores, then read it again: `usage-publisher collect {source} --since T "
-        "--until T`"
+        "{field}: unknown, and sums of core hours would lack this run. Name the component with "
+        "them in the table `components` of sources.{source}, then read it again: `usage-publisher collect {source} "
+        "--since T --until T`"
     ),
     ReasonCode.NO_ENERGY: (
         "{field}: unknown, and this target needs it: nothing was measured, and no [[energy.power]] matches it"

@@ -14,6 +14,7 @@ import msgspec
 
 from formats import fit
 from formats.auditor.read import read_columns
+from formats.auditor.rules import inspected
 from formats.base import Format, Note, Rendered
 from formats.benchmark import LARGEST_SCORE, canonical_name, usable_score
 from formats.fit import shown, unreported
@@ -263,5 +264,6 @@ FORMAT: Final = Format(
     content_type=AuditorFormat.content_type,
     columns=read_columns,
     needs_benchmark=True,
+    inspected=inspected,
     origins=ORIGINS,
 )

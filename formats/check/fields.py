@@ -13,7 +13,6 @@ from formats.apel.text import parse as parse_text
 from formats.base import Format
 from formats.job import Job
 from formats.registry import FORMATS
-from formats.xdmod import slurm
 from formats.xml.read import parse as parse_xml
 from formats.xml.read import record_elements
 
@@ -46,9 +45,8 @@ def each_fields_of(format_name: str, message: bytes) -> Iterator[Fields]:
             yield fields
     elif form.content_type == "application/json":
         yield from (_gathered(_json_pairs(record, "")) for record in msgspec.json.decode(message, type=list[Any]))
-    elif form.content_type == slurm.CONTENT_TYPE:
-        for line in message.decode().removesuffix("\n").split("\n"):
-            yield _gathered((slurm.read_fields(line) or {}).items())
+    elif form.inspected is not None and (found := form.inspected(message.decode())) is not None:
+        yield from (_gathered(record.fields.items()) for record in found.records)
     else:
         yield from (_gathered(record.pairs) for record in parse_text(message.decode("ascii")).records)
 

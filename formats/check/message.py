@@ -14,25 +14,14 @@ from lxml import etree
 from formats.apel.job import read_job
 from formats.apel.text import RECORD_MARK, NotApelTextError, ParsedMessage
 from formats.apel.text import parse as parse_text
-from formats.auditor.read import read_message
-from formats.auditor.record import FORMAT as AUDITOR
-from formats.base import Format, Service, Violation
+from formats.base import Format, InspectedRecord, InspectedText, Service, Violation
 from formats.check.apel import check_text
-from formats.check.auditor import check_records
 from formats.check.car import check_compute_records
 from formats.check.grammar import validate
 from formats.check.sgas import check_usage_records
 from formats.fit import shown
-from formats.job import Job
 from formats.registry import FORMATS
 from formats.rules import type_of
-from formats.text import date_time
-from formats.utilization.report import CSV_BEGINS, NotAReportError, builtins, check_report, read_report
-from formats.utilization.report import FORMAT as REPORT
-from formats.waldur.usage import FORMAT as WALDUR
-from formats.waldur.usage import AccountReport, read_reports
-from formats.xdmod.slurm import FORMAT as XDMOD
-from formats.xdmod.slurm import begins_as_lines, read_fields
 from formats.xml.read import CAR, FORMAT_OF_NAMESPACE, NotAMessageError, begins_as_xml, read, record_elements
 from formats.xml.read import parse as parse_xml
 
@@ -44,15 +33,6 @@ LARGEST_TEXT_BYTES: Final = 8 * 2**20
 
 ENOUGH_VIOLATIONS: Final = 10_000
 """The number of broken rules of the service from which the grammar is not checked as well: it would take minutes."""
-
-
-class InspectedRecord(msgspec.Struct, frozen=True):
-    """A record of a message, from 1. `job`: of a record about one run; `fields`: those of a text message."""
-
-    number: int
-    id: str
-    job: Job | None = None
-    fields: dict[str, str] = {}
 
 
 class Inspection(msgspec.Struct, frozen=True):
@@ -79,8 +59,9 @@ class Inspection(msgspec.Struct, frozen=True):
         return self.format in FORMATS and violation.source == FORMATS[self.format].grammar_source
 
 
-def inspect_message(payload: bytes, now: int | None = None) -> Inspection:
-    """Inspect these bytes. `now` (epoch seconds) adds the rules that depend on a service's clock. Raises nothing."""
+def inspect_message(payload: bytes, now: int | None = None, added: Sequence[Format] = ()) -> Inspection:
+    """Inspect these bytes. `now` (epoch seconds) adds the rules that depend on a service's clock. `added`: formats
+    beside those of the registry. Raises nothing."""
     if not payload.strip():
         return _unknown("an empty message", "it is empty: the APEL server's loader would stop", "APEL server")
     if begins_as_xml(payload):
@@ -94,7 +75,7 @@ def inspect_message(payload: bytes, now: int | None = None) -> Inspection:
         text = payload.decode("utf-8")
     except UnicodeDecodeError as error:
         return _unknown("unreadable text", f"not UTF-8 from byte {error.start} on", "SSM")
-    return _inspect_text(text, now)
+    return _inspect_text(text, now, added)
 
 
 def _unknown(title: str, rule: str, source: str) -> Inspection:
@@ -147,69 +128,27 @@ def _grammar(form: Format, payload: bytes, root: etree._Element, namespace: str)
     ]
 
 
-def _inspect_report(payload: bytes) -> Inspection:
-    try:
-        report = read_report(payload)
-    except NotAReportError as error:
-        return _unknown("JSON or CSV of an unknown format", shown(error), "utilization reports")
-    records = tuple(
-        InspectedRecord(number, date_time(one.start), None, {name: str(value) for name, value in fields.items()})
-        for number, (one, fields) in enumerate(zip(report.bins, builtins(report)["bins"], strict=True), 1)
-    )
-    found = tuple(check_report(report)[:ENOUGH_VIOLATIONS])
-    return Inspection(REPORT.name, REPORT.title, REPORT.service, records, found)
+def _inspect_text(text: str, now: int | None, added: Sequence[Format]) -> Inspection:
+    why_not: list[Violation] = []
+    for form in (*FORMATS.values(), *added):
+        if form.inspected is None:
+            continue
+        try:
+            found = form.inspected(text)
+        except (ValueError, RecursionError) as error:
+            why_not.append(Violation("error", 0, "", shown(error), form.title))
+            continue
+        if found is not None:
+            return _inspected(form, found)
+    return Inspection("", "text of an unknown format", "", (), tuple(why_not)) if why_not else _inspect_apel(text, now)
 
 
-def _inspect_list(payload: bytes) -> Inspection:
-    try:
-        reports = read_reports(payload)
-    except (msgspec.MsgspecError, RecursionError):
-        return _inspect_auditor(payload)
-    return _inspect_waldur(reports[:MOST_RECORDS]) if reports else _inspect_auditor(payload)
-
-
-def _inspect_waldur(reports: Sequence[AccountReport]) -> Inspection:
-    records = tuple(
-        InspectedRecord(
-            number, one.account, None, {"month": one.month} | {c.type: str(c.amount) for c in one.components}
-        )
-        for number, one in enumerate(reports, 1)
-    )
-    violations = tuple(
-        Violation(
-            "error", number, shown(component.type), "the shares of users do not add up to the amount", WALDUR.title
-        )
-        for number, one in enumerate(reports, 1)
-        for component in one.components
-        if component.users and sum(user.usage for user in component.users) != component.amount
-    )
-    return Inspection(WALDUR.name, WALDUR.title, WALDUR.service, records, violations[:ENOUGH_VIOLATIONS])
-
-
-def _inspect_auditor(payload: bytes) -> Inspection:
-    try:
-        found = read_message(payload)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        return _unknown("JSON of an unknown format", shown(error), AUDITOR.title)
-    if not found:
-        return _unknown("JSON of an unknown format", "an empty list", AUDITOR.title)
-    if len(found) > MOST_RECORDS:
-        rule = f"{len(found)} records; at most {MOST_RECORDS} are checked"
-        return _unknown(f"{AUDITOR.title}, too many to check", rule, "a limit of inspect")
-    records = tuple(
-        InspectedRecord(number, one.record_id, None, {"components": one.shown_components, "meta": one.shown_meta})
-        for number, one in enumerate(found, 1)
-    )
-    violations = tuple(check_records(found)[:ENOUGH_VIOLATIONS])
-    return Inspection(AUDITOR.name, AUDITOR.title, AUDITOR.service, records, violations)
-
-
-def _inspect_text(text: str, now: int | None) -> Inspection:
-    if text.lstrip().startswith(("{", CSV_BEGINS)):
-        return _inspect_report(text.encode())
-    if text.lstrip().startswith("["):
-        return _inspect_list(text.encode())
-    return _inspect_lines(text) if begins_as_lines(text) else _inspect_apel(text, now)
+def _inspected(form: Format, found: InspectedText) -> Inspection:
+    if (count := len(found.records)) > MOST_RECORDS:
+        rule = f"{count} records; at most {MOST_RECORDS} are checked"
+        return _unknown(f"{form.title}, too large to check", rule, "a limit of inspect")
+    violations = tuple(found.violations[:ENOUGH_VIOLATIONS])
+    return Inspection(form.name, form.title, form.service, tuple(found.records), violations)
 
 
 def _inspect_apel(text: str, now: int | None) -> Inspection:
@@ -227,21 +166,6 @@ def _inspect_apel(text: str, now: int | None) -> Inspection:
     form = FORMATS[found.name]
     title = f"{form.title} v{found.version} ({shown(message.header)})"
     return Inspection(form.name, title, form.service, _text_records(form, message), violations)
-
-
-def _inspect_lines(text: str) -> Inspection:
-    lines = text.removesuffix("\n").split("\n")
-    if len(lines) > MOST_RECORDS:
-        return _unknown(f"{XDMOD.title}, too large to check", f"{len(lines)} lines", "a limit of inspect")
-    records: list[InspectedRecord] = []
-    violations: list[Violation] = []
-    for number, line in enumerate(lines, 1):
-        fields = read_fields(line)
-        if fields is None:
-            violations.append(Violation("error", number, "", "has fewer than 26 fields", "Open XDMoD's shredder"))
-        else:
-            records.append(InspectedRecord(number, fields["JobID"], None, fields))
-    return Inspection(XDMOD.name, XDMOD.title, XDMOD.service, tuple(records), tuple(violations))
 
 
 def _text_records(form: Format, message: ParsedMessage) -> tuple[InspectedRecord, ...]:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from formats.base import Format, Violation
+from formats.base import Format, InspectedRecord, InspectedText, Violation
 from formats.csv_text import csv_line
 from formats.text import date_time, read_date_time
 from formats.utilization.measure import Bin, Bins
@@ -167,6 +167,18 @@ def _report(read: _ReadReport) -> UtilizationReport:
 # --- rules
 
 
+def inspected(text: str) -> InspectedText | None:
+    """See `Format.inspected`: a record is a bin, named by its begin."""
+    if not text.lstrip().startswith(("{", CSV_BEGINS)):
+        return None
+    report = read_report(text.encode())
+    records = [
+        InspectedRecord(number, date_time(one.start), None, {name: str(value) for name, value in fields.items()})
+        for number, (one, fields) in enumerate(zip(report.bins, builtins(report)["bins"], strict=True), 1)
+    ]
+    return InspectedText(records, check_report(report))
+
+
 def check_report(report: UtilizationReport) -> list[Violation]:
     """The rules that a report breaks; records are its bins, from 1."""
     try:
@@ -209,4 +221,5 @@ FORMAT: Final = Format(
     content_type="application/json",
     versions=VERSIONS,
     is_readable=True,
+    inspected=inspected,
 )

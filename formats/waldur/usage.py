@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from formats.base import Format, Note, Rendered
+from formats.base import Format, InspectedRecord, InspectedText, Note, Rendered, Violation
 from formats.calendar import Month
 from formats.columns import TotalColumns, Value
 from formats.fit import shown
@@ -31,6 +31,7 @@ from formats.waldur.fold import (
 )
 
 NAME: Final = "waldur-usage"
+TITLE: Final = "Waldur usages"
 
 
 class UserAmount(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,6 +68,27 @@ class AccountReport(msgspec.Struct, frozen=True):
 def read_reports(payload: bytes) -> list[AccountReport]:
     """The reports of a message. Raises `msgspec.MsgspecError`."""
     return msgspec.json.decode(payload, type=list[AccountReport])
+
+
+def inspected(text: str) -> InspectedText | None:
+    """See `Format.inspected`: a record is an account in a month. What users have adds up to the amount."""
+    if not text.lstrip().startswith("["):
+        return None
+    reports = read_reports(text.encode())
+    if not reports:
+        raise ValueError("an empty list")
+    rule = "the shares of users do not add up to the amount"
+    records: list[InspectedRecord] = []
+    violations: list[Violation] = []
+    for number, report in enumerate(reports, 1):
+        amounts = {component.type: str(component.amount) for component in report.components}
+        records.append(InspectedRecord(number, report.account, None, {"month": report.month, **amounts}))
+        violations += [
+            Violation("error", number, shown(component.type), rule, TITLE)
+            for component in report.components
+            if component.users and sum(user.usage for user in component.users) != component.amount
+        ]
+    return InspectedText(records, violations)
 
 
 class WaldurUsageFormat:
@@ -203,7 +225,7 @@ ORIGINS: Final[Origins] = {
 
 FORMAT: Final = Format(
     name=NAME,
-    title="Waldur usages",
+    title=TITLE,
     shape="totals",
     make=WaldurUsageFormat,
     key="group",
@@ -224,5 +246,6 @@ FORMAT: Final = Format(
         counts_jobs=False,
     ),
     dimensions=_dimensions,
+    inspected=inspected,
     origins=ORIGINS,
 )

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from formats.base import Format, Note, Rendered
+from formats.base import Format, InspectedRecord, InspectedText, Note, Rendered, Violation
 from formats.columns import RecordColumns
 from formats.fit import shown, unreported
 from formats.hosts import machine_name
@@ -253,13 +253,25 @@ def _read_line(line: bytes) -> RecordColumns:
     )
 
 
-def begins_as_lines(text: str) -> bool:
-    """Whether a text may be a file of this format: its first line has the fields, and a job number."""
+def inspected(text: str) -> InspectedText | None:
+    """See `Format.inspected`: the first line has the fields, and a job number."""
     first = text.partition("\n")[0]
-    return first.count("|") >= _FIELDS - 1 and first[0].isdigit()
+    if first.count("|") < _FIELDS - 1 or not first[0].isdigit():
+        return None
+    records: list[InspectedRecord] = []
+    violations: list[Violation] = []
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
+        fields = _read_fields(line)
+        if fields is None:
+            violations.append(
+                Violation("error", number, "", f"has fewer than {_FIELDS} fields", "Open XDMoD's shredder")
+            )
+        else:
+            records.append(InspectedRecord(number, fields["JobID"], None, fields))
+    return InspectedText(records, violations)
 
 
-def read_fields(line: str) -> dict[str, str] | None:
+def _read_fields(line: str) -> dict[str, str] | None:
     """The fields of a line by name; None if it has fewer, which stops the shredder."""
     parts = line.split("|", _FIELDS - 1)
     return dict(zip(FIELDS, parts, strict=True)) if len(parts) == _FIELDS else None
@@ -325,5 +337,6 @@ FORMAT: Final = Format(
     same_key=RuleCode.SAME_ROW,
     file_of=file_of,
     record_id_of=record_id_of,
+    inspected=inspected,
     origins=ORIGINS,
 )

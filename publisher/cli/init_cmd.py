@@ -52,12 +52,12 @@ def init(
         typer.Option("--benchmark", metavar="TYPE:VALUE", help="Score of one core, if the source has none."),
     ] = None,
     collector: Annotated[
-        str | None, _option("--collector", "What writes the records of AUDITOR: kubernetes, tardis ...", "NAME")
+        str | None, _option("--collector", "What writes the records of the source: kubernetes, tardis ...", "NAME")
     ] = None,
     earlier_publisher: Annotated[
         str | None,
         typer.Option(
-            "--earlier-publisher", metavar="MONTH|never", help="Last month that AUDITOR's APEL plugin sent as a whole."
+            "--earlier-publisher", metavar="MONTH|never", help="Last month that another publisher sent as a whole."
         ),
     ] = None,
     complete_since: Annotated[

@@ -17,8 +17,8 @@ from publisher.cli.table import show_table
 from publisher.text import counted, safe
 
 if TYPE_CHECKING:
-    from formats.base import Violation
-    from formats.check.message import InspectedRecord, Inspection
+    from formats.base import InspectedRecord, Violation
+    from formats.check.message import Inspection
     from formats.job import Job
     from publisher.inspect.inspect import Inspected
     from publisher.inspect.unwrap import MessageLayer

@@ -15,6 +15,7 @@ from formats.check.message import Inspection, inspect_message
 from formats.xml.read import MAX_BYTES
 from publisher.errors import UsageError
 from publisher.inspect.unwrap import DecryptionKeys, MessageLayer, unwrap
+from publisher.plugins import formats_that_inspect
 
 
 def contents(paths: Sequence[Path]) -> Iterator[tuple[str, bytes | str]]:
@@ -80,7 +81,7 @@ def inspect_content(label: str, content: bytes, keys: DecryptionKeys, now: int) 
             title = "a message that could not be opened" if unwrapped.violations else "no messages"
             inspection = Inspection("", title, "", (), unwrapped.violations)
         else:
-            inspection = inspect_message(unwrapped.payload, now)
+            inspection = inspect_message(unwrapped.payload, now, formats_that_inspect())
             if unwrapped.violations:
                 violations = (*unwrapped.violations, *inspection.violations)
                 inspection = msgspec.structs.replace(inspection, violations=violations)

@@ -73,6 +73,9 @@ def refuses_certificate(reply: Reply) -> bool:
 
 def describe(reply: Reply) -> str:
     """Status and text of an answer on one line: printable, without mark-up, shortened, without its secrets."""
+    encoding = reply.headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":  # every request asks for this alone
+        return f"HTTP {reply.status}: the answer is compressed ({ascii(encoding[:20])[1:-1]}), which it may not be"
     text = reply.body[:_MOST_READ_BYTES].decode("utf-8", "replace")
     if text.lstrip().startswith("<"):
         text = _TAG.sub(" ", text)

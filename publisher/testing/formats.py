@@ -91,6 +91,16 @@ class FormatSuite:
         bodies = self._bodies(form, list(self.jobs()))
         assert [each.body for each in form.pieces(self._bound(form).message(bodies))] == bodies
 
+    def test_a_message_is_inspected_as_itself(self, form: Format) -> None:
+        """`inspected` finds the records of a message, and no rule that one breaks."""
+        self._requires(form.inspected is not None, "its messages are not inspected (inspected is None)")
+        assert form.inspected is not None
+        bodies = self._bodies(form, list(self.jobs()))
+        found = form.inspected(self._bound(form).message(bodies).decode())
+        assert found is not None
+        assert [each.number for each in found.records] == [*range(1, len(bodies) + 1)]
+        assert not found.violations
+
     def test_hostile_runs_are_rendered_or_held(self, form: Format) -> None:
         """Whatever a user or a batch system wrote: a record of its own in the message, or a reason, and no exception
         of another kind."""

@@ -12,22 +12,57 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, pkcs7
 from hypothesis import given
 from hypothesis import strategies as st
 
+from formats.base import Format, InspectedRecord, InspectedText, Violation
 from formats.xml.read import MAX_BYTES
 from publisher.errors import CredentialError, UsageError
 from publisher.inspect.inspect import Inspected, inspect_content, inspect_files
 from publisher.inspect.unwrap import MOST_LAYERS, MOST_MESSAGES, DecryptionKeys, load_keys
+from publisher.plugins import FORMATS
 from publisher.security.credentials import load_credentials
 from publisher.security.sign import Signer
 from publisher.simulator.pki import Credential, Pki, make_pki
+from tests.publisher.add_on import install
 
 NOW = int(datetime.now(UTC).timestamp())
 SYNC = b"APEL-sync-message: v0.1\nSite: EXAMPLE-SITE\nSubmitHost: ce1\nNumberOfJobs: 7\nMonth: 10\nYear: 2026\n"
 NO_KEYS = DecryptionKeys()
+
+
+def _read_names(text: str) -> InspectedText | None:
+    if not text.startswith("names"):
+        return None
+    first, *names = text.split("\n")
+    if first != "names 1":
+        raise ValueError(f"{first!r} is no version of mine")
+    records = [InspectedRecord(number, name) for number, name in enumerate(names, 1)]
+    return InspectedText(
+        records, [Violation("error", one.number, "name", "empty", "mine") for one in records if not one.id]
+    )
+
+
+NAMES = Format(name="mine", title="Names of jobs", shape="record", make=lambda _: None, inspected=_read_names)
+DEFECTIVE = msgspec.structs.replace(NAMES, name="broken", title="A defective one", inspected=lambda text: text.nosuch)  # type: ignore[attr-defined]
+
+
+def test_messages_of_an_add_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = {"mine": f"{__name__}:NAMES", "broken": f"{__name__}:DEFECTIVE", "gone": "nosuch:FORMAT"}
+    install(tmp_path, monkeypatch, FORMATS, **points)
+    (good,) = inspect_content("f", b"names 1\nada\n", NO_KEYS, NOW)
+    assert good.inspection.format == "mine"
+    assert [record.id for record in good.inspection.records] == ["ada", ""]
+    assert [one.rule for one in good.inspection.violations] == ["empty"]
+    (other,) = inspect_content("f", b"names 2", NO_KEYS, NOW)
+    assert other.inspection.title == "text of an unknown format"
+    rules = {one.source: one.rule for one in other.inspection.violations}
+    assert rules.keys() == {"Names of jobs", "A defective one"}
+    assert rules["Names of jobs"] == "'names 2' is no version of mine"
+    assert rules["A defective one"].startswith("the add-on 'broken' failed as a format: AttributeError")
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,27 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from formats.auditor.read import AuditorRecord
-from formats.base import Violation
+from formats.auditor.read import AuditorRecord, read_message
+from formats.base import InspectedRecord, InspectedText, Violation
 from formats.fit import shown
 from formats.rules import INT64
 
 _SOURCE: Final = "AUDITOR"
 _LONGEST: Final = 256
+
+
+def inspected(text: str) -> InspectedText | None:
+    """See `Format.inspected`."""
+    if not text.lstrip().startswith("["):
+        return None
+    found = read_message(text.encode())
+    if not found:
+        raise ValueError("an empty list")
+    records = [
+        InspectedRecord(number, one.record_id, None, {"components": one.shown_components, "meta": one.shown_meta})
+        for number, one in enumerate(found, 1)
+    ]
+    return InspectedText(records, check_records(found))
 
 
 def check_records(records: Sequence[AuditorRecord]) -> list[Violation]:
