@@ -71,7 +71,7 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     of the group. `latest_end`: epoch seconds; None for a group without waiting runs. `group`: what the ledger keeps of
     a group; None for a record. `sent`: the version of the run that the service had, or may have had, before.
     `may_be_there`: acceptance does not show that the service takes new records. `is_first`: no version of the group was
-    sent before.
+    sent before, nor may have been.
     """
 
     key: str
@@ -84,6 +84,11 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sent: SentVersion | None = None
     may_be_there: bool = False
     is_first: bool = False
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether a version of it was, or may have been, sent before."""
+        return self.sent is not None if self.group is None else not self.is_first
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -185,7 +185,7 @@ class Reports:
             chosen = [part for part in parts if not _has(known, part)]
         sent = {part.row.key for part in chosen}
         unchanged = [part.members for part in parts if part.row.key not in sent]
-        page = ItemPage([self._item(part) for part in chosen], (), None, unchanged)
+        page = ItemPage([self._item(part, known) for part in chosen], (), None, unchanged)
         outdated = [key for key in known if key not in keys]  # cut by another message size
         resends = [State.REJECTED] if any(row.state is State.REJECTED for row in known.values()) else []
         yield self._section(period, page, outdated, resends)
@@ -203,10 +203,11 @@ class Reports:
             resends=resends,
         )
 
-    def _item(self, part: ReportPart) -> Item:
+    def _item(self, part: ReportPart, known: Mapping[str, GroupRow]) -> Item:
         latest = part.report.stop - 1 if len(part.members) else None
         body = self._format.message(part.report)
-        return Item(part.row.key, part.members, body, part.row.digest, latest, group=part.row)
+        row, is_first = part.row, part.row.key not in known
+        return Item(row.key, part.members, body, row.digest, latest, group=row, is_first=is_first)
 
 
 def _bounds(period: Period) -> tuple[int, int]:

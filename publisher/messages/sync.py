@@ -5,7 +5,7 @@ They are sent last. Counted from classes, not from runs: accepted, waiting, in f
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby
 
@@ -61,8 +61,11 @@ class SyncCounts:
             if counts is None:
                 unknown.append(month)  # of damaged runs it is not known where they count; the month stays due
                 continue
-            chosen = counts if gives_all else self._changed(target_id, month, counts)
-            yield self._section(month, ItemPage([self._item(count) for count in chosen], ()))
+            with self._recipient.store.read() as connection:
+                known = groups.of_month(connection, target_id, groups.SYNC, month.number)
+            chosen = counts if gives_all else self._changed(known, counts)
+            items = [self._item(count, is_first=count.key.text not in known) for count in chosen]
+            yield self._section(month, ItemPage(items, ()))
             if month in marks:
                 yield Finished(groups.DueFor.SYNC, {month: marks[month]})
         with self._recipient.store.read() as connection:  # last: everything else is sent
@@ -93,10 +96,8 @@ class SyncCounts:
                 fold.merge_group(count)
         return list(fold.groups())
 
-    def _changed(self, target_id: int, month: Month, counts: Iterable[MonthTotal]) -> list[MonthTotal]:
+    def _changed(self, known: Mapping[str, GroupRow], counts: Iterable[MonthTotal]) -> list[MonthTotal]:
         """The counts that changed since they were sent; those that vanished come last, with zero jobs."""
-        with self._recipient.store.read() as connection:
-            known = groups.of_month(connection, target_id, groups.SYNC, month.number)
         now = {count.key.text: count for count in counts}
         now |= {key: row.total(self._totals).zeroed for key, row in known.items() if key not in now and row.jobs}
         return [
@@ -130,9 +131,9 @@ class SyncCounts:
             return False
         return why_not_whole(recipient.store, recipient.config, recipient.settings, month) is not None
 
-    def _item(self, count: MonthTotal) -> Item:
-        row = GroupRow.of(count, State.WAITING)
-        return Item(row.key, Members([], []), self._format.record(count).body, row.digest, None, group=row)
+    def _item(self, count: MonthTotal, *, is_first: bool = False) -> Item:
+        row, body = GroupRow.of(count, State.WAITING), self._format.record(count).body
+        return Item(row.key, Members([], []), body, row.digest, None, group=row, is_first=is_first)
 
     def _section(self, month: Month, page: ItemPage) -> Section:
         period = period_of("month", month_bounds(month)[0])

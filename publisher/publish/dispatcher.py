@@ -334,10 +334,11 @@ class Dispatcher:
     def _message(self, batch: Batch) -> Message:
         form = self._section.form
         payload = form.message([item.body for item in batch.items])
-        record_ids = tuple(item.key for item in batch.items) if self._section.kind is None else ()
+        keys = tuple(item.key for item in batch.items)
+        record_ids = keys if self._section.kind is None else ()
         uid = uid_of(self._context.target, batch.items, payload)
-        sent_before = tuple(item.key for item in batch.items if item.sent is not None)
-        return Message(uid, form.name, form.content_type, payload, record_ids, sent_before=sent_before)
+        sent_before = tuple(item.key for item in batch.items if item.was_sent)
+        return Message(uid, form.name, form.content_type, payload, record_ids, keys=keys, sent_before=sent_before)
 
     def _open(self, connection: Connection, batch: Batch, message: Message, now: int) -> int:
         """Record a batch, and its items as in flight; return its id."""

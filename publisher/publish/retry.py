@@ -120,7 +120,7 @@ def post(
 
     def once() -> Outcome:
         may_be_there = any(isinstance(outcome, Unknown) for outcome in outcomes)
-        again = structs.replace(message, sent_before=message.record_ids) if may_be_there else message
+        again = structs.replace(message, sent_before=message.keys) if may_be_there else message
         outcome = budget.turn() or budget.judged(message, target.post(again))
         outcomes.append(outcome)
         return outcome

@@ -20,8 +20,9 @@ from publisher.finding import Finding
 class Message(msgspec.Struct, frozen=True):
     """A finished message before it is signed: `payload` is what the service will read.
 
-    `record_ids`: of the records in it, in order; empty for formats whose records have no id (APEL text). `sent_before`:
-    those of them of which a version, this one or another, was sent before, or may have been. `batch_id`:
+    `record_ids`: of the records in it, in order; empty for formats whose records have no id (APEL text). `keys`: the
+    same, or the keys of totals, counts, or reports. `sent_before`: those keys of which a version, this one or another,
+    was sent before, or may have been. `batch_id`:
     unique to the contents of the batch, and the same when that is sent again. `idempotency_key`: for services that
     answer a repeated request from memory (empty: the batch id); a group gets a new one each time, since it may replace
     another that replaced the same contents before.
@@ -34,6 +35,7 @@ class Message(msgspec.Struct, frozen=True):
     record_ids: tuple[str, ...] = ()
     idempotency_key: str = ""
     sent_before: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
 
 
 class Accepted(msgspec.Struct, frozen=True):

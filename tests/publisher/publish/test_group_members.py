@@ -10,8 +10,10 @@ from typing import Any
 
 from sqlalchemy import event
 
+from formats.job import Job
 from publisher.store.row_checks import sums_check
 from publisher.store.schema import State
+from publisher.targets.base import Outcome, Unknown
 from tests.publisher.receivers import SummaryReceiver
 from tests.publisher.site import ListSource, Site, make_job
 
@@ -48,3 +50,26 @@ def test_a_statement_marks_runs_of_summaries_that_are_near_each_other_in_the_tab
     assert service.total()[0] == 12
     assert site.counted("apel") == {State.ACCEPTED: 12}
     site.assert_counters_right()
+
+
+def test_a_message_says_which_totals_and_counts_may_be_there(tmp_path: Path) -> None:
+    source, service = ListSource("ce1"), SummaryReceiver("apel", "ams")
+    source.add(make_job(1, user_dn="/CN=Ada"), make_job(2, user_dn="/CN=Bo"))
+    site = Site(tmp_path, [source], [service])
+    site.configure("apel", records="apel-summary", sync=True, attempts=2)
+
+    def sent(*jobs: Job) -> list[tuple[str, int, int]]:
+        source.add(*jobs)
+        site.collect()
+        service.messages.clear()
+        site.publish()
+        assert all(frozenset(each.sent_before) <= frozenset(each.keys) for each in service.messages)
+        return [(each.format, len(each.keys), len(each.sent_before)) for each in service.messages]
+
+    answers: list[Outcome | None] = [Unknown("cut"), None]
+    service.fault = lambda _message: answers.pop(0) if answers else None
+    first, again, sync = sent()
+    assert (first[1:], again[1:]) == ((2, 0), (2, 2)), "after a lost answer all may be there"
+    assert sync == ("apel-sync", 1, 0)
+    changed, sync = sent(make_job(2, user_dn="/CN=Bo", wall_s=7), make_job(3, user_dn="/CN=Cy"))
+    assert (changed, sync) == (("apel-summary", 2, 1), ("apel-sync", 1, 1))
