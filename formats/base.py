@@ -96,6 +96,8 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its names are in ASCII, always or if the view requires it."""
     file_of: Callable[[bytes], str] | None = None
     """For a format of files by day: the name of the file in which a record belongs, without suffix."""
+    longest_machine_name: int | None = None
+    """The most characters of a machine name that its receiver tells apart; None: all."""
     record_id_of: Callable[[bytes], str] | None = None
     """For the same: the record id in a record as written."""
     inspected: Callable[[str], InspectedText | None] | None = None

@@ -336,6 +336,7 @@ FORMAT: Final = Format(
     key_has_local_id=False,
     same_key=RuleCode.SAME_ROW,
     file_of=file_of,
+    longest_machine_name=_RESOURCE.longest,
     record_id_of=record_id_of,
     inspected=inspected,
     origins=ORIGINS,

@@ -38,6 +38,8 @@ PHP_CLASSES: Final[Mapping[str, tuple[str, ...]]] = {
     "xdmod": ("OpenXdmod/Shredder", "OpenXdmod/Shredder/Slurm", "Xdmod/HostListParser", "Xdmod/SlurmResourceParser"),
 }
 """Of programs in PHP, which come from the folder SOURCES, the classes that are read; the host's `php` runs them."""
+SCHEMAS: Final[Mapping[str, str]] = {"auditor": "migrations"}
+"""Of programs of which only the schema is read, from the folder SOURCES: the folder of SQL files."""
 
 
 class ComparedFigure(msgspec.Struct, frozen=True):
@@ -82,6 +84,11 @@ class RealProgram:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
+    def schema(self) -> str:
+        """The SQL of its database, in order."""
+        files = sorted((self._folder / "source" / SCHEMAS[self.name]).glob("*.sql"))
+        return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
     def compared(self, what: str, number: int) -> None:
         """Note that so many things were compared, none of which differed."""
         compared(self.name, self.version, what, number)
@@ -105,6 +112,13 @@ def main(sources: str) -> None:
             continue
         version = unpack(repository, folder / "source", *(f"classes/{each}.php" for each in classes))
         (folder / "version").write_text(version, encoding="utf-8")
+    for name, files in SCHEMAS.items():
+        folder = _KEPT / name
+        repository = repository_in(Path(sources) / name) if sources else None
+        if repository is None:
+            print(f"{name}: no repository {sources or 'SOURCES'}/{name}")
+        elif not (folder / "version").exists():
+            (folder / "version").write_text(unpack(repository, folder / "source", files), encoding="utf-8")
     for name, requirements in PROGRAMS.items():
         folder = _KEPT / name
         if (folder / "version").exists():

@@ -18,7 +18,9 @@ from publisher.sources import make_source
 from publisher.testing.delivery import VO, DeliverySite
 from publisher.testing.jobs import NOVEMBER, make_job, make_jobs
 from tests.publisher.auditor import AuditorDouble, seconds
+from tests.publisher.store.server import serving
 from tests.publisher.targets.doubles import FolderDouble, WaldurService
+from tests.publisher.targets.test_auditor import assert_table_takes_any_text
 from tests.publisher.targets.test_promises import TestWaldur as Waldur
 from tests.real.programs import RealProgram
 
@@ -42,6 +44,12 @@ def test_auditors_client_reads_every_record(tmp_path: Path) -> None:
         }
         assert (read["site"], read["user"]) == (sent["meta"].get("site_id"), sent["meta"].get("user_id"))
     auditor.compared("records", len(found))
+
+
+def test_auditors_schema_takes_records_with_any_text() -> None:
+    auditor = RealProgram("auditor")
+    with serving() as postgresql:
+        auditor.compared("records in its schema", assert_table_takes_any_text(postgresql, auditor.schema()))
 
 
 def test_auditors_apel_plugin_sums_what_we_sum(tmp_path: Path) -> None:

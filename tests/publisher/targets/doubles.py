@@ -372,19 +372,21 @@ class WaldurService(WaldurDouble):
         self.fault = in_turn(["<p>log in</p>" if fault == "503" else fault for fault in faults])
 
     def alter(self, key: str) -> None:
-        """Change the total of an account."""
-        self._write(key, lambda usage: usage + Decimal("0.01"))
+        """Change what one user of an account has."""
+        self._write(key, lambda usage: usage + Decimal("0.01"), most=1)
 
     def remove(self, key: str) -> None:
         """Set all usages of an account to zero."""
         self._write(key, lambda _usage: Decimal(0))
 
-    def _write(self, key: str, change: Callable[[Decimal], Decimal]) -> None:
+    def _write(self, key: str, change: Callable[[Decimal], Decimal], most: int | None = None) -> None:
+        """Change these amounts of an account, or so many of them, users first."""
         year, number, account = msgspec.json.decode(key, type=tuple[int, int, str])
         month = Month(year, number)
-        for (owner, component, user), usage in self.amounts(month).items():
-            if owner == account:
-                self.write(account, component, month, str(change(usage)), user)
+        its = sorted(((user, component, usage) for (owner, component, user), usage in self.amounts(month).items()
+                      if owner == account), reverse=True)  # fmt: skip
+        for user, component, usage in its[:most]:
+            self.write(account, component, month, str(change(usage)), user)
 
 
 class TroubledWaldur(WaldurService):

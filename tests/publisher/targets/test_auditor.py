@@ -237,17 +237,23 @@ CREATE TABLE auditor_accounting (
     start_time TIMESTAMPTZ NOT NULL, stop_time TIMESTAMPTZ, runtime BIGINT, updated_at TIMESTAMPTZ NOT NULL
 )
 """
+"""As AUDITOR makes it; `tests/real` has its own."""
 
 
 def test_the_table_of_auditor_takes_records_with_any_text(postgresql: PostgresqlServer) -> None:
     """A NUL or a lone surrogate in a text would stop the whole message."""
+    assert_table_takes_any_text(postgresql, TABLE)
+
+
+def assert_table_takes_any_text(postgresql: PostgresqlServer, schema: str) -> int:
+    """The number of records that a table of AUDITOR took, and has as they were sent."""
     import psycopg
 
     texts = ("\x00", "\ud800", '"\\', "\x1f\x7f", "ä\U0001f600", "null", "a" * 200)
     jobs = [make_job(n, user_dn=f"/CN={text}", vo=text or None) for n, text in enumerate(texts, 1)]
     jobs.append(make_job(99, record_id="ur-\x00ä/" + "x" * 200, cores=2**63 - 1))
     records = json.loads(message_of(*jobs).payload)
-    with psycopg.connect(postgresql.url(postgresql.loaded(TABLE))) as session:
+    with psycopg.connect(postgresql.url(postgresql.loaded(schema))) as session:
         for record in records:
             values = (record["record_id"], json.dumps(record["meta"]), json.dumps(record["components"]))
             session.execute(
@@ -257,3 +263,4 @@ def test_the_table_of_auditor_takes_records_with_any_text(postgresql: Postgresql
             )
         rows = session.execute("SELECT record_id, meta, components FROM auditor_accounting ORDER BY id").fetchall()
     assert rows == [(record["record_id"], record["meta"], record["components"]) for record in records]
+    return len(rows)

@@ -11,7 +11,9 @@ from pydantic import ValidationError
 from formats.job import Job
 from formats.xdmod.slurm import record_id_of
 from publisher.config.directory import DirectorySettings
+from publisher.config.schema import Config, SourceSettings
 from publisher.reason import ReasonCode
+from publisher.sources import make_source
 from publisher.store.schema import State
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
 
@@ -95,6 +97,44 @@ def test_each_resource_has_its_files(daily: DailySite) -> None:
     daily.source.add(slurm_job(1, NOVEMBER + 1, "a"), slurm_job(2, NOVEMBER + 2, "b"), slurm_job(3, NOVEMBER + 3, "a"))
     daily.run()
     assert {name: len(ids) for name, ids in daily.files().items()} == {"a-2026-11-01.log": 2, "b-2026-11-01.log": 1}
+
+
+def test_each_schedd_of_htcondor_is_a_resource(daily: DailySite, fixtures: Path, tmp_path: Path) -> None:
+    """Their job numbers may be the same."""
+    history = (fixtures / "htcondor" / "history.20261101T001000").read_text(encoding="utf-8")
+    (tmp_path / "history").write_text(
+        history.replace("schedd.example.org#", "a.example.org#")
+        + history.replace("schedd.example.org#", "b.example.org#")
+    )
+    source = make_source("pool", SourceSettings(type="htcondor", path=tmp_path / "history"))
+    daily.source.add(*(job for page in source.pages({}) for job in page.jobs))
+    daily.run()
+    files = {name: len(ids) for name, ids in daily.files().items()}
+    assert files.keys() == {"a.example.org-2026-11-01.log", "b.example.org-2026-11-01.log"}
+    assert len(set(files.values())) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "sources", "said"),
+    [
+        ("a-name-of-a-cluster-x", ["a"], r"has more than 20 characters"),
+        ("all", ["a", "b"], r"makes one resource of the sources a, b"),
+        ("a-name-of-a-cluster-", ["b"], ""),
+    ],
+)
+def test_what_would_be_one_resource_of_several_is_refused(name: str, sources: list[str], said: str) -> None:
+    table = {"type": "directory", "path": "x", "records": "xdmod-slurm", "machine_name": name, "sources": sources}
+    given = {
+        "site": {"name": "S"},
+        "store": {"url": "sqlite:///x"},
+        "sources": {each: {"type": "slurm", "path": "x", "cluster": each} for each in "ab"},
+        "targets": {"x": table},
+    }
+    if not said:
+        assert Config.model_validate(given).targets["x"].machine_name == name
+        return
+    with pytest.raises(ValidationError, match=said):
+        Config.model_validate(given)
 
 
 def test_reconcile_reads_the_files_back(daily: DailySite) -> None:
