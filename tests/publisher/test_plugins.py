@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from formats.base import Rendered
-from formats.columns import RecordColumns
+from formats.calendar import Month
+from formats.columns import RecordColumns, TotalColumns
 from formats.job import Job
 from formats.rule_codes import CannotRenderError, RuleCode
 from formats.view import View
@@ -28,8 +29,10 @@ from publisher.store.schema import State
 from publisher.targets import make_target
 from publisher.targets.base import (
     Accepted,
+    EvidenceUnavailable,
     GivesRecords,
     GivesSums,
+    GivesTotals,
     KeepsMessages,
     KeptMessage,
     Message,
@@ -286,6 +289,18 @@ class Listing(RecordReceiver):
         return [RecordColumns("a", 5, 1000, 1000)]
 
 
+class Totalling(RecordReceiver):
+    def totals(self, month: Month) -> Sequence[TotalColumns] | EvidenceUnavailable:
+        if month == _JANUARY:
+            return EvidenceUnavailable("its list is empty")
+        if month != _MARCH:
+            raise ValueError("torn")
+        return (TotalColumns(month, {"account": "a"}, 3),)
+
+
+_JANUARY, _MARCH = Month(2026, 1), Month(2026, 3)
+
+
 def described(made: type[RecordReceiver], evidence: EvidenceSource, **more: Any) -> TargetKind:
     return TargetKind(name="mine", settings=AddOnSettings, factory=made, evidence=evidence, **more)
 
@@ -294,7 +309,7 @@ def described(made: type[RecordReceiver], evidence: EvidenceSource, **more: Any)
     ("kind", "evidence"),
     [
         (RecordReceiver, "none"), (Telling, "query"), (Keeping, "files"), (Both, "query"), (Both, "files"),
-        (Listing, "records"),
+        (Listing, "records"), (Totalling, "totals"),
     ],
 )  # fmt: skip
 def test_a_target_can_be_asked_what_the_descriptor_of_its_add_on_says(
@@ -304,6 +319,12 @@ def test_a_target_can_be_asked_what_the_descriptor_of_its_add_on_says(
     assert isinstance(made, GivesSums) == (evidence == "query")
     assert isinstance(made, KeepsMessages) == (evidence == "files")
     assert isinstance(made, GivesRecords) == (evidence == "records")
+    assert isinstance(made, GivesTotals) == (evidence == "totals")
+    if isinstance(made, GivesTotals):
+        assert made.totals(_MARCH) == [TotalColumns(_MARCH, {"account": "a"}, 3)]
+        assert isinstance(made.totals(_JANUARY), EvidenceUnavailable)
+        with pytest.raises(TargetError, match="failed as a target"):
+            made.totals(Month(2026, 2))
     if isinstance(made, GivesRecords):
         assert made.records(0) == [RecordColumns("a", 5, 1000, 1000)]
         with pytest.raises(TargetError, match="failed as a target"):

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from formats.job import Job
@@ -202,6 +203,37 @@ def test_which_runs_are_one_job(site: Site, name: str, first: str) -> None:
     for source, each in order if first == "ce" else order[::-1]:
         given(site, source, each)
     assert (State.WAIVED in site.states("sgas").values()) == is_same
+
+
+_ENDED: Final = make_job(1).end or 0
+_BATCH_ENDED: Final = _ENDED - 20
+TWICE: Final[dict[str, tuple[dict[str, Any], bool]]] = {
+    "the same": ({}, True),
+    "an unknown cluster": ({"cluster": None}, True),
+    "an unknown start": ({"start": None}, True),
+    "another cluster": ({"cluster": "d"}, False),
+    "another start": ({"start": _BATCH_ENDED - 49}, False),
+    "another user": ({"local_user": "pool2"}, False),
+    "another number": ({"local_id": "11"}, False),
+}
+
+
+@pytest.mark.parametrize("name", [*TWICE, "another end"])
+@pytest.mark.parametrize("of_grid", [True, False])
+def test_two_sources_of_one_kind_that_have_one_job(site: Site, name: str, of_grid: bool) -> None:
+    """Two computing elements, or two batch systems: what they say of it is compared to the second."""
+    facts, is_same = TWICE.get(name, ({}, False))
+    job = (element if of_grid else batch)(1, cluster="c", end=_BATCH_ENDED, start=_BATCH_ENDED - 50)
+    url = {"endpoint_url": "https://ce2.example.org/arex"} if of_grid else {}
+    changed = {"end": _BATCH_ENDED + 1} if name == "another end" else facts
+    other = msgspec.structs.replace(job, record_id="ur-other/1", global_id=None, **url | changed)
+    given(site, "ce", job)
+    given(site, "pool", other)
+    site.publish()
+    waived = site.in_state("sgas", State.WAIVED)
+    assert len(waived) == is_same
+    assert site.receivers["sums"].total()[0] == 2 - is_same  # type: ignore[attr-defined]
+    assert len(site.receivers["sgas"].held) == 2 - is_same
 
 
 @pytest.mark.either_store

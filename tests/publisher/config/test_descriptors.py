@@ -171,6 +171,7 @@ def test_the_class_of_a_kind_of_target_shows_what_the_descriptor_says(name: str)
     shows = {
         "query": all(hasattr(made, each) for each in ("usage", "last_registration_s")),
         "records": hasattr(made, "records"),
+        "totals": hasattr(made, "totals"),
         "files": all(hasattr(made, each) for each in ("kept", "keeps")),
     }
     assert [each for each, does in shows.items() if does] == [

@@ -32,6 +32,15 @@ def test_https_posts_any_format_with_a_token(pki: Pki, tmp_path: Path) -> None:
     assert request.headers["idempotency-key"] == '"run-7/batch-1"'
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+def test_the_method_is_that_of_the_settings(pki: Pki, method: str) -> None:
+    with serve(always(200), pki) as server:
+        made = target(pki, "https", server.url, method=method)
+        assert isinstance(made.post(MESSAGE), Accepted)
+        made.close()
+    assert [(request.method, request.body) for request in server.requests] == [(method, MESSAGE.payload)]
+
+
 def test_https_signs_if_asked(pki: Pki) -> None:
     with serve(always(200), pki) as server:
         made = target(pki, "https", server.url, sign=True, batch_bytes=20_000)
