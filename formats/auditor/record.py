@@ -33,8 +33,6 @@ Amount = Literal["cores", "nodes", "gpus", "cpu-s", "cpu-ms", "wall-s", "memory-
 """What the amount of a component is."""
 ENERGY: Final = "energy-j"
 
-"""The start of a record: the end less the wall time, or the start of the run."""
-
 Ids = Literal["run", "auditor"]
 """Record ids: of the run, or as AUDITOR's collectors make them, which need a prefix."""
 

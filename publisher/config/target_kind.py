@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
+from formats.base import Service
 from formats.calendar import SECONDS_A_DAY, date_of_day, month_bounds, month_of
 
 EvidenceSource: TypeAlias = Literal["query", "records", "totals", "files", "file", "none"]
@@ -119,6 +120,8 @@ class TargetKind(msgspec.Struct, frozen=True, kw_only=True):
     """Whether requests carry the token of the credentials."""
     takes_apel: bool = True
     """Whether messages of APEL's formats, such as those in an outgoing queue of SSM, can be sent to it."""
+    forwarder: tuple[str, Service] | None = None
+    """A program of the service's sites that sends what it gets on, and the service to which it does."""
     is_offered: bool = True
     """Whether `init` offers it."""
     asked: tuple[str, ...] = ()

@@ -68,6 +68,7 @@ TARGET_KINDS: Final[Mapping[str, TargetKind]] = {
             factory="publisher.targets.auditor:AuditorTarget",
             registration="at AUDITOR, if it uses TLS (its CN in write_access_cn and read_access_cn)",
             second_version=SecondVersion.REFUSES_REPEATS,
+            forwarder=("auditor-apel-plugin", "APEL"),
             evidence="records",
             takes_apel=False,
         ),

@@ -27,7 +27,7 @@ from publisher.security.credentials import load_credentials
 from publisher.security.distinguished_name import rfc2253_dn, slash_dn
 from publisher.sources import blah, make_source
 from publisher.status import check_host
-from publisher.status.check_overlap import jobs_of_two_sources, overlapping_sources
+from publisher.status.check_overlap import forwarded_twice, jobs_of_two_sources, overlapping_sources
 from publisher.status.status import Status, status
 from publisher.store.admin import check_progress
 from publisher.store.classes import JobClass, all_classes, classes_ended_in
@@ -212,6 +212,7 @@ def check(config: Config, store: Callable[[], Store | None], clock: Callable[[],
         *colliding_ids(config),
         *reading_the_same(config),
         *overlapping_sources(config),
+        *forwarded_twice(config),
         *_stored(config, store, clock()),
     ]
 

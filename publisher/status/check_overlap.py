@@ -24,6 +24,23 @@ def overlapping_sources(config: Config) -> Iterator[Finding]:
             yield from overlaps(config, one, other)
 
 
+def forwarded_twice(config: Config) -> Iterator[Finding]:
+    """A finding for each target whose service may send our jobs on to the service of another one."""
+    for name, target in config.targets.items():
+        if target.kind.forwarder is None:
+            continue
+        program, service = target.kind.forwarder
+        for other, beside in config.targets.items():
+            if other != name and beside.format.service == service and _select_one_source(config, name, other):
+                text = f"if {program} reads what this target gets, {service} has these jobs from it and from {other}"
+                yield Finding(f"target {name}", "yellow", text, f"Let one of them publish to {service}")
+
+
+def _select_one_source(config: Config, *targets: str) -> bool:
+    chosen = [set(config.targets[name].sources or config.sources) for name in targets]
+    return bool(set.intersection(*chosen))
+
+
 def _have_a_target(config: Config, one: str, other: str) -> bool:
     return any({one, other} <= set(target.sources or config.sources) for target in config.targets.values())
 

@@ -404,7 +404,8 @@ class TargetSuite:
     def _finds_one(site: DeliverySite, service: Service, count: int) -> None:
         assert isinstance(service, Alters)
         site.source.page = 2000
-        site.add(*(make_job(number, user_dn=f"/DC=org/CN=User {number % 40}") for number in range(1, count + 1)))
+        users = max(40, count // 10)  # so that there are many totals too
+        site.add(*(make_job(number, user_dn=f"/DC=org/CN=User {number % users}") for number in range(1, count + 1)))
         site.settle()
         assert site.differences() == []
         assert site.confirmed() == (count, count)

@@ -10,18 +10,22 @@ import re
 import shlex
 import sqlite3
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from formats.apel.text import parse
+from formats.calendar import month_of
+from formats.text import date_time
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki, make_pki
 from tests.conftest import ROOT
 from tests.generators.arc_database import load
-from tests.publisher.cli.program import Inside
+from tests.publisher.cli.program import BASE, Inside
 from tests.publisher.reconcile.reconciled_site import asked
+from tests.publisher.waldur import OFFERING, WaldurDouble
 
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OURS = re.compile(r"(?<![\w.])/(etc|var)/")
@@ -189,6 +193,49 @@ def test_from_apel(fixtures: Path, tmp_path: Path, simulator: Simulator, pki: Pk
     assert jobs == sum(int(group["NumberOfJobs"]) for group in groups)
     assert not apel.rejected
     assert len(walk.ran) == len(list(walk.steps()))
+
+
+def test_from_waldurs_site_agent(tmp_path: Path) -> None:
+    """The page has no commands beyond `run`, `shadow`, `render`, and `reconcile`, and a table for the target."""
+    page = (ROOT / "docs" / "how-to" / "move-from-waldur-site-agent.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    ended = time.time() - 60
+    this_month = month_of(int(ended))
+    row = ["Account", "User", "JobID", "State", "Start", "End", "Elapsed", "NCPUS", "AllocTRES"]
+    began, until = (date_time(int(at)).removesuffix("Z") for at in (ended - 36_000, ended))
+    job = ["physics", "ada", "1", "COMPLETED", began, until, "10:00:00", "100", "cpu=100,node=1"]
+    (tmp_path / "sacct.psv").write_text("".join("|".join(line) + "\n" for line in (row, job)))
+    with WaldurDouble("physics").running() as double:
+        double.now = time.time
+        double.write("physics", "cpu_k_hours", this_month, "7.00")
+        double.write("physics", "cpu_k_hours", this_month, "7.00", "of-the-agent")
+        given = table.replace("https://waldur.example.org", double.url).replace("0123456789abcdef" * 2, OFFERING)
+        given = given.replace("2026-11-01", f"{this_month}-01")
+        (tmp_path / "waldur.token").write_text("staff")
+        (tmp_path / "waldur.token").chmod(0o600)
+        source = '[sources.slurm]\ntype = "slurm"\npath = "sacct.psv"\ncluster = "c1"\ncomplete_since = "2026-01-01"\n'
+        program = Inside(tmp_path, BASE + source + given)
+        program("run").ok()
+        assert "1 record" in program("shadow", "waldur").out
+        assert '"amount":"1.00"' in program("render", "waldur-usage", "--target", "waldur").ok().out
+        done = program("reconcile", "waldur")
+        assert (done.code, "foreign" in done.out) == (1, True), done.out
+        assert double.amounts(this_month)["physics", "cpu_k_hours", ""] == 7, "nothing was sent"
+        program.configure(program.config.read_text().replace("shadow = true", f'replaces_until = "{this_month}-01"'))
+        program("run").ok()
+        assert double.amounts(this_month) == {
+            ("physics", "cpu_k_hours", ""): 1, ("physics", "cpu_k_hours", "ada"): 1,
+        }  # fmt: skip
+        program("reconcile", "waldur").ok()
+        program.configure(re.sub("replaces_until.*\n", "", program.config.read_text()))
+        double.write("physics", "cpu_k_hours", this_month, "9.00")
+        (tmp_path / "sacct.psv").write_text(
+            (tmp_path / "sacct.psv").read_text() + "|".join([*job[:2], "2", *job[3:]]) + "\n"
+        )
+        assert program("run").code == 3
+        assert double.amounts(this_month)["physics", "cpu_k_hours", ""] == 9, (
+            "another program's values stop their account"
+        )
 
 
 def test_from_bart(fixtures: Path, tmp_path: Path, simulator: Simulator, pki: Pki) -> None:

@@ -73,16 +73,17 @@ def test_the_map_of_modules_is_whole(root: Path) -> None:
 def test_the_documents_are_short(root: Path) -> None:
     words = {page_id(page): len(page.read_text(encoding="utf-8").split()) for page in root.glob("docs/**/*.md")}
     words["README.md"] = len((root / "README.md").read_text(encoding="utf-8").split())
-    assert sum(words.values()) <= 43_000, sorted(words.items(), key=lambda each: -each[1])[:10]
+    assert sum(words.values()) <= 43_200, sorted(words.items(), key=lambda each: -each[1])[:10]
     assert words["README.md"] <= 700
 
 
 TARGET_HEADINGS = ["Settings", "What is sent", "Identity", "Corrections", "Evidence", "Limits", "Moving over"]
 
 
-@pytest.mark.parametrize("kind", TARGET_KINDS)
-def test_the_page_of_each_kind_of_target_has_the_same_headings(root: Path, kind: str) -> None:
-    text = (root / "docs" / "reference" / "targets" / f"{kind}.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", [*(f"targets/{kind}" for kind in TARGET_KINDS), "formats/xdmod-slurm"])
+def test_the_page_of_each_kind_of_target_has_the_same_headings(root: Path, page: str) -> None:
+    """Open XDMoD's is that of a format, since its files are a folder's."""
+    text = (root / "docs" / "reference" / f"{page}.md").read_text(encoding="utf-8")
     headings = re.findall(r"^## (.+)$", FENCE.sub("", text), re.MULTILINE)
     assert [each for each in headings if each in TARGET_HEADINGS] == TARGET_HEADINGS
 

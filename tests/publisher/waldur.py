@@ -60,6 +60,8 @@ class WaldurDouble:
         self.requests: list[tuple[str, str, Any]] = []
         self.fault: WaldurFault = lambda _method, _path: ""
         self.now: Callable[[], float] = lambda: 0
+        self.components = dict(COMPONENTS)
+        """The billing types of the components of the offering."""
         self.limits = {"capped": LIMIT}
         """The total limits of components."""
         self.only_providers = False
@@ -121,7 +123,7 @@ class WaldurDouble:
     def _got(self, parts: list[str], query: dict[str, list[str]]) -> tuple[int, Any]:
         match parts:
             case ["marketplace-provider-offerings", of] if of == OFFERING:
-                listed = [{"type": name, "billing_type": billing} for name, billing in COMPONENTS.items()]
+                listed = [{"type": name, "billing_type": billing} for name, billing in self.components.items()]
                 return 200, {"uuid": of, "components": listed}
             case ["marketplace-provider-resources"]:
                 return 200, [each | {"offering_uuid": OFFERING} for each in self.resources.values()]
@@ -152,12 +154,12 @@ class WaldurDouble:
             instant = int(datetime.fromisoformat(body["date"]).astimezone(UTC).timestamp())
             if instant > now:
                 raise _UsageRefusedError("date", "Cannot submit usage for future dates.")
-            is_usage = any(COMPONENTS.get(name) == "usage" for name in amounts)
+            is_usage = any(self.components.get(name) == "usage" for name in amounts)
             if month_of(instant) < month_of(now) and is_usage and not is_staff:
                 raise _UsageRefusedError("date", BACKFILL)
         if resource["state"] not in _USABLE:
             raise _UsageRefusedError("resource", "Resource is not in valid state.")
-        if unknown := sorted(name for name in amounts if COMPONENTS.get(name) not in {"usage", "limit"}):
+        if unknown := sorted(name for name in amounts if self.components.get(name) not in {"usage", "limit"}):
             raise _UsageRefusedError("non_field_errors", f"These components are invalid: {', '.join(unknown)}.")
         for name, amount in amounts.items():
             there = sum(usage for (of, type_, _), usage in self.rows.items() if (of, type_) == (resource["uuid"], name))
@@ -169,7 +171,7 @@ class WaldurDouble:
             self.rows[resource["uuid"], name, f"{month_of(instant)}-01"] = amount
 
     def _set_users(self, usage: str, items: list[dict[str, str]]) -> tuple[int, Any]:
-        key = next((key for key in self.rows if _id_of(key) == usage), None)
+        key = next((key for key in self.rows if _id_of(key) == usage.replace("-", "")), None)
         if key is None:
             return 404, {"detail": "Not found."}
         if any(not 0 < len(each["username"]) <= 100 for each in items):

@@ -12,16 +12,19 @@ from urllib.parse import urlsplit
 import msgspec
 
 from formats.calendar import Month, month_of
+from formats.job import Job
 from formats.text import date_time
 from publisher.config.schema import SourceSettings
 from publisher.sources import make_source
 from publisher.testing.delivery import VO, DeliverySite
 from publisher.testing.jobs import NOVEMBER, make_job, make_jobs
 from tests.publisher.auditor import AuditorDouble, seconds
+from tests.publisher.site import ListSource, Site
 from tests.publisher.store.server import serving
 from tests.publisher.targets.doubles import FolderDouble, WaldurService
 from tests.publisher.targets.test_auditor import assert_table_takes_any_text
 from tests.publisher.targets.test_promises import TestWaldur as Waldur
+from tests.publisher.waldur import WaldurDouble, settings_of
 from tests.real.programs import RealProgram
 
 
@@ -133,14 +136,10 @@ def test_waldurs_site_agent_sums_what_we_sum(tmp_path: Path) -> None:
     components = {"cpu": 60, "gres/gpu": 60}
     given = {"rows": rows, "components": components, "accounts": ["physics", "bio&x"], "year": 2026, "month": 11}
     theirs = agent.read("waldur_agent", given)
-    table = tmp_path / "sacct.psv"
-    lines = ["|".join(values) for values in (rows[0], *(row.values() for row in rows))]
-    table.write_text("\n".join([*lines, ""]), encoding="utf-8")
-    source = make_source("slurm", SourceSettings.model_validate({"type": "slurm", "path": table, "cluster": "c1"}))
     with WaldurService(tmp_path).running() as double:
         own = {"cpu_k_hours": {"amount": "core-hours"}, "gpu_hours": {"amount": "gpu-hours"}}
         site = DeliverySite(tmp_path, double, json.loads, None, batch_records=1, components=own)
-        site.add(*(msgspec.structs.replace(job, vo=VO) for page in source.pages({}) for job in page.jobs))
+        site.add(*(msgspec.structs.replace(job, vo=VO) for job in _jobs_of(tmp_path, rows)))
         site.settle()
         ours = double.amounts(Month(2026, 11))
         site.reopen()
@@ -159,6 +158,72 @@ def test_waldurs_site_agent_sums_what_we_sum(tmp_path: Path) -> None:
     assert more.total()
     agent.compared("amounts", len(ours))
     assert len(ours) == sum(map(len, theirs.values())) * len(components)
+
+
+def test_waldurs_site_agent_requests_what_we_request(tmp_path: Path) -> None:
+    """Its mode `report` and ours, twice, the second time with shorter jobs of another user."""
+    agent = RealProgram("waldur-site-agent-slurm")
+    rows = [_of_sacct(number) for number in range(1, 300) if not _granted_more(number)]
+    rows.append(rows[0] | {"JobID": "999", "User": "leaves"})
+    later = [*rows[:-9], *(row | {"Elapsed": "00:00:01", "User": "user0"} for row in rows[-9:])]
+    with WaldurDouble("physics", "bio&x").running() as theirs, WaldurDouble("physics", "bio&x").running() as ours:
+        for double in (theirs, ours):
+            double.components = {"cpu": "usage", "gres/gpu": "usage"}
+            double.now = lambda: NOVEMBER + 20 * 86_400
+        resources = {name: each["uuid"] for name, each in theirs.resources.items()}
+        given = {
+            "url": theirs.url, "token": "staff", "resources": resources, "components": {"cpu": 60, "gres/gpu": 60},
+            "reports": [rows, later], "at": "2026-11-21T00:00:00+00:00", "year": 2026, "month": 11,
+        }  # fmt: skip
+        said = agent.read("waldur_agent_requests", given)
+        source = ListSource("slurm")
+        site = Site(tmp_path, [source], [])
+        site.now = NOVEMBER + 20 * 86_400
+        components = {"cpu": {"amount": "core-hours"}, "gres/gpu": {"amount": "gpu-hours"}}
+        site.table["targets"]["waldur"] = settings_of(ours, tmp_path, components=components)
+        source.add(*_jobs_of(tmp_path, rows))
+        site.collect()
+        site.publish()
+        first = _totals(ours)
+        source.add(*_jobs_of(tmp_path, later))
+        site.collect()
+        site.publish()
+        second = _totals(ours)
+    agreed = _totals(theirs)
+    assert {key: each.keys() for key, each in first.items()} == {key: each.keys() for key, each in agreed.items()}
+    for key, amounts in first.items():
+        for name, amount in amounts.items():
+            assert abs(amount - agreed[key][name]) < Decimal("0.02"), (key, name)
+        assert sum(amounts.values()) == 2 * amounts[""], "shares add up"
+    assert any(sum(each.values()) != 2 * each[""] for each in agreed.values()), "those of the agent do not"
+    assert all("date" in body for body in _written(theirs)), "the agent always says when"
+    assert not any("date" in body for body in _written(ours)), "of the present month we do not"
+    assert "UsageAnomalyError" in said["stopped"][1]["physics"], "a value that falls is not sent"
+    assert second["physics", "cpu"][""] < first["physics", "cpu"][""]
+    assert (second["physics", "cpu"]["leaves"], agreed["physics", "cpu"]["leaves"] > 0) == (0, True)
+    assert ("--truncate" in said["called"], "--duplicates" in said["called"]) == (True, False)
+    agent.compared("requests", len(_written(theirs)))
+
+
+def _jobs_of(folder: Path, rows: list[dict[str, str]]) -> list[Job]:
+    table = folder / "sacct.psv"
+    lines = ["|".join(values) for values in (rows[0], *(row.values() for row in rows))]
+    table.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    source = make_source("slurm", SourceSettings.model_validate({"type": "slurm", "path": table, "cluster": "c1"}))
+    return [job for page in source.pages({}) for job in page.jobs]
+
+
+def _written(double: WaldurDouble) -> list[dict[str, Any]]:
+    return [body for _, path, body in double.requests if path.endswith("/set_usage/")]
+
+
+def _totals(double: WaldurDouble) -> dict[tuple[str, str], dict[str, Decimal]]:
+    """By account and component: what its users have (empty: all of them)."""
+    names = {each["uuid"]: name for name, each in double.resources.items()}
+    found = {(names[of], name): {"": amount} for (of, name, _), amount in double.rows.items()}
+    for ((of, name, _), user), amount in double.users.items():
+        found[names[of], name][user] = amount
+    return found
 
 
 _ALL_USERS: Final = "TOTAL_ACCOUNT_USAGE"

@@ -9,7 +9,7 @@ import pytest
 
 from publisher.config.file import parse
 from publisher.config.schema import Config
-from publisher.status.check_overlap import jobs_of_two_sources, overlapping_sources
+from publisher.status.check_overlap import forwarded_twice, jobs_of_two_sources, overlapping_sources
 from tests.publisher.receivers import RecordReceiver
 from tests.publisher.site import ListSource, Site, make_job, make_jobs
 
@@ -55,6 +55,21 @@ def test_settings(name: str) -> None:
     sources, expected = SETTINGS[name]
     assert levels(configured(sources)) == expected
     assert levels(configured(sources, sources=["a"])) == []
+
+
+def test_what_a_service_may_send_on(tmp_path: Path) -> None:
+    apel = {"type": "directory", "path": str(tmp_path), "records": "apel-summary"}
+    sources = {"a": SLURM, "b": SLURM | {"path": "/opt/b/sacct"}}
+
+    def found(**tables: dict[str, Any]) -> list[tuple[str, str]]:
+        given = {"site": {"name": "A"}, "sources": sources, "targets": tables}
+        return [(each.subject, each.level) for each in forwarded_twice(parse(given, Path("/x.toml")))]
+
+    to_auditor = {"type": "auditor", "url": AUDITOR}
+    assert found(t=to_auditor, other=apel) == [("target t", "yellow")]
+    assert found(t=to_auditor | {"sources": ["a"]}, other=apel | {"sources": ["b"]}) == []
+    assert found(t=to_auditor, other=apel | {"records": "ogf-ur"}) == []
+    assert found(other=apel) == []
 
 
 def both(tmp_path: Path, types: tuple[str, str] = ("arc", "slurm"), **target: Any) -> Site:
