@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +16,9 @@ from tests.generators.arc_jobs import ArcJob
 from tests.publisher.sources import test_hostile_texts as written
 from tests.publisher.sources.auditor.auditor_records import record
 from tests.publisher.sources.auditor.auditor_server import AuditorServer, auditor_server
+from tests.publisher.sources.auditor.test_table import auditor_table
 from tests.publisher.sources.test_hostile_texts import Form, Submitted
+from tests.publisher.store.server import PostgresqlServer
 from tests.publisher.torque_cluster import torque_line
 
 COMPLETE = {"complete_since": "2026-01-01"}
@@ -62,6 +65,30 @@ class TestPbs(OwnLog):
 class TestGridEngine(OwnLog):
     type = "gridengine"
     form = staticmethod(written.gridengine)
+
+
+class TestGridEngineJson(SourceSuite):
+    type = "gridengine"
+
+    def path(self, folder: Path) -> Path:
+        return folder / "accounting.jsonl"
+
+    def write(self, path: Path, runs: Sequence[Facts]) -> None:
+        with path.open("a", encoding="utf-8") as file:
+            for run in runs:
+                start = run["end"] - run["wall_s"]
+                record = {
+                    "job_number": run["number"], "task_number": 0, "start_time": start * 1_000_000,
+                    "end_time": run["end"] * 1_000_000, "owner": "ada", "group": "chem", "account": "sge",
+                    "qname": "long.q", "hostname": "node1", "department": "defaultdepartment", "slots": 1,
+                    "job_name": "job", "priority": 0, "submission_time": (start - 9) * 1_000_000, "failed": 0,
+                    "exit_status": 0,
+                    "usage": {
+                        "rusage": {"ru_wallclock": run["wall_s"]},
+                        "usage": {"wallclock": run["wall_s"], "cpu": run["cpu_s"], "mem": 1.5, "io": 0.25, "iow": 0.5},
+                    },
+                }  # fmt: skip
+                file.write(f"{json.dumps(record)}\n")
 
 
 class TestDqs(OwnLog):
@@ -176,4 +203,31 @@ class TestAuditorSource(SourceSuite):
 
     def move(self, path: Path) -> Path:
         self.moved.records = self.server.records
+        return path.parent / "moved"
+
+
+class TestAuditorTable(SourceSuite):
+    """The same from its table; a site that moves it gives the other database."""
+
+    type = "auditor"
+    end = int(time.time()) - 3 * 3600
+
+    @pytest.fixture(autouse=True)
+    def _serving(self, postgresql: PostgresqlServer) -> Iterator[None]:
+        with auditor_table(postgresql, "first") as self.kept, auditor_table(postgresql, "second") as self.moved:
+            yield
+
+    def garbage(self) -> None:
+        return None
+
+    def table(self, path: Path) -> dict[str, Any]:
+        return {"type": self.type, "auditor": {"url": (self.moved if path.name == "moved" else self.kept).url}}
+
+    def write(self, path: Path, runs: Sequence[Facts]) -> None:
+        for run in runs:
+            made = record(f"slurm-{run['number']}", run["end"], wall=run["wall_s"], cpu=run["cpu_s"])
+            self.kept.add(made, updated=time.time())
+
+    def move(self, path: Path) -> Path:
+        self.moved.copy_of(self.kept)
         return path.parent / "moved"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -9,12 +10,16 @@ import pytest
 from pydantic import ValidationError
 
 from formats.job import Job
+from formats.registry import FORMATS, record_format
+from formats.view import View
 from formats.xdmod.slurm import record_id_of
 from publisher.config.directory import DirectorySettings
 from publisher.config.schema import Config, SourceSettings
 from publisher.reason import ReasonCode
 from publisher.sources import make_source
 from publisher.store.schema import State
+from publisher.targets.base import Message
+from publisher.targets.daily_files import DailyFiles
 from tests.publisher.site import NOVEMBER, ListSource, Site, make_job
 
 DAY = 86_400
@@ -135,6 +140,27 @@ def test_what_would_be_one_resource_of_several_is_refused(name: str, sources: li
         return
     with pytest.raises(ValidationError, match=said):
         Config.model_validate(given)
+
+
+def test_a_run_whose_end_moves_after_a_lost_answer_is_in_one_file(tmp_path: Path) -> None:
+    """The file of the other day has it already."""
+    form = record_format("xdmod-slurm", View(site="S"))
+    files = DailyFiles(FORMATS["xdmod-slurm"])
+    directory = os.open(tmp_path, os.O_RDONLY)
+
+    def posted(job: Job, *sent_before: str) -> str:
+        payload = form.message([form.record(job, 0).body])
+        message = Message("b", form.name, form.content_type, payload, (job.record_id,), sent_before=sent_before)
+        return files.write(directory, message)["file"]
+
+    try:
+        first = slurm_job(1, NOVEMBER + 5)
+        assert posted(first) == "c1-2026-11-01.log"
+        assert posted(slurm_job(1, NOVEMBER + DAY), first.record_id) == "c1-2026-11-01.log"
+        assert posted(slurm_job(2, NOVEMBER + DAY), first.record_id) == "c1-2026-11-02.log"
+    finally:
+        os.close(directory)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["c1-2026-11-01.log", "c1-2026-11-02.log"]
 
 
 def test_reconcile_reads_the_files_back(daily: DailySite) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -45,17 +46,33 @@ class AuditorTable:
             values = (each["record_id"], json.dumps(each["meta"]), json.dumps(each["components"]), *times, *times[::-1])
             self.session.execute(INSERT, [*values, text(updated)])
 
+    def copy_of(self, other: AuditorTable) -> None:
+        """Take the rows of another one, with their ids."""
+        columns = "id, record_id, meta::text, components::text, start_time, stop_time, runtime, updated_at"
+        rows = other.session.execute(f"SELECT {columns} FROM auditor_accounting").fetchall()
+        for row in rows:
+            self.session.execute(
+                "INSERT INTO auditor_accounting OVERRIDING SYSTEM VALUE VALUES (%s, %s, %s, %s, %s, %s, %s, %s)", row
+            )
+
     def source(self, now: float = NOW, **more: Any) -> AuditorSource:
         return AuditorSource("a", settings(self.url, **more), lambda: now)
 
 
-@pytest.fixture
-def table(postgresql: PostgresqlServer) -> Iterator[AuditorTable]:
-    postgresql.run("CREATE DATABASE auditor")
-    found = AuditorTable(postgresql, "auditor")
+@contextmanager
+def auditor_table(postgresql: PostgresqlServer, name: str) -> Iterator[AuditorTable]:
+    """AUDITOR's table in a database of its own."""
+    postgresql.run(f"CREATE DATABASE {name}")
+    found = AuditorTable(postgresql, name)
     yield found
     found.session.close()
-    postgresql.run("DROP DATABASE auditor WITH (FORCE)")
+    postgresql.run(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def table(postgresql: PostgresqlServer) -> Iterator[AuditorTable]:
+    with auditor_table(postgresql, "auditor") as found:
+        yield found
 
 
 def test_the_same_runs_as_from_the_rest_interface(table: AuditorTable) -> None:
