@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Iterator
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, exists, func, select
+from sqlalchemy import ColumnElement, Connection, Select, exists, func, select, union, union_all
 
 from publisher.store import dialect
 from publisher.store.deliveries import in_state
@@ -30,17 +30,33 @@ class Newest(msgspec.Struct, frozen=True):
     state: State | None = None
 
 
+    @property
+    def is_of_open_deliveries(self) -> bool:
+        """Whether the index over open deliveries has what decides: there may be a million, of which few are wanted."""
+        is_open = self.state is not None and self.state is not State.ACCEPTED
+        return is_open and bool(self.targets) and self.classes is None
+
+
 def rows(connection: Connection, chosen: Newest, limit: int | None) -> Generator[list[Any], None, None]:
     """The `RUN_COLUMNS` of these runs, newest first, at most `limit`, some at a time."""
     joined = runs.join(classes, runs.c.class_id == classes.c.id).join(sources, classes.c.source_id == sources.c.id)
     query = _where(select(*RUN_COLUMNS).select_from(joined), chosen)
+    if chosen.is_of_open_deliveries and limit is not None:
+        newest = (
+            each.order_by(deliveries.c.end_time.desc(), deliveries.c.run_id.desc()).limit(limit).subquery()
+            for each in _open(chosen)
+        )
+        query = query.where(runs.c.id.in_(union_all(*(select(each.c.run_id) for each in newest))))
     ordered = query.order_by(runs.c.end_time.desc(), runs.c.id.desc()).limit(limit)
     return dialect.streamed(connection, ordered, _PAGE, _values(connection, chosen))
 
 
 def count(connection: Connection, chosen: Newest) -> int:
-    """How many these are. Without deliveries, a scan of the index over ends."""
-    query = _where(select(func.count()).select_from(runs), chosen)
+    """How many these are: a scan of the index over ends, or of that over open deliveries."""
+    if chosen.is_of_open_deliveries:
+        query = select(func.count()).select_from(union(*_open(chosen)).subquery())
+    else:
+        query = _where(select(func.count()).select_from(runs), chosen)
     total: int = connection.execute(query, _values(connection, chosen)).scalar_one()
     return total
 
@@ -59,12 +75,21 @@ def _where(query: Select[Any], chosen: Newest) -> Select[Any]:
 
 
 def _delivered(targets: Collection[int], state: State | None) -> ColumnElement[bool]:
-    """Open deliveries are few and have an index of their own; of the others, each run is asked for its own."""
+    """Open deliveries have an index of their own; of the others, each run is asked for its own."""
     to_them = deliveries.c.target_id.in_(sorted(targets))
     if state is None or state is State.ACCEPTED:
         its_own = to_them & (deliveries.c.run_id == runs.c.id)
         return exists().where(its_own if state is None else its_own & in_state(state))
     return runs.c.id.in_(select(deliveries.c.run_id).where(to_them, in_state(state)))
+
+
+def _open(chosen: Newest) -> Iterator[Select[tuple[int]]]:
+    """The runs by their deliveries: the index is over target, state, end, and run."""
+    assert chosen.state is not None
+    for target_id in sorted(chosen.targets or ()):
+        begin = None if chosen.start is None else deliveries.c.end_time >= chosen.start
+        query = select(deliveries.c.run_id).where(deliveries.c.target_id == target_id, in_state(chosen.state, begin))
+        yield query if chosen.stop is None else query.where(deliveries.c.end_time < chosen.stop)
 
 
 def _values(connection: Connection, chosen: Newest) -> dict[str, Any] | None:
