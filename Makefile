@@ -1,7 +1,12 @@
 # It needs make and python3 (3.11 to 3.14, with venv). Everything else is installed into .venv from constraints.txt.
 # With another interpreter: make PYTHON=python3.12 test. A single test: make test TESTS=tests/formats/test_job.py
 
-PYTHON ?= python3
+# python3 where it is one of these, else the newest that is.
+SUITS = import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
+ifndef PYTHON
+PYTHON := $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+  if $$python -c '$(SUITS)' 2>/dev/null; then echo $$python; exit; fi; done; echo python3)
+endif
 # The systems that packages are made for, of conf/packages/systems; all by default.
 SYSTEMS ?=
 # The interpreter of `make test-base`. Another one than that of `make test` is tested thereby.

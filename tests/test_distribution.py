@@ -134,3 +134,24 @@ def test_what_is_bundled_is_in_the_sbom(root: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, root / "conf" / "packages" / "bundled", sbom], check=True)
     (uplot,) = json.loads(sbom.read_text(encoding="utf-8"))["components"]
     assert uplot["purl"] == "pkg:npm/uplot@1.6.32"
+
+
+@pytest.mark.parametrize(
+    ("there", "chosen"),
+    [
+        ({"python3": True, "python3.12": True}, "python3"),
+        ({"python3": False, "python3.11": True, "python3.12": True}, "python3.12"),
+        ({"python3": False, "python3.14": False, "python3.11": True}, "python3.11"),
+        ({"python3": False}, "python3"),
+    ],
+)
+def test_make_finds_an_interpreter(root: Path, tmp_path: Path, there: dict[str, bool], chosen: str) -> None:
+    """A system's python3 may be too old, as that of EL 9."""
+    for name in ("python3", "python3.14", "python3.13", "python3.12", "python3.11"):
+        script = f'exec {sys.executable} "$@"' if there.get(name) else "exit 1"
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n", encoding="ascii")
+        (tmp_path / name).chmod(0o755)
+    words = ["make", "--silent", "--eval=shown: ; @echo $(PYTHON)", "shown"]
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(words, cwd=root, env=path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == chosen
