@@ -69,7 +69,8 @@ def run_json(run: ProgramRun) -> dict[str, Any]:
         "began": iso(run.began_at),
         "ended": iso(run.ended_at),
         "exit_code": run.exit_code,
-        "error": run.done.get("error"),
+        "error": summary.problem,
+        "findings": summary.findings,
         "sources": {each.name: _work_json(each) for each in summary.sources},
         "targets": {each.name: _work_json(each) for each in summary.targets},
     }
@@ -92,7 +93,7 @@ def _list(runs: list[ProgramRun]) -> None:
         for each in map(summary_of, runs)
     ]  # fmt: skip
     show_table("Runs of the program", columns, rows, right={"run", "new jobs", *numbers})
-    if any(run.done.get("error") or run.exit_code for run in runs):
+    if any(run.exit_code or any(summary_of(run).errors) for run in runs):
         data("`usage-publisher history RUN` shows one in full, with its errors")
 
 
@@ -116,8 +117,10 @@ def _show(run: ProgramRun) -> None:
         _show_work(
             "Delivered", "target", summary.targets, ("sent", "totals", "confirmed", "rejected", "held", "waiting")
         )
-    if error := run.done.get("error"):
-        data(safe(f"Error: {error}"))
+    if summary.problem:
+        data(safe(f"Error: {summary.problem}"))
+    for finding in summary.findings:
+        data(safe(finding))
 
 
 def _show_work(title: str, what: str, done: Sequence[SourceWork | TargetWork], numbers: Sequence[str]) -> None:

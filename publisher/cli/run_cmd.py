@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import random
-import shlex
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
+import msgspec
 import typer
 
 from publisher import subprocess_worker
@@ -155,24 +155,19 @@ def _say_damage(checked: PartChecked) -> bool:
         found = f"the store is damaged ({len(checked.new):,} found by this run)"
         say(f"{found}: `usage-publisher store check` shows all of it, and says what to do")
     elif checked.damaged_runs:
-        runs = counted(checked.damaged_runs, "damaged run")
+        runs = counted(checked.damaged_runs, "damaged job")
         say(f"the store has {runs}: `usage-publisher store check` says what to do")
     return bool(checked.new) or checked.problem is not None
 
 
 def _show_reconciled(found: Mapping[str, ReconcileResult]) -> None:
+    from publisher.status.run_summary import reconciled_findings  # noqa: PLC0415
+
     for name, one in found.items():
-        if one.problem is not None:
-            say(f"{name}: no evidence of what the service has: {one.problem}")
-        else:
+        if one.problem is None:
             say(f"{name}: {one.confirmed:,} of {one.accepted:,} accepted jobs are confirmed by the service's evidence")
-        if one.differences:
-            found_text = counted(one.differences, "difference")
-            say(f"{name}: {found_text} to what the service has: usage-publisher reconcile {shlex.quote(name)}")
-        for sentence in one.counted_twice:
-            say(f"{name}: {sentence}")
-        if one.unfinished:
-            say(f"{name}: the comparison took too long; the next run continues it")
+        for finding in reconciled_findings(name, msgspec.to_builtins(one)):
+            say(finding)
 
 
 def _show_contradicted(status: Status, reconciled: Collection[str]) -> None:

@@ -217,7 +217,7 @@ def notice(settings: Notices, site: str, began: Sequence[Problem], ended: Mappin
     more = len(began) + len(ended) - 1
     mail["Subject"] = safe(f"usage-publisher {site}: {first}" + (f" and {more} more" if more else ""))
     lines = [safe(problem.text) for problem in began]
-    lines += [f"Solved: {safe(key)}, which began {_utc(since):%Y-%m-%d %H:%M} UTC." for key, since in ended.items()]
+    lines += [f"Solved: {safe(key)} (since {_utc(since):%Y-%m-%d %H:%M} UTC)." for key, since in ended.items()]
     mail.set_content("\n\n".join([*lines, ADVICE]) + "\n")
     return mail
 

@@ -28,7 +28,7 @@ MOST_LISTED: Final = 200
 _MOST_REASONS: Final = 5
 """Reasons of a state of a target on the first page."""
 NEED_DECISION: Final = ("held", "rejected")
-"""The lists of records that need a decision."""
+"""The lists of records that need somebody."""
 _FEW_DAYS: Final = 14
 """A certificate with fewer days left is a problem."""
 
@@ -131,7 +131,7 @@ def headline(status: Status) -> tuple[str, Tone]:
             ("a source was not read to its end", not all(one.read_to_end for one in status.sources.values())),
             ("jobs wait to be sent", any(RECORD_LISTS["waiting"].count(one) for one in _sent_to(status))),
             ("held jobs need a change of the configuration", any(one.is_held for one in _sent_to(status))),
-            ("rejected jobs need a decision", any(one.is_rejected for one in _sent_to(status))),
+            ("rejected jobs are to be sent again or waived", any(one.is_rejected for one in _sent_to(status))),
         )
         if holds
     ]
@@ -268,7 +268,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 def decisions(status: Status, listed: Mapping[str, list[ListedRecord]]) -> list[Decision]:
-    """What needs a decision, the most frequent reasons first. `listed`: by the name of a list, its oldest records."""
+    """What is held or rejected, and what to do, the most frequent reasons first. `listed`: by the name of a list, its oldest records."""
     found = []
     for name, records in listed.items():
         groups = reason_groups(records)

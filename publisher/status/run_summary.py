@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +22,9 @@ _EXIT_TEXTS: Final[Mapping[int, str]] = {
     130: "interrupted",
 }
 """By exit code (`publisher.cli.exit_code`)."""
+
+
+_MOST_DAMAGE: Final = 20
 
 
 class SourceWork(msgspec.Struct, frozen=True):
@@ -56,6 +60,8 @@ class RunSummary(msgspec.Struct, frozen=True):
     run: ProgramRun
     sources: list[SourceWork]
     targets: list[TargetWork]
+    findings: list[str] = []
+    """What it found when it compared with the services and checked the store, as sentences."""
 
     @property
     def took(self) -> str:
@@ -72,8 +78,8 @@ class RunSummary(msgspec.Struct, frozen=True):
 
     @property
     def new(self) -> int | None:
-        """Jobs that it stored or that changed; None: unknown."""
-        return None if self.run.ended_at is None else sum(each.new + each.changed for each in self.sources)
+        """Jobs that it stored; None: unknown."""
+        return None if self.run.ended_at is None else sum(each.new for each in self.sources)
 
     @property
     def problem(self) -> str | None:
@@ -88,6 +94,7 @@ class RunSummary(msgspec.Struct, frozen=True):
             yield self.problem
         works = [(each.name, each.error) for each in self.sources] + [(each.name, each.error) for each in self.targets]
         yield from (f"{name}: {error}" for name, error in works if error)
+        yield from self.findings
 
     def total(self, name: str) -> int | None:
         """A number of `TargetWork`, of all targets; None: unknown."""
@@ -131,7 +138,27 @@ def summary_of(run: ProgramRun) -> RunSummary:
         )
         for name, each in done.get("targets", {}).items()
     ]
-    return RunSummary(run, sources, targets)
+    commanded = {name: each for name, each in done.get("targets", {}).items() if "differences_total" in each}
+    found = [each for name, result in (reconciled | commanded).items() for each in reconciled_findings(name, result)]
+    return RunSummary(run, sources, targets, [*found, *_damage(done.get("checked", {}).get("damage", []))])
+
+
+def reconciled_findings(name: str, result: Mapping[str, Any]) -> Iterator[str]:
+    """What is to be known of the reconciliation of a target, as `run` or `reconcile` has it in JSON."""
+    if problem := result.get("problem"):
+        yield f"{name}: no evidence of what the service has: {problem}"
+    if differences := result.get("differences_total") or result.get("differences"):
+        found = counted(differences, "difference")
+        yield f"{name}: {found} to what the service has: usage-publisher reconcile {shlex.quote(name)}"
+    yield from (f"{name}: {sentence}" for sentence in result.get("counted_twice", ()))
+    if result.get("unfinished"):
+        yield f"{name}: the comparison took too long; the next run continues it"
+
+
+def _damage(found: Sequence[str]) -> Iterator[str]:
+    yield from (f"damaged: {text}" for text in found[:_MOST_DAMAGE])
+    if len(found) > _MOST_DAMAGE:
+        yield f"{len(found) - _MOST_DAMAGE:,} more; `usage-publisher store check` lists them"
 
 
 def _confirmed(target: Mapping[str, Any], reconciled: Mapping[str, Any] | None) -> int | None:

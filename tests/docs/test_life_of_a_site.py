@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +11,9 @@ import pytest
 
 from publisher.simulator import Simulator
 from publisher.simulator.pki import Pki, make_pki
+from tests.conftest import ROOT
 from tests.docs.test_lost_store import OCTOBER, SEPTEMBER, LostSite
+from tests.publisher.store.server import PostgresqlServer, serving
 from tests.publisher.torque_cluster import torque_line
 
 PAGE = "how-to/life-of-a-site.md"
@@ -27,6 +31,12 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
 def simulator(pki: Pki) -> Iterator[Simulator]:
     with Simulator(pki) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def postgresql() -> Iterator[PostgresqlServer]:
+    with serving() as server:
+        yield server
 
 
 @pytest.fixture
@@ -114,3 +124,75 @@ def test_a_corrected_benchmark(begin: Begin, simulator: Simulator) -> None:
     factors = {row.fields["ServiceLevel"] for row in simulator.apel.holdings().summaries.values()
                if int(row.fields["NumberOfJobs"])}  # fmt: skip
     assert factors == {"15.500"}
+
+
+def test_an_added_cluster(begin: Begin) -> None:
+    site = begin("A cluster or computing element is added")
+    lines = [torque_line(number, OCTOBER + number * 3_600, wall_s=60).replace(".server;", ".new.example.org;")
+             for number in range(1, 8)]  # fmt: skip
+    site.put("/var/spool/new/accounting/20261001", "".join(lines))
+    walk_all(site, then=(OCTOBER, 1, 8))
+    assert site.rows("SELECT name, jobs FROM sources ORDER BY name") == [("new", 7), ("torque", 20)]
+    assert len(site.ssm()) == 27
+    assert len(site.simulator.sgas.holdings()) == 27
+    assert sum(int(row.fields["NumberOfJobs"]) for row in site.simulator.apel.holdings().summaries.values()) == 27
+
+
+def test_logs_that_moved(begin: Begin) -> None:
+    site = begin("Its logs move to another host or folder")
+    site.log(OCTOBER, 1, 8)
+    walk_all(site)
+    site.assert_each_job_is_counted_once()
+
+
+def test_a_new_certificate(begin: Begin, pki: Pki) -> None:
+    site = begin("A host certificate or authority changes")
+    for name, file in (("hostcert", pki.client.certificate), ("hostkey", pki.client.key)):
+        (site.folder / f"new-{name}.pem").write_bytes(file.read_bytes())
+        old = site.put(f"/etc/grid-security/{name}.pem", "the old one")
+        site.config.write_text(site.config.read_text().replace(str(file), str(old)))
+    site.log(OCTOBER, 1, 8)
+    assert site.program("--config", site.config, "run").code == 4, "the old one cannot be used"
+    walk_all(site)
+    site.assert_each_job_is_counted_once()
+
+
+def test_another_name_of_a_vo(begin: Begin, simulator: Simulator) -> None:
+    site = begin("A VO gets another name")
+    walk_all(site, then=(OCTOBER, 1, 8))
+    assert len(simulator.sgas.holdings()) == len(site.ssm()) == 20
+    by_month = {(row.fields["Month"], row.fields["VO"]) for row in simulator.apel.holdings().summaries.values()}
+    assert by_month == {("9", "atlas"), ("10", "atlas-new")}
+
+
+def test_two_sites_that_become_one(begin: Begin, simulator: Simulator) -> None:
+    site = begin("Two sites become one")
+    (moved,) = re.findall(r"^```toml\n(.*?)^```$", site.text, re.MULTILINE | re.DOTALL)
+    service = f'{simulator.ams_url}"\nauth_url = "{simulator.token_url}"\nproject = "accounting"\ntopic = "gLite-APEL'
+    text = moved.replace("https://msg.example.org", service).replace("apel-job", "apel-summary")
+    (site.folder / "moved.toml").write_text(site.here(text), encoding="utf-8")
+    lines = [torque_line(number, NOVEMBER + number * 3_600, wall_s=60).replace(".server;", ".batch.moved.example.org;")
+             for number in range(1, 8)]  # fmt: skip
+    site.put("/var/spool/moved/accounting/20261101", "".join(lines))
+    walk_all(site, then=(OCTOBER, 1, 8))
+    assert site.rows("SELECT name, jobs FROM sources ORDER BY name") == [("moved", 7), ("torque", 20)]
+    by_month: Counter[str] = Counter()
+    for row in simulator.apel.holdings().summaries.values():
+        by_month[row.fields["Month"]] += int(row.fields["NumberOfJobs"])
+    assert by_month == {"9": 12, "10": 8, "11": 7}
+
+
+@pytest.mark.extra("postgresql")
+def test_to_postgresql_and_back(begin: Begin, postgresql: PostgresqlServer) -> None:
+    site = begin("A VO gets another name")
+    page = (ROOT / "docs" / "how-to" / "postgresql.md").read_text(encoding="utf-8")
+    section = page.split("## Copy an SQLite store")[1].split("\n## ")[0]
+    site.text = section.replace(
+        "postgresql://publisher@db.example.org/usage", postgresql.url(postgresql.new_database())
+    )
+    site.walk(until="usage-publisher store copy postgresql")
+    site.work(OCTOBER, 1, 8)
+    site.assert_each_job_is_counted_once()
+    walk_all(site)
+    site.work(OCTOBER, 9, 12)
+    site.assert_each_job_is_counted_once()

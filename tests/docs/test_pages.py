@@ -73,7 +73,7 @@ def test_the_map_of_modules_is_whole(root: Path) -> None:
 def test_the_documents_are_short(root: Path) -> None:
     words = {page_id(page): len(page.read_text(encoding="utf-8").split()) for page in root.glob("docs/**/*.md")}
     words["README.md"] = len((root / "README.md").read_text(encoding="utf-8").split())
-    assert sum(words.values()) <= 43_200, sorted(words.items(), key=lambda each: -each[1])[:10]
+    assert sum(words.values()) <= 43_500, sorted(words.items(), key=lambda each: -each[1])[:10]
     assert words["README.md"] <= 700
 
 

@@ -64,6 +64,30 @@ def test_an_error_is_in_the_run_with_its_exit_code(fresh: Program) -> None:
 
 
 @pytest.mark.inside
+def test_what_the_services_lack_and_what_is_damaged_is_in_the_run(fresh: Program) -> None:
+    fresh("run").ok()
+    next(iter((fresh.folder / "files").iterdir())).unlink()
+    assert fresh("reconcile", "files", "--since", "2026-09", "--until", "2026-12").code == 1
+    (found,) = runs_of(fresh)[0]["findings"]
+    assert found.startswith("files: ")
+    assert found.endswith("to what the service has: usage-publisher reconcile files")
+    assert found in fresh("history", "2").out
+    text = fresh.config.read_text() + '\n[targets.api]\ntype = "https"\nurl = "http://127.0.0.1:9"\nattempts = 1\n'
+    fresh.configure(text.replace('records = "ogf-ur"', 'records = "ogf-ur"\nevidence = ["https://localhost:9/x"]'))
+    fresh.change_store("UPDATE reconciliations SET due_at = 0")
+    fresh("run")
+    newest = runs_of(fresh)[0]
+    (found,) = (each for each in newest["findings"] if "no evidence" in each)
+    assert found.startswith("files: no evidence of what the service has: ")
+    assert found in fresh("history", str(newest["id"])).out
+    fresh.change_store("UPDATE runs SET wall_ms = wall_ms + 1 WHERE id = 1")
+    fresh("run")
+    newest = runs_of(fresh)[0]
+    assert newest["exit_code"] == 5
+    assert any("damaged" in each for each in newest["findings"]), newest["findings"]
+
+
+@pytest.mark.inside
 def test_status_begins_with_the_last_run(fresh: Program) -> None:
     assert fresh("status", "--json").object["last_run"] is None
     fresh("run").ok()

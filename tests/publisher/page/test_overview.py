@@ -83,7 +83,7 @@ def test_what_is_in_flight_waits_and_a_shadow_does_not_count() -> None:
     [
         (status(), "Everything that was read is delivered.", "good"),
         (status(held=1), "held jobs need a change of the configuration", "warn"),
-        (status(rejected=1), "rejected jobs need a decision", "warn"),
+        (status(rejected=1), "rejected jobs are to be sent again or waived", "warn"),
         (msgspec.structs.replace(status(waiting=1), complete=False), "jobs wait to be sent", "warn"),
         (Status(complete=True, sources={}, targets={}), "No target is configured", "warn"),
         (msgspec.structs.replace(status(), not_latest="an old backup"), "Nothing is sent: an old backup", "bad"),
