@@ -75,9 +75,20 @@ class Answers:
 
     def source(self, given: str | None, kind: str | None, more: Mapping[str, str | None]) -> None:
         """One source, named after its type, which is usually detected. `more`: further keys that are given."""
+        self._source(given, kind, more)
+        again = (lambda: self._source(None, kind, more)) if given is None else None
+        self._try_until_confirmed("source", self._source_findings, again)
+
+    def _source_findings(self) -> list[Finding]:
+        from publisher.sources import make_source  # noqa: PLC0415
+
+        ((name, settings),) = self._config().sources.items()
+        return make_source(name, settings).check()
+
+    def _source(self, given: str | None, kind: str | None, more: Mapping[str, str | None]) -> None:
         from publisher.cli import discovery  # noqa: PLC0415
         from publisher.config.schema import SOURCE_KINDS  # noqa: PLC0415
-        from publisher.sources import known_kinds, make_source, recognised  # noqa: PLC0415
+        from publisher.sources import known_kinds, recognised  # noqa: PLC0415
 
         here = discovery.sources(os.environ) if given is None else {}
         if here:
@@ -108,8 +119,6 @@ class Answers:
             if key in settings.kind.asked and (answered is not None or self._asks):
                 table = self.tables["sources"][name][settings.kind.own_table]
                 ask(settings.kind.asked[key], f"--{key}", answered, self._setter(table, key), "other")
-        settings = self._config().sources[name]
-        self._try(f"{address} ({settings.type})", lambda: make_source(name, settings).check())
 
     def earlier_publisher(self, given: str | None) -> None:
         """The last month of the program that publishes this source's records without us, if it may have; the target
@@ -157,7 +166,8 @@ class Answers:
         (source,) = self.tables["sources"].values()
         kind = SOURCE_KINDS.get(source["type"])
         form = next((FORMATS[target["records"]] for target in self.tables.get("targets", {}).values()), None)
-        if zone is not None or (self._asks and kind is not None and kind.writes_local_time):
+        runs_program = kind is not None and kind.program and _is_program(Path(source.get("path", "")))
+        if zone is not None or (self._asks and kind is not None and kind.writes_local_time and not runs_program):
             question = "Time zone in which the batch system writes its logs, such as Europe/Oslo"
             ask(question, "--timezone", zone, self._setter(source, "timezone"), discovery.time_zone(os.environ))
         scored = (
@@ -425,6 +435,11 @@ class Answers:
         self.problems.append(problem)
         if not session.json:
             say(f"problem: {problem}")
+
+
+def _is_program(path: Path) -> bool:
+    """Whether it is run, so that it says its times as it is asked for."""
+    return path.is_file() and os.access(path, os.X_OK)
 
 
 def _certificate(config: Config) -> Iterator[Finding]:

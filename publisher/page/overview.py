@@ -268,7 +268,8 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 def decisions(status: Status, listed: Mapping[str, list[ListedRecord]]) -> list[Decision]:
-    """What is held or rejected, and what to do, the most frequent reasons first. `listed`: by the name of a list, its oldest records."""
+    """What is held or rejected, and what to do, the most frequent reasons first. `listed`: by the name of a list, its
+    oldest records."""
     found = []
     for name, records in listed.items():
         groups = reason_groups(records)

@@ -406,6 +406,29 @@ def test_a_program_is_recognised_by_its_name(fresh: Program, pki: Pki) -> None:
     assert tomllib.loads((fresh.folder / "new.toml").read_text())["sources"]["slurm"]["type"] == "slurm"
 
 
+def test_a_program_on_the_path_is_run_and_has_no_time_zone(fresh: Program) -> None:
+    program = fresh.folder / "bin" / "sacct"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    lines = ["EXAMPLE-SITE", "sacct", "none", "-", str(fresh.folder / "state.db")]
+    path = {"PATH": f"{program.parent}:/usr/bin:/bin"}
+    done = fresh("--config", "new.toml", "init", answers="\n".join(lines) + "\n", **path)
+    source = tomllib.loads((fresh.folder / "new.toml").read_text())["sources"]["slurm"]
+    assert (source["path"], "timezone" in source) == (str(program), False), done.err
+
+
+def test_a_source_that_fails_its_test_is_asked_for_again(fresh: Program, pki: Pki) -> None:
+    notes = fresh.folder / "notes.db"
+    notes.write_text("not a database\n" * 9)
+    good = str(fresh.folder / "accounting.db")
+    given = [word for pair in pairs(answers(fresh, pki)) if pair[0] != "--source" for word in pair]
+    code, screen = on_terminal(fresh, [str(notes), "arc", "n", good, "arc"], "--config", "new.toml", "init", *given)
+    assert code == 0, screen
+    assert str(notes) in screen
+    assert tomllib.loads((fresh.folder / "new.toml").read_text())["sources"]["arc"]["path"] == good
+
+
 def test_the_time_zone_of_this_machine(tmp_path: Path) -> None:
     zone = tmp_path / "zoneinfo" / "Europe" / "Oslo"
     zone.parent.mkdir(parents=True)
