@@ -115,9 +115,7 @@ def jobs_fields(query: Mapping[str, str], now: int, person: Person) -> tuple[Fie
         for key in (*_OF_JOBS, *others)
         if key != "user" or person.owner is None
     ]  # fmt: skip
-    counted = tuple(
-        (one, f"{one} in the interval" if one != "overlapping" else "overlapping it") for one in get_args(Interval)
-    )
+    counted = tuple((one, f"{one} in it" if one != "overlapping" else "overlapping it") for one in get_args(Interval))
     return (
         *found,
         *_interval_fields(query, now),

@@ -15,7 +15,7 @@ from publisher.text import iso
 
 _FILTER_OF: Final = {**{key: key for key in KEYS}, "node": "host"}
 """The filter that selects the jobs of a group, by the key of the group."""
-_START, _PERIOD = "start", "period"
+_START, _PERIOD, _CLUSTER = "start", "period", "cluster"
 """Columns of rows of a bin or period."""
 
 
@@ -39,6 +39,8 @@ def job_links(report: Report, request: ReportRequest, counted: Interval, hidden:
             if is_others(name) or (key == "complex" and "," in name):
                 return ""
             query[_FILTER_OF[key]] = escape(name) if name not in {"", UNKNOWN_NAME} else UNKNOWN_NAME
+        if _CLUSTER in places and not keys and row[places[_CLUSTER]]:
+            query[_CLUSTER] = escape(str(row[places[_CLUSTER]]))
         start, stop = request.start, request.stop
         if period is not None:
             start, stop = bounds.get(str(row[places[period]]), (start, stop))

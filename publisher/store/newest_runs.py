@@ -29,7 +29,6 @@ class Newest(msgspec.Struct, frozen=True):
     targets: Collection[int] | None = None
     state: State | None = None
 
-
     @property
     def is_of_open_deliveries(self) -> bool:
         """Whether the index over open deliveries has what decides: there may be a million, of which few are wanted."""

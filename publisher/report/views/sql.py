@@ -8,11 +8,13 @@ and rows are bounded.
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import chain
+from pathlib import Path
 from threading import Timer
 from typing import Any, Final
 
@@ -32,6 +34,8 @@ from publisher.report.view_kind import SQL
 from publisher.store import dialect, schema
 
 _LIMIT_S: Final = 60.0
+_MORE_MEMORY: Final = 512 << 20
+"""How much a statement may take beyond what the process has: a function can make a text of any length in a row."""
 _MOST_ROWS: Final = 100_000
 _PAGE: Final = 50_000
 _MS: Final = "* CAST(0.001 AS DECIMAL(4, 3))"
@@ -207,28 +211,38 @@ def _deliveries(context: ReportContext) -> Iterator[tuple[Any, ...]]:
 def answered(
     connection: duckdb.DuckDBPyConnection, statement: str, limit_s: float = _LIMIT_S
 ) -> tuple[tuple[Column, ...], list[tuple[Cell, ...]]]:
-    """The columns and rows of a statement. Raises `UsageError` if DuckDB refuses it, or if it takes too long."""
+    """The columns and rows of a statement. Raises `UsageError` if DuckDB refuses it, or if it takes too long.
+
+    Meanwhile the memory of the whole process is limited.
+    """
     limit = Timer(limit_s, connection.interrupt)
     limit.daemon = True
     limit.start()
     try:
-        found = connection.execute(statement)
-        described = [(str(name), str(kind)) for name, kind, *_ in found.description or ()]
-        if zoned := [name for name, kind in described if "WITH TIME ZONE" in kind]:
-            raise UsageError(f"{zoned[0]} has a time zone", hint="All times are UTC: cast it, CAST(... AS TIMESTAMP)")
-        kinds = [(name, _kind(kind)) for name, kind in described]
-        fetched = found.fetchmany(_MOST_ROWS + 1)
+        with more_memory_at_most(_MORE_MEMORY):
+            return _answered(connection, statement)
     except duckdb.InterruptException:
         raise UsageError(
             f"the statement took longer than {limit_s:g} seconds", hint="Select fewer runs, or fewer columns"
         ) from None
-    except duckdb.Error as error:
+    except (duckdb.Error, MemoryError) as error:
         raise UsageError(
-            f"the statement cannot be run: {str(error).splitlines()[0]}",
-            hint="The documentation of reports lists the tables and their columns",
+            f"the statement cannot be run: {(str(error) or 'it takes too much memory').splitlines()[0]}",
+            hint="The documentation of reports lists the tables and their columns, and the limits",
         ) from None
     finally:
         limit.cancel()
+
+
+def _answered(
+    connection: duckdb.DuckDBPyConnection, statement: str
+) -> tuple[tuple[Column, ...], list[tuple[Cell, ...]]]:
+    found = connection.execute(statement)
+    described = [(str(name), str(kind)) for name, kind, *_ in found.description or ()]
+    if zoned := [name for name, kind in described if "WITH TIME ZONE" in kind]:
+        raise UsageError(f"{zoned[0]} has a time zone", hint="All times are UTC: cast it, CAST(... AS TIMESTAMP)")
+    kinds = [(name, _kind(kind)) for name, kind in described]
+    fetched = found.fetchmany(_MOST_ROWS + 1)
     names: dict[str, int] = {}
     columns = []
     for name, kind in kinds:
@@ -236,6 +250,23 @@ def answered(
         columns.append(Column(name if names[name] == 1 else f"{name}_{names[name]}", kind))
     rows = [tuple(map(_cell, row, (kind for _, kind in kinds))) for row in fetched]
     return tuple(columns), rows
+
+
+@contextmanager
+def more_memory_at_most(more_bytes: int) -> Iterator[None]:
+    """Limit what this process may take beyond what it has; where the system does not tell, nothing is limited."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except OSError:
+        yield
+        return
+    most = pages * resource.getpagesize() + more_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (most if soft == resource.RLIM_INFINITY else min(soft, most), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _kind(type_name: str) -> Kind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from publisher.report.report import Report
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.views import make, sql
+from publisher.report.views.sql import answered
 from publisher.sources.base import Window
 
 SINCE, UNTIL = 0, 1_796_083_200
@@ -120,3 +122,21 @@ def test_how_jobs_ended_has_the_same_words_for_every_source(every_source: Publis
         parquet: Any = pq
         parquet.write_table(parquet.read_table(file, partitioning=None).drop_columns(["ending"]), file)
     assert ask(every_source, "SELECT DISTINCT ending FROM runs", tmp_path / "archive").rows == ((None,),)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT length(repeat('x', 1500000000))",
+        "SELECT list_sum(range(300000000))",
+        "SELECT length(string_agg(repeat('x', 100000), '')) FROM range(100000)",
+    ],
+)
+def test_a_value_takes_no_more_memory_than_a_statement_may(statement: str) -> None:
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("SET threads = 1")
+        with pytest.raises(UsageError, match="cannot be run"):
+            answered(connection, statement)
+        assert answered(connection, "SELECT 42")[1] == [(42,)]
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
