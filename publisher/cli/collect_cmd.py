@@ -13,7 +13,7 @@ from publisher import subprocess_worker
 from publisher.cli import completion, exit_code, options
 from publisher.cli.options import All, limit_of, list_json, say_if_cut
 from publisher.cli.output import data, json_object, say
-from publisher.cli.recorded import recorded
+from publisher.cli.recorded import noted, recorded
 from publisher.cli.session import session
 from publisher.cli.table import show_table
 from publisher.cli.usage_notes import usage_notes
@@ -130,8 +130,8 @@ def _collect(publisher: Publisher, sources: Sequence[str], window: Window | None
             json_object(recording.done)
         elif not session.quiet:
             show_collected(found)
-        failed = [path for path, item in measured.items() if item.error is not None]
-        raise typer.Exit(exit_code.of_run(found.values(), {}, None, contexts=[*publisher.written_contexts(), *failed]))
+        beside = noted(recording, publisher.written_contexts(), measured)
+        raise typer.Exit(exit_code.of_run(found.values(), {}, None, contexts=beside))
 
 
 def _lines_of(text: str | None) -> tuple[int, int] | None:

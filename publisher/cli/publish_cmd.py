@@ -13,7 +13,7 @@ from publisher import subprocess_worker
 from publisher.cli import completion, exit_code
 from publisher.cli.collect_cmd import say_if_new_store
 from publisher.cli.output import json_object, say
-from publisher.cli.recorded import recorded
+from publisher.cli.recorded import noted, recorded
 from publisher.cli.render_cmd import held_json, note_lines
 from publisher.cli.session import session
 from publisher.cli.status_cmd import totals_left
@@ -59,7 +59,7 @@ def publish(
             json_object(recording.done)
         elif not session.quiet:
             show_delivered(delivered, status)
-        contexts = publisher.written_contexts()
+        contexts = noted(recording, publisher.written_contexts())
         code = exit_code.of_run((), delivered, status, only=targets or (), contexts=contexts)
         raise typer.Exit(said(problem, code))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from publisher.errors import PublisherError, StoreError
 
 if TYPE_CHECKING:
     from publisher.api import Publisher
+    from publisher.collect.meters import MeterResult
     from publisher.recording import Recording
 
 
@@ -52,3 +53,14 @@ def _end(publisher: Publisher, recording: Recording, code: int, error: str | Non
         publisher.history.end(recording, code, error)
     except StoreError as problem:
         say(f"usage-publisher: the end of this run is missing in the history: {problem}")
+
+
+def noted(
+    recording: Recording, contexts: Mapping[str, str], measured: Mapping[str, MeterResult] | None = None
+) -> list[str]:
+    """Record what went wrong beside sources and targets, and return it: spooling contexts that cannot be written, by
+    name, and meters that cannot be read."""
+    problems = [f"spool.{name}: {why}" for name, why in contexts.items()]
+    problems += [item.error for item in (measured or {}).values() if item.error is not None]
+    recording.done = {**recording.done, "problems": problems}
+    return problems

@@ -11,7 +11,7 @@ from publisher.cli import completion, exit_code, options
 from publisher.cli.options import Yes, confirm
 from publisher.cli.output import json_object, result_json, say
 from publisher.cli.publish_cmd import delivered_json, error_json, said, show_delivered, status_after
-from publisher.cli.recorded import recorded
+from publisher.cli.recorded import noted, recorded
 from publisher.cli.session import session
 from publisher.config.target_kind import SecondVersion
 from publisher.errors import TargetBusyError
@@ -78,7 +78,7 @@ def republish(
                 json_object(recording.done)
             elif delivered and not session.quiet:
                 show_delivered(delivered, status)
-            held_before, contexts = plan.held_again, publisher.written_contexts()
+            held_before, contexts = plan.held_again, noted(recording, publisher.written_contexts())
             code = exit_code.of_run((), delivered, None, held_before=held_before, contexts=contexts)
             raise typer.Exit(said(problem, code))
 

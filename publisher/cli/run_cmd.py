@@ -16,7 +16,7 @@ from publisher.cli import exit_code, options, signals
 from publisher.cli.collect_cmd import collected_json, say_if_new_store, say_measured, say_problems, show_collected
 from publisher.cli.output import OutputClosedError, flush, json_object, say
 from publisher.cli.publish_cmd import delivered_json, error_json, said, show_delivered, status_after
-from publisher.cli.recorded import recorded
+from publisher.cli.recorded import noted, recorded
 from publisher.cli.session import session
 from publisher.errors import (
     ConfigError,
@@ -106,11 +106,12 @@ def _run(publisher: Publisher, recording: Recording, circuits: Circuits | None) 
     say_if_new_store(publisher)
     status, problem = status_after(publisher)
     problem = result.problem or problem
+    contexts = publisher.context_errors()
     failed = [path for path, item in result.measured.items() if item.error is not None]
-    contexts = [*publisher.context_errors(), *failed]
     code = exit_code.of_run(
-        result.sources.values(), result.targets, status, busy=result.busy, contexts=contexts, with_evidence=True
-    )
+        result.sources.values(), result.targets, status, busy=result.busy, contexts=[*contexts, *failed],
+        with_evidence=True,
+    )  # fmt: skip
     if result.checked is not None and _say_damage(result.checked):
         code = exit_code.STORE
     if result.busy:
@@ -135,6 +136,7 @@ def _run(publisher: Publisher, recording: Recording, circuits: Circuits | None) 
         _show_reconciled(result.reconciled)
         if status is not None:
             _show_contradicted(status, result.reconciled)
+    noted(recording, contexts, result.measured)
     return said(problem, code)
 
 

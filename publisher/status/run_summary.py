@@ -140,7 +140,8 @@ def summary_of(run: ProgramRun) -> RunSummary:
     ]
     commanded = {name: each for name, each in done.get("targets", {}).items() if "differences_total" in each}
     found = [each for name, result in (reconciled | commanded).items() for each in reconciled_findings(name, result)]
-    return RunSummary(run, sources, targets, [*found, *_damage(done.get("checked", {}).get("damage", []))])
+    found += [*done.get("problems", []), *_damage(done.get("checked", {}).get("damage", []))]
+    return RunSummary(run, sources, targets, found)
 
 
 def reconciled_findings(name: str, result: Mapping[str, Any]) -> Iterator[str]:

@@ -107,7 +107,7 @@ def test_damage_that_a_run_finds_is_shown_by_it_and_by_status(published: Program
     assert "store check" in found.err
     later = published("run", "--json").ok()
     assert (later.object["checked"]["damage"], later.object["checked"]["damaged_jobs"]) == ([], 1)
-    assert "the store has 1 damaged run" in later.err
+    assert "the store has 1 damaged job" in later.err
     status = published("status", "--json").object
     assert (status["damaged_jobs"], status["delivered"]) == (1, False)
     assert "Damaged:            1 stored job" in published("status").out

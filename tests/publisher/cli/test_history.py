@@ -88,6 +88,30 @@ def test_what_the_services_lack_and_what_is_damaged_is_in_the_run(fresh: Program
 
 
 @pytest.mark.inside
+@pytest.mark.parametrize("command", ["run", "collect", "publish"])
+def test_a_spooling_context_that_cannot_be_written_is_in_the_run(fresh: Program, command: str) -> None:
+    fresh.configure(fresh.config.read_text() + '\n[spool.billing]\nformat = "delimited"\npath = "billing"\n')
+    (fresh.folder / "billing").write_text("a file where the folder should be")
+    assert fresh(command).code == 1
+    (found,) = runs_of(fresh)[0]["findings"]
+    assert found.startswith("spool.billing: ")
+    assert found in fresh("history", "1").out
+
+
+@pytest.mark.inside
+def test_runs_are_kept_as_long_as_is_configured(fresh: Program) -> None:
+    fresh("run").ok()
+    fresh("run").ok()
+    month_s = 31 * 86_400
+    fresh.change_store("UPDATE program_runs SET began_at = began_at - ? WHERE id = 1", 4 * month_s)
+    fresh("run").ok()
+    assert [run["id"] for run in runs_of(fresh)] == [3, 2, 1]
+    fresh.configure(fresh.config.read_text().replace("[store]\n", '[store]\nkeep_history = "3 months"\n'))
+    fresh("run").ok()
+    assert [run["id"] for run in runs_of(fresh)] == [4, 3, 2]
+
+
+@pytest.mark.inside
 def test_status_begins_with_the_last_run(fresh: Program) -> None:
     assert fresh("status", "--json").object["last_run"] is None
     fresh("run").ok()
