@@ -299,8 +299,7 @@ class StoreMaintenance:
             with self._store.write(sorts_on_disk=True) as connection:
                 messages = purge.purge_messages(connection, messages_before, now) if messages_before is not None else 0
                 receipts = purge.purge_receipts(connection, receipts_before, now) if receipts_before is not None else 0
-        if count:
-            self._erased()
+        self._erased()
         return Purged(plan.months, count, unused, messages, receipts)
 
     def tidy(self) -> None:
@@ -345,14 +344,18 @@ class StoreMaintenance:
                 return None
             return f"a mapping rule goes by this name: without it jobs would have another {', '.join(differing)}"
 
-        with exclusive(self._store, self._config.targets), self._store.write() as connection:
-            by_target_id = {
-                row.id: receiver
-                for name, receiver in receivers.items()
-                if (row := registry.get_target(connection, name)) is not None
-            }
-            chosen = pseudonym or erase.new_pseudonym()
-            forgotten = erase.forget(connection, person, chosen, same, by_target_id, self._clock())
+        try:
+            with exclusive(self._store, self._config.targets), self._store.write() as connection:
+                by_target_id = {
+                    row.id: receiver
+                    for name, receiver in receivers.items()
+                    if (row := registry.get_target(connection, name)) is not None
+                }
+                chosen = pseudonym or erase.new_pseudonym()
+                forgotten = erase.forget(connection, person, chosen, same, by_target_id, self._clock())
+        except UsageError:  # none is left; an earlier command may have been killed before the columns were written
+            self._erased()
+            raise
         self._erased()
         return forgotten
 

@@ -95,7 +95,7 @@ class ReportPages:
 
     @staticmethod
     def _hrefs(kind: ViewKind, report: Report, asked: ReportRequest, person: Person) -> list[str]:
-        if not kind.of_runs or kind.required or report.nothing or not person.may(JOB.name):
+        if not kind.of_runs or kind.required or kind.interval == "all" or report.nothing or not person.may(JOB.name):
             return []
         shown = msgspec.structs.replace(report, rows=report.rows[:MOST_ROWS])
         hidden = frozenset() if person.owner is None else frozenset({"user"})

@@ -8,7 +8,7 @@ from typing import Final, cast
 from formats.utilization.measure import KEYS
 from publisher.page.addresses import JOBS, with_query
 from publisher.report.calendar import periods, zone_of
-from publisher.report.report import UNKNOWN_NAME, Cell, Report, is_others
+from publisher.report.report import EVERYONE, IDLE_NODES, UNKNOWN_NAME, Cell, Report, is_others
 from publisher.report.request import ReportRequest
 from publisher.report.view_kind import PERIODS, Interval, PeriodLength
 from publisher.text import iso
@@ -36,7 +36,7 @@ def job_links(report: Report, request: ReportRequest, counted: Interval, hidden:
         query = dict(base)
         for key in keys:
             name = str(row[places[key]] or "")
-            if is_others(name) or (key == "complex" and "," in name):
+            if is_others(name) or name in {EVERYONE, IDLE_NODES} or (key == "complex" and "," in name):
                 return ""
             query[_FILTER_OF[key]] = escape(name) if name not in {"", UNKNOWN_NAME} else UNKNOWN_NAME
         if _CLUSTER in places and not keys and row[places[_CLUSTER]]:

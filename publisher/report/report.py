@@ -17,6 +17,8 @@ UNKNOWN_NAME: Final = "(unknown)"
 """The name of a group without a name, or of a host that no source names."""
 IDLE_NODES: Final = "(idle nodes)"
 """The name of the row of idle nodes, which are nobody's."""
+EVERYONE: Final = "(all)"
+"""The name of the row of the total."""
 _OTHERS: Final = re.compile(r"others \([\d,]+\)")
 
 

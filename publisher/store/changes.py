@@ -16,7 +16,7 @@ from typing import Final
 from zlib import crc32
 
 import msgspec
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import Connection, delete, insert, select
 
 from publisher.store import dialect, prepared
 from publisher.store.schema import changes
@@ -129,12 +129,6 @@ def since(connection: Connection, mark: ChangeMark) -> ChangesSince:
         kinds |= kind
         found += unpack(bytes(packed))
     return ChangesSince(_joined(found), bool(kinds & _CLASSES), bool(kinds & _ERASED))
-
-
-def erased_since(connection: Connection, number: int) -> bool:
-    """Whether names or jobs were removed after a change, and must not stay in what was derived before."""
-    query = select(func.count()).select_from(changes)
-    return bool(connection.execute(query.where(changes.c.number > number, changes.c.kinds >= _ERASED)).scalar_one())
 
 
 def _joined(ranges: Ranges) -> Ranges:

@@ -26,7 +26,7 @@ from publisher.report.calendar import month_in, zone_of
 from publisher.report.held_amounts import rounded
 from publisher.report.inventory import INFERRED
 from publisher.report.ranking import order_of
-from publisher.report.report import UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text, others
+from publisher.report.report import EVERYONE, UNKNOWN_NAME, Cell, Column, Plot, Report, Series, keys_text, others
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.statements.closed import PriceList, closed_price_list, closed_statements
@@ -54,8 +54,6 @@ CURRENCY_DECIMALS: Final = {
     "BHD": 3, "IQD": 3, "JOD": 3, "KWD": 3, "LYD": 3, "OMR": 3, "TND": 3,
 }  # fmt: skip
 """Of the currencies of ISO 4217 that do not have two."""
-EVERYONE: Final = "(all)"
-"""In the row of the grand total."""
 
 
 def statements(context: ReportContext, request: ReportRequest) -> Statements:

@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, Final
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import Engine, event, func, select, update
 
@@ -21,12 +22,14 @@ from formats.calendar import Month
 from formats.job import Host, Job
 from publisher.api import Publisher
 from publisher.config import file as config_file
-from publisher.errors import StoreCorruptError, StoreError
+from publisher.errors import StoreCorruptError, StoreError, UsageError
 from publisher.report.column_files import ColumnFolder, ColumnManifest
+from publisher.report.column_place import column_place
 from publisher.report.request import ReportRequest
 from publisher.report.runs import ReportContext
 from publisher.report.tables import ENTRIES, column_folder
 from publisher.store import changes
+from publisher.store.admin import erase
 from publisher.store.schema import changes as table
 from publisher.store.schema import runs
 from tests.extent import short_or_whole
@@ -369,3 +372,22 @@ def test_random_schedules(tmp_path: Path, processes: ProcessPoolExecutor, seed: 
             else:
                 of(site)
         same(site)
+
+
+def test_a_person_whose_name_only_the_columns_have_is_taken_out(tmp_path: Path) -> None:
+    """The command was killed after the store had forgotten the name: repeated, it finds no job, and ends its work."""
+    site, _ = site_of(tmp_path, *(make_job(number, user_dn=BOB) for number in range(1, 5)))
+    of(site)
+
+    def kept() -> str:
+        place = column_place(site.publisher.store, site.publisher.config)
+        assert place is not None
+        return "".join(str(pq.read_table(file).to_pylist()) for file in sorted(place.rglob("*.parquet")))
+
+    assert "Bob" in kept()
+    with site.publisher.store.write() as connection:
+        erase.forget(connection, BOB, "/CN=nobody", lambda _before, _after: None, {}, site.now)
+    assert "Bob" in kept()
+    with pytest.raises(UsageError, match="no jobs of a person"):
+        site.publisher.maintenance.forget(BOB)
+    assert "Bob" not in kept()
