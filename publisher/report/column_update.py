@@ -113,6 +113,7 @@ def up_to_date(
     """
     mark = changes.mark_of(connection)
     if manifest is not None and manifest.mark == mark:
+        folder.tidy(manifest)  # of a process that was killed before it did, or that did not wait for readers
         return manifest
     before, changed = ColumnManifest(), None
     if manifest is not None:
@@ -134,7 +135,7 @@ def up_to_date(
         for part in update.written:
             folder.remove(part.file)
         raise
-    folder.tidy(made, wait=changed is not None and changed.erased)
+    folder.tidy(made, wait=changed is None or changed.erased)  # what is made anew may follow what was erased
     return made
 
 

@@ -374,20 +374,47 @@ def test_random_schedules(tmp_path: Path, processes: ProcessPoolExecutor, seed: 
         same(site)
 
 
+def kept(site: Site) -> str:
+    """All that the files of the columns have."""
+    place = column_place(site.publisher.store, site.publisher.config)
+    assert place is not None
+    return "".join(str(pq.read_table(file).to_pylist()) for file in sorted(place.rglob("*.parquet")))
+
+
+@pytest.mark.parametrize("manifest_is_there", [True, False])
+def test_a_person_who_is_forgotten_is_in_no_file(tmp_path: Path, manifest_is_there: bool) -> None:
+    """Also in those that no manifest names, as after damage."""
+    site, source = site_of(tmp_path, *(make_job(number, user_dn=BOB) for number in range(1, 5)), *make_jobs(9)[5:])
+    of(site)
+    read(site, source, make_job(2, user_dn=BOB, wall_s=77))
+    of(site)
+    assert "Bob" in kept(site)
+    if not manifest_is_there:
+        for file in folder(site).path.glob("manifest*"):
+            file.write_bytes(b"damaged")
+    site.publisher.maintenance.forget(BOB)
+    assert "Bob" not in kept(site)
+    same(site)
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_report(tmp_path: Path) -> None:
+    site, _ = site_of(tmp_path, make_job(1, user_dn=BOB))
+    of(site)
+    stale = folder(site).path / "00000099-abcdef01.parquet"
+    shutil.copy(next(folder(site).path.glob("*.parquet")), stale)
+    of(site)
+    assert not stale.exists()
+
+
 def test_a_person_whose_name_only_the_columns_have_is_taken_out(tmp_path: Path) -> None:
     """The command was killed after the store had forgotten the name: repeated, it finds no job, and ends its work."""
     site, _ = site_of(tmp_path, *(make_job(number, user_dn=BOB) for number in range(1, 5)))
     of(site)
 
-    def kept() -> str:
-        place = column_place(site.publisher.store, site.publisher.config)
-        assert place is not None
-        return "".join(str(pq.read_table(file).to_pylist()) for file in sorted(place.rglob("*.parquet")))
-
-    assert "Bob" in kept()
+    assert "Bob" in kept(site)
     with site.publisher.store.write() as connection:
         erase.forget(connection, BOB, "/CN=nobody", lambda _before, _after: None, {}, site.now)
-    assert "Bob" in kept()
+    assert "Bob" in kept(site)
     with pytest.raises(UsageError, match="no jobs of a person"):
         site.publisher.maintenance.forget(BOB)
-    assert "Bob" not in kept()
+    assert "Bob" not in kept(site)
