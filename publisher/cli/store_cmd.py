@@ -225,7 +225,9 @@ def forget(
         json_object({key: getattr(done, key) for key in keys})
     else:
         _say(f"the person is now {done.pseudonym} in {counted(done.runs, 'run')} and {done.summaries:,} summaries")
-        _say("Services still have what they were sent; copies and backups of the store still contain the name")
+        _say(
+            "Services still have what they were sent; archives, copies, and backups of the store still contain the name"
+        )
 
 
 def export(

@@ -32,12 +32,3 @@ INCOMPLETE: Final = "#f1f1f1"
 def colour(label: str, place: int) -> str:
     """The colour of a series."""
     return OTHERS if is_others(label) else COLOURS[place % len(COLOURS)]
-
-
-def css_variables(*, dark: bool = False) -> str:
-    """The colours as variables of a style sheet: `--c0: #0072b2; ...`."""
-    series = COLOURS_DARK if dark else COLOURS
-    variables = {f"c{place}": value for place, value in enumerate(series)}
-    variables |= {"other": OTHERS, "unknown": UNKNOWN_DARK if dark else UNKNOWN}
-    variables |= {f"shade{place}": value for place, value in enumerate(SHADES)}
-    return " ".join(f"--{name}: {value};" for name, value in variables.items())

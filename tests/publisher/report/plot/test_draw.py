@@ -21,7 +21,7 @@ from publisher.page.charts import chart_of
 from publisher.report.calendar import period_axis, periods, zone_of
 from publisher.report.plot.axis import time_ticks
 from publisher.report.plot.draw import FORMS, Form, draw
-from publisher.report.plot.palette import COLOURS, INCOMPLETE, OTHERS, css_variables
+from publisher.report.plot.palette import COLOURS, COLOURS_DARK, INCOMPLETE, OTHERS, SHADES, UNKNOWN, UNKNOWN_DARK
 from publisher.report.plot.style import (
     MOST_NAMED,
     MOST_SERIES,
@@ -447,7 +447,16 @@ def test_series_of_a_key_are_labelled_even_if_there_is_one() -> None:
 
 
 def test_the_page_and_files_have_the_same_colours() -> None:
-    assert css_variables().startswith(f"--c0: {COLOURS[0]}; --c1: {COLOURS[1]};")
+    style = (ROOT / "publisher" / "page" / "templates" / "style.css").read_text(encoding="utf-8")
+    light, dark = style.split("@media (prefers-color-scheme: dark) {")[:2]
+    for text, colours, unknown in ((light, COLOURS, UNKNOWN), (dark.split("\n}\n")[0], COLOURS_DARK, UNKNOWN_DARK)):
+        found = dict(re.findall(r"--(c\d|unknown|other): (#[0-9a-f]+);", light)) | dict(
+            re.findall(r"--(c\d|unknown|other): (#[0-9a-f]+);", text)
+        )
+        assert found == {f"c{place}": value for place, value in enumerate(colours)} | {
+            "other": OTHERS, "unknown": unknown,
+        }  # fmt: skip
+    between = f"({SHADES[0]}, {SHADES[4]}, {SHADES[8]})".replace("(", "to right, ")
+    assert f"linear-gradient({between}" in light + dark, "the page has some of the shades, and those between by itself"
     svg = draw(over_time(3, 7), START + 3 * 3600, Look(style="bar"), "svg")
     assert {*COLOURS} <= colours_of(svg)
-    assert f"--other: {OTHERS};" in css_variables(dark=True)
