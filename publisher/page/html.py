@@ -189,7 +189,7 @@ def report_page(report: Report, choice: Choice, around: Mapping[str, Any], hrefs
         "report.html",
         {
             "title": safe(report.title), "site": safe(report.site), "heading": heading(report),
-            "about": f"{VIEW_KINDS[report.view].question} {VIEW_KINDS[report.view].summary}",
+            "about": VIEW_KINDS[report.view].question,
             "interval": interval_text(report.start, report.stop, report.timezone),
             "charts": charts, "kinds": kinds,
             "measures": len(set(kinds)) > 1, "pictured": bool(report.plots), "look": choice,

@@ -175,7 +175,7 @@ def _by_key(context: ReportContext, request: ReportRequest, found: Tallied) -> R
         sorted_by=shown[0],
         plots=(_plot(request.measure, whole, bins.size_s, tuple(series), stacked=True, by=keys_text((key,))),),
         notes=(
-            *([f"Where no job of some {keys_text((key,))} ran in a bin, it has no row."] if rows else []),
+            *([f"No row for a bin: no job of that {keys_text((key,))} ran in it."] if rows else []),
             *found.met.notes(_lacks(request)),
         ),
         nothing=found.met.nothing(),
