@@ -6,7 +6,7 @@ descriptor, never its name.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -208,11 +208,16 @@ class InspectedRecord(msgspec.Struct, frozen=True):
     fields: dict[str, str] = {}
 
 
-class InspectedText(msgspec.Struct, frozen=True):
-    """The records of a text, and the rules that it breaks."""
+MOST_INSPECTED: Final = 20_000
+"""The most records of a message that are inspected; ten times what services accept."""
 
-    records: Sequence[InspectedRecord]
-    violations: Sequence[Violation]
+
+class InspectedText(msgspec.Struct, frozen=True):
+    """The records of a text, and the rules that it breaks. Each is read once, up to a limit: made only as it is read, a
+    text with millions of wrong lines takes no memory for them."""
+
+    records: Iterable[InspectedRecord]
+    violations: Iterable[Violation]
 
 
 Level = Literal["error", "warning"]

@@ -16,12 +16,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from formats import registry
-from formats.base import Format, InspectedText, MessageFormat, RecordFormat, Rendered, TotalsFormat
+from formats.base import MOST_INSPECTED, Format, InspectedText, MessageFormat, RecordFormat, Rendered, TotalsFormat
 from formats.job import Job
 from formats.rule_codes import CannotRenderError
 from formats.signed_text import why_not_signable
@@ -169,7 +170,11 @@ def formats_that_inspect() -> tuple[Format, ...]:
 def _inspected(name: str, inspect: Callable[[str], InspectedText | None], text: str) -> InspectedText | None:
     """As `Format.inspected`. An exception that it does not have says that the text is not of this format."""
     try:
-        return inspect(text)
+        inspected = inspect(text)
+        if inspected is None:
+            return None
+        records = tuple(islice(inspected.records, MOST_INSPECTED + 1))
+        return InspectedText(records, tuple(islice(inspected.violations, MOST_INSPECTED)))
     except ValueError:
         raise
     except Exception as error:

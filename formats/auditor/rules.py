@@ -19,27 +19,25 @@ def inspected(text: str) -> InspectedText | None:
     """See `Format.inspected`."""
     if not text.lstrip().startswith("["):
         return None
-    found = read_message(text.encode())
-    if not found:
+    message = read_message(text.encode())
+    if not message:
         raise ValueError("an empty list")
-    records = [
+    records = (
         InspectedRecord(number, one.record_id, None, {"components": one.shown_components, "meta": one.shown_meta})
-        for number, one in enumerate(found, 1)
-    ]
-    return InspectedText(records, check_records(found))
+        for number, one in enumerate(message, 1)
+    )
+    return InspectedText(records, _broken_by(message))
 
 
-def check_records(records: Sequence[AuditorRecord]) -> list[Violation]:
+def _broken_by(records: Sequence[AuditorRecord]) -> Iterator[Violation]:
     """The rules that these records break, in order."""
-    times = Counter(record.record_id for record in records)
-    found = [
-        Violation("error", number, field, rule, _SOURCE)
-        for number, record in enumerate(records, 1)
-        for field, rule in _of_record(record)
-    ]
-    repeated = "is repeated: nothing of the message is stored"
-    again = [shown(name) for name, number in times.items() if number > 1]
-    return [*found, *(Violation("error", 0, "record_id", f"{name} {repeated}", _SOURCE) for name in again)]
+    for number, record in enumerate(records, 1):
+        for field, rule in _of_record(record):
+            yield Violation("error", number, field, rule, _SOURCE)
+    for name, times in Counter(record.record_id for record in records).items():
+        if times > 1:
+            rule = f"{shown(name)} is repeated: nothing of the message is stored"
+            yield Violation("error", 0, "record_id", rule, _SOURCE)
 
 
 def _of_record(record: AuditorRecord) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ The caller has removed signatures and compression. Input is hostile: there is a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -14,7 +15,7 @@ from lxml import etree
 from formats.apel.job import read_job
 from formats.apel.text import RECORD_MARK, NotApelTextError, ParsedMessage
 from formats.apel.text import parse as parse_text
-from formats.base import Format, InspectedRecord, InspectedText, Service, Violation
+from formats.base import MOST_INSPECTED, Format, InspectedRecord, Service, Violation
 from formats.check.apel import check_text
 from formats.check.car import check_compute_records
 from formats.check.grammar import validate
@@ -25,8 +26,7 @@ from formats.rules import type_of
 from formats.xml.read import CAR, FORMAT_OF_NAMESPACE, NotAMessageError, begins_as_xml, read, record_elements
 from formats.xml.read import parse as parse_xml
 
-MOST_RECORDS: Final = 20_000
-"""The most records of a message; ten times what services accept."""
+MOST_RECORDS: Final = MOST_INSPECTED
 
 LARGEST_TEXT_BYTES: Final = 8 * 2**20
 """The largest text message; services accept a tenth of it."""
@@ -131,24 +131,27 @@ def _grammar(form: Format, payload: bytes, root: etree._Element, namespace: str)
 def _inspect_text(text: str, now: int | None, added: Sequence[Format]) -> Inspection:
     why_not: list[Violation] = []
     for form in (*FORMATS.values(), *added):
-        if form.inspected is None:
-            continue
         try:
-            found = form.inspected(text)
+            inspection = _inspected(form, text)
         except (ValueError, RecursionError) as error:
             why_not.append(Violation("error", 0, "", shown(error), form.title))
             continue
-        if found is not None:
-            return _inspected(form, found)
+        if inspection is not None:
+            return inspection
     return Inspection("", "text of an unknown format", "", (), tuple(why_not)) if why_not else _inspect_apel(text, now)
 
 
-def _inspected(form: Format, found: InspectedText) -> Inspection:
-    if (count := len(found.records)) > MOST_RECORDS:
-        rule = f"{count} records; at most {MOST_RECORDS} are checked"
-        return _unknown(f"{form.title}, too large to check", rule, "a limit of inspect")
-    violations = tuple(found.violations[:ENOUGH_VIOLATIONS])
-    return Inspection(form.name, form.title, form.service, tuple(found.records), violations)
+def _inspected(form: Format, text: str) -> Inspection | None:
+    inspected = None if form.inspected is None else form.inspected(text)
+    if inspected is None:
+        return None
+    # A report has as many bins as its interval; how many there may be follows from the size of the text.
+    most = None if form.shape == "report" else MOST_RECORDS
+    records = tuple(islice(inspected.records, None if most is None else most + 1))
+    if most is not None and len(records) > most:
+        return _unknown(f"{form.title}, too large to check", f"more than {most} records", "a limit of inspect")
+    violations = tuple(islice(inspected.violations, ENOUGH_VIOLATIONS))
+    return Inspection(form.name, form.title, form.service, records, violations)
 
 
 def _inspect_apel(text: str, now: int | None) -> Inspection:

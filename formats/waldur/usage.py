@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -77,18 +77,20 @@ def inspected(text: str) -> InspectedText | None:
     reports = read_reports(text.encode())
     if not reports:
         raise ValueError("an empty list")
+    records = (InspectedRecord(number, each.account, None, _amounts(each)) for number, each in enumerate(reports, 1))
+    return InspectedText(records, _broken_by(reports))
+
+
+def _amounts(report: AccountReport) -> dict[str, str]:
+    return {"month": report.month} | {component.type: str(component.amount) for component in report.components}
+
+
+def _broken_by(reports: Sequence[AccountReport]) -> Iterator[Violation]:
     rule = "the shares of users do not add up to the amount"
-    records: list[InspectedRecord] = []
-    violations: list[Violation] = []
     for number, report in enumerate(reports, 1):
-        amounts = {component.type: str(component.amount) for component in report.components}
-        records.append(InspectedRecord(number, report.account, None, {"month": report.month, **amounts}))
-        violations += [
-            Violation("error", number, shown(component.type), rule, TITLE)
-            for component in report.components
-            if component.users and sum(user.usage for user in component.users) != component.amount
-        ]
-    return InspectedText(records, violations)
+        for component in report.components:
+            if component.users and sum(user.usage for user in component.users) != component.amount:
+                yield Violation("error", number, shown(component.type), rule, TITLE)
 
 
 class WaldurUsageFormat:

@@ -258,16 +258,15 @@ def inspected(text: str) -> InspectedText | None:
     first = text.partition("\n")[0]
     if first.count("|") < _FIELDS - 1 or not first[0].isdigit():
         return None
-    records: list[InspectedRecord] = []
-    violations: list[Violation] = []
-    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
-        fields = _read_fields(line)
-        if fields is None:
-            violations.append(
-                Violation("error", number, "", f"has fewer than {_FIELDS} fields", "Open XDMoD's shredder")
-            )
-        else:
-            records.append(InspectedRecord(number, fields["JobID"], None, fields))
+    lines = text.removesuffix("\n").split("\n")
+    rule = f"has fewer than {_FIELDS} fields"
+    read = ((number, _read_fields(line)) for number, line in enumerate(lines, 1))
+    records = (InspectedRecord(number, fields["JobID"], None, fields) for number, fields in read if fields is not None)
+    violations = (
+        Violation("error", number, "", rule, "Open XDMoD's shredder")
+        for number, line in enumerate(lines, 1)
+        if _read_fields(line) is None
+    )
     return InspectedText(records, violations)
 
 

@@ -95,7 +95,8 @@ class Answers:
             say("Found on this machine:", *(f"  {log} ({kind})" for log, kind in here.items()))
         urls: list[str] = []
         question = "Source of jobs: a file, a folder, a program, or a URL"
-        log = ask_path(question, "--source", given, next(iter(here), None), urls)
+        programs = {each.program for each in SOURCE_KINDS.values() if each.program}
+        log = ask_path(question, "--source", given, next(iter(here), None), urls, programs)
         address = next(iter(urls), str(log))
         if urls:
             possible = tuple(name for name, each in SOURCE_KINDS.items() if each.own_table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,10 +57,11 @@ def _answer(question: str, option: str, default: object) -> str:
 
 
 def ask_path(
-    question: str, option: str, given: Path | str | None, default: Path | None, urls: list[str] | None = None
-) -> Path:
-    """A path, made absolute; of the name of a program, that which a shell finds. One that is typed and does not exist
-    is asked for again unless it is confirmed. `urls`: a URL is accepted too, and appended."""
+    question: str, option: str, given: Path | str | None, default: Path | None, urls: list[str] | None = None,
+    programs: Collection[str] = (),
+) -> Path:  # fmt: skip
+    """A path, made absolute; of the name of one of these programs, that which a shell finds. One that is typed and does
+    not exist is asked for again unless it is confirmed. `urls`: a URL is accepted too, and appended."""
     from publisher.config.store_url import is_url  # noqa: PLC0415
 
     chosen: list[Path] = []
@@ -71,7 +72,7 @@ def ask_path(
             chosen.append(Path(answer))
             return
         path = Path(answer).expanduser().absolute()
-        if not path.exists() and (program := shutil.which(answer)) is not None:
+        if answer in programs and not path.exists() and (program := shutil.which(answer)) is not None:
             path = Path(program)
         if given is None and sys.stdin.isatty() and not path.exists():
             say(f"  {path} does not exist")

@@ -146,7 +146,6 @@ class Config(Settings):
             *self._unknown_sources(),
             *self._two_shapes_for_a_service(),
             *self._tokens_for_wrong_services(),
-            *self._long_machine_names(),
             *self._one_resource_of_several_sources(),
             *self._more_power_than_nodes_have(),
             *self._overlapping_allocations(),
@@ -207,13 +206,6 @@ class Config(Settings):
             where = " and ".join(f"{host} (targets.{name})" for host, name in hosts.items())
             text = f"the token would be sent to {where}: write it into the credentials of the target that needs it"
             yield ("credentials",), text
-
-    def _long_machine_names(self) -> Iterator[KeyProblem]:
-        """A receiver that compares the beginning of a name takes two machines for one, so that all jobs are held."""
-        for name, target in self.targets.items():
-            longest = target.format.longest_machine_name
-            if longest is not None and len(target.machine_name or "") > longest:
-                yield ("targets", name, "machine_name"), f"has more than {longest} characters, which is all that counts"
 
     def _one_resource_of_several_sources(self) -> Iterator[KeyProblem]:
         """Where job numbers identify a run in a resource, two batch systems cannot be one resource."""

@@ -76,12 +76,13 @@ def inspect_files(paths: Sequence[Path], keys: DecryptionKeys, now: int) -> Iter
 
 def inspect_content(label: str, content: bytes, keys: DecryptionKeys, now: int) -> Iterator[Inspected]:
     """The messages in these bytes."""
+    added = formats_that_inspect()
     for unwrapped in unwrap(label, content, keys, now):
         if unwrapped.payload is None:
             title = "a message that could not be opened" if unwrapped.violations else "no messages"
             inspection = Inspection("", title, "", (), unwrapped.violations)
         else:
-            inspection = inspect_message(unwrapped.payload, now, formats_that_inspect())
+            inspection = inspect_message(unwrapped.payload, now, added)
             if unwrapped.violations:
                 violations = (*unwrapped.violations, *inspection.violations)
                 inspection = msgspec.structs.replace(inspection, violations=violations)

@@ -16,7 +16,7 @@ from publisher.text import iso
 _FILTER_OF: Final = {**{key: key for key in KEYS}, "node": "host"}
 """The filter that selects the jobs of a group, by the key of the group."""
 _START, _PERIOD, _CLUSTER = "start", "period", "cluster"
-"""Columns of rows of a bin or period."""
+"""Columns of rows of a bin or period; of rows that have no key but their cluster."""
 
 
 def job_links(report: Report, request: ReportRequest, counted: Interval, hidden: frozenset[str]) -> list[str]:

@@ -209,6 +209,7 @@ def check(config: Config, store: Callable[[], Store | None], clock: Callable[[],
         *check_host.texts(config),
         *missing_settings(config),
         *_targets(config),
+        *_machine_names(config),
         *colliding_ids(config),
         *reading_the_same(config),
         *overlapping_sources(config),
@@ -227,6 +228,15 @@ def _configuration(config: Config) -> Iterator[Finding]:
         level: Level = "green" if makes_reports else "yellow"
         hint = "" if makes_reports else "Add a table [targets.NAME], unless this site only makes reports"
         yield Finding("configuration", level, "no target is configured: nothing is sent", hint)
+
+
+def _machine_names(config: Config) -> Iterator[Finding]:
+    """A receiver that compares the beginning of a name would take two machines for one, so that all jobs are held."""
+    for name, target in config.targets.items():
+        longest = target.format.longest_machine_name
+        if longest is not None and len(target.machine_name or "") > longest:
+            text = f"machine_name has more than {longest} characters, which is all that counts: every job is held"
+            yield Finding(f"target {name}", "red", text, "Choose a shorter name")
 
 
 def _store(config: Config, store: Callable[[], Store | None]) -> Iterator[Finding]:

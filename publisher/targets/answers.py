@@ -29,6 +29,7 @@ _MOST_READ_BYTES = 16384
 _LONGEST_WAIT_S = 86400.0
 REGISTER = "The service must know our certificate: `usage-publisher check` shows its name"
 REFUSED = "The service must accept our token: `usage-publisher check` tests it"
+_COMPRESSED = frozenset({"gzip", "x-gzip", "deflate", "compress", "br", "zstd"})
 _TAG = re.compile(r"<(?:style|script|head)\b.*?</(?:style|script|head)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
 
@@ -73,9 +74,9 @@ def refuses_certificate(reply: Reply) -> bool:
 
 def describe(reply: Reply) -> str:
     """Status and text of an answer on one line: printable, without mark-up, shortened, without its secrets."""
-    encoding = reply.headers.get("content-encoding", "identity").strip().lower()
-    if encoding != "identity":  # every request asks for this alone
-        return f"HTTP {reply.status}: the answer is compressed ({ascii(encoding[:20])[1:-1]}), which it may not be"
+    encoding = reply.headers.get("content-encoding", "").strip().lower()
+    if encoding in _COMPRESSED:  # no request allows it
+        return f"HTTP {reply.status}: the answer is compressed ({encoding}), which it may not be"
     text = reply.body[:_MOST_READ_BYTES].decode("utf-8", "replace")
     if text.lstrip().startswith("<"):
         text = _TAG.sub(" ", text)

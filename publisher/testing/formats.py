@@ -96,10 +96,10 @@ class FormatSuite:
         self._requires(form.inspected is not None, "its messages are not inspected (inspected is None)")
         assert form.inspected is not None
         bodies = self._bodies(form, list(self.jobs()))
-        found = form.inspected(self._bound(form).message(bodies).decode())
-        assert found is not None
-        assert [each.number for each in found.records] == [*range(1, len(bodies) + 1)]
-        assert not found.violations
+        inspected = form.inspected(self._bound(form).message(bodies).decode())
+        assert inspected is not None
+        assert [record.number for record in inspected.records] == [*range(1, len(bodies) + 1)]
+        assert not list(inspected.violations)
 
     def test_hostile_runs_are_rendered_or_held(self, form: Format) -> None:
         """Whatever a user or a batch system wrote: a record of its own in the message, or a reason, and no exception

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from formats.check.message import (
 )
 from formats.job import Job
 from formats.registry import FORMATS, record_format
+from formats.utilization.measure import Bin
+from formats.utilization.report import UtilizationReport, in_json
 from formats.view import View
 from tests.formats.golden_jobs import ARC, CREATED
 from tests.strategies import plain_jobs
@@ -360,3 +363,32 @@ def test_spoilt_messages_have_an_answer(payload: bytes, seed: int) -> None:
             spoilt[at:at] = rng.choice([b"<", b"&#x1F600;", b"9" * 500, b"%%\n", b"\n\n", b"]]>", b"\xff", b"-", b"."])
     inspection = inspect_message(bytes(spoilt), now=CREATED)
     assert inspection.title
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"1|1|c{'|x' * 23}\n" + "\n" * 300_000,
+        "[" + ",".join(['{"record_id":"","start_time":""}'] * 100_000) + "]",
+    ],
+)
+def test_wrong_records_take_no_memory_each(text: str) -> None:
+    """A file of 8 MB took 1.7 GB for sentences of which 10,000 are kept."""
+    inspect_message(b"[]")  # what is made once
+    tracemalloc.start()
+    try:
+        inspection = inspect_message(text.encode())
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert not inspection.taken
+    assert peak_bytes < 12 * len(text) + (4 << 20)
+
+
+def test_a_report_has_as_many_bins_as_its_interval() -> None:
+    """More than other messages may have records: hours of three years."""
+    count = MOST_RECORDS + 1
+    numbers = [0] * (len(Bin.__struct_fields__) - 2)
+    bins = tuple(Bin(3600 * place, 3600, *numbers) for place in range(count))
+    report = UtilizationReport(site="S", start=0, stop=3600 * count, bin_s=3600, measure="queue", bins=bins)
+    assert len(inspect_message(in_json(report)).records) == count

@@ -17,6 +17,7 @@ from publisher.config.directory import DirectorySettings
 from publisher.config.schema import Config, SourceSettings
 from publisher.reason import ReasonCode
 from publisher.sources import make_source
+from publisher.status.check import _machine_names
 from publisher.store.schema import State
 from publisher.targets.base import Message
 from publisher.targets.daily_files import DailyFiles
@@ -122,7 +123,6 @@ def test_each_schedd_of_htcondor_is_a_resource(daily: DailySite, fixtures: Path,
 @pytest.mark.parametrize(
     ("name", "sources", "said"),
     [
-        ("a-name-of-a-cluster-x", ["a"], r"has more than 20 characters"),
         ("all", ["a", "b"], r"makes one resource of the sources a, b"),
         ("a-name-of-a-cluster-", ["b"], ""),
     ],
@@ -161,6 +161,17 @@ def test_a_run_whose_end_moves_after_a_lost_answer_is_in_one_file(tmp_path: Path
     finally:
         os.close(directory)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["c1-2026-11-01.log", "c1-2026-11-02.log"]
+
+
+def test_a_longer_name_of_a_resource_holds_its_jobs_and_check_says_so(daily: DailySite) -> None:
+    daily.site.configure("xdmod", machine_name="a-name-of-a-cluster-x")
+    daily.source.add(slurm_job(1, NOVEMBER + 1))
+    daily.run()
+    assert daily.site.in_state("xdmod", State.HELD) == {make_job(1).record_id}
+    (finding,) = _machine_names(daily.site.config)
+    assert (finding.subject, finding.level) == ("target xdmod", "red")
+    daily.site.configure("xdmod", machine_name="a-name-of-a-cluster-")
+    assert list(_machine_names(daily.site.config)) == []
 
 
 def test_reconcile_reads_the_files_back(daily: DailySite) -> None:
