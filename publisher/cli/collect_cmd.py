@@ -12,7 +12,7 @@ import typer
 from publisher import subprocess_worker
 from publisher.cli import completion, exit_code, options
 from publisher.cli.options import All, limit_of, list_json, say_if_cut
-from publisher.cli.output import data, json_object, say
+from publisher.cli.output import data, json_object, result_json, say
 from publisher.cli.recorded import noted, recorded
 from publisher.cli.session import session
 from publisher.cli.table import show_table
@@ -144,15 +144,9 @@ def _lines_of(text: str | None) -> tuple[int, int] | None:
     return int(found[1]), int(found[2] or found[1])
 
 
-_OF_COLLECTED: Final = (
-    "read", "new", "changed", "unchanged", "jobs", "merged", "skipped", "unreadable", "cpu_sampled", "cpu_doubtful",
-    "interrupted", "suspect", "error",
-)  # fmt: skip
-
-
 def collected_json(found: dict[str, Collected]) -> dict[str, Any]:
     """The result of collecting, for `--json`."""
-    return {name: {field: getattr(item, field) for field in _OF_COLLECTED} for name, item in found.items()}
+    return {name: {"jobs": item.jobs, **result_json(item)} for name, item in found.items()}
 
 
 def say_if_new_store(publisher: Publisher) -> None:
@@ -257,10 +251,7 @@ def _show_settled(rows: Sequence[UnreadableRow], left: int) -> None:
 
 def _show_accepted(found: Mapping[str, AcceptedSuspects]) -> None:
     if session.json:
-        sources = {
-            name: {"stored": item.stored, "left": item.left, "damaged": item.damaged} for name, item in found.items()
-        }
-        json_object({"sources": sources})
+        json_object({"sources": found})
         return
     for name, item in found.items():
         say(f"{name}: {counted(item.stored, 'suspect job')} accepted; the next publish sends them")
@@ -292,14 +283,8 @@ def _show_unreadable(rows: Sequence[UnreadableRow], suspects: Mapping[int, Job])
 
 def _unreadable_json(row: UnreadableRow, job: Job | None = None) -> dict[str, Any]:
     return {
-        "piece": row.id,
-        "source": row.source,
-        "file": row.file,
-        "line": row.line,
-        "offset": row.offset,
-        "reason": row.reason,
+        **result_json(row, "seen_at", "is_suspect"),
         "raw": row.raw.decode("utf-8", "backslashreplace"),
-        "unread_from": iso(row.unread_from),
         "suspect": None if job is None else _suspect_json(job),
     }
 

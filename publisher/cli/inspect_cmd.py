@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from publisher.cli.exit_code import DONE, REJECTED
-from publisher.cli.output import data, json_object, say
+from publisher.cli.output import data, json_object, result_json, say
 from publisher.cli.session import session
 from publisher.cli.table import show_table
 from publisher.text import counted, safe
@@ -172,35 +171,26 @@ def _json(inspected: Inspected) -> dict[str, Any]:
     return {
         "file": inspected.label,
         "layers": msgspec.to_builtins(inspected.layers),
-        "format": inspection.format or None,
-        "title": inspection.title,
-        "service": inspection.service or None,
+        **_known(inspection),
         "taken": inspection.taken,
         "valid": inspection.valid,
-        "records": [
-            {
-                "number": record.number,
-                "id": record.id,
-                **({"job": _harmless(msgspec.to_builtins(record.job.known()))} if record.job is not None else {}),
-                **({"fields": record.fields} if record.fields else {}),
-            }
-            for record in inspection.records
-        ],
-        "violations": _violations(inspection.violations),
+        "records": [_record_json(record) for record in inspection.records],
+        "violations": [_known(violation) for violation in inspection.violations],
     }
 
 
-def _violations(violations: Iterable[Violation]) -> list[dict[str, Any]]:
-    return [
-        {
-            "level": violation.level,
-            "record": violation.record or None,
-            "field": violation.field or None,
-            "rule": violation.rule,
-            "source": violation.source or None,
-        }
-        for violation in violations
-    ]
+def _known(result: Inspection | Violation) -> dict[str, Any]:
+    """Its fields; what is not known, and empty there, is null."""
+    return {name: value or None for name, value in result_json(result).items()}
+
+
+def _record_json(record: InspectedRecord) -> dict[str, Any]:
+    import msgspec  # noqa: PLC0415
+
+    more: dict[str, Any] = {"fields": record.fields} if record.fields else {}
+    if record.job is not None:
+        more["job"] = _harmless(msgspec.to_builtins(record.job.known()))
+    return result_json(record, "job", "fields") | more
 
 
 def _harmless(value: Any) -> Any:

@@ -148,11 +148,13 @@ def json_object(value: Any) -> None:
 
 
 def result_json(result: msgspec.Struct, *omitted: str) -> dict[str, Any]:
-    """The fields of a result by name, as `--json` gives them: instants as text. Without the omitted ones."""
+    """The fields of a result as `--json` gives them: by their encoded names, instants as text. Without the omitted."""
     instants = _instants_of(type(result))
     return {
-        name: _instant_json(value) if name in instants else value
-        for name, value in msgspec.structs.asdict(result).items()
+        key: _instant_json(value) if name in instants else value
+        for (name, value), key in zip(
+            msgspec.structs.asdict(result).items(), result.__struct_encode_fields__, strict=True
+        )
         if name not in omitted
     }
 

@@ -10,7 +10,7 @@ import typer
 
 from publisher.cli import completion, exit_code, options
 from publisher.cli.options import All, limit_of, say_if_cut
-from publisher.cli.output import data, json_object, say
+from publisher.cli.output import data, json_object, result_json, say
 from publisher.cli.publish_cmd import delivered_json, error_json, said, show_delivered, status_after
 from publisher.cli.recorded import recorded
 from publisher.cli.session import session
@@ -153,7 +153,9 @@ def reconcile(
 
 def _recorded(target: dict[str, Any]) -> dict[str, Any]:
     """Of the answer about a target, what the history keeps: without its differences, which may be many."""
-    return {key: value for key, value in target.items() if key == "counted_twice" or not isinstance(value, list)}
+    return {
+        key: value for key, value in target.items() if key == "counted_twice" or not isinstance(value, list | tuple)
+    }
 
 
 def _say_taken_over(jobs_by_target: dict[str, int]) -> None:
@@ -206,65 +208,32 @@ def _target_json(found: Reconciliation, name: str, limit: int | None) -> dict[st
     one = found.targets[name]
     differences = [_difference_json(item) for item in found.differences(name, limit)]
     return {
-        "evidence": one.evidence,
-        "no_evidence": one.unavailable,
-        "compared": list(one.compared),
-        "busy": one.busy,
+        **result_json(one, *_NOT_SHOWN),
         "agrees": one.agrees,
         "months": {str(month.month): _month_json(month) for month in one.months},
-        "foreign": one.foreign,
         "to_resend": {"jobs": one.again_jobs, "groups": one.again_groups},
-        "last_registration": {machine: iso(at) for machine, at in one.registered.items()},
-        "counted_twice": one.counted_twice,
-        "notes": one.notes,
         "differences_total": found.count_differences(name),
         "differences_shown": len(differences),
         "differences": differences,
     }
 
 
+_NOT_SHOWN: Final = (
+    "target", "keeps_first", "unauthorised", "again_jobs", "again_groups", "delivered_jobs", "too_recent",
+)  # fmt: skip
+
+
 def _month_json(month: MonthFound) -> dict[str, Any]:
+    at_service = ("service_jobs", "service_wall_s", "service_cpu_s", "counts_jobs")
     return {
         **{state.word: jobs for state, jobs in month.states.items()},
-        "confirmed": month.confirmed,
-        "sent": {
-            "jobs": month.sent,
-            "wall_s": month.sent_wall_s,
-            "cpu_s": month.sent_cpu_s,
-            "assumed": month.assumed,
-            "without_receipt": month.without_receipt,
-        },
-        "at_service": None
-        if month.service_jobs is None or not month.counts_jobs
-        else {
-            "jobs": month.service_jobs,
-            "wall_s": _rounded(month.service_wall_s),
-            "cpu_s": _rounded(month.service_cpu_s),
-        },
-        "wall_of_all_processors": month.per_core,
-        "missing": month.missing,
-        "differing": month.differing,
-        "other_hours": month.other_hours,
-        "foreign": month.foreign,
-        "unsettled": month.unsettled,
-        "totals_open": month.totals_open,
-        "taken_away": month.taken,
-        "outdated": month.outdated,
-        "purged": month.purged,
+        **result_json(month, "month", "states", "is_done", *at_service),
+        "at_service": month.at_service,
     }
-
-
-def _rounded(seconds: float | None) -> int | None:
-    return None if seconds is None else round(seconds)
 
 
 def _difference_json(item: Difference) -> dict[str, Any]:
-    return {
-        "month": None if item.month is None else str(item.month),
-        "kind": item.kind,
-        "record": item.record,
-        "detail": item.detail,
-    }
+    return result_json(item) | {"month": None if item.month is None else str(item.month)}
 
 
 # --- for people
@@ -311,7 +280,7 @@ def _row(month: MonthFound) -> list[object]:
         remark = level_text("yellow", f"{month.states_open} not sent yet")
     else:
         remark = level_text("green", "agrees")
-    sent = [month.month, month.sent, _hours(month.sent_wall_s), _hours(month.sent_cpu_s)]
+    sent = [month.month, month.sent.jobs, _hours(month.sent.wall_s), _hours(month.sent.cpu_s)]
     if not known:  # receipts show what is missing; they confirm nothing
         return [*sent, "", "", "", "", month.missing, "", "", "", remark]
     there: list[object] = [month.service_jobs, _hours(month.service_wall_s), _hours(month.service_cpu_s)]

@@ -195,11 +195,11 @@ class Ledger:
                 month.states[run.state] += 1
                 month.confirmed += run.confirmed
                 if entry.counted:
-                    month.sent += 1
-                    month.sent_wall_s += entry.wall_s * (self.processors_of(entry) if self.per_core else 1)
-                    month.sent_cpu_s += entry.cpu_s
-                    month.assumed += run.batch_id is None
-                    month.without_receipt += run.batch_id is not None and run.run_id not in named
+                    month.sent.jobs += 1
+                    month.sent.wall_s += entry.wall_s * (self.processors_of(entry) if self.per_core else 1)
+                    month.sent.cpu_s += entry.cpu_s
+                    month.sent.assumed += run.batch_id is None
+                    month.sent.without_receipt += run.batch_id is not None and run.run_id not in named
             yield entries
 
     def _named(self, entries: Sequence[LedgerRun]) -> set[int]:

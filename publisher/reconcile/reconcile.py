@@ -359,7 +359,7 @@ class _OneTarget:
                 month.service_jobs = month.service_wall_s = month.service_cpu_s = None
                 self._by_receipts(months[number + 1 :], unavailable)
                 return
-            if month.sent:
+            if month.sent.jobs:
                 self._found.compared = tuple(each for each in ALL_MEASURES if each in {"jobs", *kind.sums.amounts})
             month.is_done = True
         self._compare_registrations()

@@ -9,6 +9,7 @@ import msgspec
 from formats.calendar import Month
 from publisher.config.schema import Target
 from publisher.store.schema import State
+from publisher.text import Instant
 
 Evidence = Literal["query", "records", "totals", "files", "file", "receipts"]
 """Where the evidence is from: sums, records, or totals that the service was asked for, the files in a directory, a
@@ -34,12 +35,30 @@ class Difference(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
+class SentSums(msgspec.Struct):
+    """The jobs of a month that were accepted, also in an earlier version. Of these an earlier publisher delivered
+    `assumed`, according to an import, and no kept receipt names `without_receipt`."""
+
+    jobs: int = 0
+    wall_s: int = 0
+    cpu_s: int = 0
+    assumed: int = 0
+    without_receipt: int = 0
+
+
+class ServiceSums(msgspec.Struct, frozen=True):
+    """What a service has of a month, in whole seconds; None: it is not known."""
+
+    jobs: int
+    wall_s: int | None
+    cpu_s: int | None
+
+
 class MonthFound(msgspec.Struct):
     """A month of one target. `states` counts deliveries by state, `confirmed` the accepted ones that are confirmed.
 
-    `sent`: accepted, also in an earlier version; of these an earlier publisher delivered `assumed`, according to an
-    import, and no kept receipt names `without_receipt`. `service_*`: what the service has, None if it is not known;
-    seconds, of all processors together where `per_core`. Differences are counted in jobs, for summaries and sums by
+    `service_*`: what the service has, None if it is not known; seconds, of all processors together where `per_core`,
+    as those of `sent`. Differences are counted in jobs, for summaries and sums by
     group in groups. `other_hours`: those of `differing` whose number of jobs is as it was sent. `taken`: in messages
     that are no longer in a directory from which another program takes them, as intended. `totals_open`: those of which
     the service did not take the last version, or may not have it: they were not compared. `outdated`: records that are
@@ -51,12 +70,8 @@ class MonthFound(msgspec.Struct):
     month: Month
     states: dict[State, int] = msgspec.field(default_factory=lambda: dict.fromkeys(State, 0))
     confirmed: int = 0
-    sent: int = 0
-    assumed: int = 0
-    without_receipt: int = 0
-    sent_wall_s: int = 0
-    sent_cpu_s: int = 0
-    per_core: bool = False
+    sent: SentSums = msgspec.field(default_factory=SentSums)
+    per_core: bool = msgspec.field(default=False, name="wall_of_all_processors")
     service_jobs: int | None = None
     counts_jobs: bool = True
     service_wall_s: float | None = None
@@ -67,10 +82,18 @@ class MonthFound(msgspec.Struct):
     foreign: int = 0
     unsettled: int = 0
     totals_open: int = 0
-    taken: int = 0
+    taken: int = msgspec.field(default=0, name="taken_away")
     outdated: int = 0
     purged: bool = False
     is_done: bool = False
+
+    @property
+    def at_service(self) -> ServiceSums | None:
+        """The jobs that the service has, and their times; None: not known, or it has amounts."""
+        if self.service_jobs is None or not self.counts_jobs:
+            return None
+        wall_s, cpu_s = (None if each is None else round(each) for each in (self.service_wall_s, self.service_cpu_s))
+        return ServiceSums(self.service_jobs, wall_s, cpu_s)
 
     @property
     def states_open(self) -> int:
@@ -103,12 +126,12 @@ class Found(msgspec.Struct):
     target: str
     keeps_first: bool = False
     evidence: Evidence = "receipts"
-    unavailable: str | None = None
+    unavailable: str | None = msgspec.field(default=None, name="no_evidence")
     unauthorised: bool = False
     busy: bool = False
     months: list[MonthFound] = []
     notes: list[str] = []
-    registered: dict[str, int] = {}
+    registered: dict[str, Instant] = msgspec.field(default_factory=dict, name="last_registration")
     foreign: int = 0
     again_jobs: int = 0
     again_groups: int = 0
@@ -138,7 +161,7 @@ class Found(msgspec.Struct):
         """Whether records were sent, and nothing shows whether the service has any of them: it gives no evidence, or
         another program took all messages out of the directory."""
         seen = any(month.service_jobs or not month.agrees for month in self.months)
-        return any(month.sent for month in self.months) and not seen
+        return any(month.sent.jobs for month in self.months) and not seen
 
     @property
     def others(self) -> bool:

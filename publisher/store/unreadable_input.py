@@ -18,7 +18,7 @@ from publisher.store.schema import (
     sources,
     unreadable,
 )
-from publisher.text import utf8
+from publisher.text import Instant, utf8
 
 LISTED: Final = 1000
 """How many pieces of unreadable input are listed, and settled, at a time."""
@@ -153,7 +153,7 @@ def unread_error(connection: Connection, source_id: int) -> str | None:
 class UnreadableRow(msgspec.Struct, frozen=True):
     """Input that could not be parsed, as kept."""
 
-    id: int
+    id: int = msgspec.field(name="piece")
     source: str
     file: str
     line: int | None
@@ -161,7 +161,7 @@ class UnreadableRow(msgspec.Struct, frozen=True):
     reason: str
     raw: bytes
     seen_at: int
-    unread_from: int | None = None
+    unread_from: Instant | None = None
     """Of a file that disappeared before it was read to its end: the jobs of it that were not read ended then, epoch
     seconds, or later."""
     is_suspect: bool = False

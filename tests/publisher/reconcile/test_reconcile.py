@@ -49,9 +49,14 @@ def test_sgas_that_has_everything_confirms_everything(simulator: Simulator, pki:
     found, differences = reconciled(site, OCT, NOV)
     assert (found.evidence, found.unavailable, found.agrees, differences) == ("query", None, True, [])
     november = month(found)
-    assert (november.sent, november.service_jobs, november.confirmed, month(found, OCT).service_jobs) == (9, 9, 9, 1)
-    assert november.service_wall_s == pytest.approx(november.sent_wall_s, abs=9 * 18)
-    assert (november.without_receipt, november.assumed) == (0, 0)
+    assert (november.sent.jobs, november.service_jobs, november.confirmed, month(found, OCT).service_jobs) == (
+        9,
+        9,
+        9,
+        1,
+    )
+    assert november.service_wall_s == pytest.approx(november.sent.wall_s, abs=9 * 18)
+    assert (november.sent.without_receipt, november.sent.assumed) == (0, 0)
     assert set(found.registered) == {"ce1.example.org", "ce2.example.org"}
     assert confirmed(site) == 10
     assert reconciled(site, OCT, NOV)[0].agrees, "and again"
@@ -101,7 +106,7 @@ def test_hours_that_sgas_rounds_are_not_a_difference(simulator: Simulator, pki: 
     simulator.sgas.custom_query_defined = False
     site = site_of(tmp_path, pki, jobs, neic=sgas(simulator))
     found, differences = reconciled(site)
-    assert abs((month(found).service_wall_s or 0) - month(found).sent_wall_s) > 60, "the sums are far from equal"
+    assert abs((month(found).service_wall_s or 0) - month(found).sent.wall_s) > 60, "the sums are far from equal"
     assert (found.agrees, differences, found.again_jobs, confirmed(site)) == (True, [], 0, 60)
     assert resent(site, NOV) == 0
 
@@ -134,11 +139,11 @@ def test_all_months_have_the_same_measure_where_the_service_stops_answering(
     site.make_target = StopsAnswering
     found, _ = reconciled(site, OCT, NOV)
     assert [one.per_core for one in found.months] == [True, True]
-    assert [one.sent_wall_s for one in found.months] == [800, 900], "core seconds"
+    assert [one.sent.wall_s for one in found.months] == [800, 900], "core seconds"
     site.table["credentials"]["ca_directory"] = str(tmp_path / "nothing")
     site.reopen()
     found, _ = reconciled(site, OCT, NOV)
-    assert [one.sent_wall_s for one in found.months] == [800, 900], "nor where it cannot be asked at all"
+    assert [one.sent.wall_s for one in found.months] == [800, 900], "nor where it cannot be asked at all"
 
 
 def test_records_of_others_are_foreign(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
@@ -207,7 +212,7 @@ def test_a_service_that_cannot_answer_queries_leaves_the_receipts(
     assert found.evidence == "receipts"
     assert "LUTS answers 500" in (found.unavailable or "")
     one = month(found)
-    assert (one.sent, one.without_receipt, one.service_jobs, one.confirmed) == (3, 0, None, 0)
+    assert (one.sent.jobs, one.sent.without_receipt, one.service_jobs, one.confirmed) == (3, 0, None, 0)
     assert found.agrees
     assert differences == []
 
@@ -218,7 +223,7 @@ def test_without_the_right_to_query_that_is_said(pki: Pki, tmp_path: Path) -> No
         found, _ = reconciled(site)
     assert found.unauthorised
     assert "query:all" in (found.unavailable or "")
-    assert month(found).sent == 2
+    assert month(found).sent.jobs == 2
 
 
 def test_credentials_that_cannot_be_used_leave_the_receipts(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
@@ -227,7 +232,7 @@ def test_credentials_that_cannot_be_used_leave_the_receipts(simulator: Simulator
     site.reopen()
     found, _ = reconciled(site)
     assert found.unauthorised
-    assert (found.evidence, month(found).sent, month(found).without_receipt) == ("receipts", 2, 0)
+    assert (found.evidence, month(found).sent.jobs, month(found).sent.without_receipt) == ("receipts", 2, 0)
 
 
 def test_what_changed_after_delivery_is_compared_as_it_was_sent(simulator: Simulator, pki: Pki, tmp_path: Path) -> None:
@@ -360,7 +365,7 @@ def test_of_a_purged_month_nothing_is_said(simulator: Simulator, pki: Pki, tmp_p
         connection.execute(insert(purged_months).values(month=202611, runs=2, purged_at=site.now))
     found, differences = reconciled(site)
     assert month(found).purged
-    assert (month(found).sent, month(found).service_jobs, differences) == (0, None, [])
+    assert (month(found).sent.jobs, month(found).service_jobs, differences) == (0, None, [])
 
 
 @pytest.mark.parametrize("step", range(6))

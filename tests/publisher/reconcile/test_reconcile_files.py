@@ -42,7 +42,7 @@ def test_an_administrators_list_of_records_names_each_one(simulator: Simulator, 
     file.write_text("\n".join(lines) + "\n")
     found, differences = reconciled(site, file=file)
     one = month(found)
-    assert (one.sent, one.service_jobs, one.confirmed) == (5, 5, 3)
+    assert (one.sent.jobs, one.service_jobs, one.confirmed) == (5, 5, 3)
     assert (one.missing, one.differing, one.foreign, found.foreign) == (1, 1, 1, 1)
     assert kinds(differences) == {
         "missing": {jobs[4].record_id},
@@ -207,7 +207,7 @@ def test_a_directory_that_cannot_be_read_leaves_the_receipts(tmp_path: Path) -> 
     (tmp_path / "out").rmdir()
     (tmp_path / "out").write_text("")
     found, _ = reconciled(site)
-    assert (found.evidence, month(found).sent, found.agrees) == ("receipts", 2, True)
+    assert (found.evidence, month(found).sent.jobs, found.agrees) == ("receipts", 2, True)
     assert "readable" in (found.unavailable or "")
 
 

@@ -120,7 +120,7 @@ def test_what_the_simulator_holds_agrees_with_what_was_sent(
     found, _ = reconciled(site, OCT, NOV)
     assert (found.evidence, found.agrees) == ("receipts", True)
     assert "--file" in (found.unavailable or "")
-    assert (month(found).sent, month(found).without_receipt) == (5, 0)
+    assert (month(found).sent.jobs, month(found).sent.without_receipt) == (5, 0)
     file = tmp_path / "holdings.json"
     file.write_bytes(asked(simulator, pki, "GET", "/_simulator/holdings"))
     found, differences = reconciled(site, OCT, NOV, file=file)

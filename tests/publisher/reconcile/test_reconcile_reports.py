@@ -70,7 +70,7 @@ def test_reports_that_are_there_as_sent_agree_and_are_confirmed(tmp_path: Path, 
     site = site_of(tmp_path, **settings)
     found, differences = reconciled(site, SEP, OCT)
     assert (found.evidence, found.agrees, differences, found.unavailable, found.notes) == ("files", True, [], None, [])
-    assert [(one.sent, one.service_jobs, one.confirmed) for one in found.months] == [(2, 2, 2), (2, 2, 2)]
+    assert [(one.sent.jobs, one.service_jobs, one.confirmed) for one in found.months] == [(2, 2, 2), (2, 2, 2)]
     assert confirmed(site) == 4
     status = site.publisher.status().targets["portal"]
     assert status.groups["accepted"] == len(out(site))
